@@ -1,0 +1,1 @@
+"""Docker's volume-driver and authorization protocol, and the HTTP administration."""

@@ -1,0 +1,1 @@
+"""The blocking client of the scheduler's admin.sock."""

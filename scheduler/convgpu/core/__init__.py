@@ -1,0 +1,1 @@
+"""The ledger and the machine around it, handle(event, now) -> effects; pure."""

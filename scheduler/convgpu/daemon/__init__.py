@@ -1,0 +1,1 @@
+"""The scheduler daemon, convgpud: performs what the core decides."""

@@ -1,0 +1,1 @@
+"""Which waiting allocation is served next; pure."""

@@ -1,0 +1,1 @@
+"""Frames, messages, sizes and administration types; pure."""
