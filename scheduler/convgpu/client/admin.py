@@ -1,0 +1,91 @@
+"""The blocking client of the scheduler's `admin.sock`."""
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from typing import Final
+
+from convgpu.protocol.messages import Admin, AdminReply, pack
+from convgpu.protocol.stream import MessageStream, ProtocolError
+
+_RETRY_STEP: Final = 0.05
+
+
+class SchedulerRefused(Exception):  # noqa: N818 - it is an answer, not an accident
+    """The scheduler's `error` answer: `code` for programs, the text for the user."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class SchedulerUnavailable(Exception):  # noqa: N818 - as above
+    """The scheduler could not be reached, or did not answer, within the client's time."""
+
+
+class AdminClient:
+    """Asks one question per connection, so it may be shared between threads.
+
+    Args:
+        path: of `admin.sock`.
+        timeout: seconds for a whole request, waiting for a scheduler that is just starting included.
+    """
+
+    def __init__(self, path: str, timeout: float = 10.0) -> None:
+        self._path = path
+        self._timeout = timeout
+
+    def request(self, op: str, **fields: object) -> dict[str, object]:
+        """Return the `ok` object of the answer (docs/protocol.md, Administration).
+
+        Raises:
+            SchedulerRefused: the scheduler said no; the text is for the user.
+            SchedulerUnavailable: no answer in time.
+        """
+        deadline = time.monotonic() + self._timeout
+        try:
+            with self._connect(deadline) as connection:
+                connection.sendall(pack(Admin(json.dumps({"op": op, **fields}).encode()), 1))
+                answer = _read_reply(connection, lambda: deadline - time.monotonic())
+        except (OSError, ProtocolError, ValueError) as error:
+            raise SchedulerUnavailable(f"the scheduler at {self._path} does not answer: {error}") from error
+        refusal = answer.get("error")
+        if isinstance(refusal, dict):
+            raise SchedulerRefused(str(refusal.get("code")), str(refusal.get("text")))
+        result = answer.get("ok")
+        return result if isinstance(result, dict) else {}
+
+    def _connect(self, deadline: float) -> socket.socket:
+        while True:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                connection.settimeout(max(deadline - time.monotonic(), _RETRY_STEP))
+                connection.connect(self._path)
+            except (FileNotFoundError, ConnectionRefusedError):
+                connection.close()
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_RETRY_STEP)
+            except OSError:
+                connection.close()
+                raise
+            else:
+                return connection
+
+
+def _read_reply(connection: socket.socket, time_left: Callable[[], float]) -> dict[str, object]:
+    stream = MessageStream(max_frame=1 << 30)
+    while True:
+        connection.settimeout(max(time_left(), 0.001))
+        data = connection.recv(1 << 16)
+        if not data:
+            raise ConnectionError("it closed the connection")
+        for _request, message in stream.receive(data):
+            if not isinstance(message, AdminReply):
+                raise ConnectionError(f"it answered {type(message).__name__}")
+            answer = json.loads(message.body)
+            if not isinstance(answer, dict):
+                raise ConnectionError("its answer is no object")
+            return answer

@@ -1,0 +1,282 @@
+"""One frozen dataclass per message, and how each becomes a frame body and back.
+
+Layouts come from `wire.STRUCTS`; texts are UTF-8, cut at the field's size and NUL-padded.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from convgpu.protocol import wire
+from convgpu.protocol.wire import Kind
+
+
+class MalformedMessageError(ValueError):
+    """A body that is not of its kind; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A process says who it is; `held` maps device UUIDs to the bytes it uses (on reconnecting)."""
+
+    pid: int
+    program: str
+    memory: str
+    held: tuple[tuple[bytes, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """`size` bytes of row `device` that the headroom does not hold, for the CUDA call named `call`."""
+
+    device: int
+    size: int
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """There is headroom to take on row `device`."""
+
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A context came or went on row `device`: bytes charged for contexts, and for everything else."""
+
+    device: int
+    charged: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Asks for the container's usage of row `device`."""
+
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """A device of the container: binary UUID, limit and context size in bytes."""
+
+    uuid: bytes
+    limit: int
+    context_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The devices of the container, and the size of the page that comes along."""
+
+    page_size: int
+    devices: tuple[DeviceRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """`size` bytes are the asker's; `settling` bytes of the device may not be free in the driver yet."""
+
+    size: int
+    settling: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The allocation is refused; limit and usage of the container at that moment, in bytes."""
+
+    reason: int
+    limit: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSize:
+    """What the contexts of the process take on the device by the driver's own count; 0: not known."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Answer to Query, in bytes."""
+
+    limit: int
+    used: int
+    settling: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The connection is refused; one line for the user."""
+
+    failure: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """A JSON object from an administrator."""
+
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminReply:
+    """The JSON object that answers."""
+
+    body: bytes = field(repr=False)
+
+
+Message = (
+    Hello
+    | Allocate
+    | Freed
+    | Context
+    | Query
+    | Welcome
+    | Accepted
+    | Rejected
+    | ContextSize
+    | Usage
+    | Failed
+    | Admin
+    | AdminReply
+)
+
+_LAYOUT: Final = {name: wire.layout(name) for name in wire.STRUCTS}
+KIND_OF: Final[dict[type[Message], Kind]] = {
+    Hello: Kind.HELLO,
+    Allocate: Kind.ALLOCATE,
+    Freed: Kind.FREED,
+    Context: Kind.CONTEXT,
+    Query: Kind.QUERY,
+    Welcome: Kind.WELCOME,
+    Accepted: Kind.ACCEPTED,
+    Rejected: Kind.REJECTED,
+    ContextSize: Kind.CONTEXT_SIZE,
+    Usage: Kind.USAGE,
+    Failed: Kind.FAILED,
+    Admin: Kind.ADMIN,
+    AdminReply: Kind.ADMIN_REPLY,
+}
+
+
+def _text(raw: bytes) -> str:
+    return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+def _raw(text: str, size: int) -> bytes:
+    """Cut to `size` - 1 bytes, without leaving half a character behind."""
+    return text.encode()[: size - 1].decode("utf-8", "ignore").encode()
+
+
+def _rows(name: str, body: bytes, start: int, count: int) -> list[tuple[bytes, ...]]:
+    row = _LAYOUT[name]
+    if len(body) != start + count * row.size:
+        raise MalformedMessageError(f"{count} rows of {name} announced, {len(body) - start} bytes follow")
+    return list(row.iter_unpack(body[start:]))
+
+
+def _unpack_hello(body: bytes) -> Hello:
+    head = _LAYOUT["hello"]
+    if len(body) < head.size:
+        raise MalformedMessageError(f"HELLO needs {head.size} bytes, has {len(body)}")
+    pid, held_count, program, memory = head.unpack_from(body)
+    held = tuple((uuid, int(size)) for uuid, size in _rows("held", body, head.size, held_count))
+    return Hello(pid, _text(program), _text(memory), held)
+
+
+def _unpack_welcome(body: bytes) -> Welcome:
+    head = _LAYOUT["welcome"]
+    if len(body) < head.size:
+        raise MalformedMessageError(f"WELCOME needs {head.size} bytes, has {len(body)}")
+    device_count, page_size = head.unpack_from(body)
+    rows = _rows("device", body, head.size, device_count)
+    return Welcome(page_size, tuple(DeviceRow(uuid, int(limit), int(size)) for uuid, limit, size in rows))
+
+
+def _fixed(name: str, make: Callable[..., Message]) -> Callable[[bytes], Message]:
+    """Return the unpacker of a body without rows; `reserved` fields are left out of the dataclass."""
+    packer = _LAYOUT[name]
+    fields = [(c_type, field_name) for c_type, field_name, _count in wire.STRUCTS[name]]
+
+    def unpack(body: bytes) -> Message:
+        if len(body) != packer.size:
+            raise MalformedMessageError(f"{name.upper()} needs {packer.size} bytes, has {len(body)}")
+        values = packer.unpack(body)
+        named = zip(fields, values, strict=True)
+        return make(
+            *(_text(value) if c_type == "char" else value for (c_type, n), value in named if n != "reserved")
+        )
+
+    return unpack
+
+
+_UNPACK: Final[dict[Kind, Callable[[bytes], Message]]] = {
+    Kind.HELLO: _unpack_hello,
+    Kind.ALLOCATE: _fixed("allocate", Allocate),
+    Kind.FREED: _fixed("freed", Freed),
+    Kind.CONTEXT: _fixed("context", Context),
+    Kind.QUERY: _fixed("query", Query),
+    Kind.WELCOME: _unpack_welcome,
+    Kind.ACCEPTED: _fixed("accepted", Accepted),
+    Kind.REJECTED: _fixed("rejected", Rejected),
+    Kind.CONTEXT_SIZE: _fixed("context_size", ContextSize),
+    Kind.USAGE: _fixed("usage", Usage),
+    Kind.FAILED: _fixed("failed", Failed),
+    Kind.ADMIN: Admin,
+    Kind.ADMIN_REPLY: AdminReply,
+}
+
+
+def unpack(kind: Kind, body: bytes) -> Message:
+    """Return the message in a frame body.
+
+    Raises:
+        MalformedMessageError: the body is not of that kind.
+    """
+    return _UNPACK[kind](body)
+
+
+def _pack_fixed(name: str, message: Message) -> bytes:
+    values = (
+        0
+        if field_name == "reserved"
+        else _raw(getattr(message, field_name), count)
+        if c_type == "char"
+        else getattr(message, field_name)
+        for c_type, field_name, count in wire.STRUCTS[name]
+    )
+    return _LAYOUT[name].pack(*values)
+
+
+def _pack_body(message: Message) -> bytes:
+    match message:
+        case Hello(pid, program, memory, held):
+            head = _LAYOUT["hello"].pack(
+                pid, len(held), _raw(program, wire.PROGRAM_SIZE), _raw(memory, wire.MEMORY_SIZE)
+            )
+            return head + b"".join(_LAYOUT["held"].pack(uuid, size) for uuid, size in held)
+        case Welcome(page_size, devices):
+            head = _LAYOUT["welcome"].pack(len(devices), page_size)
+            rows = (_LAYOUT["device"].pack(row.uuid, row.limit, row.context_size) for row in devices)
+            return head + b"".join(rows)
+        case Admin(body) | AdminReply(body):
+            return body
+        case _:
+            return _pack_fixed(KIND_OF[type(message)].name.lower(), message)
+
+
+def pack(message: Message, request: int = 0) -> bytes:
+    """Return the whole frame; `request` is the header's `id`.
+
+    Raises:
+        MalformedMessageError: the frame would be longer than `wire.MAX_FRAME`.
+    """
+    body = _pack_body(message)
+    size = _LAYOUT["header"].size + len(body)
+    if size > wire.MAX_FRAME and not isinstance(message, AdminReply):  # a long listing goes to our own people
+        raise MalformedMessageError(f"a frame of {size} bytes is longer than {wire.MAX_FRAME}")
+    return _LAYOUT["header"].pack(size, wire.VERSION, KIND_OF[type(message)], request) + body

@@ -1,0 +1,106 @@
+"""The Python half of `hook/include/convgpu/protocol.h`: numbers and field tables, nothing else.
+
+`tests/contract/test_wire.py` compiles a probe from the header and compares every name, number, offset and
+size with what stands here.
+"""
+
+import struct
+from enum import IntEnum
+from typing import Final
+
+VERSION: Final = 1
+MAX_FRAME: Final = 65536
+UUID_SIZE: Final = 16
+PROGRAM_SIZE: Final = 32
+MEMORY_SIZE: Final = 64
+TEXT_SIZE: Final = 240
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    HELLO = 1
+    ALLOCATE = 2
+    FREED = 3
+    CONTEXT = 4
+    QUERY = 5
+    WELCOME = 16
+    ACCEPTED = 17
+    REJECTED = 18
+    CONTEXT_SIZE = 19
+    USAGE = 20
+    FAILED = 21
+    ADMIN = 32
+    ADMIN_REPLY = 33
+
+
+class Reason(IntEnum):
+    """Why an allocation was rejected."""
+
+    LIMIT = 1
+    DEADLINE = 2
+    DEVICE = 3
+    ENDED = 4
+
+
+class Failure(IntEnum):
+    """Why a connection was refused."""
+
+    VERSION = 1
+    MALFORMED = 2
+    NO_LIMIT = 3
+    ORDER = 4
+
+
+TYPE_CODES: Final = {"uint8_t": "B", "char": "s", "uint16_t": "H", "uint32_t": "I", "uint64_t": "Q"}
+
+# Struct name -> its fields as (C type, name, count); count 1 is a plain field.
+STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
+    "header": (
+        ("uint32_t", "size", 1),
+        ("uint16_t", "version", 1),
+        ("uint16_t", "kind", 1),
+        ("uint64_t", "id", 1),
+    ),
+    "hello": (
+        ("uint32_t", "pid", 1),
+        ("uint32_t", "held_count", 1),
+        ("char", "program", PROGRAM_SIZE),
+        ("char", "memory", MEMORY_SIZE),
+    ),
+    "held": (("uint8_t", "device", UUID_SIZE), ("uint64_t", "size", 1)),
+    "allocate": (
+        ("uint32_t", "device", 1),
+        ("uint32_t", "reserved", 1),
+        ("uint64_t", "size", 1),
+        ("char", "call", PROGRAM_SIZE),
+    ),
+    "freed": (("uint32_t", "device", 1), ("uint32_t", "reserved", 1)),
+    "context": (
+        ("uint32_t", "device", 1),
+        ("uint32_t", "reserved", 1),
+        ("uint64_t", "charged", 1),
+        ("uint64_t", "used", 1),
+    ),
+    "query": (("uint32_t", "device", 1), ("uint32_t", "reserved", 1)),
+    "welcome": (("uint32_t", "device_count", 1), ("uint32_t", "page_size", 1)),
+    "device": (("uint8_t", "uuid", UUID_SIZE), ("uint64_t", "limit", 1), ("uint64_t", "context_size", 1)),
+    "accepted": (("uint64_t", "size", 1), ("uint64_t", "settling", 1)),
+    "rejected": (
+        ("uint32_t", "reason", 1),
+        ("uint32_t", "reserved", 1),
+        ("uint64_t", "limit", 1),
+        ("uint64_t", "used", 1),
+    ),
+    "context_size": (("uint64_t", "size", 1),),
+    "usage": (("uint64_t", "limit", 1), ("uint64_t", "used", 1), ("uint64_t", "settling", 1)),
+    "failed": (("uint32_t", "failure", 1), ("uint32_t", "reserved", 1), ("char", "text", TEXT_SIZE)),
+}
+
+
+def layout(name: str) -> struct.Struct:
+    """Return the packer of a struct; the layout has no padding, so no alignment is needed."""
+    codes = "".join(
+        f"{count}s" if count > 1 else TYPE_CODES[c_type] for c_type, _field, count in STRUCTS[name]
+    )
+    return struct.Struct("=" + codes)

@@ -1,0 +1,57 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convgpu.protocol.sizes import FORMS, format_size, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("512b", 512),
+        ("3k", 3072),
+        ("512m", 512 << 20),
+        ("2g", 2 << 30),
+        ("2GiB", 2 << 30),
+        ("1TiB", 1 << 40),
+        (" 7MiB ", 7 << 20),
+    ],
+)
+def test_known_forms(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2GB", "20gb", "-1", "1.5g", "g", "2 g", "0x10", "2Gib", "٣g", "1e9", "1" * 16]
+)
+def test_other_forms_are_an_error_that_names_the_forms(text: str) -> None:
+    with pytest.raises(ValueError, match="not a size") as caught:
+        parse_size(text)
+    assert FORMS in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["0", "0g", "000MiB"])
+def test_no_memory_at_all_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="greater than zero"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0B"),
+        (1023, "1023B"),
+        (1536, "1.5KiB"),
+        (2 << 30, "2GiB"),
+        (526 << 20, "526MiB"),
+        (1 << 40, "1TiB"),
+    ],
+)
+def test_format(size: int, text: str) -> None:
+    assert format_size(size) == text
+
+
+@given(st.integers(1, 1023), st.sampled_from(["KiB", "MiB", "GiB", "TiB"]))
+def test_whole_units_survive_the_way_there_and_back(number: int, unit: str) -> None:
+    assert format_size(parse_size(f"{number}{unit}")) == f"{number}{unit}"

@@ -1,0 +1,81 @@
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convgpu.protocol import messages as m
+from convgpu.protocol import wire
+from convgpu.protocol.messages import Message, pack
+from convgpu.protocol.stream import MessageStream, ProtocolError
+from convgpu.protocol.wire import Failure, Kind
+
+EVERY_MESSAGE: list[Message] = [
+    m.Hello(42, "python3", "2g", ((b"u" * 16, 7), (b"v" * 16, 1 << 40))),
+    m.Hello(1, "", ""),
+    m.Allocate(3, 2 << 30, "cuMemAlloc"),
+    m.Freed(1),
+    m.Context(0, 526 << 20, 1),
+    m.Query(2),
+    m.Welcome(4096, (m.DeviceRow(b"w" * 16, 2 << 30, 526 << 20),)),
+    m.Accepted(5, 6),
+    m.Rejected(1, 2, 3),
+    m.ContextSize(9),
+    m.Usage(1, 2, 3),
+    m.Failed(2, "what to do: grüße"),
+    m.Admin(b'{"op": "devices"}'),
+    m.AdminReply(b"{}" * 100_000),
+]
+
+
+def test_every_kind_is_among_the_examples() -> None:
+    assert {m.KIND_OF[type(message)] for message in EVERY_MESSAGE} == set(Kind)
+
+
+@given(st.data())
+def test_messages_survive_any_cutting_of_the_bytes(data: st.DataObject) -> None:
+    sent = [(number, message) for number, message in enumerate(EVERY_MESSAGE)]
+    raw = b"".join(pack(message, number) for number, message in sent)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
+    stream = MessageStream(max_frame=1 << 20)
+    received = []
+    for start, end in zip([0, *cuts], [*cuts, len(raw)], strict=True):
+        received += stream.receive(raw[start:end])
+    assert received == sent
+
+
+def header(size: int = 24, version: int = wire.VERSION, kind: int = Kind.QUERY, request: int = 5) -> bytes:
+    return struct.pack("=IHHQ", size, version, kind, request)
+
+
+@pytest.mark.parametrize(
+    ("raw", "failure", "text"),
+    [
+        (header(version=2), Failure.VERSION, "protocol version 2"),
+        (header(version=0), Failure.VERSION, "restart the container"),
+        (header(size=15), Failure.MALFORMED, "a frame of 15 bytes"),
+        (header(size=0), Failure.MALFORMED, "a frame of 0 bytes"),
+        (header(size=wire.MAX_FRAME + 1), Failure.MALFORMED, "a frame of 65537 bytes"),
+        (header(kind=999), Failure.MALFORMED, "unknown kind 999"),
+        (header(size=25) + b"x" * 9, Failure.MALFORMED, "QUERY needs 8 bytes, has 9"),
+        (header(size=16 + 104, kind=Kind.HELLO) + b"\xff" * 104, Failure.MALFORMED, "rows of held announced"),
+        (header(size=20, kind=Kind.HELLO) + b"\0" * 4, Failure.MALFORMED, "HELLO needs 104 bytes"),
+    ],
+)
+def test_what_is_not_of_this_protocol(raw: bytes, failure: Failure, text: str) -> None:
+    with pytest.raises(ProtocolError, match=text) as caught:
+        MessageStream().receive(raw)
+    assert (caught.value.failure, caught.value.request) == (failure, 5)
+
+
+@given(st.binary(max_size=200))
+def test_noise_never_raises_anything_else(noise: bytes) -> None:
+    try:
+        MessageStream().receive(noise)
+    except ProtocolError:
+        return
+
+
+def test_texts_are_cut_at_the_size_of_their_field_without_half_a_character() -> None:
+    [(_, message)] = MessageStream().receive(pack(m.Hello(1, "ü" * 40, "")))
+    assert message == m.Hello(1, "ü" * 15, "")
