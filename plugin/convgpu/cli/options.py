@@ -1,0 +1,27 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+
+import click
+
+volume_driver = click.option(
+    "--gpu-volume-driver",
+    "driver",
+    default="convgpu",
+    envvar="CONVGPU_NAME",
+    show_default=True,
+    show_envvar=True,
+    metavar="NAME",
+    help="The name of the ConvGPU plugin in the Engine.",
+)
+
+directory = click.option(
+    "--directory",
+    envvar="CONVGPU_DIRECTORY",
+    show_envvar=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Ask the convgpud that runs without Docker in DIR, instead of the plugin.",
+)
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print data instead of a table.")
