@@ -5,6 +5,7 @@ from typing import Final
 import click
 
 from convgpu.cli.errors import EXIT_CODES
+from convgpu.cli.ps import ps
 from convgpu.cli.run import run
 
 _HELP: Final = """Share NVIDIA GPUs between containers: memory limits, and a pause instead of out-of-memory.
@@ -28,6 +29,7 @@ def main() -> None:
 
 
 main.add_command(run)
+main.add_command(ps)
 
 if __name__ == "__main__":
     main(prog_name="convgpu")
