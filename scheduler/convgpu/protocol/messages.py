@@ -207,9 +207,7 @@ def _fixed(name: str, make: Callable[..., Message]) -> Callable[[bytes], Message
             raise MalformedMessageError(f"{name.upper()} needs {packer.size} bytes, has {len(body)}")
         values = packer.unpack(body)
         named = zip(fields, values, strict=True)
-        return make(
-            *(_text(value) if c_type == "char" else value for (c_type, n), value in named if n != "reserved")
-        )
+        return make(*(_text(value) if c_type == "char" else value for (c_type, n), value in named if n != "reserved"))
 
     return unpack
 

@@ -100,7 +100,5 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
 
 def layout(name: str) -> struct.Struct:
     """Return the packer of a struct; the layout has no padding, so no alignment is needed."""
-    codes = "".join(
-        f"{count}s" if count > 1 else TYPE_CODES[c_type] for c_type, _field, count in STRUCTS[name]
-    )
+    codes = "".join(f"{count}s" if count > 1 else TYPE_CODES[c_type] for c_type, _field, count in STRUCTS[name])
     return struct.Struct("=" + codes)

@@ -22,9 +22,7 @@ def test_known_forms(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize(
-    "text", ["", "2GB", "20gb", "-1", "1.5g", "g", "2 g", "0x10", "2Gib", "٣g", "1e9", "1" * 16]
-)
+@pytest.mark.parametrize("text", ["", "2GB", "20gb", "-1", "1.5g", "g", "2 g", "0x10", "2Gib", "٣g", "1e9", "1" * 16])
 def test_other_forms_are_an_error_that_names_the_forms(text: str) -> None:
     with pytest.raises(ValueError, match="not a size") as caught:
         parse_size(text)

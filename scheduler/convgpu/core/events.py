@@ -1,0 +1,203 @@
+"""What can happen to the scheduler, and what it can want done. Sizes in bytes, devices by UUID text."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerCreated:
+    """A container is known. `wait`: seconds that an allocation may be paused, None for ever.
+
+    `limits` may be empty: they come later, with LimitsSet.
+    """
+
+    container: str
+    limits: Mapping[str, int]
+    wait: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsSet:
+    """The limits of a container that was created without."""
+
+    container: str
+    limits: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStarted:
+    """It is mounted: from now on its grants may outlive its processes."""
+
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEnded:
+    """Its last mount is gone. Processes that are still connected keep what they hold until they end."""
+
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRemoved:
+    """Its volume is gone for good. Its sessions have ended before."""
+
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted:
+    """A process of the container connected; `held` is what it already uses (it lost an earlier scheduler)."""
+
+    session: int
+    container: str
+    held: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """The process is gone; `headroom` is what of its leases it did not use, per device."""
+
+    session: int
+    headroom: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationAsked:
+    """A process needs `size` bytes that its headroom does not hold. `request` is its number for the answer."""
+
+    session: int
+    request: int
+    device: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFreed:
+    """A process that was told that somebody waits has headroom again."""
+
+    session: int
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeadroomTaken:
+    """Answer to TakeHeadroom: what was there, per (session, device)."""
+
+    taken: Mapping[tuple[int, str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class SettlingEnded:
+    """The driver has freed what the ended session used."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryEnded:
+    """The processes of an earlier scheduler had their time to come back; grants may be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """`Machine.next_deadline` is reached."""
+
+
+Event = (
+    ContainerCreated
+    | LimitsSet
+    | ContainerStarted
+    | ContainerEnded
+    | ContainerRemoved
+    | SessionStarted
+    | SessionEnded
+    | AllocationAsked
+    | MemoryFreed
+    | HeadroomTaken
+    | SettlingEnded
+    | RecoveryEnded
+    | TimePassed
+)
+
+
+class Refusal(StrEnum):
+    """Why an allocation is rejected."""
+
+    LIMIT = "limit"
+    DEADLINE = "deadline"
+    DEVICE = "device"
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Answer a request: the bytes are the process's; `settling` bytes of the device may not be free yet."""
+
+    session: int
+    request: int
+    size: int
+    settling: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Answer a request: refused; limit and usage at that moment."""
+
+    session: int
+    request: int
+    refusal: Refusal
+    limit: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Add to the headroom of a process."""
+
+    session: int
+    device: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeHeadroom:
+    """Take all headroom out of these words and say how much it was, as the very next event."""
+
+    words: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """Tell a process whether to report what it frees on the device."""
+
+    session: int
+    device: str
+    wanted: bool
+
+
+class Kind(StrEnum):
+    """What the history records."""
+
+    ACCEPTED = "accepted"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    REJECTED = "rejected"
+    RETURNED = "returned"
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """For the history. `waited`: seconds that the allocation was paused."""
+
+    kind: Kind
+    container: str
+    device: str
+    size: int
+    session: int
+    request: int = 0
+    waited: float | None = None
+    refusal: Refusal | None = None
+
+
+Effect = Accept | Reject | Lease | TakeHeadroom | Want | Happened

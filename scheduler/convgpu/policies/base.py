@@ -1,0 +1,43 @@
+"""What a policy sees and what it answers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One paused allocation, as a policy sees it.
+
+    Attributes:
+        sequence: order in which the allocations were asked for; unique.
+        container: its container.
+        container_order: order in which the containers came; smaller is older.
+        device: UUID of the device it waits for.
+        missing: bytes that the container's grant lacks for it.
+        since: seconds, on the clock of the events.
+    """
+
+    sequence: int
+    container: str
+    container_order: int
+    device: str
+    missing: int
+    since: float
+
+
+class Policy(Protocol):
+    """Chooses which waiting allocation gets free memory.
+
+    Pure: the same snapshot gives the same answer. The machine serves the first of the answer whose grant leaves
+    the state safe, then asks again, and does not let anybody be overtaken for ever whatever is answered here.
+    """
+
+    def rank(self, waiting: Sequence[Waiting], free: Mapping[str, int]) -> Sequence[Waiting]:
+        """Return those of `waiting` that fit in `free` (bytes per device), the one to serve first at the front."""
+        ...
+
+
+def fitting(waiting: Sequence[Waiting], free: Mapping[str, int]) -> list[Waiting]:
+    """Return those that the free memory of their device holds."""
+    return [one for one in waiting if one.missing <= free[one.device]]

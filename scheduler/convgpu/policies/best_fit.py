@@ -1,0 +1,13 @@
+"""Policy `best-fit`: the missing amount that fits the free memory most closely."""
+
+from collections.abc import Mapping, Sequence
+
+from convgpu.policies.base import Waiting, fitting
+
+
+class BestFit:
+    """Serves the allocation that leaves the least of its device's free memory over; of equal ones the oldest."""
+
+    def rank(self, waiting: Sequence[Waiting], free: Mapping[str, int]) -> Sequence[Waiting]:
+        """Least remainder first, then oldest allocation."""
+        return sorted(fitting(waiting, free), key=lambda one: (free[one.device] - one.missing, one.sequence))

@@ -1,0 +1,260 @@
+import pytest
+from world import World
+
+from convgpu.core import events as e
+from convgpu.core.events import Kind, Refusal
+from convgpu.core.machine import Machine
+from convgpu.policies import BestFit, Fifo, Policy
+
+
+def world(capacity: int = 16, policy: Policy | None = None, **options: object) -> World:
+    return World(Machine({"gpu": capacity}, policy or Fifo(), **options))
+
+
+def happened(world: World) -> list[tuple[str, str, int]]:
+    return [(one.kind, one.container, one.size) for one in world.history]
+
+
+def test_a_container_that_fits_is_granted_its_whole_limit_with_the_first_allocation() -> None:
+    machine = Machine({"gpu": 16}, Fifo())
+    machine.handle(e.ContainerCreated("a", {"gpu": 10}), 0.0)
+    machine.handle(e.SessionStarted(1, "a", {}), 0.0)
+    assert machine.handle(e.AllocationAsked(1, 7, "gpu", 4), 0.0) == [
+        e.Accept(1, 7, 4, 0),
+        e.Lease(1, "gpu", 6),
+        e.Happened(Kind.ACCEPTED, "a", "gpu", 4, 1, 7),
+    ]
+
+
+def test_beyond_the_limit_is_rejected_at_once_and_up_to_the_limit_is_not() -> None:
+    w = world()
+    w.create("a", {"gpu": 10})
+    one = w.start("a")
+    assert w.answers[w.allocate(one, 11)] == e.Reject(one, 2, Refusal.LIMIT, 10, 0)
+    w.allocate(one, 6)
+    assert isinstance(w.answers[w.allocate(one, 5)], e.Reject)
+    assert w.allocate(one, 4) in (0, *w.answers)
+    w.check()
+
+
+def test_no_limit_on_that_device() -> None:
+    w = world()
+    w.create("a", {"gpu": 10})
+    one = w.start("a")
+    assert w.answers[w.allocate(one, 1, "other")] == e.Reject(one, 2, Refusal.DEVICE, 0, 0)
+
+
+def test_paused_until_the_holder_ends() -> None:
+    w = world()
+    w.create("a", {"gpu": 10})
+    w.create("b", {"gpu": 10})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 10)
+    w.allocate(b, 4)
+    paused = w.allocate(b, 6)
+    assert paused not in w.answers
+    w.now = 3.0
+    w.end(a)
+    assert w.answers[paused] == e.Accept(b, paused, 6, 10)
+    assert happened(w) == [
+        (Kind.ACCEPTED, "a", 10),
+        (Kind.ACCEPTED, "b", 4),
+        (Kind.PAUSED, "b", 6),
+        (Kind.RETURNED, "a", 10),
+        (Kind.RESUMED, "b", 6),
+    ]
+    assert w.history[-1].waited == 3.0
+    w.check()
+
+
+def test_unused_grant_is_taken_back_for_one_who_waits() -> None:
+    w = world()
+    w.create("a", {"gpu": 10})
+    w.create("b", {"gpu": 10})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 2)
+    assert w.processes[a].headroom["gpu"] == 8
+    assert isinstance(w.answers[w.allocate(b, 10)], e.Accept)
+    assert w.processes[a].headroom["gpu"] == 0
+    w.check()
+
+
+def test_a_free_while_somebody_waits_is_reported_and_ends_the_pause() -> None:
+    w = world()
+    w.create("a", {"gpu": 12})
+    w.create("b", {"gpu": 12})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 12)
+    paused = w.allocate(b, 8)
+    w.free(a, 3)
+    assert paused not in w.answers
+    w.free(a, 9)
+    assert isinstance(w.answers[paused], e.Accept)
+    w.check()
+
+
+def test_a_free_between_the_first_look_and_the_order_to_report_it_is_not_lost() -> None:
+    w = world()
+    w.create("a", {"gpu": 12})
+    w.create("b", {"gpu": 12})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 12)
+    looks = iter([None, lambda: w.free(a, 12)])
+
+    def between() -> None:
+        if (act := next(looks, None)) is not None:
+            act()
+
+    w.between = between
+    assert isinstance(w.answers[w.allocate(b, 8)], e.Accept)
+
+
+def test_two_half_served_containers_cannot_block_each_other() -> None:
+    w = world()
+    w.create("a", {"gpu": 12})
+    w.create("b", {"gpu": 12})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 8)
+    first = w.allocate(b, 6)  # would leave 2 for a, who may still ask for 4: nobody could end
+    assert first not in w.answers
+    w.check()
+    w.allocate(a, 4)
+    w.end(a)
+    assert isinstance(w.answers[first], e.Accept)
+    w.check()
+
+
+def test_processes_of_one_container_share_its_limit() -> None:
+    w = world()
+    w.create("a", {"gpu": 10})
+    one, two = w.start("a"), w.start("a")
+    w.allocate(one, 4)
+    w.allocate(two, 6)
+    assert isinstance(w.answers[w.allocate(one, 1)], e.Reject)
+    w.end(two)
+    assert isinstance(w.answers[w.allocate(one, 6)], e.Accept)
+    w.check()
+
+
+def test_a_sibling_that_takes_the_rest_ends_the_wait_with_a_rejection() -> None:
+    w = world()
+    w.create("x", {"gpu": 10})
+    w.create("a", {"gpu": 10})
+    x, one, two = w.start("x"), w.start("a"), w.start("a")
+    w.allocate(x, 10)
+    w.allocate(one, 1)
+    paused = w.allocate(one, 8)
+    w.allocate(two, 2)
+    assert isinstance(w.answers[paused], e.Reject)
+    w.check()
+
+
+def test_the_wait_has_a_deadline_if_the_container_has_one() -> None:
+    w = world()
+    w.create("a", {"gpu": 16})
+    w.create("b", {"gpu": 16}, wait=5.0)
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 16)
+    paused = w.allocate(b, 1)
+    assert w.machine.next_deadline() == 5.0
+    w.now = 4.9
+    w.happen(e.TimePassed())
+    assert paused not in w.answers
+    w.now = 5.0
+    w.happen(e.TimePassed())
+    assert w.answers[paused] == e.Reject(b, paused, Refusal.DEADLINE, 16, 0)
+    assert w.machine.next_deadline() is None
+    w.check()
+
+
+def test_what_an_ended_process_used_is_settling_until_the_driver_has_freed_it() -> None:
+    w = world()
+    w.create("a", {"gpu": 16})
+    one = w.start("a")
+    w.allocate(one, 5)
+    w.happen(e.SessionEnded(one, {"gpu": 11}))
+    assert w.machine.settling("gpu") == 5
+    w.happen(e.SettlingEnded(one))
+    assert w.machine.settling("gpu") == 0
+
+
+def test_a_word_that_lies_counts_for_no_more_than_was_leased() -> None:
+    w = world()
+    w.create("a", {"gpu": 8})
+    w.create("b", {"gpu": 16})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 8)
+    w.processes[a].headroom["gpu"] = 1 << 60
+    w.allocate(b, 9)
+    assert w.machine.ledger.accounts["a"]["gpu"].leased == 0
+    w.machine.check_invariants(w.now)
+
+
+def test_the_grant_stays_between_two_processes_and_goes_with_the_container() -> None:
+    w = world()
+    w.create("a", {"gpu": 10})
+    w.allocate(w.start("a"), 4)
+    w.end(1)
+    assert w.machine.ledger.free == {"gpu": 6}
+    w.happen(e.ContainerEnded("a"))
+    assert w.machine.ledger.free == {"gpu": 16}
+
+
+def test_processes_of_an_earlier_scheduler_come_back_before_anything_is_granted() -> None:
+    w = world(recovering=True)
+    w.create("a", {"gpu": 10})
+    w.create("b", {"gpu": 16})
+    b = w.start("b")
+    asked = w.allocate(b, 16)
+    assert asked not in w.answers
+    a = w.start("a", {"gpu": 10})
+    w.happen(e.RecoveryEnded())
+    assert asked not in w.answers
+    w.check()
+    w.end(a)
+    assert isinstance(w.answers[asked], e.Accept)
+
+
+@pytest.mark.parametrize(("policy", "first"), [(Fifo(), "b"), (BestFit(), "c")])
+def test_the_policy_chooses(policy: Policy, first: str) -> None:
+    w = world(policy=policy)
+    for name, limit in (("a", 16), ("b", 5), ("c", 12)):
+        w.create(name, {"gpu": limit})
+    a, b, c = (w.start(name) for name in "abc")
+    w.allocate(a, 16)
+    requests = {"b": w.allocate(b, 5), "c": w.allocate(c, 12)}
+    w.end(a)
+    assert [name for name, request in requests.items() if request in w.answers] == [first]
+    w.check()
+
+
+def test_an_overdue_one_is_not_overtaken_by_newcomers() -> None:
+    w = world(policy=BestFit(), patience=10.0)
+    w.create("holder", {"gpu": 8})
+    w.create("big", {"gpu": 16})
+    holder, big = w.start("holder"), w.start("big")
+    w.allocate(holder, 8)
+    overdue = w.allocate(big, 16)
+    w.now = 10.0
+    w.create("small", {"gpu": 4})
+    small = w.allocate(w.start("small"), 4)
+    assert small not in w.answers
+    w.end(holder)
+    assert isinstance(w.answers[overdue], e.Accept)
+    w.end(big)
+    assert isinstance(w.answers[small], e.Accept)
+    w.check()
+
+
+def test_several_devices_are_judged_jointly() -> None:
+    w = World(Machine({"g0": 10, "g1": 10}, Fifo()))
+    w.create("a", {"g0": 10, "g1": 10})
+    w.create("b", {"g0": 10, "g1": 10})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 6, "g0")
+    crossed = w.allocate(b, 6, "g1")  # each would hold what the other needs
+    assert crossed not in w.answers
+    w.allocate(a, 10, "g1")
+    w.end(a)
+    assert isinstance(w.answers[crossed], e.Accept)
+    w.check()
