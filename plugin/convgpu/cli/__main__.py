@@ -4,6 +4,7 @@ from typing import Final
 
 import click
 
+from convgpu.cli.demo import demo
 from convgpu.cli.errors import EXIT_CODES
 from convgpu.cli.ps import ps
 from convgpu.cli.run import run
@@ -28,6 +29,7 @@ def main() -> None:
     """Share NVIDIA GPUs between containers."""
 
 
+main.add_command(demo)
 main.add_command(run)
 main.add_command(ps)
 

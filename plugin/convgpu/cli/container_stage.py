@@ -1,0 +1,92 @@
+"""The demonstration on a Docker Engine: each part is a container, started as `convgpu run` starts it."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from typing import IO, Final, Self
+
+from convgpu.cli.engine import Engine
+from convgpu.cli.errors import Unavailable
+from convgpu.cli.run import prepare
+from convgpu.cli.run_options import scan
+from convgpu.cli.run_request import Request
+from convgpu.cli.scenario import Part
+from convgpu.cli.scheduler import PluginDoor, Scheduler
+from convgpu.cli.stage import Ended
+
+IMAGE: Final = "convgpu/demo"
+_HOLD: Final = "/usr/local/bin/gpu-hold"
+
+
+class ContainerStage:
+    """See `stage.Stage`.
+
+    Args:
+        driver: the plugin's name in the Engine.
+
+    Raises:
+        Unavailable: no Engine, no plugin, or no image.
+    """
+
+    def __init__(self, driver: str) -> None:
+        self._engine = Engine.connect()
+        self._driver = driver
+        self.scheduler = Scheduler(PluginDoor(self._engine.plugin(driver).socket))
+        self.words = f"containers of the image {IMAGE} on the Docker Engine, plugin {driver}"
+        self._running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
+        self._parts: dict[str, Part] = {}
+        self._volumes: dict[str, Part] = {}
+        if self._engine.image(IMAGE) is None:
+            raise Unavailable(
+                f"the Docker Engine has no image {IMAGE}.\nBuild it, from a checkout, with: make demo   "
+                "(or play with plain processes: convgpu demo --processes)"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The containers first: with them gone, each `docker run` ends by itself.
+        self._engine.remove_containers(list(self._parts))
+        for process, output in self._running.values():
+            process.wait()
+            output.close()
+
+    def start(self, part: Part) -> None:
+        """See `stage.Stage`."""
+        container = f"convgpu-demo-{os.getpid()}-{part.name.lower()}"
+        line = scan(["--name", container, "--network", "none", IMAGE, _HOLD, *part.arguments], {})
+        words = prepare(line, Request(part.memory, None, self._driver), self._engine)
+        output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
+        self._parts[container] = part
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for us: we end the containers
+        )
+        self._running[part.name] = (process, output)
+
+    def volumes(self) -> Mapping[str, Part]:
+        """See `stage.Stage`. Kept once seen; the Engine is asked only for what is missing."""
+        if len(self._volumes) < len(self._parts):
+            for volume, containers in self._engine.containers().items():
+                for found in containers:
+                    if found.name in self._parts:
+                        self._volumes[volume] = self._parts[found.name]
+        return self._volumes
+
+    def ended(self) -> Mapping[str, Ended]:
+        """See `stage.Stage`."""
+        return {
+            name: Ended(process.returncode, _text(output))
+            for name, (process, output) in self._running.items()
+            if process.poll() is not None
+        }
+
+
+def _text(output: IO[bytes]) -> str:
+    output.seek(0)
+    return output.read().decode(errors="replace").strip()

@@ -1,0 +1,68 @@
+"""`convgpu demo`: a container waits for GPU memory, and goes on by itself."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.console import Console
+
+from convgpu.cli import scenario
+from convgpu.cli.container_stage import ContainerStage
+from convgpu.cli.demo_report import Played, as_data, show
+from convgpu.cli.errors import EXIT_CODES, Unavailable
+from convgpu.cli.options import as_json, directory, volume_driver
+from convgpu.cli.play import play
+from convgpu.cli.process_stage import ProcessStage
+from convgpu.cli.stage import Stage
+
+_HELP: Final = """Let four containers compete for one GPU, and show what happens.
+
+Together they want more memory than the GPU has. At least one is paused in the middle of its allocations, and goes
+on by itself when another ends. It takes about fifteen seconds, and ends with a table and a timeline of the
+scheduler's events. The exit code is 0 only if a pause and its end were really seen and every container did well.
+
+\\b
+--json prints one object; sizes are bytes, times seconds since the first container started:
+  played_by    what played the containers
+  policy       the policy that chose who went on
+  device       uuid, index, name, capacity
+  containers   name, limit, started, pauses (size, begin, end, resumed), ended, exit_code
+  pause_seen   whether all went as it should
+  problems     if not, why
+  events       the scheduler's own events of these containers
+"""
+
+
+@click.command(help=_HELP, epilog=EXIT_CODES)
+@as_json
+@directory
+@click.option("--processes", is_flag=True, help="Use plain processes, and a scheduler of their own: no Docker.")
+@volume_driver
+def demo(*, as_json: bool, directory: Path | None, processes: bool, driver: str) -> None:
+    """Show a container that waits and goes on."""
+    progress = Console(stderr=as_json, highlight=False)
+    if processes or directory is not None:
+        progress.print("Without Docker: the same scenario with plain processes in place of containers.")
+        stage: Stage = ProcessStage(None if processes else directory)
+    else:
+        stage = ContainerStage(driver)
+    played = _perform(stage, progress)
+    if as_json:
+        click.echo(json.dumps(as_data(played), indent=2))
+    else:
+        show(played, Console(highlight=False))
+    sys.exit(1 if played.problems else 0)
+
+
+def _perform(stage: Stage, progress: Console) -> Played:
+    with stage:
+        devices = stage.scheduler.devices()
+        if not devices.devices:
+            raise Unavailable("the scheduler has no GPU.\nWithout a card: CONVGPU_DEVICES=simulated:16GiB")
+        try:
+            parts = scenario.parts(devices.devices[0])
+        except ValueError as error:
+            raise Unavailable(str(error)) from error
+        return play(stage, devices, parts, progress.print)

@@ -1,0 +1,112 @@
+"""Plays the scenario on a stage, and says what happens while it does."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from convgpu.cli.demo_report import Played, progress_line
+from convgpu.cli.records import Container, Devices, Event
+from convgpu.cli.scenario import Part, settled
+from convgpu.cli.stage import Ended, Stage
+from convgpu.protocol.sizes import format_size
+
+_TICK: Final = 0.1  # seconds between two looks
+_WAVE_TIME: Final = 6.0  # after this long the second wave starts all the same
+_TIME: Final = 19.0  # the end, whatever has happened
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Time, in seconds."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class _Performance:
+    """One run of the scenario."""
+
+    def __init__(self, stage: Stage, parts: Sequence[Part], report: Callable[[str], None], clock: Clock) -> None:
+        self._stage = stage
+        self._parts = parts
+        self._report = report
+        self._clock = clock
+        self._begin = clock.now()
+        self._since = stage.scheduler.events().next
+        self._unnamed: list[Event] = []
+        self._first: float | None = None
+        self.events: list[Event] = []
+
+    def age(self) -> float:
+        """Return the seconds since the performance began."""
+        return self._clock.now() - self._begin
+
+    def tick(self) -> None:
+        """Wait a moment."""
+        self._clock.sleep(_TICK)
+
+    def look(self) -> None:
+        """Fetch what is new. An event of a volume whose container is not known yet is kept for later."""
+        answer = self._stage.scheduler.events(self._since)
+        self._since = answer.next
+        volumes = self._stage.volumes()
+        unnamed = []
+        for event in (*self._unnamed, *answer.events):
+            part = volumes.get(event.container or "")
+            if part is None:
+                unnamed.append(event)
+                continue
+            self._first = event.time if self._first is None else self._first
+            self.events.append(event)
+            line = progress_line(event, part.name, event.time - self._first)
+            if line:
+                self._report(line)
+        self._unnamed = unnamed
+
+    def wave(self, number: int) -> list[Part]:
+        """Start a wave."""
+        started = [part for part in self._parts if part.wave == number]
+        for part in started:
+            sizes = f"limit {format_size(part.limit)}, takes {format_size(part.size)}"
+            self._report(f"start {part.name}: {sizes}, keeps it {part.hold:g}s")
+            self._stage.start(part)
+        return started
+
+    def settled(self, started: Sequence[Part]) -> bool:
+        """Return whether each of these has its memory, or waits, or is over."""
+        volumes = self._stage.volumes()
+        known: dict[str, Container] = {
+            volumes[container.name].name: container
+            for container in self._stage.scheduler.containers()
+            if container.name in volumes
+        }
+        ended = self._stage.ended()
+        return all(part.name in ended or settled(part, known) for part in started)
+
+    def over(self) -> bool:
+        """Return whether every container ended, and the scheduler has said so."""
+        told = {event.container for event in self.events if event.kind == "ended"}
+        return len(self._stage.ended()) == len(self._parts) and set(self._stage.volumes()) <= told
+
+
+def play(
+    stage: Stage,
+    devices: Devices,
+    parts: Sequence[Part],
+    report: Callable[[str], None],
+    clock: Clock | None = None,
+) -> Played:
+    """Play the parts and return what happened; takes at most about twenty seconds."""
+    performance = _Performance(stage, parts, report, clock or Clock())
+    first = performance.wave(0)
+    while performance.age() < _WAVE_TIME and not performance.settled(first):
+        performance.look()
+        performance.tick()
+    performance.wave(1)
+    while performance.age() < _TIME and not performance.over():
+        performance.look()
+        performance.tick()
+    ended: dict[str, Ended] = dict(stage.ended())
+    cast = {volume: (part.name, part.limit) for volume, part in stage.volumes().items()}
+    return Played(stage.words, devices, parts, cast, tuple(performance.events), ended)

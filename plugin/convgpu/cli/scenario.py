@@ -1,0 +1,72 @@
+"""The demonstration's scenario: four containers that together want more than the GPU has. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from convgpu.cli.records import Container, Device
+from convgpu.protocol.sizes import format_size
+
+_MIB: Final = 1 << 20
+CONTEXT: Final = 1 << 30  # bytes of its limit that each container leaves for its CUDA context
+SMALLEST: Final = 8 << 30  # capacity below which the limits would leave no room beside the contexts
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One container: it takes `size` bytes in `steps` allocations, keeps them `hold` seconds, and ends.
+
+    `wave` 0 starts first; wave 1 starts when wave 0 has its memory.
+    """
+
+    name: str
+    limit: int
+    size: int
+    hold: float
+    wave: int
+    steps: int = 10
+
+    @property
+    def memory(self) -> str:
+        """The limit as an option."""
+        return f"{self.limit // _MIB}m"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The words behind `gpu-hold`."""
+        return ("--steps", str(self.steps), "--hold", f"{self.hold:g}", f"{self.size // _MIB}m")
+
+
+def parts(device: Device) -> tuple[Part, ...]:
+    """Return the scenario for a device: limits of 7, 8, 6 and 4 sixteenths of its capacity.
+
+    The first two fit side by side; the others find a remainder only, and have to wait in the middle.
+
+    Raises:
+        ValueError: the device is too small.
+    """
+    if device.capacity < SMALLEST:
+        raise ValueError(
+            f"the demonstration needs a GPU with {format_size(SMALLEST)}; {device.name} has "
+            f"{format_size(device.capacity)} to hand out"
+        )
+
+    def part(name: str, sixteenths: int, hold: float, wave: int) -> Part:
+        limit = device.capacity * sixteenths // 16 // _MIB * _MIB
+        return Part(name, limit, limit - CONTEXT, hold, wave)
+
+    return (part("A", 7, 3.0, 0), part("B", 8, 6.0, 0), part("C", 6, 2.0, 1), part("D", 4, 1.5, 1))
+
+
+def settled(part: Part, containers: Mapping[str, Container]) -> bool:
+    """Return whether a container has all that it will take, or waits, so that the next wave may start.
+
+    Args:
+        part: which.
+        containers: what the scheduler says, by name of the part.
+    """
+    container = containers.get(part.name)
+    if container is None:
+        return False
+    used = max((share.usage for share in container.devices), default=0)
+    return used >= part.size or bool(container.waiting)

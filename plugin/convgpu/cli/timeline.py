@@ -1,0 +1,204 @@
+"""What happened to a few containers, told from the scheduler's events. Pure.
+
+Times are seconds since the first of the containers started.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from convgpu.cli.records import Event
+from convgpu.protocol.sizes import format_size
+
+COLUMNS: Final = ("CONTAINER", "LIMIT", "STARTED", "PAUSED", "WENT ON", "ENDED", "EXIT")
+_STEPS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """One allocation of `size` bytes that had to wait.
+
+    `end` is None while it waits; `resumed` says whether it was accepted then, or else rejected or cut off.
+    """
+
+    size: int
+    begin: float
+    end: float | None = None
+    resumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One container from its start to its end; what has not happened is None."""
+
+    name: str
+    limit: int
+    started: float | None = None
+    pauses: tuple[Pause, ...] = ()
+    ended: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The characters of a bar."""
+
+    running: str = "█"
+    paused: str = "░"
+
+
+ASCII: Final = Glyphs("#", ".")
+
+
+@dataclass(slots=True)
+class _Life:
+    """A story while it is put together, in the scheduler's own time."""
+
+    started: float | None = None
+    ended: float | None = None
+    pauses: list[Pause] = field(default_factory=list)
+    keys: list[tuple[int | None, str | None, int | None]] = field(default_factory=list)
+
+    def begin(self, event: Event) -> None:
+        self.pauses.append(Pause(event.size or 0, event.time))
+        self.keys.append((event.pid, event.uuid, event.size))
+
+    def end(self, event: Event, *, resumed: bool) -> None:
+        """End the pause of the same allocation, or else the oldest that is open."""
+        waiting = [i for i, pause in enumerate(self.pauses) if pause.end is None]
+        same = [i for i in waiting if self.keys[i] == (event.pid, event.uuid, event.size)]
+        for i in (same or waiting)[:1]:
+            self.pauses[i] = replace(self.pauses[i], end=event.time, resumed=resumed)
+
+    def close(self, time: float) -> None:
+        self.ended = time
+        self.pauses = [replace(pause, end=time) if pause.end is None else pause for pause in self.pauses]
+
+
+def tell(events: Iterable[Event], cast: Mapping[str, tuple[str, int]]) -> tuple[Story, ...]:
+    """Return the story of each container of the cast, in the order of the cast.
+
+    Args:
+        events: of the scheduler, in any order, other containers' too.
+        cast: volume name -> (name for people, limit).
+    """
+    lives = {volume: _Life() for volume in cast}
+    for event in sorted(events, key=lambda event: event.sequence):
+        life = lives.get(event.container or "")
+        if life is not None:
+            _follow(life, event)
+    started = [life.started for life in lives.values() if life.started is not None]
+    origin = min(started, default=0.0)
+    return tuple(_finish(*cast[volume], life, origin) for volume, life in lives.items())
+
+
+def _follow(life: _Life, event: Event) -> None:
+    match event.kind:
+        case "mounted" | "started":
+            life.started = event.time if life.started is None else life.started
+        case "paused":
+            life.begin(event)
+        case "resumed":
+            life.end(event, resumed=True)
+        case "rejected" if event.waited is not None or event.reason in {"deadline", "ended"}:
+            life.end(event, resumed=False)
+        case "ended":
+            life.close(event.time)
+        case _:
+            pass
+
+
+def _finish(name: str, limit: int, life: _Life, origin: float) -> Story:
+    def since(time: float | None) -> float | None:
+        return None if time is None else round(time - origin, 6)
+
+    pauses = tuple(replace(pause, begin=round(pause.begin - origin, 6), end=since(pause.end)) for pause in life.pauses)
+    return Story(name, limit, since(life.started), pauses, since(life.ended))
+
+
+def problems(stories: Sequence[Story], exits: Mapping[str, int | None]) -> tuple[str, ...]:
+    """Return why this was no demonstration; empty if a pause and its end were seen and every container did well.
+
+    Args:
+        stories: of all containers.
+        exits: exit code by name; None for a container that had to be stopped.
+    """
+    found = []
+    pauses = [pause for story in stories for pause in story.pauses]
+    if not pauses:
+        found.append("no allocation was paused")
+    elif not any(pause.resumed for pause in pauses):
+        found.append("an allocation was paused, but none went on")
+    for story in stories:
+        code = exits.get(story.name)
+        if code is None:
+            found.append(f"{story.name} did not end in time")
+        elif code != 0:
+            found.append(f"{story.name} ended with exit code {code}")
+        elif story.ended is None:
+            found.append(f"the scheduler did not report the end of {story.name}")
+    return tuple(found)
+
+
+def table_rows(stories: Sequence[Story], exits: Mapping[str, int | None]) -> list[tuple[str, ...]]:
+    """Return one row per container, and one more for each further pause, in the order of COLUMNS."""
+    result: list[tuple[str, ...]] = []
+    for story in stories:
+        code = exits.get(story.name)
+        last = (_seconds(story.ended), "-" if code is None else str(code))
+        first = (story.name, format_size(story.limit), _seconds(story.started))
+        for pause in story.pauses or (None,):
+            middle = ("", "")
+            if pause is not None:
+                went_on = _seconds(pause.end) if pause.resumed else "-"
+                middle = (f"{_seconds(pause.begin)} ({format_size(pause.size)})", went_on)
+            result.append((*first, *middle, *last))
+            first, last = ("", "", ""), ("", "")
+    return result
+
+
+def _seconds(time: float | None) -> str:
+    return "-" if time is None else f"{time:.1f}s"
+
+
+def span(stories: Sequence[Story]) -> float:
+    """Return the time of the last thing that happened."""
+    times = [0.0]
+    for story in stories:
+        times += [time for time in (story.started, story.ended) if time is not None]
+        times += [pause.end if pause.end is not None else pause.begin for pause in story.pauses]
+    return max(times)
+
+
+def bar(story: Story, length: float, width: int, glyphs: Glyphs) -> str:
+    """Draw a container's life of `length` seconds in `width` characters.
+
+    A pause is drawn however short it was: it is what one looks for.
+    """
+    if story.started is None or length <= 0:
+        return " " * width
+    end = length if story.ended is None else story.ended
+    cells = [" "] * width
+    _fill(cells, story.started, end, length, glyphs.running)
+    for pause in story.pauses:
+        _fill(cells, pause.begin, end if pause.end is None else pause.end, length, glyphs.paused)
+    return "".join(cells)
+
+
+def _fill(cells: list[str], begin: float, end: float, length: float, glyph: str) -> None:
+    width = len(cells)
+    first = min(int(begin / length * width), width - 1)
+    last = max(first + 1, round(end / length * width))
+    cells[first:last] = glyph * (min(last, width) - first)
+
+
+def axis(length: float, width: int) -> tuple[str, str]:
+    """Return the ticks of the time axis and the seconds below them."""
+    step = next((step for step in _STEPS if step * width >= length * 6), _STEPS[-1])
+    ticks, labels = [" "] * width, [" "] * (width + 6)
+    for second in range(0, int(length) + 1, step):
+        position = int(second / length * width) if length > 0 else 0
+        if position >= width:
+            break
+        ticks[position] = "|"
+        labels[position : position + len(str(second))] = str(second)
+    return "".join(ticks).rstrip(), "".join(labels).rstrip() + " s"
