@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# What people type. The work is done by scripts/, each of which can be run by itself.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON := .venv/bin/python
+C_SOURCES = $(shell git ls-files '*.c' '*.h')
+SHELL_SCRIPTS = $(shell git ls-files scripts .ci)
+
+.PHONY: help venv build check test demo bench plugin clean
+
+help: ## this list
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1@\2/p' Makefile | column -t -s @
+
+venv: .venv/.complete ## the virtual environment .venv with the pinned dependencies
+
+.venv/.complete: requirements.txt requirements-dev.txt pyproject.toml scripts/venv
+	@scripts/venv
+
+build: ## the hook and the simulated driver
+	@echo "==> Build the hook and the simulated driver"
+	@$(MAKE) -s -C hook
+	@$(MAKE) -s -C tests/fakes
+
+check: venv build ## formatters, linters, types, layers
+	@scripts/check
+
+test: venv check ## check, then all tests, on real Docker Engines as well
+	@scripts/test
+
+demo: venv build ## containers compete for one GPU; one waits and goes on
+	@scripts/demo
+
+bench: venv build ## the benchmarks
+	@scripts/bench
+
+plugin: venv ## build the managed plugin, create it in the Engine, enable it
+	@scripts/plugin
+
+clean: ## remove what was built here (.venv and what the Engine keeps stay)
+	@echo "==> Remove build products"
+	@rm -rf build .cache/context hook/build tests/fakes/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

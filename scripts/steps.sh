@@ -1,0 +1,47 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by the other scripts: each step says in one line what it does, and how long it took when that was long.
+# Everything goes to stderr, so that a script can print a result on stdout.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+CACHE=$ROOT/.cache
+mkdir -p "$CACHE"
+
+# say TEXT...: one line for the person who waits.
+say() { printf '==> %s\n' "$*" >&2; }
+
+# fail STATUS TEXT...: one line that says why, and the exit status.
+fail() {
+    local status=$1
+    shift
+    printf 'convgpu: %s\n' "$*" >&2
+    exit "$status"
+}
+
+# step TEXT COMMAND...: runs the command with its output in a log, shown only when it fails.
+step() {
+    local text=$1 log begin status=0
+    shift
+    log=$(mktemp)
+    begin=$SECONDS
+    say "$text"
+    "$@" >"$log" 2>&1 </dev/null || status=$?
+    if [ "$status" -ne 0 ]; then
+        tail -n 40 "$log" >&2
+        printf '    failed with status %d: %s\n' "$status" "$*" >&2
+    elif [ $((SECONDS - begin)) -ge 2 ]; then
+        printf '    %d s\n' $((SECONDS - begin)) >&2
+    fi
+    rm -f "$log"
+    return "$status"
+}
+
+# apt_install PACKAGE...: from the machine's own mirror; lists are fetched once for each boot of a script.
+apt_install() {
+    command -v apt-get >/dev/null || fail 3 "needs the packages $* and this machine has no apt-get: install them and run this again"
+    [ "$(id -u)" -eq 0 ] || fail 3 "needs the packages $*: run 'sudo apt-get install $*' and run this again"
+    export DEBIAN_FRONTEND=noninteractive
+    step "Fetch the package lists" apt-get update -q || say "some package lists could not be fetched; going on with the others"
+    step "Install $* by apt" apt-get install -q -y --no-install-recommends "$@" ||
+        fail 3 "apt-get could not install $*"
+}
