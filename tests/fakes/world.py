@@ -4,7 +4,7 @@ What a process really uses is counted here, apart from the ledger, so that the t
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from convgpu.core import events as e
@@ -20,7 +20,7 @@ class Process:
 
 
 class World:
-    """`between`: called where another thread could run between two effects of the machine."""
+    """`after_look`: called after headroom was taken, before the machine hears of it, as another thread may run."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -29,14 +29,13 @@ class World:
         self.open: dict[int, e.AllocationAsked] = {}
         self.answers: dict[int, e.Accept | e.Reject] = {}
         self.history: list[e.Happened] = []
-        self.between = lambda: None
+        self.after_look: Callable[[], None] = lambda: None
         self._numbers = 0
 
     def happen(self, event: e.Event) -> None:
         """Let an event happen and carry out its effects as the daemon does."""
         for effect in self.machine.handle(event, self.now):
             self._perform(effect)
-            self.between()
 
     def _perform(self, effect: e.Effect) -> None:
         match effect:
@@ -56,6 +55,7 @@ class World:
                 for session, device in words:
                     taken[session, device] = self.processes[session].headroom[device]
                     self.processes[session].headroom[device] = 0
+                self.after_look()
                 self.happen(e.HeadroomTaken(taken))
             case e.Happened():
                 self.history.append(effect)
@@ -114,4 +114,4 @@ class World:
         for session, process in self.processes.items():
             for device, account in ledger.accounts[process.container].items():
                 assert account.leases[session] == process.used[device] + process.headroom[device]
-        assert {one.sequence for one in self.machine.waiting}.__len__() == len(self.open)
+        assert len(self.machine.waiting) == len(self.open)

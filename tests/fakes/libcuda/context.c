@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Contexts: each living one takes context_size bytes of its device, and frees its allocations when it ends.
+ */
+#include <stdlib.h>
+
+#include "driver.h"
+
+#define STACK_MAX 64
+
+static _Thread_local struct context *stack[STACK_MAX];
+static _Thread_local unsigned depth;
+
+struct context *context_current(void) {
+    return depth == 0 ? NULL : stack[depth - 1];
+}
+
+/* driver.mutex held. */
+static bool is_context(const struct context *handle) {
+    for (int device = 0; device < driver.device_count; device++) {
+        if (handle == &driver.primary[device]) return true;
+    }
+    for (const struct context *context = driver.contexts; context != NULL; context = context->next) {
+        if (handle == context) return true;
+    }
+    return false;
+}
+
+/* driver.mutex held. */
+static bool start(struct context *context) {
+    context->alive = device_take(context->device, driver.state.configuration.context_size);
+    return context->alive;
+}
+
+/* driver.mutex held. */
+static void end(struct context *context) {
+    if (!context->alive) return;
+    memory_free_all(context);
+    device_give(context->device, driver.state.configuration.context_size);
+    context->alive = false;
+}
+
+static CUresult push(struct context *context) {
+    if (depth == STACK_MAX) return CUDA_ERROR_OUT_OF_MEMORY;
+    stack[depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    CUresult result = driver_enter_device(device);
+    if (result != CUDA_SUCCESS) return result;
+    if (context == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    struct context *primary = &driver.primary[device];
+    if (!primary->alive && !start(primary)) {
+        driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+        return refuse_memory();
+    }
+    primary->references++;
+    *context = primary;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    CUresult result = driver_enter_device(device);
+    if (result != CUDA_SUCCESS) return result;
+    struct context *primary = &driver.primary[device];
+    if (primary->references == 0) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    if (--primary->references == 0) end(primary);
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+    return cuDevicePrimaryCtxRelease_v2(device);
+}
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    CUresult result = driver_enter_device(device);
+    if (result != CUDA_SUCCESS) return result;
+    end(&driver.primary[device]); /* its references stay: who retained it still has to release it */
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxReset(CUdevice device) {
+    return cuDevicePrimaryCtxReset_v2(device);
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+    CUresult result = driver_enter_device(device);
+    if (result != CUDA_SUCCESS) return result;
+    if (flags == NULL || active == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *flags = driver.primary[device].flags;
+    *active = driver.primary[device].alive;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
+    CUresult result = driver_enter_device(device);
+    if (result != CUDA_SUCCESS) return result;
+    driver.primary[device].flags = flags;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags) {
+    CUresult result = driver_enter_device(device);
+    if (result != CUDA_SUCCESS) return result;
+    if (driver.primary[device].alive) return driver_leave(CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE);
+    driver.primary[device].flags = flags;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxCreate_v2(CUcontext *handle, unsigned flags, CUdevice device) {
+    CUresult result = driver_enter_device(device);
+    if (result != CUDA_SUCCESS) return result;
+    if (handle == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    struct context *context = calloc(1, sizeof *context);
+    if (context == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    context->device = device;
+    context->flags = flags;
+    if (!start(context)) {
+        free(context);
+        driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+        return refuse_memory();
+    }
+    context->next = driver.contexts;
+    driver.contexts = context;
+    *handle = context;
+    return driver_leave(push(context));
+}
+
+CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags, CUdevice device) {
+    if (affinity != NULL || count != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    return cuCtxCreate_v2(context, flags, device);
+}
+
+CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice device) {
+    if (parameters != NULL) return CUDA_ERROR_NOT_SUPPORTED;
+    return cuCtxCreate_v2(context, flags, device);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    if (context == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    /* A primary context is released, not destroyed. */
+    if (!is_context(context) || context->primary) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    if (!context->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    end(context);
+    if (context_current() == context) depth--;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxDestroy(CUcontext context) {
+    return cuCtxDestroy_v2(context);
+}
+
+CUresult cuCtxGetCurrent(CUcontext *context) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    if (context == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *context = context_current();
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    if (context != NULL && !is_context(context)) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    if (context != NULL && !context->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    if (depth > 0) depth--; /* replaces the top of the stack */
+    return driver_leave(context == NULL ? CUDA_SUCCESS : push(context));
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    if (context == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (!is_context(context)) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    if (!context->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    return driver_leave(push(context));
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *context) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    if (depth == 0) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    depth--;
+    if (context != NULL) *context = stack[depth];
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxGetDevice(CUdevice *device) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (device == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *device = context->device;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxSynchronize(void) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    return result != CUDA_SUCCESS ? result : driver_leave(CUDA_SUCCESS);
+}

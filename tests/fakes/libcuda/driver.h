@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the simulated driver keeps for its process. One mutex (driver.mutex) guards all of it, and is taken
+ * before the lock of the shared state, never after.
+ */
+#ifndef SIMULATED_DRIVER_H
+#define SIMULATED_DRIVER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "../simulated/state.h"
+#include "blocks.h"
+#include "cuda_api.h"
+
+struct context {
+    struct context *next; /* in driver.contexts; never removed, so that a stale handle is recognised */
+    bool alive;           /* takes context_size bytes of the device */
+    bool primary;
+    CUdevice device;
+    unsigned references; /* of a primary context; survives a reset */
+    unsigned flags;
+    struct block *blocks; /* freed with the context */
+};
+
+enum driver_phase {
+    DRIVER_UNINITIALISED,
+    DRIVER_READY,
+    DRIVER_FORKED, /* a child of a process that had called cuInit: the real driver does not work there either
+                    */
+};
+
+struct driver {
+    pthread_mutex_t mutex;
+    _Atomic enum driver_phase phase;
+    struct simulated_state state;
+    int device_count;                    /* visible ones */
+    unsigned row[SIMULATED_DEVICES_MAX]; /* of `devices`, by CUdevice */
+    struct context primary[SIMULATED_DEVICES_MAX];
+    struct context *contexts; /* made by cuCtxCreate */
+    struct blocks blocks;
+};
+
+extern struct driver driver;
+
+/* Takes driver.mutex, unless the driver is not initialised: then returns CUDA_ERROR_NOT_INITIALIZED. */
+CUresult driver_enter(void);
+
+/* driver_enter, and refuses a device that is not visible (CUDA_ERROR_INVALID_DEVICE). */
+CUresult driver_enter_device(CUdevice device);
+
+/* driver_enter, and finds the calling thread's context. Returns CUDA_ERROR_INVALID_CONTEXT if it has none,
+ * CUDA_ERROR_CONTEXT_IS_DESTROYED if that one has ended. */
+CUresult driver_enter_context(struct context **context);
+
+/* Releases driver.mutex and hands the result through. */
+CUresult driver_leave(CUresult result);
+
+/* Chooses driver.row by CUDA_VISIBLE_DEVICES (`list`; NULL: all). */
+void driver_choose_devices(const char *list);
+
+/* The context on top of this thread's stack, or NULL. */
+struct context *context_current(void);
+
+/* Takes or gives device memory for the thread's process. driver.mutex held. */
+bool device_take(CUdevice device, uint64_t size);
+void device_give(CUdevice device, uint64_t size);
+
+/* Waits as long as a refusal takes (the setting oom_us). driver.mutex not held. */
+CUresult refuse_memory(void);
+
+/* Frees all blocks of the context. driver.mutex held. */
+void memory_free_all(struct context *context);
+
+#endif

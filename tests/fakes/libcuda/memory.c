@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Device memory. Copies and fills only check their arguments: there is nothing behind the addresses.
+ */
+#include <errno.h>
+#include <time.h>
+
+#include "driver.h"
+
+#define PITCH_ALIGNMENT 512u
+#define ATTACH_GLOBAL   1u
+#define ATTACH_HOST     2u
+
+bool device_take(CUdevice device, uint64_t size) {
+    return state_take(&driver.state, driver.row[device], size);
+}
+
+void device_give(CUdevice device, uint64_t size) {
+    state_give(&driver.state, driver.row[device], size);
+}
+
+CUresult refuse_memory(void) {
+    uint64_t us = driver.state.configuration.oom_us;
+    struct timespec wait = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+    while (us != 0 && nanosleep(&wait, &wait) != 0 && errno == EINTR) continue;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* driver.mutex held. */
+static void free_block(struct block *block) {
+    struct context *context = block->context;
+    device_give(context->device, block->counted);
+    blocks_remove(&driver.blocks, block, &context->blocks);
+}
+
+void memory_free_all(struct context *context) {
+    while (context->blocks != NULL) free_block(context->blocks);
+}
+
+static CUresult allocate(CUdeviceptr *address, uint64_t size) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (address == NULL || size == 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    uint64_t counted = blocks_counted(size);
+    if (counted == 0 || !device_take(context->device, counted)) {
+        driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+        return refuse_memory();
+    }
+    struct block *block = blocks_add(&driver.blocks, size, context, &context->blocks);
+    if (block == NULL) {
+        device_give(context->device, counted);
+        return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    *address = block->address;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
+    return allocate(address, size);
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
+                            unsigned element_size) {
+    bool element = element_size == 4 || element_size == 8 || element_size == 16;
+    if (pitch == NULL || width == 0 || height == 0 || !element) {
+        struct context *context = NULL; /* the state of the driver is complained about first */
+        CUresult result = driver_enter_context(&context);
+        return result != CUDA_SUCCESS ? result : driver_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    uint64_t row, size;
+    bool overflow = __builtin_add_overflow(width, PITCH_ALIGNMENT - 1, &row);
+    row = row / PITCH_ALIGNMENT * PITCH_ALIGNMENT;
+    overflow = overflow || __builtin_mul_overflow(row, height, &size);
+    CUresult result = allocate(address, overflow ? UINT64_MAX : size);
+    if (result == CUDA_SUCCESS) *pitch = row;
+    return result;
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
+    /* Counted in full on the current device, as if it was touched there at once. */
+    bool valid = flags == ATTACH_GLOBAL || flags == ATTACH_HOST;
+    return allocate(valid ? address : NULL, size);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr address) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (address == 0) return driver_leave(CUDA_SUCCESS);
+    struct block *block = blocks_find(&driver.blocks, address); /* of any context: addresses are unified */
+    if (block == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    free_block(block);
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (free == NULL || total == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    unsigned row = driver.row[context->device];
+    *free = state_free(&driver.state, row);
+    *total = driver.state.configuration.device[row].total;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+static CUresult check_range(CUdeviceptr address, const void *host, size_t size) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    bool valid = size == 0 || (address >= BLOCKS_FIRST_ADDRESS && host != NULL);
+    return driver_leave(valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void *source, size_t size) {
+    return check_range(target, source, size);
+}
+
+CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr target, const void *source, size_t size) {
+    return check_range(target, source, size);
+}
+
+CUresult cuMemcpyDtoH_v2(void *target, CUdeviceptr source, size_t size) {
+    return check_range(source, target, size);
+}
+
+CUresult cuMemcpyDtoH_v2_ptds(void *target, CUdeviceptr source, size_t size) {
+    return check_range(source, target, size);
+}
+
+CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t count) {
+    return check_range(address, &value, count);
+}
+
+CUresult cuMemsetD8_v2_ptds(CUdeviceptr address, unsigned char value, size_t count) {
+    return check_range(address, &value, count);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Questions about devices and about the processes that use them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "nvml.h"
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
+    nvmlReturn_t result = nvml_enter();
+    if (result != NVML_SUCCESS) return result;
+    if (count == NULL) return nvml_leave(NVML_ERROR_INVALID_ARGUMENT);
+    *count = nvml_state.configuration.device_count;
+    return nvml_leave(NVML_SUCCESS);
+}
+
+nvmlReturn_t nvmlDeviceGetCount(unsigned *count) {
+    return nvmlDeviceGetCount_v2(count);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
+    nvmlReturn_t result = nvml_enter();
+    if (result != NVML_SUCCESS) return result;
+    bool valid = device != NULL && index < nvml_state.configuration.device_count;
+    if (!valid) return nvml_leave(NVML_ERROR_INVALID_ARGUMENT);
+    *device = &nvml_state.configuration.device[index];
+    return nvml_leave(NVML_SUCCESS);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) {
+    return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    nvmlReturn_t result = nvml_enter();
+    if (result != NVML_SUCCESS) return result;
+    if (uuid == NULL || device == NULL) return nvml_leave(NVML_ERROR_INVALID_ARGUMENT);
+    for (unsigned row = 0; row < nvml_state.configuration.device_count; row++) {
+        if (strcasecmp(uuid, nvml_state.configuration.device[row].uuid_text) != 0) continue;
+        *device = &nvml_state.configuration.device[row];
+        return nvml_leave(NVML_SUCCESS);
+    }
+    return nvml_leave(NVML_ERROR_NOT_FOUND);
+}
+
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
+    unsigned row;
+    nvmlReturn_t result = nvml_enter_device(device, index != NULL, &row);
+    if (result != NVML_SUCCESS) return result;
+    *index = row;
+    return nvml_leave(NVML_SUCCESS);
+}
+
+nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) {
+    return nvmlDeviceGetIndex(device, minor);
+}
+
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *text, unsigned length) {
+    unsigned row;
+    nvmlReturn_t result = nvml_enter_device(device, text != NULL, &row);
+    if (result != NVML_SUCCESS) return result;
+    return nvml_leave(nvml_write_text(text, length, SIMULATED_DEVICE_NAME));
+}
+
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned length) {
+    unsigned row;
+    nvmlReturn_t result = nvml_enter_device(device, text != NULL, &row);
+    if (result != NVML_SUCCESS) return result;
+    return nvml_leave(nvml_write_text(text, length, device->uuid_text));
+}
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+    unsigned row;
+    nvmlReturn_t result = nvml_enter_device(device, pci != NULL, &row);
+    if (result != NVML_SUCCESS) return result;
+    *pci = (nvmlPciInfo_t){.bus = row + 1};
+    snprintf(pci->bus_id_legacy, sizeof pci->bus_id_legacy, "0000:%02X:00.0", (row + 1) & 0xff);
+    snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", row + 1);
+    return nvml_leave(NVML_SUCCESS);
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    unsigned row;
+    nvmlReturn_t result = nvml_enter_device(device, memory != NULL, &row);
+    if (result != NVML_SUCCESS) return result;
+    memory->total = device->total;
+    memory->free = state_free(&nvml_state, row);
+    memory->used = memory->total - memory->free;
+    return nvml_leave(NVML_SUCCESS);
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+    nvmlMemory_t simple;
+    if (memory != NULL && memory->version != NVML_MEMORY_V2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    nvmlReturn_t result = nvmlDeviceGetMemoryInfo(device, memory == NULL ? NULL : &simple);
+    if (result != NVML_SUCCESS) return result;
+    memory->total = simple.total;
+    memory->reserved = 0;
+    memory->free = simple.free;
+    memory->used = simple.used;
+    return NVML_SUCCESS;
+}
+
+static struct simulated_process processes[SIMULATED_SLOTS]; /* guarded by the mutex */
+
+/* Fills `processes` and sets *count. NVML's protocol: *count says what the caller has room for (`room`: it
+ * has an array at all), then how many there are; too little room is an error that still says the number. */
+static nvmlReturn_t enter_processes(nvmlDevice_t device, unsigned *count, bool room) {
+    unsigned row;
+    bool valid = count != NULL && (room || *count == 0);
+    nvmlReturn_t result = nvml_enter_device(device, valid, &row);
+    if (result != NVML_SUCCESS) return result;
+    unsigned capacity = *count;
+    *count = state_processes(&nvml_state, row, processes, SIMULATED_SLOTS);
+    return *count <= capacity ? NVML_SUCCESS : nvml_leave(NVML_ERROR_INSUFFICIENT_SIZE);
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
+                                                  nvmlProcessInfo_v1_t *row) {
+    nvmlReturn_t result = enter_processes(device, count, row != NULL);
+    if (result != NVML_SUCCESS) return result;
+    for (unsigned i = 0; i < *count; i++) {
+        row[i] = (nvmlProcessInfo_v1_t){.pid = (unsigned)processes[i].pid, .used = processes[i].used};
+    }
+    return nvml_leave(NVML_SUCCESS);
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                     nvmlProcessInfo_v2_t *row) {
+    nvmlReturn_t result = enter_processes(device, count, row != NULL);
+    if (result != NVML_SUCCESS) return result;
+    for (unsigned i = 0; i < *count; i++) {
+        row[i] = (nvmlProcessInfo_v2_t){.pid = (unsigned)processes[i].pid,
+                                        .used = processes[i].used,
+                                        .gpu_instance = NVML_NO_INSTANCE,
+                                        .compute_instance = NVML_NO_INSTANCE};
+    }
+    return nvml_leave(NVML_SUCCESS);
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
+                                                     nvmlProcessInfo_v2_t *row) {
+    return nvmlDeviceGetComputeRunningProcesses_v3(device, count, row);
+}
+
+/* Nobody draws anything here. */
+static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned *count) {
+    unsigned row;
+    nvmlReturn_t result = nvml_enter_device(device, count != NULL, &row);
+    if (result != NVML_SUCCESS) return result;
+    *count = 0;
+    return nvml_leave(NVML_SUCCESS);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned *count,
+                                                   nvmlProcessInfo_v1_t *row) {
+    (void)row;
+    return no_processes(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
+                                                      nvmlProcessInfo_v2_t *row) {
+    (void)row;
+    return no_processes(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                      nvmlProcessInfo_v2_t *row) {
+    (void)row;
+    return no_processes(device, count);
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lock.h"
+
+#define GIB (UINT64_C(1) << 30)
+
+static uint64_t monotonic_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t settle_ns(const struct simulated_state *state, uint64_t size) {
+    return (uint64_t)((double)state->configuration.settle_us_per_gib * 1000.0 * (double)size / (double)GIB);
+}
+
+/* The one place where memory changes hands. Mutex held. A process killed inside leaves `changing` set. */
+static void change(struct simulated_state *state, struct shared_slot *slot, unsigned device, uint64_t used) {
+    struct shared_state *shared = state->shared;
+    atomic_store_explicit(&shared->changing, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    shared->used[device] = shared->used[device] - slot->used[device] + used;
+    slot->used[device] = used;
+    atomic_store_explicit(&shared->changing, 0, memory_order_release);
+}
+
+static void recompute(struct simulated_state *state) {
+    struct shared_state *shared = state->shared;
+    for (unsigned device = 0; device < state->configuration.device_count; device++) {
+        uint64_t used = 0;
+        for (uint32_t k = 0; k < shared->slot_count; k++) used += shared->slot[k].used[device];
+        shared->used[device] = used;
+    }
+    atomic_store_explicit(&shared->changing, 0, memory_order_release);
+}
+
+static void lock_state(struct simulated_state *state) {
+    lock_mutex(state->descriptor);
+    if (atomic_load_explicit(&state->shared->changing, memory_order_acquire) != 0) recompute(state);
+}
+
+static void unlock_state(struct simulated_state *state) {
+    unlock_mutex(state->descriptor);
+}
+
+/* F_GETLK does not report the asker's own locks, so a slot without a holder may still be this process's: that
+ * of the other library, or of this one. */
+static bool is_own(const struct shared_slot *slot) {
+    struct process_identity own = process_identity();
+    return slot->pid == own.pid && slot->start_time == own.start_time &&
+           slot->pid_namespace == own.pid_namespace;
+}
+
+/* Whether the slot's process lives; then *pid is its pid here, or 0 if this pid namespace does not see it. */
+static bool find_holder(const struct simulated_state *state, uint32_t k, pid_t *pid) {
+    *pid = getpid();
+    if (k == state->slot) return true;
+    if (slot_holder(state->descriptor, k, pid)) return true;
+    *pid = getpid();
+    return is_own(&state->shared->slot[k]);
+}
+
+/* Mutex held. */
+static void settle(struct simulated_state *state, struct shared_slot *slot, uint64_t now) {
+    bool empty = true;
+    for (unsigned device = 0; device < state->configuration.device_count; device++) {
+        if (slot->used[device] == 0) continue;
+        /* A time further away than settling lasts is from before a reboot. */
+        uint64_t latest = now + settle_ns(state, slot->used[device]);
+        if (slot->settled_at[device] <= now || slot->settled_at[device] > latest) {
+            change(state, slot, device, 0);
+        } else {
+            empty = false;
+        }
+    }
+    if (empty) slot->phase = SLOT_FREE;
+}
+
+/* Notices deaths and lets time pass. Mutex held. One F_GETLK per held slot: not on the way of an allocation
+ * that fits. */
+static void sweep(struct simulated_state *state) {
+    struct shared_state *shared = state->shared;
+    uint64_t now = monotonic_ns();
+    for (uint32_t k = 0; k < shared->slot_count; k++) {
+        struct shared_slot *slot = &shared->slot[k];
+        pid_t pid;
+        if (slot->phase == SLOT_HELD && !find_holder(state, k, &pid)) {
+            for (unsigned device = 0; device < state->configuration.device_count; device++) {
+                slot->settled_at[device] = now + settle_ns(state, slot->used[device]);
+            }
+            slot->phase = SLOT_SETTLING;
+        }
+        if (slot->phase == SLOT_SETTLING) settle(state, slot, now);
+    }
+    while (shared->slot_count > 0 && shared->slot[shared->slot_count - 1].phase == SLOT_FREE) {
+        shared->slot_count--;
+    }
+}
+
+static uint64_t fingerprint(const struct simulated_configuration *configuration) {
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    const unsigned char *byte = (const unsigned char *)configuration->device;
+    for (size_t i = 0; i < configuration->device_count * sizeof *configuration->device; i++) {
+        hash = (hash ^ byte[i]) * UINT64_C(1099511628211);
+    }
+    return hash;
+}
+
+/* Mutex held. */
+static int initialise(struct simulated_state *state) {
+    struct shared_state *shared = state->shared;
+    uint64_t wanted = fingerprint(&state->configuration);
+    if (shared->magic == SIMULATED_MAGIC && shared->fingerprint == wanted) return 0;
+    if (shared->magic == SIMULATED_MAGIC) {
+        for (uint32_t k = 0; k < shared->slot_count; k++) {
+            pid_t pid;
+            if (shared->slot[k].phase == SLOT_HELD && find_holder(state, k, &pid)) {
+                fprintf(stderr, "simulated GPU: %s/state is in use with other devices\n",
+                        state->configuration.directory);
+                return -EBUSY;
+            }
+        }
+    }
+    shared->magic = 0;
+    atomic_thread_fence(memory_order_release);
+    uint32_t slots = shared->slot_count < SIMULATED_SLOTS ? shared->slot_count : SIMULATED_SLOTS;
+    memset(shared->slot, 0, slots * sizeof *shared->slot);
+    memset(shared->used, 0, sizeof shared->used);
+    shared->slot_count = 0;
+    atomic_store(&shared->changing, 0);
+    shared->fingerprint = wanted;
+    atomic_thread_fence(memory_order_release);
+    shared->magic = SIMULATED_MAGIC;
+    return 0;
+}
+
+int state_open(struct simulated_state *state) {
+    int error = simulated_configuration_read(&state->configuration);
+    if (error != 0) return error;
+    char path[SIMULATED_PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/state", state->configuration.directory);
+    state->slot = SIMULATED_NO_SLOT;
+    void *mapping = NULL;
+    state->descriptor = open_locked(path, sizeof *state->shared, &mapping);
+    if (state->descriptor < 0) return state->descriptor;
+    state->shared = mapping;
+    error = initialise(state);
+    unlock_mutex(state->descriptor);
+    if (error != 0) state->descriptor = -1; /* not closed: it would drop the locks of the other library */
+    return error;
+}
+
+int state_claim_slot(struct simulated_state *state) {
+    int error = -EAGAIN;
+    lock_state(state);
+    sweep(state);
+    for (uint32_t k = 0; k < SIMULATED_SLOTS; k++) {
+        struct shared_slot *slot = &state->shared->slot[k];
+        if (k < state->shared->slot_count && slot->phase != SLOT_FREE) continue;
+        /* Lock first: killed before the phase is written, the process leaves a free slot. */
+        error = hold_slot(state->descriptor, k);
+        if (error != 0) continue;
+        struct process_identity own = process_identity();
+        slot->pid = own.pid;
+        slot->start_time = own.start_time;
+        slot->pid_namespace = own.pid_namespace;
+        if (k >= state->shared->slot_count) state->shared->slot_count = k + 1;
+        slot->phase = SLOT_HELD;
+        state->slot = k;
+        break;
+    }
+    unlock_state(state);
+    return error;
+}
+
+bool state_take(struct simulated_state *state, unsigned device, uint64_t size) {
+    uint64_t total = state->configuration.device[device].total;
+    struct shared_state *shared = state->shared;
+    struct shared_slot *slot = &shared->slot[state->slot];
+    if (size > total) return false;
+    lock_state(state);
+    if (shared->used[device] > total - size) sweep(state);
+    bool fits = shared->used[device] <= total - size;
+    if (fits) change(state, slot, device, slot->used[device] + size);
+    unlock_state(state);
+    return fits;
+}
+
+void state_give(struct simulated_state *state, unsigned device, uint64_t size) {
+    struct shared_slot *slot = &state->shared->slot[state->slot];
+    lock_state(state);
+    change(state, slot, device, slot->used[device] - size);
+    unlock_state(state);
+}
+
+uint64_t state_free(struct simulated_state *state, unsigned device) {
+    lock_state(state);
+    sweep(state);
+    uint64_t used = state->shared->used[device];
+    unlock_state(state);
+    return state->configuration.device[device].total - used;
+}
+
+unsigned state_processes(struct simulated_state *state, unsigned device, struct simulated_process *row,
+                         unsigned capacity) {
+    unsigned count = 0;
+    lock_state(state);
+    sweep(state);
+    for (uint32_t k = 0; k < state->shared->slot_count; k++) {
+        const struct shared_slot *slot = &state->shared->slot[k];
+        pid_t pid;
+        if (slot->phase != SLOT_HELD || slot->used[device] == 0) continue;
+        /* It may have died since the sweep; then it is simply not listed. */
+        if (!find_holder(state, k, &pid) || pid <= 0) continue;
+        if (count < capacity) row[count] = (struct simulated_process){.pid = pid, .used = slot->used[device]};
+        count++;
+    }
+    unlock_state(state);
+    return count;
+}
+
+void state_abandon(struct simulated_state *state) {
+    /* Closing drops this process's record locks, and a forked child has none; the parent's stay. It must not
+     * keep the description of the mutex alive, which it would hold if the parent died in the middle. */
+    if (state->descriptor >= 0) close(state->descriptor);
+    state->descriptor = -1;
+    state->slot = SIMULATED_NO_SLOT;
+}

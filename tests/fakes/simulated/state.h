@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory of the simulated devices, shared by every process that maps the file `state`.
+ *
+ * Invariant: used[d] = sum of slot[k].used[d] over all slots, and used[d] <= total. Slots are the truth;
+ * used[] is their sum, kept so that an allocation costs no walk, and computed again when a process died
+ * between the two writes (`changing`).
+ *
+ * Two kinds of lock on `state`, both dropped by the kernel however a process ends:
+ * - the mutex is an open-file-description lock, because libcuda.so.1 and libnvidia-ml.so.1 of one process
+ * must exclude each other, which record locks of one process do not;
+ * - a slot is held by a POSIX record lock, because only those tell the asker the holder's pid (F_GETLK), and
+ * in the asker's own pid namespace. Closing any descriptor of the file drops all record locks of the process.
+ * So nobody here ever closes one, and the libraries are linked with -z nodelete. Both kinds lie beyond the
+ * end of the file, away from the data.
+ */
+#ifndef SIMULATED_STATE_H
+#define SIMULATED_STATE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "configuration.h"
+
+#define SIMULATED_MAGIC   UINT64_C(0x3155504744454d53) /* changes with the layout */
+#define SIMULATED_SLOTS   4096u
+#define SIMULATED_NO_SLOT UINT32_MAX
+
+enum slot_phase {
+    SLOT_FREE = 0,
+    SLOT_HELD = 1,     /* by a process, which may have died without anybody noticing yet */
+    SLOT_SETTLING = 2, /* its process is known to be dead; used[] falls to 0 as time passes */
+};
+
+struct shared_slot {
+    uint32_t phase;
+    uint32_t pid;           /* as the holder sees itself; with the next two its identity for itself */
+    uint64_t start_time;    /* clock ticks since boot */
+    uint64_t pid_namespace; /* inode number */
+    uint64_t used[SIMULATED_DEVICES_MAX];       /* bytes, contexts included */
+    uint64_t settled_at[SIMULATED_DEVICES_MAX]; /* CLOCK_MONOTONIC ns, while settling */
+};
+
+struct shared_state {
+    uint64_t magic; /* written last: a first process killed in the middle leaves an uninitialised file */
+    uint64_t fingerprint; /* of the devices */
+    uint32_t slot_count;  /* slots from here on were never used or are free */
+    _Atomic uint32_t changing;
+    uint64_t used[SIMULATED_DEVICES_MAX];
+    struct shared_slot slot[SIMULATED_SLOTS];
+};
+
+/* A process's view. One per library, for ever. */
+struct simulated_state {
+    struct simulated_configuration configuration;
+    struct shared_state *shared;
+    int descriptor;
+    uint32_t slot; /* SIMULATED_NO_SLOT unless state_claim_slot succeeded */
+};
+
+struct simulated_process {
+    pid_t pid;     /* in the asker's pid namespace */
+    uint64_t used; /* bytes */
+};
+
+/* Opens and maps `state` beside `devices`, initialising it under the mutex if nobody has. Returns 0 or a
+ * negative errno; -EBUSY if living processes use the file with other devices. */
+int state_open(struct simulated_state *state);
+
+/* Gives the process a slot until it ends. Returns 0, -EAGAIN if all are held, or a negative errno. */
+int state_claim_slot(struct simulated_state *state);
+
+/* Takes `size` bytes of the device, or returns false if they are not free. Needs a slot. */
+bool state_take(struct simulated_state *state, unsigned device, uint64_t size);
+
+/* Gives back what was taken. The memory is free at once: only a dead process's memory settles. */
+void state_give(struct simulated_state *state, unsigned device, uint64_t size);
+
+/* Bytes of the device that an allocation could take now. */
+uint64_t state_free(struct simulated_state *state, unsigned device);
+
+/* Fills up to `capacity` rows with the living processes that hold memory of the device and that the asker's
+ * pid namespace can see. Returns how many there are, which may be more. */
+unsigned state_processes(struct simulated_state *state, unsigned device, struct simulated_process *row,
+                         unsigned capacity);
+
+/* In a forked child, which has the parent's mapping and descriptor, but not its slot. */
+void state_abandon(struct simulated_state *state);
+
+#endif
