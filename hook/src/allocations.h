@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A table from a driver's address to what was charged for it: live allocations by device pointer, contexts by
+ * handle. Private to the process, open addressing in anonymous memory (malloc may be the program's own, and
+ * may itself call CUDA), so every operation costs O(1) on average whatever the number of entries; 24 bytes
+ * each at a load of at least 3/8, hence never more than 64 bytes per live entry once the first page is full.
+ */
+#ifndef CONVGPU_ALLOCATIONS_H
+#define CONVGPU_ALLOCATIONS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct allocation {
+    uint64_t address;      /* never 0 in the table */
+    uint64_t size : 56;    /* bytes charged */
+    uint64_t device : 8;   /* index of account.h */
+    uint64_t context : 63; /* handle of the context that it dies with, shifted right by one */
+    uint64_t dying : 1;    /* its context is being destroyed */
+};
+
+struct allocations {
+    pthread_mutex_t lock; /* innermost: nothing is called while it is held, except mmap */
+    struct allocation *slots;
+    size_t capacity; /* power of two, or 0 before the first entry */
+    size_t count;
+};
+#define ALLOCATIONS_INITIALIZER {.lock = PTHREAD_MUTEX_INITIALIZER}
+
+/* Enters `entry`. An entry that is already there under the address belongs to a context that has died in
+ * between: it is replaced and returned in *replaced (else replaced->address is 0). False: no memory. */
+bool allocations_insert(struct allocations *table, struct allocation entry, struct allocation *replaced);
+
+/* Takes the entry of `address` out. False when it is not there. */
+bool allocations_remove(struct allocations *table, uint64_t address, struct allocation *removed);
+
+/* Destroying a context takes three steps, because the driver may hand its addresses out again before its call
+ * returns, and because the call may fail: mark what would die; then, after the call, drop what is still
+ * marked
+ * (`sizes[device]` grows by what was charged) or unmark it. */
+void allocations_mark(struct allocations *table, uint64_t context);
+void allocations_unmark(struct allocations *table, uint64_t context);
+void allocations_drop(struct allocations *table, uint64_t context, uint64_t *sizes);
+
+/* Forgets everything, and the lock too: for the child of a fork, where no other thread is. */
+void allocations_reset(struct allocations *table);
+
+#endif

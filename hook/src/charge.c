@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "charge.h"
+
+#include "account.h"
+#include "channel.h"
+#include "log.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <time.h>
+
+enum { SMALL_STEP = 512, LARGE_STEP = 2 << 20, LARGE = 1 << 20 };
+enum { WATCH_STEPS = 50, LAST_INTERVAL = 1000 }; /* steps of 1 ms between two questions, two blind tries */
+
+static _Atomic bool told; /* the line about the first rejection was printed */
+
+uint64_t charge_round(uint64_t size) {
+    uint64_t step = size < LARGE ? SMALL_STEP : LARGE_STEP;
+    return size > UINT64_MAX - step ? size : (size + step - 1) / step * step;
+}
+
+/* One line for the first rejection; frameworks probe for the limit, and the rest would be noise. */
+static void say_rejected(int device, uint64_t size, const char *call, const struct channel_answer *answer) {
+    static const char *const reasons[] = {
+        [CONVGPU_REASON_LIMIT] = "it would exceed the limit",
+        [CONVGPU_REASON_DEADLINE] = "the time to wait (option `wait`) is over",
+        [CONVGPU_REASON_DEVICE] = "the container has no limit on this device",
+        [CONVGPU_REASON_ENDED] = "the container was ended",
+    };
+    uint32_t reason = answer->rejected.reason;
+    const char *text =
+        reason < sizeof reasons / sizeof reasons[0] && reasons[reason] ? reasons[reason] : "unknown reason";
+    bool before = atomic_exchange(&told, true);
+    (before ? log_debug
+            : log_refusal)("%s of %llu bytes on device %d rejected: %s (limit %llu, in use %llu).", call,
+                           (unsigned long long)size, device, text, (unsigned long long)answer->rejected.limit,
+                           (unsigned long long)answer->rejected.used);
+}
+
+CUresult charge_take(int device, uint64_t size, const char *call, uint64_t *settling) {
+    *settling = 0;
+    if (size == 0 || account_take((uint32_t)device, size)) return CUDA_SUCCESS;
+    struct channel_answer answer;
+    if (channel_allocate((uint32_t)device, size, call, &answer) != CHANNEL_ANSWERED)
+        return CUDA_ERROR_OUT_OF_MEMORY; /* refused: the channel has said why */
+    if (answer.kind == CONVGPU_REJECTED) {
+        say_rejected(device, size, call, &answer);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *settling = answer.accepted.settling;
+    return CUDA_SUCCESS;
+}
+
+void charge_give(int device, uint64_t size) {
+    if (account_give((uint32_t)device, size)) channel_freed((uint32_t)device);
+}
+
+/* What is settling now; `before` while the scheduler is away, for then nobody can tell that it is over. */
+static uint64_t ask_settling(int device, uint64_t before) {
+    struct channel_answer answer;
+    switch (channel_query((uint32_t)device, &answer)) {
+    case CHANNEL_ANSWERED:
+        return answer.usage.settling;
+    case CHANNEL_AWAY:
+        return before;
+    default:
+        return 0;
+    }
+}
+
+static void pause_a_step(void) {
+    struct timespec step = {.tv_nsec = 1000000};
+    int saved_errno = errno;
+    while (nanosleep(&step, &step) < 0 && errno == EINTR) continue;
+    errno = saved_errno;
+}
+
+/* When to ask the driver again. */
+struct watch {
+    bool context;  /* the calling thread's context is on the device, so its free memory can be seen */
+    uint64_t seen; /* free memory a step ago: at this much the driver refused, or it was too little */
+    int step;      /* ms since the wait began */
+    int next_try, interval; /* in steps, when the free memory cannot be seen */
+};
+
+/* A refused call costs the driver 50 ms, a look at its free memory 4 us: so only growth is worth a try. Blind
+ * tries come more and more seldom. */
+static bool worth_a_try(struct watch *watch, uint64_t size) {
+    size_t unused, total;
+    if (watch->context && DRIVER(cuMemGetInfo_v2, &unused, &total) == CUDA_SUCCESS) {
+        bool grown = unused > watch->seen;
+        watch->seen = unused;
+        return grown && unused >= size;
+    }
+    if (watch->step < watch->next_try) return false;
+    watch->next_try = watch->step + watch->interval;
+    watch->interval = watch->interval < LAST_INTERVAL / 2 ? watch->interval * 2 : LAST_INTERVAL;
+    return true;
+}
+
+CUresult charge_settle(int device, uint64_t size, uint64_t settling, bool context, charge_attempt *attempt,
+                       void *arguments) {
+    struct watch watch = {.context = context, .interval = WATCH_STEPS};
+    if (settling == 0) {
+        CUresult result = attempt(arguments);
+        if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+        (void)worth_a_try(&watch, UINT64_MAX);
+        settling = ask_settling(device, 0);
+    }
+    for (; settling > 0; watch.step++) {
+        if (worth_a_try(&watch, size)) {
+            CUresult result = attempt(arguments);
+            if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+        }
+        pause_a_step();
+        if (watch.step % WATCH_STEPS == WATCH_STEPS - 1) settling = ask_settling(device, settling);
+    }
+    return attempt(arguments); /* nothing settles any more: whatever the driver says now is the truth */
+}
+
+void charge_reset(void) {
+    told = false;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Asking for memory before the driver gives it, and giving it back. Devices are numbers of account.h.
+ */
+#ifndef CONVGPU_CHARGE_H
+#define CONVGPU_CHARGE_H
+
+#include "driver.h"
+
+/* What the driver sets aside for an allocation of `size` bytes; never wraps. */
+uint64_t charge_round(uint64_t size);
+
+/* Charges `size` bytes, from the headroom or by the scheduler, pausing the calling thread for as long as the
+ * scheduler does not answer. CUDA_ERROR_OUT_OF_MEMORY when rejected. *settling: bytes that the driver may not
+ * have freed yet. `call` names the CUDA call, for people. No lock may be held. */
+CUresult charge_take(int device, uint64_t size, const char *call, uint64_t *settling);
+
+/* Gives back what charge_take() gave. */
+void charge_give(int device, uint64_t size);
+
+/* One try of a driver call that takes memory. */
+typedef CUresult charge_attempt(void *arguments);
+
+/* Makes an accepted call, waiting while the driver has not freed yet what ended processes held ("Settling" in
+ * docs/protocol.md). `context` tells that the calling thread's context is on the device, so that the driver's
+ * free memory can be watched. Returns the driver's last word. */
+CUresult charge_settle(int device, uint64_t size, uint64_t settling, bool context, charge_attempt *attempt,
+                       void *arguments);
+
+void charge_reset(void);
+
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "connection.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+enum { HANDSHAKE_SECONDS = 10 };
+
+/* Held while a descriptor exists that no variable names yet, so that a forked child can close them all. */
+static pthread_mutex_t descriptors = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic int connection_socket = -1;
+
+static int fail(struct connection_failure *failure, int error) {
+    failure->refused = false;
+    failure->error = error;
+    return -1;
+}
+
+static void set_timeout(int option, int seconds) {
+    struct timeval timeout = {.tv_sec = seconds};
+    setsockopt(connection_socket, SOL_SOCKET, option, &timeout, sizeof timeout);
+}
+
+static int dial(const char *path, struct connection_failure *failure) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, path, strlen(path) + 1); /* as long as connection_greeting.path at most */
+    pthread_mutex_lock(&descriptors);
+    connection_socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    pthread_mutex_unlock(&descriptors);
+    if (connection_socket < 0) return fail(failure, errno);
+    set_timeout(SO_SNDTIMEO, HANDSHAKE_SECONDS); /* connect() blocks while the scheduler's backlog is full */
+    set_timeout(SO_RCVTIMEO, HANDSHAKE_SECONDS);
+    int connected;
+    do {
+        connected = connect(connection_socket, (struct sockaddr *)&address, sizeof address);
+    } while (connected < 0 && errno == EINTR);
+    return connected < 0 ? fail(failure, errno == EAGAIN ? ETIMEDOUT : errno) : 0;
+}
+
+bool connection_send(const void *frame, uint32_t size) {
+    for (const char *next = frame; size > 0;) {
+        ssize_t sent = send(connection_socket, next, size, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent <= 0) {
+            connection_shutdown(); /* half a frame may be out: nothing that follows would be understood */
+            return false;
+        }
+        next += sent;
+        size -= (uint32_t)sent;
+    }
+    return true;
+}
+
+/* errno 0 at the end of the connection. */
+static bool receive_exactly(void *bytes, size_t size) {
+    for (char *next = bytes; size > 0;) {
+        ssize_t received = recv(connection_socket, next, size, 0);
+        if (received < 0 && errno == EINTR) continue;
+        if (received == 0) errno = 0;
+        if (received <= 0) return false;
+        next += received;
+        size -= (size_t)received;
+    }
+    return true;
+}
+
+/* The rest of a frame whose first `have` bytes of header are here. errno EPROTO for what is no frame. */
+static bool receive_rest(struct connection_frame *frame, size_t have) {
+    if (!receive_exactly((char *)&frame->header + have, sizeof frame->header - have)) return false;
+    errno = EPROTO;
+    if (frame->header.size < sizeof frame->header || frame->header.size > CONVGPU_MAX_FRAME) return false;
+    uint32_t left = frame->header.size - (uint32_t)sizeof frame->header;
+    frame->size = left < sizeof frame->body ? left : (uint32_t)sizeof frame->body;
+    if (!receive_exactly(frame->body, frame->size)) return false;
+    for (left -= frame->size; left > 0;) {
+        char surplus[256];
+        uint32_t part = left < sizeof surplus ? left : (uint32_t)sizeof surplus;
+        if (!receive_exactly(surplus, part)) return false;
+        left -= part;
+    }
+    return true;
+}
+
+bool connection_receive(struct connection_frame *frame) {
+    return receive_rest(frame, 0);
+}
+
+bool connection_well_formed(const struct connection_frame *frame) {
+    if (frame->header.version != CONVGPU_PROTOCOL_VERSION && frame->header.kind != CONVGPU_FAILED)
+        return false;
+    switch (frame->header.kind) {
+    case CONVGPU_WELCOME:
+        return frame->size >= sizeof(struct convgpu_welcome);
+    case CONVGPU_ACCEPTED:
+        return frame->size >= sizeof(struct convgpu_accepted);
+    case CONVGPU_REJECTED:
+        return frame->size >= sizeof(struct convgpu_rejected);
+    case CONVGPU_CONTEXT_SIZE:
+        return frame->size >= sizeof(struct convgpu_context_size);
+    case CONVGPU_USAGE:
+        return frame->size >= sizeof(struct convgpu_usage);
+    case CONVGPU_FAILED:
+        return frame->size >= sizeof(struct convgpu_failed);
+    default:
+        return false;
+    }
+}
+
+void connection_failed_text(const struct connection_frame *frame, char text[CONVGPU_TEXT_SIZE]) {
+    struct convgpu_failed failed;
+    memcpy(&failed, frame->body, sizeof failed);
+    memcpy(text, failed.text, CONVGPU_TEXT_SIZE);
+    text[CONVGPU_TEXT_SIZE - 1] = '\0';
+    for (char *next = text; *next; next++)
+        if ((unsigned char)*next < ' ') *next = ' ';
+}
+
+/* Maps the page behind a received descriptor, which is closed. NULL when it is too small to be one. */
+static struct convgpu_page *map_page(int descriptor) {
+    struct stat status;
+    void *page = MAP_FAILED;
+    if (fstat(descriptor, &status) == 0 && status.st_size >= (off_t)sizeof(struct convgpu_page))
+        page = mmap(NULL, sizeof(struct convgpu_page), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    close(descriptor);
+    return page == MAP_FAILED ? NULL : page;
+}
+
+/* Reads the first bytes of the reply, with which the page's descriptor comes. Returns their number, or -1
+ * with errno (0 at the end of the connection). */
+static ssize_t receive_first(struct convgpu_header *header, struct convgpu_page **page) {
+    _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    struct iovec bytes = {.iov_base = header, .iov_len = sizeof *header};
+    struct msghdr message = {
+        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct pollfd ready = {.fd = connection_socket, .events = POLLIN};
+    int polled;
+    do {
+        polled = poll(&ready, 1, HANDSHAKE_SECONDS * 1000);
+    } while (polled < 0 && errno == EINTR);
+    if (polled == 0) errno = ETIMEDOUT;
+    if (polled <= 0) return -1;
+    pthread_mutex_lock(&descriptors);
+    ssize_t received = recvmsg(connection_socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    for (struct cmsghdr *part = received > 0 ? CMSG_FIRSTHDR(&message) : NULL; part;
+         part = CMSG_NXTHDR(&message, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+        size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t index = 0; index < count; index++) {
+            int descriptor;
+            memcpy(&descriptor, CMSG_DATA(part) + index * sizeof descriptor, sizeof descriptor);
+            if (*page)
+                close(descriptor);
+            else
+                *page = map_page(descriptor);
+        }
+    }
+    pthread_mutex_unlock(&descriptors);
+    if (received == 0) errno = 0;
+    return received > 0 ? received : -1;
+}
+
+static int say_hello(const struct connection_greeting *greeting, struct connection_failure *failure) {
+    struct {
+        struct convgpu_header header;
+        struct convgpu_hello hello;
+        struct convgpu_held held[CONVGPU_MAX_DEVICES];
+    } frame;
+    size_t rows = greeting->hello.held_count * sizeof frame.held[0];
+    frame.header = (struct convgpu_header){
+        .size = (uint32_t)(sizeof frame.header + sizeof frame.hello + rows),
+        .version = CONVGPU_PROTOCOL_VERSION,
+        .kind = CONVGPU_HELLO,
+        .id = 1,
+    };
+    frame.hello = greeting->hello;
+    memcpy(frame.held, greeting->held, rows);
+    return connection_send(&frame, frame.header.size) ? 0 : fail(failure, errno);
+}
+
+static int read_welcome(struct connection_welcome *welcome, struct connection_failure *failure) {
+    struct connection_frame frame;
+    ssize_t have = receive_first(&frame.header, &welcome->page);
+    if (have < 0 || !receive_rest(&frame, (size_t)have)) {
+        return fail(failure, errno == 0 ? ECONNRESET : errno == EAGAIN ? ETIMEDOUT : errno);
+    }
+    if (!connection_well_formed(&frame)) return fail(failure, EPROTO);
+    if (frame.header.kind == CONVGPU_FAILED) {
+        connection_failed_text(&frame, failure->text);
+        failure->refused = true;
+        return -1;
+    }
+    struct convgpu_welcome body;
+    if (frame.header.kind != CONVGPU_WELCOME) return fail(failure, EPROTO);
+    memcpy(&body, frame.body, sizeof body);
+    if (body.device_count > CONVGPU_MAX_DEVICES || !welcome->page ||
+        frame.size < sizeof body + body.device_count * sizeof welcome->rows[0] ||
+        welcome->page->magic != CONVGPU_PAGE_MAGIC || welcome->page->version != CONVGPU_PAGE_VERSION)
+        return fail(failure, EPROTO);
+    welcome->count = body.device_count;
+    memcpy(welcome->rows, frame.body + sizeof body, body.device_count * sizeof welcome->rows[0]);
+    return 0;
+}
+
+bool connection_open(const struct connection_greeting *greeting, struct connection_welcome *welcome,
+                     struct connection_failure *failure) {
+    welcome->page = NULL;
+    if (dial(greeting->path, failure) == 0 && say_hello(greeting, failure) == 0 &&
+        read_welcome(welcome, failure) == 0) {
+        set_timeout(SO_RCVTIMEO, 0); /* from here on an answer may take for ever */
+        return true;
+    }
+    if (welcome->page) munmap(welcome->page, sizeof *welcome->page);
+    connection_close();
+    return false;
+}
+
+void connection_shutdown(void) {
+    int saved_errno = errno;
+    shutdown(connection_socket, SHUT_RDWR);
+    errno = saved_errno;
+}
+
+void connection_close(void) {
+    pthread_mutex_lock(&descriptors);
+    int descriptor = atomic_exchange(&connection_socket, -1);
+    if (descriptor >= 0) close(descriptor);
+    pthread_mutex_unlock(&descriptors);
+}
+
+void connection_before_fork(void) {
+    pthread_mutex_lock(&descriptors);
+}
+
+void connection_in_parent(void) {
+    pthread_mutex_unlock(&descriptors);
+}
+
+void connection_in_child(void) {
+    int descriptor = atomic_exchange(&connection_socket, -1);
+    if (descriptor >= 0) close(descriptor);
+    descriptors = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}

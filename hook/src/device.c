@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "device.h"
+
+#include "account.h"
+#include "log.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum { MAX_ORDINALS = 64 };
+
+/* Number + 1 of each ordinal once it is known; 0 before. */
+static _Atomic int known[MAX_ORDINALS];
+static _Atomic uint64_t told; /* bit N: the line about ordinal N was printed */
+static _Atomic uint32_t epoch = 1;
+
+/* What this thread found last, valid while `epoch` is the same. */
+static _Thread_local struct {
+    uint32_t epoch;
+    int device;
+    CUcontext context;
+} last __attribute__((tls_model("initial-exec")));
+
+/* The v2 call names an instance (MIG) by its own UUID, the first one only the card. */
+static int find(CUdevice ordinal) {
+    CUuuid uuid;
+    int device = DEVICE_UNKNOWN;
+    if (DRIVER(cuDeviceGetUuid_v2, &uuid, ordinal) == CUDA_SUCCESS)
+        device = account_find((const uint8_t *)uuid.bytes);
+    if (device < 0 && DRIVER(cuDeviceGetUuid, &uuid, ordinal) == CUDA_SUCCESS)
+        device = account_find((const uint8_t *)uuid.bytes);
+    return device;
+}
+
+int device_of_ordinal(CUdevice ordinal) {
+    if (ordinal < 0 || ordinal >= MAX_ORDINALS) return find(ordinal);
+    int device = known[ordinal] - 1;
+    if (device < 0) {
+        device = find(ordinal);
+        if (device >= 0) known[ordinal] = device + 1;
+    }
+    return device;
+}
+
+CUresult device_current(CUcontext *context, int *device) {
+    CUresult result = DRIVER(cuCtxGetCurrent, context);
+    if (result != CUDA_SUCCESS) return result;
+    if (!*context) return CUDA_ERROR_INVALID_CONTEXT;
+    uint32_t now = atomic_load_explicit(&epoch, memory_order_acquire);
+    if (last.epoch == now && last.context == *context) {
+        *device = last.device;
+        return CUDA_SUCCESS;
+    }
+    CUdevice ordinal;
+    result = DRIVER(cuCtxGetDevice, &ordinal);
+    if (result != CUDA_SUCCESS) return result;
+    *device = device_of_ordinal(ordinal);
+    if (*device < 0) {
+        device_refuse(ordinal);
+        return CUDA_SUCCESS;
+    }
+    last.epoch = now;
+    last.context = *context;
+    last.device = *device;
+    return CUDA_SUCCESS;
+}
+
+void device_contexts_changed(void) {
+    atomic_fetch_add(&epoch, 1);
+}
+
+void device_refuse(CUdevice ordinal) {
+    uint64_t bit = ordinal >= 0 && ordinal < MAX_ORDINALS ? UINT64_C(1) << ordinal : 0;
+    if (bit && atomic_fetch_or(&told, bit) & bit) return;
+    log_refusal(
+        "device %d is not one of this container's GPUs: memory on it is rejected. Name it in the volume's "
+        "option `gpus`.",
+        ordinal);
+}
+
+void device_reset(void) {
+    memset((void *)known, 0, sizeof known);
+    told = 0;
+    epoch++;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The few types and constants of the CUDA driver's binary interface that the hook needs, so that it builds
+ * without cuda.h, and the table of the real driver's functions. The driver is never linked: it is opened when
+ * the first CUDA call comes.
+ */
+#ifndef CONVGPU_DRIVER_H
+#define CONVGPU_DRIVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int CUresult; /* an enum in cuda.h: the same width and calling convention */
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef struct {
+    char bytes[16];
+} CUuuid;
+
+enum {
+    CUDA_SUCCESS = 0,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_NOT_INITIALIZED = 3,
+    CUDA_ERROR_INVALID_CONTEXT = 201,
+    CUDA_ERROR_NOT_FOUND = 500,
+    CUDA_ERROR_SYSTEM_NOT_READY = 802,
+};
+
+enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
+
+#include "hooked_calls.h"
+
+/* Calls of the driver that the hook uses itself and does not hook: X(symbol, parameters). */
+#define CONVGPU_DRIVER_CALLS(X)                                                                              \
+    X(cuCtxGetCurrent, (CUcontext * context))                                                                \
+    X(cuCtxGetDevice, (CUdevice * device))                                                                   \
+    X(cuDeviceGetUuid, (CUuuid * uuid, CUdevice device))                                                     \
+    X(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))                                                  \
+    X(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active))
+
+#define CONVGPU_DECLARE_HOOKED(symbol, base, since, stream, parameters, arguments)                           \
+    CUresult(*symbol) parameters;
+#define CONVGPU_DECLARE_DRIVER(symbol, parameters) CUresult(*symbol) parameters;
+struct driver {
+    CONVGPU_HOOKED_CALLS(CONVGPU_DECLARE_HOOKED)
+    CONVGPU_DRIVER_CALLS(CONVGPU_DECLARE_DRIVER)
+};
+extern struct driver driver; /* a member is NULL when the driver lacks it; read only after driver_load() */
+
+/* Opens the driver once. False when there is none. Takes no lock of ours (the linker may hold its own). */
+bool driver_load(void);
+
+/* True while this thread is in the real driver: what the driver then calls itself is not hooked.
+ * Initial-exec, so that reading it neither allocates nor calls. */
+extern _Thread_local int inside_driver __attribute__((tls_model("initial-exec")));
+
+/* Calls the real driver; CUDA_ERROR_NOT_FOUND when it lacks the call. */
+#define DRIVER(symbol, ...)                                                                                  \
+    __extension__({                                                                                          \
+        inside_driver++;                                                                                     \
+        CUresult driver_result = driver.symbol ? driver.symbol(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND;          \
+        inside_driver--;                                                                                     \
+        driver_result;                                                                                       \
+    })
+
+/* What stands behind each exported symbol: memory.c, context.c, query.c, resolve.c. */
+#define CONVGPU_DECLARE_HOOK(symbol, base, since, stream, parameters, arguments)                             \
+    CUresult hooked_##symbol parameters;
+CONVGPU_HOOKED_CALLS(CONVGPU_DECLARE_HOOK)
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * THE list of hooked CUDA calls. Exported symbols, the table of real functions, dlsym's and
+ * cuGetProcAddress's replacements are all made from it; tests/hook compares convgpu.map with it.
+ *
+ * X(symbol, base, since, stream, parameters, arguments)
+ *   symbol   the name that libcuda.so.1 exports
+ *   base     the name that cuGetProcAddress is asked for
+ *   since    the CUDA version from which cuGetProcAddress gives this symbol for that base: the number of its
+ *            PFN_<base>_v<since> in cudaTypedefs.h; 0 when it is never given
+ *   stream   NONE, or PTSZ for the per-thread-default-stream twin of a call that takes a stream
+ *
+ * The 32-bit forms of CUDA 2 (cuMemAlloc, cuMemFree, ... without _v2) address no memory of today's devices
+ * and are not here.
+ */
+#ifndef CONVGPU_HOOKED_CALLS_H
+#define CONVGPU_HOOKED_CALLS_H
+
+#define CONVGPU_HOOKED_CALLS(X)                                                                              \
+    X(cuInit, cuInit, 2000, NONE, (unsigned flags), (flags))                                                 \
+    X(cuMemAlloc_v2, cuMemAlloc, 3020, NONE, (CUdeviceptr * address, size_t size), (address, size))          \
+    X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, NONE,                                                       \
+      (CUdeviceptr * address, size_t *pitch, size_t width, size_t height, unsigned element),                 \
+      (address, pitch, width, height, element))                                                              \
+    X(cuMemAllocManaged, cuMemAllocManaged, 6000, NONE,                                                      \
+      (CUdeviceptr * address, size_t size, unsigned flags), (address, size, flags))                          \
+    X(cuMemFree_v2, cuMemFree, 3020, NONE, (CUdeviceptr address), (address))                                 \
+    X(cuMemGetInfo_v2, cuMemGetInfo, 3020, NONE, (size_t *unused, size_t *total), (unused, total))           \
+    X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, NONE, (size_t *total, CUdevice device), (total, device))  \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, NONE,                                        \
+      (CUcontext * context, CUdevice device), (context, device))                                             \
+    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, NONE, (CUdevice device), (device))         \
+    X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000, NONE, (CUdevice device), (device))     \
+    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, NONE, (CUdevice device), (device))             \
+    X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000, NONE, (CUdevice device), (device))         \
+    X(cuCtxCreate_v2, cuCtxCreate, 3020, NONE, (CUcontext * context, unsigned flags, CUdevice device),       \
+      (context, flags, device))                                                                              \
+    X(cuCtxCreate_v3, cuCtxCreate, 11040, NONE,                                                              \
+      (CUcontext * context, void *affinity, int count, unsigned flags, CUdevice device),                     \
+      (context, affinity, count, flags, device))                                                             \
+    X(cuCtxCreate_v4, cuCtxCreate, 12050, NONE,                                                              \
+      (CUcontext * context, void *parameters, unsigned flags, CUdevice device),                              \
+      (context, parameters, flags, device))                                                                  \
+    X(cuCtxDestroy, cuCtxDestroy, 2000, NONE, (CUcontext context), (context))                                \
+    X(cuCtxDestroy_v2, cuCtxDestroy, 4000, NONE, (CUcontext context), (context))                             \
+    X(cuGetProcAddress, cuGetProcAddress, 11030, NONE,                                                       \
+      (const char *name, void **function, int version, uint64_t flags), (name, function, version, flags))    \
+    X(cuGetProcAddress_v2, cuGetProcAddress, 12000, NONE,                                                    \
+      (const char *name, void **function, int version, uint64_t flags, int *status),                         \
+      (name, function, version, flags, status))
+
+enum convgpu_stream { CONVGPU_STREAM_NONE, CONVGPU_STREAM_PTSZ };
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char prefix[] = "convgpu: ";
+static bool debugging;
+
+void log_open(void) {
+    const char *value = getenv("CONVGPU_DEBUG");
+    debugging = value && strcmp(value, "1") == 0;
+}
+
+/* vsnprintf into an array does not allocate for the conversions used here (%s %d %u %llu %x). */
+static void write_line(const char *format, va_list arguments) {
+    char line[sizeof prefix + 402];
+    int saved_errno = errno;
+    memcpy(line, prefix, sizeof prefix - 1);
+    size_t room = sizeof line - sizeof prefix;
+    int wanted = vsnprintf(line + sizeof prefix - 1, room, format, arguments);
+    size_t length = sizeof prefix - 1 + (wanted < 0 ? 0 : (size_t)wanted < room ? (size_t)wanted : room - 1);
+    line[length++] = '\n';
+    for (const char *next = line; length > 0;) {
+        ssize_t written = write(STDERR_FILENO, next, length);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) break; /* nobody to tell */
+        next += written;
+        length -= (size_t)written;
+    }
+    errno = saved_errno;
+}
+
+void log_refusal(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(format, arguments);
+    va_end(arguments);
+}
+
+void log_debug(const char *format, ...) {
+    if (!debugging) return;
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(format, arguments);
+    va_end(arguments);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lines on stderr, each by one write(2): no stdio buffer, no allocation, no lock. errno is kept.
+ */
+#ifndef CONVGPU_LOG_H
+#define CONVGPU_LOG_H
+
+#include <stdbool.h>
+
+/* Reads CONVGPU_DEBUG; called once, by the first CUDA call. */
+void log_open(void);
+
+/* Says why something was refused. `format` without "convgpu: " and newline; longer than 400 bytes is cut. */
+void log_refusal(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The same, only with CONVGPU_DEBUG=1. */
+void log_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "session.h"
+
+#include "account.h"
+#include "channel.h"
+#include "charge.h"
+#include "context.h"
+#include "device.h"
+#include "driver.h"
+#include "log.h"
+#include "memory.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char socket_name[] = "scheduler.sock";
+
+static _Atomic bool ready;
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* outermost lock: held across the handshake */
+static bool fork_watched; /* guarded by `opening`; stays true in a child, which inherits the handlers */
+
+/* `scheduler.sock` beside this library, absolute so that a later chdir() does not lose it. */
+static void find_socket(char *path, size_t room) {
+    const char *asked = secure_getenv("CONVGPU_SOCKET");
+    Dl_info self = {0};
+    if (asked && *asked) {
+        snprintf(path, room, "%s", asked);
+        return;
+    }
+    const char *library = dladdr((void *)&ready, &self) && self.dli_fname ? self.dli_fname : "";
+    const char *slash = strrchr(library, '/');
+    int folder = slash ? (int)(slash - library) : 0;
+    char current[PATH_MAX] = "";
+    if (library[0] != '/' && !getcwd(current, sizeof current)) current[0] = '\0';
+    snprintf(path, room, "%s%s%.*s/%s", current, *current && folder ? "/" : "", folder, library, socket_name);
+}
+
+/* The name of the process, not of the calling thread. */
+static void read_program(char *name, size_t room) {
+    int descriptor = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+    ssize_t length = descriptor < 0 ? 0 : read(descriptor, name, room - 1);
+    if (descriptor >= 0) close(descriptor);
+    name[length > 0 ? length : 0] = '\0';
+    name[strcspn(name, "\n")] = '\0';
+}
+
+/* The parent's sockets, threads, memory and contexts are not the child's. A CUDA call in the child starts
+ * anew (the driver itself refuses what it does not support after fork). */
+static void start_anew(void) {
+    channel_in_child();
+    account_reset();
+    device_reset();
+    memory_reset();
+    context_reset();
+    charge_reset();
+    opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    ready = false;
+}
+
+static bool open_session(void) {
+    char path[PATH_MAX + sizeof socket_name + 2];
+    char program[CONVGPU_PROGRAM_SIZE];
+    const char *memory = getenv("CONVGPU_MEMORY");
+    log_open();
+    if (!fork_watched) fork_watched = pthread_atfork(channel_before_fork, channel_in_parent, start_anew) == 0;
+    find_socket(path, sizeof path);
+    read_program(program, sizeof program);
+    return channel_open(path, program, memory ? memory : "");
+}
+
+bool session_ready(void) {
+    if (atomic_load_explicit(&ready, memory_order_acquire)) return true;
+    int saved_errno = errno;
+    pthread_mutex_lock(&opening);
+    if (!ready) ready = open_session();
+    pthread_mutex_unlock(&opening);
+    errno = saved_errno;
+    return ready;
+}
+
+/* Fails closed: without a scheduler CUDA does not start. */
+CUresult hooked_cuInit(unsigned flags) {
+    return session_ready() ? DRIVER(cuInit, flags) : CUDA_ERROR_SYSTEM_NOT_READY;
+}
