@@ -1,7 +1,7 @@
 import pytest
 
 from convgpu.cli.run_options import UsageError, scan
-from convgpu.cli.run_request import Request, Surroundings, check_memory, docker_words
+from convgpu.cli.run_request import Request, Surroundings, check_memory, check_wait, docker_words
 
 MOUNT = "type=volume,volume-driver=convgpu,volume-opt=memory=2g,dst=/run/convgpu"
 PRELOAD = "LD_PRELOAD=/run/convgpu/libconvgpu.so"
@@ -86,3 +86,14 @@ def test_a_limit_in_a_known_form_is_taken_as_it_stands(text: str) -> None:
 def test_a_limit_in_an_unknown_form_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write"):
         check_memory(text)
+
+
+@pytest.mark.parametrize("text", ["500ms", "30s", "5m", "2h", "30", "0"])
+def test_a_wait_in_a_known_form_is_taken_as_it_stands(text: str) -> None:
+    assert check_wait(text) == text
+
+
+@pytest.mark.parametrize("text", ["", "1.5s", "-1s", "5 minutes", "1d"])
+def test_a_wait_in_an_unknown_form_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="write it as 500ms, 30s, 5m or 2h"):
+        check_wait(text)

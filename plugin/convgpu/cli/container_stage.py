@@ -3,10 +3,10 @@
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, Final, Self
 
-from convgpu.cli.engine import Engine
+from convgpu.cli.engine import Engine, Plugin
 from convgpu.cli.errors import Unavailable
 from convgpu.cli.run import prepare
 from convgpu.cli.run_options import scan
@@ -23,17 +23,18 @@ class ContainerStage:
     """See `stage.Stage`.
 
     Args:
-        driver: the plugin's name in the Engine.
+        drivers: names that the plugin may have in the Engine; the first that can be used is.
 
     Raises:
         Unavailable: no Engine, no plugin, or no image.
     """
 
-    def __init__(self, driver: str) -> None:
+    def __init__(self, drivers: Sequence[str]) -> None:
         self._engine = Engine.connect()
-        self._driver = driver
-        self.scheduler = Scheduler(PluginDoor(self._engine.plugin(driver).socket))
-        self.words = f"containers of the image {IMAGE} on the Docker Engine, plugin {driver}"
+        plugin = _first_plugin(self._engine, drivers)
+        self._driver = plugin.name
+        self.scheduler = Scheduler(PluginDoor(plugin.socket))
+        self.words = f"containers of the image {IMAGE} on the Docker Engine, plugin {plugin.name}"
         self._running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
         self._parts: dict[str, Part] = {}
         self._volumes: dict[str, Part] = {}
@@ -85,6 +86,15 @@ class ContainerStage:
             for name, (process, output) in self._running.items()
             if process.poll() is not None
         }
+
+
+def _first_plugin(engine: Engine, names: Sequence[str]) -> Plugin:
+    for name in names[:-1]:
+        try:
+            return engine.plugin(name)
+        except Unavailable:
+            continue
+    return engine.plugin(names[-1])
 
 
 def _text(output: IO[bytes]) -> str:

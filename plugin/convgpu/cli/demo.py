@@ -12,7 +12,7 @@ from convgpu.cli import scenario
 from convgpu.cli.container_stage import ContainerStage
 from convgpu.cli.demo_report import Played, as_data, show
 from convgpu.cli.errors import EXIT_CODES, Unavailable
-from convgpu.cli.options import as_json, directory, volume_driver
+from convgpu.cli.options import as_json, directory
 from convgpu.cli.play import play
 from convgpu.cli.process_stage import ProcessStage
 from convgpu.cli.stage import Stage
@@ -23,7 +23,7 @@ Together they want more memory than the GPU has. At least one is paused in the m
 on by itself when another ends. It takes about fifteen seconds, and ends with a table and a timeline of the
 scheduler's events. The exit code is 0 only if a pause and its end were really seen and every container did well.
 
-\\b
+\b
 --json prints one object; sizes are bytes, times seconds since the first container started:
   played_by    what played the containers
   policy       the policy that chose who went on
@@ -39,15 +39,23 @@ scheduler's events. The exit code is 0 only if a pause and its end were really s
 @as_json
 @directory
 @click.option("--processes", is_flag=True, help="Use plain processes, and a scheduler of their own: no Docker.")
-@volume_driver
-def demo(*, as_json: bool, directory: Path | None, processes: bool, driver: str) -> None:
+@click.option(
+    "--gpu-volume-driver",
+    "driver",
+    envvar="CONVGPU_NAME",
+    show_envvar=True,
+    metavar="NAME",
+    help="The name of the ConvGPU plugin in the Engine.  [default: convgpu-demo, which `make demo` installs, "
+    "or else convgpu]",
+)
+def demo(*, as_json: bool, directory: Path | None, processes: bool, driver: str | None) -> None:
     """Show a container that waits and goes on."""
     progress = Console(stderr=as_json, highlight=False)
     if processes or directory is not None:
         progress.print("Without Docker: the same scenario with plain processes in place of containers.")
         stage: Stage = ProcessStage(None if processes else directory)
     else:
-        stage = ContainerStage(driver)
+        stage = ContainerStage([driver] if driver else ["convgpu-demo", "convgpu"])
     played = _perform(stage, progress)
     if as_json:
         click.echo(json.dumps(as_data(played), indent=2))

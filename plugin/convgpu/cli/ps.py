@@ -22,7 +22,7 @@ LIMIT is the most a container may use on a GPU, GRANT what is set aside for it s
 hold. STATE is created, running, waiting (an allocation of it is paused) or ended; SINCE is the age of its volume.
 WAITS FOR is the size of each paused allocation, and for how long it has been paused.
 
-\\b
+\b
 --json prints a list, oldest container first; sizes are bytes, times Unix seconds:
   volume       name of its ConvGPU volume
   containers   the Engine's containers with that volume: id, name, image

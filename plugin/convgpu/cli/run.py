@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -11,8 +12,8 @@ from convgpu.cli.engine import Engine, Image, Plugin
 from convgpu.cli.errors import EXIT_CODES, Unavailable
 from convgpu.cli.options import volume_driver
 from convgpu.cli.run_options import MOUNT_PATH, CommandLine, UsageError, scan
-from convgpu.cli.run_request import Request, Surroundings, check, check_memory, docker_words
-from convgpu.cli.scheduler import PluginDoor, Scheduler, reachable
+from convgpu.cli.run_request import Request, Surroundings, check, check_memory, check_wait, docker_words
+from convgpu.cli.scheduler import PluginDoor, Scheduler
 
 _OWN: Final = {
     "gpu-memory": True,
@@ -51,11 +52,16 @@ class DockerRunCommand(click.Command):
         return ["--gpu-memory SIZE", "[docker run options]", "IMAGE", "[COMMAND] [ARG...]"]
 
 
-def _memory(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
-    try:
-        return check_memory(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+def _checked(check: Callable[[str], str]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Make click ask `check`, and show its text as a usage error."""
+
+    def callback(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+        try:
+            return None if value is None else check(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return callback
 
 
 @click.command(
@@ -67,13 +73,14 @@ def _memory(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str
 @click.option(
     "--gpu-memory",
     required=True,
-    callback=_memory,
+    callback=_checked(check_memory),
     metavar="SIZE",
     help="The most memory the container may use on each of its GPUs: 512m, 2g, 2GiB. "
     "One limit per GPU: GPU-uuid:2g,GPU-uuid:4g.",
 )
 @click.option(
     "--gpu-wait",
+    callback=_checked(check_wait),
     metavar="DURATION",
     help="How long an allocation may be paused, for example 30s or 5m; after that it fails as out of memory. "
     "Default: no end.",
@@ -121,7 +128,7 @@ def prepare(line: CommandLine, request: Request, engine: Engine) -> list[str]:
 
 def _library_path(plugin: Plugin) -> str | None:
     """Ask the plugin; where its socket is out of reach (not root, a remote Engine), its settings say it."""
-    if reachable(plugin.socket) and plugin.socket.exists():
+    if os.access(plugin.socket, os.W_OK):
         return Scheduler(PluginDoor(plugin.socket)).devices().volume_library_path
     simulated = plugin.settings.get("CONVGPU_DEVICES", "").startswith("simulated:")
     return f"{MOUNT_PATH}/driver" if simulated else None

@@ -3,6 +3,7 @@
 import csv
 import io
 import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,9 @@ from convgpu.cli.run_options import MOUNT_PATH, CommandLine, UsageError, environ
 from convgpu.protocol.sizes import parse_size
 
 LIBRARY: Final = f"{MOUNT_PATH}/libconvgpu.so"
+
+
+_DURATION: Final = re.compile(r"[0-9]{1,9}(ms|s|m|h)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,17 @@ def check_memory(text: str) -> str:
         if (colon and not uuid) or ("," in text and not colon):
             raise ValueError(f"{text!r} is not a limit: write one size, or GPU-uuid:SIZE,GPU-uuid:SIZE")
         parse_size(size)
+    return text
+
+
+def check_wait(text: str) -> str:
+    """Return `text` if it is a duration as the option `wait` of a volume takes it.
+
+    Raises:
+        ValueError: it is not; the text names the forms.
+    """
+    if _DURATION.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not a duration: write it as 500ms, 30s, 5m or 2h")
     return text
 
 

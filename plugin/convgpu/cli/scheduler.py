@@ -65,9 +65,10 @@ class PluginDoor:
         url = f"http+unix://{quote(str(self._path), safe='')}/v1/{op}"
         query = {name: str(value) for name, value in fields.items()}
         try:
+            self._path.stat()  # requests-unixsocket leaks a socket for each path that it cannot connect to
             response = self._session.get(url, params=query, timeout=_TIMEOUT)
             answer: object = response.json()
-        except (requests.RequestException, ValueError) as error:
+        except (OSError, ValueError) as error:  # requests' own errors are OSErrors
             raise self._explain(error) from error
         if response.status_code != requests.codes.ok:
             problem = answer.get("error") if isinstance(answer, dict) else None
@@ -75,8 +76,12 @@ class PluginDoor:
             raise Unavailable(f"the plugin answered {response.status_code}: {text}")
         return answer
 
+    def close(self) -> None:
+        """Close the connection that is kept open."""
+        self._session.close()
+
     def _explain(self, error: Exception) -> Unavailable:
-        if not reachable(self._path):
+        if "Permission denied" in str(error):
             return Unavailable(
                 f"no permission to open the plugin's socket {self._path}.\nRun this as root: sudo convgpu ..."
             )
@@ -84,17 +89,6 @@ class PluginDoor:
             f"the plugin does not answer on {self._path} ({error}).\nLook at the Engine's log for lines with "
             "plugin=..., and restart it: docker plugin disable -f NAME && docker plugin enable NAME"
         )
-
-
-def reachable(path: Path) -> bool:
-    """Return whether this user may look at `path`; a path that is simply absent counts as reachable."""
-    try:
-        path.stat()
-    except PermissionError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 class Scheduler:
