@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from docker.errors import DockerException, NotFound
+from docker.errors import APIError, DockerException, NotFound
 
 from convgpu.cli.engine import Engine, EngineContainer, Image, Plugin
 from convgpu.cli.errors import Unavailable
@@ -74,6 +74,13 @@ def test_an_image_tells_its_environment_and_volumes() -> None:
     empty = SimpleNamespace(get=lambda _: SimpleNamespace(attrs={"Config": {"Env": None, "Volumes": None}}))
     assert engine(images=empty).image("i") == Image((), ())
     assert engine(images=SimpleNamespace(get=raising(NotFound("no such image")))).image("i") is None
+
+
+def test_a_refusal_of_the_engine_is_shown_as_it_is() -> None:
+    refusal = APIError("403 Client Error", explanation="authorization denied by plugin lab")
+    refusing = engine(api=SimpleNamespace(containers=raising(refusal)))
+    with pytest.raises(Unavailable, match="the Docker Engine refused: authorization denied by plugin lab"):
+        refusing.containers()
 
 
 @pytest.mark.parametrize(

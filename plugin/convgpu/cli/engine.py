@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import DockerException, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, NotFound
 
 from convgpu.cli.errors import Unavailable
 
@@ -95,11 +95,11 @@ class Engine:
         return {volume: tuple(containers) for volume, containers in found.items()}
 
     def image(self, name: str) -> Image | None:
-        """Return what the image brings along, or None while the Engine does not have it."""
+        """Return what the image brings along, or None if the Engine does not have it."""
         try:
             config = self._client.images.get(name).attrs.get("Config") or {}
-        except (ImageNotFound, NotFound):
-            return None
+        except APIError:
+            return None  # absent, or not a name: docker run says it better
         except DockerException as error:
             raise _explain(error) from error
         return Image(tuple(config.get("Env") or ()), tuple(config.get("Volumes") or ()))
@@ -122,6 +122,8 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def _explain(error: Exception) -> Unavailable:
+    if isinstance(error, APIError):
+        return Unavailable(f"the Docker Engine refused: {error.explanation or error}")
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, PermissionError) or "PermissionError" in str(seen):
