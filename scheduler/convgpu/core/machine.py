@@ -88,6 +88,8 @@ class Machine:
             container=request.container,
             container_order=self._containers[request.container].order,
             device=asked.device,
+            request=asked.request,
+            size=asked.size,
             missing=max(asked.size - self._account(request).unleased, 0),
             since=request.since,
         )
@@ -153,11 +155,11 @@ class Machine:
                 assert_never(event)
 
     def _start_session(self, event: e.SessionStarted) -> None:
-        """Open a session. What it holds already is a fact and is granted whatever the state."""
+        """Open a session. What it holds already is a fact and is granted whatever is free, up to its limit."""
         self._sessions[event.session] = event.container
         self._containers[event.container].sessions += 1
         for device, account in self.ledger.accounts[event.container].items():
-            held = event.held.get(device, 0)
+            held = min(event.held.get(device, 0), account.limit - account.leased)
             self.ledger.grant(event.container, device, max(held - account.unleased, 0))
             account.lease(event.session, held)
         if self._wanting:

@@ -14,6 +14,8 @@ class Waiting:
         container: its container.
         container_order: order in which the containers came; smaller is older.
         device: UUID of the device it waits for.
+        request: number of the request.
+        size: bytes asked for.
         missing: bytes that the container's grant lacks for it.
         since: seconds, on the clock of the events.
     """
@@ -22,6 +24,8 @@ class Waiting:
     container: str
     container_order: int
     device: str
+    request: int
+    size: int
     missing: int
     since: float
 

@@ -99,13 +99,12 @@ def test_a_free_between_the_first_look_and_the_order_to_report_it_is_not_lost() 
     w.create("b", {"gpu": 12})
     a, b = w.start("a"), w.start("b")
     w.allocate(a, 12)
-    looks = iter([None, lambda: w.free(a, 12)])
 
-    def between() -> None:
-        if (act := next(looks, None)) is not None:
-            act()
+    def free_once() -> None:
+        w.after_look = lambda: None
+        w.free(a, 12)
 
-    w.between = between
+    w.after_look = free_once
     assert isinstance(w.answers[w.allocate(b, 8)], e.Accept)
 
 

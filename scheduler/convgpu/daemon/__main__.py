@@ -1,0 +1,73 @@
+"""`convgpud`: settings, logging, signals."""
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+import click
+
+from convgpu.daemon.devices import DeviceError
+from convgpu.daemon.service import Service, Settings
+from convgpu.policies import POLICIES
+from convgpu.protocol.sizes import parse_size
+
+log = logging.getLogger("convgpud")
+
+
+def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
+    try:
+        return 0 if text == "0" else parse_size(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command(context_settings={"auto_envvar_prefix": "CONVGPU", "show_default": True})
+@click.version_option(package_name="convgpu")
+@click.option("--directory", type=click.Path(path_type=Path), default="/var/lib/convgpu", help="Where everything lies.")
+@click.option("--devices", default="nvml", help="nvml, or simulated:16GiB[,16GiB...].")
+@click.option("--policy", type=click.Choice(sorted(POLICIES)), default="best-fit", help="Who of the waiting is next.")
+@click.option(
+    "--libraries",
+    type=click.Path(path_type=Path),
+    default="/usr/lib/convgpu",
+    help="Folder of libconvgpu.so and libconvgpu-page.so.",
+)
+@click.option(
+    "--simulated-driver",
+    type=click.Path(path_type=Path),
+    default="/usr/lib/convgpu/simulated",
+    help="Folder of the simulated libcuda.so.1 and libnvidia-ml.so.1.",
+)
+@click.option(
+    "--host-root", type=click.Path(path_type=Path), default="/host", help="The host's root, looked in first for NVML."
+)
+@click.option("--reserve", default="0", callback=_size, help="Bytes of each device that are never handed out.")
+@click.option("--patience", default=60.0, help="Seconds after which a waiting allocation is not overtaken any more.")
+@click.option("--log", "level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
+def main(level: str, **settings: object) -> None:
+    """Keep the ledger of every GPU: who may use how much, who waits, who is next."""
+    logging.basicConfig(stream=sys.stdout, level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        asyncio.run(_serve(Settings(**settings)))  # type: ignore[arg-type]  # click checked them
+    except (DeviceError, ValueError, OSError) as error:
+        log.error("%s", error)
+        sys.exit(1)
+
+
+async def _serve(settings: Settings) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    service = Service(settings)
+    log.info("ready directory=%s policy=%s", settings.directory, settings.policy)
+    try:
+        await stop.wait()
+    finally:
+        service.close()
+
+
+if __name__ == "__main__":
+    main()

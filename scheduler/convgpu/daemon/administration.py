@@ -1,0 +1,154 @@
+"""Answers on `admin.sock`: JSON in, JSON out."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from pydantic import ValidationError
+
+from convgpu.daemon.containers import Container, ContainerRefusedError, Containers
+from convgpu.daemon.devices import Device
+from convgpu.daemon.options import DeviceCapacity
+from convgpu.daemon.sessions import Session, Sessions
+from convgpu.daemon.store import MOUNTED_AT
+from convgpu.protocol import admin
+
+log = logging.getLogger(__name__)
+
+
+class Administration:
+    """Carries out what administrators ask.
+
+    Args:
+        capacities: what may be handed out of each device.
+        policy: its name.
+        simulated: whether the driver comes with the volumes.
+        wall_clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        containers: Containers,
+        sessions: Sessions,
+        devices: Sequence[Device],
+        capacities: Sequence[DeviceCapacity],
+        wall_clock: Callable[[], float],
+        *,
+        policy: str,
+        simulated: bool,
+    ) -> None:
+        self._containers = containers
+        self._sessions = sessions
+        self._devices = devices
+        self._capacity = {one.uuid: one.capacity for one in capacities}
+        self._policy = policy
+        self._library_path = f"{MOUNTED_AT}/driver" if simulated else None
+        self._wall_clock = wall_clock
+
+    def answer(self, body: bytes) -> bytes:
+        """Return the JSON answer to a JSON request; whatever is asked, there is one."""
+        try:
+            result = {"ok": self._do(admin.REQUEST.validate_json(body))}
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"]) or "request"
+            result = _error("invalid", f"{place}: {first['msg']}")
+        except ContainerRefusedError as error:
+            result = _error(error.code, str(error))
+        except OSError as error:
+            log.exception("administration")
+            result = _error("failed", f"the scheduler could not do it: {error}")
+        if "error" in result:
+            log.warning("refused: %s", result["error"])
+        return json.dumps(result).encode()
+
+    def _do(self, request: admin.Request) -> Mapping[str, object]:
+        match request:
+            case admin.Create():
+                self._containers.create(request.name, request.options, self._wall_clock())
+            case admin.Remove():
+                self._containers.remove(request.name)
+            case admin.Mount():
+                return {"mountpoint": self._containers.mount(request.name, request.id)}
+            case admin.Unmount():
+                self._containers.unmount(request.name, request.id)
+            case admin.Containers(name=name):
+                return {"containers": [one.model_dump() for one in self._list(name)]}
+            case admin.Devices():
+                rows = [self._device(device).model_dump() for device in self._devices]
+                return {"devices": rows, "policy": self._policy, "volume_library_path": self._library_path}
+            case admin.Events(since=since):
+                return self._sessions.history.since(since)
+        return {}
+
+    def _list(self, name: str | None) -> list[admin.Container]:
+        known = self._containers.by_name
+        if name is None:
+            chosen = list(known.values())
+        elif name in known:
+            chosen = [known[name]]
+        else:
+            raise ContainerRefusedError("unknown", f"no volume {name}")
+        return [self._container(one) for one in sorted(chosen, key=lambda c: (c.volume.created, c.volume.name))]
+
+    def _container(self, container: Container) -> admin.Container:
+        name = container.volume.name
+        sessions = self._sessions.of(name)
+        waiting = self._waiting(name)
+        alive = container.mounted or bool(sessions)
+        accounts = self._sessions.machine.ledger.accounts.get(name, {})
+        return admin.Container(
+            name=name,
+            created=container.volume.created,
+            state="waiting" if waiting else "running" if alive else "ended" if container.volume.ended else "created",
+            mounts=sum(container.volume.mounts.values()),
+            devices=[
+                admin.DeviceUsage(
+                    uuid=uuid, limit=account.limit, grant=account.grant, usage=self._sessions.used(name, uuid)
+                )
+                for uuid, account in accounts.items()
+            ],
+            sessions=[self._session(session) for session in sessions],
+            waiting=waiting,
+        )
+
+    def _session(self, session: Session) -> admin.Session:
+        usage = [admin.SessionUsage(uuid=uuid, usage=self._sessions.used_by(session, uuid)) for uuid in session.rows]
+        return admin.Session(
+            pid=session.connection.peer.pid, program=session.program, since=session.since, devices=usage
+        )
+
+    def _waiting(self, name: str) -> list[admin.WaitingAllocation]:
+        rows = []
+        for one in self._sessions.machine.waiting:
+            if one.container == name:
+                asked = self._sessions.asked[one.request]
+                rows.append(
+                    admin.WaitingAllocation(
+                        uuid=one.device,
+                        size=one.size,
+                        call=asked.call,
+                        pid=asked.session.connection.peer.pid,
+                        since=asked.since,
+                        missing=one.missing,
+                    )
+                )
+        return rows
+
+    def _device(self, device: Device) -> admin.Device:
+        ledger = self._sessions.machine.ledger
+        accounts = [account[device.uuid] for account in ledger.accounts.values() if device.uuid in account]
+        return admin.Device(
+            uuid=device.uuid,
+            index=device.index,
+            name=device.name,
+            total=device.total,
+            capacity=self._capacity[device.uuid],
+            granted=sum(account.grant for account in accounts),
+            used=self._sessions.used_on(device.uuid),
+            settling=self._sessions.machine.settling(device.uuid),
+        )
+
+
+def _error(code: str, text: str) -> dict[str, Mapping[str, object]]:
+    return {"error": {"code": code, "text": text}}

@@ -1,0 +1,193 @@
+"""One connection on a UNIX stream socket: bytes to messages and back, within an asyncio loop.
+
+asyncio's own streams cannot pass descriptors, so the socket is driven by add_reader and add_writer.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from convgpu.protocol.messages import Failed, Message, pack
+from convgpu.protocol.stream import MessageStream, ProtocolError
+
+log = logging.getLogger(__name__)
+
+_READ_SIZE: Final = 1 << 16
+_UCRED: Final = struct.Struct("=iII")
+# Answers are small; who lets this much of them pile up does not read at all.
+_MAX_UNSENT: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who connected, by SO_PEERCRED: translated to our pid namespace, 0 when not visible there."""
+
+    pid: int
+    uid: int
+
+
+class Connection:
+    """Gives each message to `on_message(connection, id, message)` and says once, with `on_end`, that it is over.
+
+    Whatever the other side sends ends at worst this connection.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        on_message: "Callable[[Connection, int, Message], None]",
+        on_end: "Callable[[Connection], None]",
+    ) -> None:
+        sock.setblocking(False)
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        pid, uid, _gid = _UCRED.unpack(credentials)
+        self.peer = Peer(pid, uid)
+        self._loop = loop
+        self._sock = sock
+        self._on_message = on_message
+        self._on_end = on_end
+        self._stream = MessageStream()
+        self._unsent = bytearray()
+        self._limit = _MAX_UNSENT
+        self.closed = False
+        loop.add_reader(sock, self._readable)
+
+    def send(self, message: Message, request: int = 0, descriptor: int | None = None) -> None:
+        """Send a frame, and a descriptor with it (only as the first thing on a connection)."""
+        if self.closed:
+            return
+        frame = pack(message, request)
+        self._limit = max(_MAX_UNSENT, len(frame))
+        try:
+            if descriptor is not None:
+                sent = socket.send_fds(self._sock, [frame], [descriptor])
+            else:
+                sent = 0 if self._unsent else self._sock.send(frame)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self.close(str(error))
+            return
+        if sent < len(frame):
+            self._keep(frame[sent:])
+
+    def _keep(self, rest: bytes) -> None:
+        if not self._unsent:
+            self._loop.add_writer(self._sock, self._writable)
+        self._unsent += rest
+        if len(self._unsent) > 2 * self._limit:
+            self.close("it does not read its answers")
+
+    def fail(self, error: ProtocolError) -> None:
+        """Tell the other side why, and close."""
+        self.send(Failed(int(error.failure), str(error)), error.request)
+        self.close(str(error))
+
+    def close(self, why: str = "") -> None:
+        """Close once; `on_end` is called before this returns."""
+        if self.closed:
+            return
+        self.closed = True
+        self._loop.remove_reader(self._sock)
+        self._loop.remove_writer(self._sock)
+        self._sock.close()
+        if why:
+            log.warning("connection of pid %d closed: %s", self.peer.pid, why)
+        self._on_end(self)
+
+    def _readable(self) -> None:
+        try:
+            data = self._sock.recv(_READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.close(str(error))
+            return
+        if not data:
+            self.close()
+            return
+        try:
+            for request, message in self._stream.receive(data):
+                if not self.closed:
+                    self._on_message(self, request, message)
+        except ProtocolError as error:
+            self.fail(error)
+
+    def _writable(self) -> None:
+        try:
+            sent = self._sock.send(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.close(str(error))
+            return
+        del self._unsent[:sent]
+        if not self._unsent:
+            self._loop.remove_writer(self._sock)
+
+
+class Listener:
+    """A listening UNIX socket at `folder/name`, whatever the length of the path.
+
+    Args:
+        mode: of the socket's file.
+        on_accept: gets each accepted socket.
+
+    Raises:
+        OSError: the socket cannot be made.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, path: Path, mode: int, on_accept: Callable[[socket.socket], None]
+    ) -> None:
+        self._loop = loop
+        self._on_accept = on_accept
+        self._sock = bind_unix(path, mode)
+        self._sock.listen(128)
+        loop.add_reader(self._sock, self._acceptable)
+
+    def _acceptable(self) -> None:
+        try:
+            sock, _ = self._sock.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:  # EMFILE and the like: the others go on
+            log.error("a connection could not be accepted: %s", error)
+            return
+        self._on_accept(sock)
+
+    def close(self) -> None:
+        """Stop listening. The file stays; the next listener at the path replaces it."""
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+
+
+def bind_unix(path: Path, mode: int) -> socket.socket:
+    """Return a non-blocking UNIX socket bound to `path`, a stale one replaced.
+
+    sun_path holds 107 bytes, so the folder is named through its descriptor.
+
+    Raises:
+        OSError: it cannot be bound.
+    """
+    descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        fresh = Path(f"/proc/self/fd/{descriptor}/.{path.name}.new")
+        fresh.unlink(missing_ok=True)
+        sock.bind(str(fresh))
+        fresh.chmod(mode)
+        fresh.rename(path)
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.close(descriptor)
+    return sock

@@ -1,0 +1,113 @@
+"""The GPUs that are present, as NVML shows them (NVIDIA Management Library API Reference)."""
+
+import ctypes
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import pynvml
+
+log = logging.getLogger(__name__)
+
+# Where a host keeps NVML, seen from a root folder; a plugin sees its host's folders under another root.
+_LIBRARY_FOLDERS: Final = (
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "usr/local/nvidia/lib64",
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/lib/wsl/lib",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU. `total` and `free` in bytes, `free` as found when the scheduler started."""
+
+    uuid: str
+    index: int
+    name: str
+    total: int
+    free: int
+
+
+class Devices(Protocol):
+    """What the scheduler asks about GPUs. Raises DeviceError when NVML has no answer."""
+
+    def list(self) -> list[Device]:
+        """Return the devices in NVML's order."""
+        ...
+
+    def used(self, uuid: str) -> int:
+        """Return the bytes of a device that are in use by anybody, what the driver has not freed yet included."""
+        ...
+
+    def used_by(self, uuid: str) -> Mapping[int, int]:
+        """Return the bytes that each process (pid as the scheduler sees it) holds on a device."""
+        ...
+
+
+class DeviceError(Exception):
+    """NVML failed; the text says how and what to do."""
+
+
+def find_nvml(roots: tuple[Path, ...]) -> Path | None:
+    """Return the first libnvidia-ml.so.1 under one of the root folders."""
+    places = (root / folder / "libnvidia-ml.so.1" for root in roots for folder in _LIBRARY_FOLDERS)
+    return next((place for place in places if place.exists()), None)
+
+
+class NvmlDevices:
+    """Devices through NVML.
+
+    Args:
+        library: of NVML, loaded by its path: pynvml then finds it under its soname. None: as the loader finds it.
+
+    Raises:
+        DeviceError: the library cannot be loaded, or finds no driver.
+    """
+
+    def __init__(self, library: Path | None) -> None:
+        try:
+            if library is not None:
+                ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+            pynvml.nvmlInit()
+        except (OSError, pynvml.NVMLError) as error:
+            raise DeviceError(
+                f"no NVIDIA driver: {error}; install it, or try ConvGPU without a card: CONVGPU_DEVICES=simulated:16GiB"
+            ) from error
+        self._handles: dict[str, object] = {}
+
+    def list(self) -> list[Device]:
+        """Return the devices in NVML's order; one that NVML cannot describe is left out and logged."""
+        found = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                uuid = pynvml.nvmlDeviceGetUUID(handle)
+                memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+                name = pynvml.nvmlDeviceGetName(handle)
+            except pynvml.NVMLError as error:
+                log.warning("device %d is left out: %s", index, error)
+                continue
+            self._handles[uuid] = handle
+            found.append(Device(uuid, index, name, int(memory.total), int(memory.free)))
+        return found
+
+    def used(self, uuid: str) -> int:
+        """See Devices."""
+        try:
+            return int(pynvml.nvmlDeviceGetMemoryInfo(self._handles[uuid]).used)
+        except pynvml.NVMLError as error:
+            raise DeviceError(f"memory of {uuid}: {error}") from error
+
+    def used_by(self, uuid: str) -> Mapping[int, int]:
+        """See Devices. A process whose figure NVML does not know is left out."""
+        try:
+            rows = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])
+        except pynvml.NVMLError as error:
+            raise DeviceError(f"processes of {uuid}: {error}") from error
+        return {row.pid: int(row.usedGpuMemory) for row in rows if row.usedGpuMemory is not None}

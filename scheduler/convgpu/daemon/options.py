@@ -1,0 +1,107 @@
+"""What the options of a volume mean: limits per device, and how long an allocation may wait. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from convgpu.protocol.sizes import format_size, parse_size
+
+KNOWN: Final = ("gpus", "memory", "wait")
+_DURATION: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h)?", re.ASCII)
+_SECONDS: Final = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class OptionError(ValueError):
+    """An option that cannot be; one line that names what would do."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCapacity:
+    """What the limits of a container are held against."""
+
+    uuid: str
+    index: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a container may have.
+
+    Attributes:
+        devices: that it may use.
+        limits: bytes per device UUID; empty when the volume names none.
+        wait: seconds that an allocation may be paused, None for ever.
+    """
+
+    devices: Sequence[DeviceCapacity]
+    limits: Mapping[str, int]
+    wait: float | None
+
+
+def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity]) -> Terms:
+    """Return what the options ask for.
+
+    Raises:
+        OptionError: unknown option, or a value that cannot be.
+    """
+    unknown = sorted(options.keys() - set(KNOWN))
+    if unknown:
+        raise OptionError(f"unknown option {unknown[0]!r}: known are {', '.join(KNOWN)}")
+    wait = parse_duration(options["wait"]) if "wait" in options else None
+    chosen = _choose(options["gpus"], devices) if "gpus" in options else list(devices)
+    if "memory" not in options:
+        return Terms(chosen, {}, wait)
+    return Terms(chosen, parse_limits(options["memory"], chosen), wait)
+
+
+def parse_limits(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]:
+    """Return the limits of `2g` (one for each device) or `GPU-uuid:2g,GPU-uuid:4g`.
+
+    Raises:
+        OptionError: unknown form or device, or above the capacity; says what would fit.
+    """
+    by_uuid = {device.uuid: device for device in devices}
+    limits: dict[str, int] = {}
+    for part in text.split(",") if ":" in text else [f"{device.uuid}:{text}" for device in devices]:
+        uuid, _, size = part.strip().rpartition(":")
+        if uuid not in by_uuid or uuid in limits:
+            known = ", ".join(by_uuid)
+            raise OptionError(f"memory={text}: {part!r} names no device of this container once; devices: {known}")
+        try:
+            limits[uuid] = parse_size(size)
+        except ValueError as error:
+            raise OptionError(f"memory={text}: {error}") from error
+        capacity = by_uuid[uuid].capacity
+        if limits[uuid] > capacity:
+            raise OptionError(
+                f"memory={text}: {uuid} has {format_size(capacity)} to hand out; "
+                f"the largest limit that fits is memory={capacity >> 20}m"
+            )
+    return limits
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of `500ms`, `30s`, `5m`, `2h` or a plain number of seconds.
+
+    Raises:
+        OptionError: another form.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise OptionError(f"wait={text}: write a duration as 500ms, 30s, 5m or 2h")
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+def _choose(text: str, devices: Sequence[DeviceCapacity]) -> list[DeviceCapacity]:
+    if text.strip() == "all":
+        return list(devices)
+    names = {str(device.index): device for device in devices} | {device.uuid: device for device in devices}
+    chosen: dict[str, DeviceCapacity] = {}
+    for part in text.split(","):
+        device = names.get(part.strip())
+        if device is None:
+            raise OptionError(f"gpus={text}: no device {part.strip()!r}; devices: all, {', '.join(names)}")
+        chosen[device.uuid] = device
+    return list(chosen.values())

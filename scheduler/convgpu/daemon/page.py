@@ -1,0 +1,77 @@
+"""The page that the scheduler shares with one process (hook/include/convgpu/page.h).
+
+Python has no atomic operations on shared memory, so the few that are needed come from `libconvgpu-page.so`, which
+is built from the same header as the hook.
+"""
+
+import ctypes
+import fcntl
+import mmap
+import os
+from pathlib import Path
+from typing import Final
+
+PAGE_SIZE: Final = 4096
+MAX_DEVICES: Final = 63
+
+
+class PageLibrary:
+    """The functions of `libconvgpu-page.so`."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        self.init = self._function(library.convgpu_page_init, None, ctypes.c_uint32)
+        self.give = self._function(library.convgpu_page_give, None, ctypes.c_uint32, ctypes.c_uint64)
+        self.take_all = self._function(library.convgpu_page_take_all, ctypes.c_uint64, ctypes.c_uint32)
+        self.read = self._function(library.convgpu_page_read, ctypes.c_uint64, ctypes.c_uint32)
+        self.want = self._function(library.convgpu_page_want, None, ctypes.c_uint32, ctypes.c_int)
+
+    @staticmethod
+    def _function(function: "ctypes._FuncPointer", result: type | None, *arguments: type) -> "ctypes._FuncPointer":
+        function.argtypes = [ctypes.c_void_p, *arguments]
+        function.restype = result
+        return function
+
+
+class Page:
+    """One page, in a memfd that neither side can shrink: the mapping cannot fault whatever the process does.
+
+    `row` is a device's row in WELCOME.
+
+    Raises:
+        OSError: no memory or no descriptors left.
+    """
+
+    def __init__(self, library: PageLibrary, rows: int) -> None:
+        self._library = library
+        self.descriptor = os.memfd_create("convgpu", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self.descriptor, PAGE_SIZE)
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
+            self._map = mmap.mmap(self.descriptor, PAGE_SIZE)
+        except OSError:
+            os.close(self.descriptor)
+            raise
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        library.init(self._address, rows)
+
+    def give(self, row: int, size: int) -> None:
+        """Add to the headroom."""
+        self._library.give(self._address, row, size)
+
+    def take_all(self, row: int) -> int:
+        """Take the whole headroom and return how much it was, by the word of the process."""
+        return int(self._library.take_all(self._address, row))
+
+    def read(self, row: int) -> int:
+        """Return the headroom."""
+        return int(self._library.read(self._address, row))
+
+    def want(self, row: int, *, wanted: bool) -> None:
+        """Say whether frees are to be reported."""
+        self._library.want(self._address, row, wanted)
+
+    def close_descriptor(self) -> None:
+        """Close our descriptor once the process has its own; the mapping stays until the page is forgotten."""
+        os.close(self.descriptor)

@@ -1,0 +1,138 @@
+"""What processes of containers say on `scheduler.sock`, and what they are answered."""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from convgpu.core import events as e
+from convgpu.daemon.connection import Connection
+from convgpu.daemon.containers import Containers
+from convgpu.daemon.contexts import Contexts
+from convgpu.daemon.options import OptionError
+from convgpu.daemon.page import PAGE_SIZE, Page, PageLibrary
+from convgpu.daemon.sessions import Session, Sessions
+from convgpu.daemon.settling import Settling
+from convgpu.protocol import messages as m
+from convgpu.protocol.stream import ProtocolError
+from convgpu.protocol.uuids import uuid_bytes, uuid_text
+from convgpu.protocol.wire import Failure
+
+log = logging.getLogger(__name__)
+
+
+class Processes:
+    """Opens a session for each process that says HELLO, and serves it until its connection ends."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        containers: Containers,
+        sessions: Sessions,
+        contexts: Contexts,
+        pages: PageLibrary,
+        settling: Settling,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._loop = loop
+        self._containers = containers
+        self._sessions = sessions
+        self._contexts = contexts
+        self._pages = pages
+        self._settling = settling
+        self._wall_clock = wall_clock
+        self._open: dict[Connection, Session] = {}
+
+    def accept(self, container: str, sock: socket.socket) -> None:
+        """Take a connection that was made on the container's socket."""
+        Connection(self._loop, sock, partial(self._receive, container), self._ended)
+
+    def _receive(self, container: str, connection: Connection, request: int, message: m.Message) -> None:
+        session = self._open.get(connection)
+        if session is None:
+            self._hello(container, connection, request, message)
+            return
+        row = getattr(message, "device", 0)
+        if not isinstance(message, m.Allocate | m.Freed | m.Context | m.Query) or (
+            row >= len(session.rows) and not isinstance(message, m.Allocate)
+        ):
+            text = f"{type(message).__name__} is not allowed here"
+            connection.fail(ProtocolError(Failure.ORDER, text, request))
+            return
+        match message:
+            case m.Allocate(device, size, call):
+                self._sessions.ask(session, request, device, size, call)
+            case m.Freed(device):
+                self._sessions.happen(e.MemoryFreed(session.number, session.rows[device]))
+            case m.Context(device, charged, used):
+                size = self._contexts.measure(session.rows[device], connection.peer.pid, charged, used)
+                connection.send(m.ContextSize(size), request)
+            case m.Query(device):
+                connection.send(self._usage(session, session.rows[device]), request)
+
+    def _usage(self, session: Session, device: str) -> m.Usage:
+        account = self._sessions.machine.ledger.accounts[session.container][device]
+        used = self._sessions.used(session.container, device)
+        return m.Usage(account.limit, used, self._sessions.machine.settling(device))
+
+    def _hello(self, container: str, connection: Connection, request: int, message: m.Message) -> None:
+        if not isinstance(message, m.Hello):
+            text = f"{type(message).__name__} before HELLO"
+            connection.fail(ProtocolError(Failure.ORDER, text, request))
+            return
+        try:
+            self._containers.declare(container, message.memory)
+        except OptionError as error:
+            connection.fail(ProtocolError(Failure.NO_LIMIT, str(error), request))
+            return
+        try:
+            self._welcome(container, connection, request, message)
+        except OSError as error:
+            connection.close(f"no page for it: {error}")
+
+    def _welcome(self, container: str, connection: Connection, request: int, hello: m.Hello) -> None:
+        accounts = self._sessions.machine.ledger.accounts[container]
+        rows = tuple(accounts)
+        page = Page(self._pages, len(rows))
+        session = Session(
+            number=self._sessions.number(),
+            container=container,
+            connection=connection,
+            page=page,
+            rows=rows,
+            program=hello.program,
+            since=self._wall_clock(),
+            process=_open_process(connection.peer.pid),
+        )
+        devices = tuple(
+            m.DeviceRow(uuid_bytes(uuid), accounts[uuid].limit, self._contexts.size(uuid, accounts[uuid].limit))
+            for uuid in rows
+        )
+        held = {uuid_text(uuid): size for uuid, size in hello.held}
+        if held:
+            self._settling.forget_process(connection.peer.pid)
+        # The session is open before the process can ask: its first message finds it.
+        self._open[connection] = session
+        self._sessions.open(session, held)
+        connection.send(m.Welcome(PAGE_SIZE, devices), request, descriptor=page.descriptor)
+        page.close_descriptor()
+
+    def _ended(self, connection: Connection) -> None:
+        session = self._open.pop(connection, None)
+        if session is not None:
+            self._sessions.end(session)
+
+    def close(self) -> None:
+        """Close all connections; the processes keep what they have and look for the next scheduler."""
+        for connection in list(self._open):
+            connection.close()
+
+
+def _open_process(pid: int) -> int | None:
+    """Return a pidfd, or None when the process cannot be seen (another pid namespace) or is gone already."""
+    try:
+        return os.pidfd_open(pid) if pid else None
+    except OSError:
+        return None

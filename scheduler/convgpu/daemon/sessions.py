@@ -1,0 +1,237 @@
+"""Processes that are connected, and the one place where events enter the machine and its effects leave."""
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from convgpu.core import events as e
+from convgpu.core.machine import Machine
+from convgpu.daemon.connection import Connection
+from convgpu.daemon.history import History
+from convgpu.daemon.page import Page
+from convgpu.protocol.messages import Accepted, Rejected
+from convgpu.protocol.wire import Reason
+
+log = logging.getLogger(__name__)
+
+_REASON: Final = {
+    e.Refusal.LIMIT: Reason.LIMIT,
+    e.Refusal.DEADLINE: Reason.DEADLINE,
+    e.Refusal.DEVICE: Reason.DEVICE,
+}
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One process. `rows`: device UUIDs in the order of its WELCOME; `since`: Unix seconds.
+
+    `process`: a pidfd, or None when the pid is not visible here.
+    """
+
+    number: int
+    container: str
+    connection: Connection
+    page: Page
+    rows: Sequence[str]
+    program: str
+    since: float
+    process: int | None = None
+    calls: dict[int, str] = field(default_factory=dict)
+
+    def headroom(self) -> dict[str, int]:
+        """Return what the words say, per device."""
+        return {uuid: self.page.read(row) for row, uuid in enumerate(self.rows)}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An allocation whose answer is due: where it goes, and for people which call it was."""
+
+    session: Session
+    frame: int
+    call: str
+    since: float
+
+
+def _nobody_watches(_number: int, _pid: int, process: int | None, _used: Mapping[str, int]) -> None:
+    if process is not None:
+        os.close(process)
+
+
+class Sessions:
+    """Feeds the machine and carries out what it wants done.
+
+    `on_left_behind` gets number, pid, pidfd (to close) and bytes per device of a session that ended using memory.
+
+    Args:
+        clock: monotonic seconds.
+        wall_clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        machine: Machine,
+        history: History,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self.machine = machine
+        self.history = history
+        self.sessions: dict[int, Session] = {}
+        self.asked: dict[int, Asked] = {}
+        self.on_left_behind: Callable[[int, int, int | None, Mapping[str, int]], None] = _nobody_watches
+        self._loop = loop
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._queue: deque[Callable[[], e.Event]] = deque()
+        self._busy = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._numbers = 0
+
+    def number(self) -> int:
+        """Return a number for a session or request that was never given before."""
+        self._numbers += 1
+        return self._numbers
+
+    # -- events in ---------------------------------------------------------------------------------------
+
+    def happen(self, event: e.Event) -> None:
+        """Let the machine handle an event, after those that are being handled."""
+        self.happen_lazily(lambda: event)
+
+    def happen_lazily(self, event: Callable[[], e.Event]) -> None:
+        """As `happen`; the event is made when its turn comes.
+
+        Carrying out an effect can end a connection, which is an event of its own: it waits here, because nothing
+        may come between TakeHeadroom and its answer.
+        """
+        self._queue.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._queue:
+                for effect in self.machine.handle(self._queue.popleft()(), self._clock()):
+                    self._perform(effect)
+        finally:
+            self._busy = False
+        self._set_timer()
+
+    def open(self, session: Session, held: dict[str, int]) -> None:
+        """Add a session that was welcomed; `held`: what it uses already, per device."""
+        self.sessions[session.number] = session
+        self.history.add(
+            "started", session.container, self._cause(session), pid=session.connection.peer.pid, program=session.program
+        )
+        self.happen(e.SessionStarted(session.number, session.container, held))
+
+    def ask(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
+        """Pass an ALLOCATE on; its answer goes out under the frame's id."""
+        request = self.number()
+        self.asked[request] = Asked(session, frame, call, self._wall_clock())
+        device = session.rows[row] if row < len(session.rows) else ""
+        self.happen(e.AllocationAsked(session.number, request, device, size))
+
+    def end(self, session: Session) -> None:
+        """The connection of a session is over."""
+        self.happen_lazily(lambda: self._ended(session))
+
+    def _ended(self, session: Session) -> e.SessionEnded:
+        del self.sessions[session.number]
+        for request in [number for number, asked in self.asked.items() if asked.session is session]:
+            del self.asked[request]
+        headroom = session.headroom()
+        used = {uuid: size for uuid in session.rows if (size := self.used_by(session, uuid))}
+        if used:
+            self.on_left_behind(session.number, session.connection.peer.pid, session.process, used)
+        elif session.process is not None:
+            os.close(session.process)
+        return e.SessionEnded(session.number, headroom)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.machine.next_deadline()
+        if deadline is not None:
+            delay = max(deadline - self._clock(), 0.0)
+            self._timer = self._loop.call_later(delay, self.happen, e.TimePassed())
+
+    # -- effects out -------------------------------------------------------------------------------------
+
+    def _perform(self, effect: e.Effect) -> None:
+        match effect:
+            case e.Accept(_, request, size, settling):
+                asked = self.asked[request]
+                asked.session.connection.send(Accepted(size, settling), asked.frame)
+            case e.Reject(_, request, refusal, limit, used):
+                asked = self.asked[request]
+                asked.session.connection.send(Rejected(_REASON[refusal], limit, used), asked.frame)
+                if refusal is e.Refusal.DEVICE:
+                    del self.asked[request]
+            case e.Lease(number, device, size):
+                session = self.sessions[number]
+                session.page.give(session.rows.index(device), size)
+            case e.Want(number, device, wanted):
+                session = self.sessions[number]
+                session.page.want(session.rows.index(device), wanted=wanted)
+            case e.TakeHeadroom(words):
+                taken = {word: self._take(*word) for word in words}
+                self._queue.appendleft(lambda: e.HeadroomTaken(taken))
+            case e.Happened():
+                self._record(effect)
+
+    def _take(self, number: int, device: str) -> int:
+        session = self.sessions[number]
+        return session.page.take_all(session.rows.index(device))
+
+    def _record(self, happened: e.Happened) -> None:
+        """Write the history; an answered request is forgotten here, at its last record."""
+        asked = self.asked.get(happened.request)
+        session = asked.session if asked else self.sessions.get(happened.session)
+        waited = None if happened.waited is None else round(happened.waited, 3)
+        cause = f"s{happened.session}.r{happened.request}" if happened.request else f"s{happened.session}"
+        fields = {
+            "uuid": happened.device,
+            "size": happened.size,
+            "pid": session.connection.peer.pid if session else None,
+            "program": session.program if session else None,
+            "call": asked.call if asked else None,
+            "reason": happened.refusal,
+            "waited": waited,
+        }
+        self.history.add(happened.kind, happened.container, cause, **fields)
+        log.info("%s %s cause=%s %s", happened.kind, happened.container, cause, fields)
+        if happened.kind is not e.Kind.PAUSED:
+            self.asked.pop(happened.request, None)
+
+    @staticmethod
+    def _cause(session: Session) -> str:
+        return f"s{session.number}"
+
+    # -- views -------------------------------------------------------------------------------------------
+
+    def used(self, container: str, device: str) -> int:
+        """Return what the container's processes use on a device: leases less headrooms, in bytes."""
+        accounts = self.machine.ledger.accounts.get(container, {})
+        if device not in accounts:
+            return 0
+        return sum(self.used_by(self.sessions[number], device) for number in accounts[device].leases)
+
+    def used_on(self, device: str) -> int:
+        """Return what all containers use on a device, in bytes."""
+        return sum(self.used(container, device) for container in self.machine.ledger.accounts)
+
+    def used_by(self, session: Session, device: str) -> int:
+        """Return what one process uses on a device, in bytes. A word that says more than was leased says nothing."""
+        lease = self.machine.ledger.accounts[session.container][device].leases.get(session.number, 0)
+        return max(lease - session.page.read(session.rows.index(device)), 0)
+
+    def of(self, container: str) -> list[Session]:
+        """Return the container's sessions, oldest first."""
+        return [session for session in self.sessions.values() if session.container == container]

@@ -1,0 +1,88 @@
+"""When is the memory of an ended process really free?
+
+The end of a socket says that nobody uses the memory any more; the driver frees it later (310 ms for 100 GiB on an
+H200). A process becomes a zombie only after the kernel has closed all its files, the driver's among them, so a
+readable pidfd says that the driver is done. Devices whose driver outlives its processes (the simulated one) and
+processes of other pid namespaces need a second look: the device's own count.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from convgpu.daemon.devices import DeviceError, Devices
+
+log = logging.getLogger(__name__)
+
+STEP: Final = 0.01
+# Longest a driver is believed to need; then the memory is somebody else's and the hook stops waiting for it.
+LONGEST: Final = 10.0
+
+
+class Settling:
+    """Watches what ended processes left behind.
+
+    Args:
+        expected: gives the bytes in use on a device, were nothing settling.
+        on_settled: called once per watch with its number.
+    """
+
+    def __init__(self, devices: Devices, expected: Callable[[str], int], on_settled: Callable[[int], None]) -> None:
+        self._devices = devices
+        self._expected = expected
+        self._on_settled = on_settled
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._pids: dict[int, int] = {}
+
+    def watch(self, number: int, pid: int, process: int | None, used: Mapping[str, int]) -> None:
+        """Watch until the driver has freed what session `number` used, bytes per device.
+
+        Takes the process's pidfd `process` over.
+        """
+        task = asyncio.get_running_loop().create_task(self._watch(number, process, tuple(used)))
+        self._tasks[number] = task
+        self._pids[number] = pid
+        task.add_done_callback(lambda _: self._forget(number))
+
+    def forget_process(self, pid: int) -> None:
+        """Stop the watches of a process that is back and uses the memory itself."""
+        for number in [number for number, watched in self._pids.items() if watched == pid and pid]:
+            self._tasks[number].cancel()
+            self._on_settled(number)
+
+    def _forget(self, number: int) -> None:
+        del self._tasks[number]
+        del self._pids[number]
+
+    async def _watch(self, number: int, process: int | None, devices: tuple[str, ...]) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LONGEST
+        try:
+            if process is not None:
+                await _readable(loop, process, LONGEST)
+            while loop.time() < deadline and not self._is_free(devices):
+                await asyncio.sleep(STEP)
+        except TimeoutError:
+            log.warning("a process whose connection ended lives on; its memory is counted as free after %g s", LONGEST)
+        finally:
+            if process is not None:
+                os.close(process)
+        self._on_settled(number)
+
+    def _is_free(self, devices: tuple[str, ...]) -> bool:
+        try:
+            return all(self._devices.used(device) <= self._expected(device) for device in devices)
+        except DeviceError as error:
+            log.warning("settling: %s", error)
+            return False
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, descriptor: int, timeout: float) -> None:
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, lambda: None if ready.done() else ready.set_result(None))
+    try:
+        await asyncio.wait_for(ready, timeout)
+    finally:
+        loop.remove_reader(descriptor)
