@@ -26,6 +26,13 @@ static bool is_context(const struct context *handle) {
     return false;
 }
 
+/* Whether the handle can be made current. driver.mutex held. A primary context can, even while it is not
+ * active: only the calls that need it fail. */
+static CUresult check_context(const struct context *handle) {
+    if (!is_context(handle)) return CUDA_ERROR_INVALID_CONTEXT;
+    return handle->alive || handle->primary ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
 /* driver.mutex held. */
 static bool start(struct context *context) {
     context->alive = device_take(context->device, driver.state.configuration.context_size);
@@ -127,6 +134,10 @@ CUresult cuCtxCreate_v2(CUcontext *handle, unsigned flags, CUdevice device) {
     return driver_leave(push(context));
 }
 
+CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device) {
+    return cuCtxCreate_v2(context, flags, device);
+}
+
 CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags, CUdevice device) {
     if (affinity != NULL || count != 0) return CUDA_ERROR_NOT_SUPPORTED;
     return cuCtxCreate_v2(context, flags, device);
@@ -164,8 +175,8 @@ CUresult cuCtxGetCurrent(CUcontext *context) {
 CUresult cuCtxSetCurrent(CUcontext context) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
-    if (context != NULL && !is_context(context)) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
-    if (context != NULL && !context->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    result = context == NULL ? CUDA_SUCCESS : check_context(context);
+    if (result != CUDA_SUCCESS) return driver_leave(result);
     if (depth > 0) depth--; /* replaces the top of the stack */
     return driver_leave(context == NULL ? CUDA_SUCCESS : push(context));
 }
@@ -174,9 +185,12 @@ CUresult cuCtxPushCurrent_v2(CUcontext context) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
     if (context == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (!is_context(context)) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
-    if (!context->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    return driver_leave(push(context));
+    result = check_context(context);
+    return driver_leave(result != CUDA_SUCCESS ? result : push(context));
+}
+
+CUresult cuCtxPushCurrent(CUcontext context) {
+    return cuCtxPushCurrent_v2(context);
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext *context) {
@@ -188,17 +202,36 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context) {
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuCtxGetDevice(CUdevice *device) {
-    struct context *context = NULL;
-    CUresult result = driver_enter_context(&context);
+CUresult cuCtxPopCurrent(CUcontext *context) {
+    return cuCtxPopCurrent_v2(context);
+}
+
+/* Takes driver.mutex if `context`, or without one the current context, is alive. */
+static CUresult enter_given(struct context **context) {
+    if (*context == NULL) return driver_enter_context(context);
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    if (!is_context(*context)) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
+    return (*context)->alive ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
+CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext context) {
+    CUresult result = enter_given(&context);
     if (result != CUDA_SUCCESS) return result;
     if (device == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     *device = context->device;
     return driver_leave(CUDA_SUCCESS);
 }
 
-CUresult cuCtxSynchronize(void) {
-    struct context *context = NULL;
-    CUresult result = driver_enter_context(&context);
+CUresult cuCtxGetDevice(CUdevice *device) {
+    return cuCtxGetDevice_v2(device, NULL);
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext context) {
+    CUresult result = enter_given(&context);
     return result != CUDA_SUCCESS ? result : driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxSynchronize(void) {
+    return cuCtxSynchronize_v2(NULL);
 }

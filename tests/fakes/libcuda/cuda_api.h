@@ -46,6 +46,7 @@ typedef struct {
 #define CUDA_DRIVER_VERSION 13000 /* SIMULATED_CUDA_VERSION; asserted in device.c */
 
 #define CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM (UINT64_C(1) << 1)
+#define CU_GET_PROC_ADDRESS_FLAGS                     UINT64_C(3)
 typedef enum {
     CU_GET_PROC_ADDRESS_SUCCESS = 0,
     CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
@@ -78,6 +79,7 @@ CUDA_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags
 CUDA_EXPORT CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned flags);
 CUDA_EXPORT CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags);
 
+CUDA_EXPORT CUresult cuCtxCreate(CUcontext *context, unsigned flags, CUdevice device);
 CUDA_EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
 CUDA_EXPORT CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags,
                                     CUdevice device);
@@ -86,10 +88,14 @@ CUDA_EXPORT CUresult cuCtxDestroy(CUcontext context);
 CUDA_EXPORT CUresult cuCtxDestroy_v2(CUcontext context);
 CUDA_EXPORT CUresult cuCtxGetCurrent(CUcontext *context);
 CUDA_EXPORT CUresult cuCtxSetCurrent(CUcontext context);
+CUDA_EXPORT CUresult cuCtxPushCurrent(CUcontext context);
 CUDA_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context);
+CUDA_EXPORT CUresult cuCtxPopCurrent(CUcontext *context);
 CUDA_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *context);
 CUDA_EXPORT CUresult cuCtxGetDevice(CUdevice *device);
+CUDA_EXPORT CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext context);
 CUDA_EXPORT CUresult cuCtxSynchronize(void);
+CUDA_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context);
 
 CUDA_EXPORT CUresult cuMemGetInfo_v2(size_t *free, size_t *total);
 CUDA_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size);

@@ -68,8 +68,8 @@ CUresult cuDeviceTotalMem(unsigned *size, CUdevice device) {
     size_t total = 0;
     CUresult result = cuDeviceTotalMem_v2(&total, device);
     if (result != CUDA_SUCCESS) return result;
-    if (size == NULL || total > UINT_MAX) return CUDA_ERROR_INVALID_VALUE; /* of a 32-bit interface */
-    *size = (unsigned)total;
+    if (size == NULL) return CUDA_ERROR_INVALID_VALUE;
+    *size = total > UINT_MAX ? UINT_MAX : (unsigned)total; /* all that a 32-bit interface can say */
     return CUDA_SUCCESS;
 }
 

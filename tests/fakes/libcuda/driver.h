@@ -57,8 +57,9 @@ CUresult driver_enter_context(struct context **context);
 /* Releases driver.mutex and hands the result through. */
 CUresult driver_leave(CUresult result);
 
-/* Chooses driver.row by CUDA_VISIBLE_DEVICES (`list`; NULL: all). */
-void driver_choose_devices(const char *list);
+/* Chooses driver.row by CUDA_VISIBLE_DEVICES (`list`; NULL: all). Returns CUDA_ERROR_NO_DEVICE if that leaves
+ * none, CUDA_ERROR_INVALID_DEVICE if a device is named twice. */
+CUresult driver_choose_devices(const char *list);
 
 /* The context on top of this thread's stack, or NULL. */
 struct context *context_current(void);

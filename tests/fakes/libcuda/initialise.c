@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "driver.h"
 
@@ -18,48 +19,42 @@ static void after_fork_in_child(void) {
     state_abandon(&driver.state);
 }
 
-/* A row of `devices` by index or by an unambiguous beginning of its UUID; -1 if there is none. */
-static int find_row(const char *word) {
+static int row_by_uuid(const char *word, size_t length) {
     const struct simulated_configuration *configuration = &driver.state.configuration;
-    char *end = NULL;
-    long index = strtol(word, &end, 10);
-    if (end != word && *end == '\0') {
-        return index >= 0 && index < (long)configuration->device_count ? (int)index : -1;
-    }
     int found = -1;
-    for (unsigned row = 0; row < configuration->device_count && strncmp(word, "GPU-", 4) == 0; row++) {
-        if (strncasecmp(word, configuration->device[row].uuid_text, strlen(word)) != 0) continue;
-        if (found >= 0) return -1;
+    for (unsigned row = 0; row < configuration->device_count && length > strlen("GPU-"); row++) {
+        if (strncasecmp(word, configuration->device[row].uuid_text, length) != 0) continue;
+        if (found >= 0) return -1; /* ambiguous */
         found = (int)row;
     }
     return found;
 }
 
-void driver_choose_devices(const char *list) {
+static int row_by_index(const char *word) {
+    char *end = NULL;
+    long index = strtol(word, &end, 10);
+    bool valid = end != word && index >= 0 && index < (long)driver.state.configuration.device_count;
+    return valid ? (int)index : -1;
+}
+
+/* As driver 580.159 does: indices or beginnings of UUIDs, as the first entry is; the first invalid entry ends
+ * the list, and what stands before it stays visible. */
+CUresult driver_choose_devices(const char *list) {
     driver.device_count = 0;
-    if (list == NULL) {
-        for (unsigned row = 0; row < driver.state.configuration.device_count; row++) {
-            driver.row[driver.device_count++] = row;
-        }
-        return;
-    }
+    unsigned count = driver.state.configuration.device_count;
+    for (unsigned row = 0; list == NULL && row < count; row++) driver.row[driver.device_count++] = row;
+    bool uuids = list != NULL && strncmp(list, "GPU-", strlen("GPU-")) == 0;
     bool seen[SIMULATED_DEVICES_MAX] = {false};
-    while (*list != '\0') {
-        char word[64];
+    while (list != NULL && *list != '\0') {
         size_t length = strcspn(list, ",");
-        if (length >= sizeof word) return;
-        memcpy(word, list, length);
-        word[length] = '\0';
-        int row = find_row(word);
-        if (row < 0) return; /* what stands before the first invalid entry stays visible */
-        if (seen[row]) {
-            driver.device_count = 0; /* a device named twice: none is visible */
-            return;
-        }
+        int row = uuids ? row_by_uuid(list, length) : row_by_index(list);
+        if (row < 0) break;
+        if (seen[row]) return CUDA_ERROR_INVALID_DEVICE;
         seen[row] = true;
         driver.row[driver.device_count++] = (unsigned)row;
         list += length + (list[length] == ',');
     }
+    return driver.device_count == 0 ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 
 /* driver.mutex held. */
@@ -72,8 +67,8 @@ static CUresult initialise(void) {
         if (pthread_atfork(NULL, NULL, after_fork_in_child) != 0) return CUDA_ERROR_UNKNOWN;
         opened = true;
     }
-    driver_choose_devices(getenv("CUDA_VISIBLE_DEVICES"));
-    if (driver.device_count == 0) return CUDA_ERROR_NO_DEVICE;
+    CUresult result = driver_choose_devices(getenv("CUDA_VISIBLE_DEVICES"));
+    if (result != CUDA_SUCCESS) return result;
     if (state_claim_slot(&driver.state) != 0) return CUDA_ERROR_SYSTEM_NOT_READY;
     for (int device = 0; device < driver.device_count; device++) {
         driver.primary[device] = (struct context){.primary = true, .device = device};

@@ -79,14 +79,17 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
 
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
     /* Counted in full on the current device, as if it was touched there at once. */
-    bool valid = flags == ATTACH_GLOBAL || flags == ATTACH_HOST;
-    return allocate(valid ? address : NULL, size);
+    if (atomic_load(&driver.phase) != DRIVER_READY) return CUDA_ERROR_NOT_INITIALIZED;
+    if (flags != ATTACH_GLOBAL && flags != ATTACH_HOST) return CUDA_ERROR_INVALID_VALUE;
+    return allocate(address, size);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
-    struct context *context = NULL;
-    CUresult result = driver_enter_context(&context);
+    CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
+    /* A thread without a context may free; one whose context has ended may not. */
+    const struct context *current = context_current();
+    if (current != NULL && !current->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
     if (address == 0) return driver_leave(CUDA_SUCCESS);
     struct block *block = blocks_find(&driver.blocks, address); /* of any context: addresses are unified */
     if (block == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
@@ -98,10 +101,9 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     struct context *context = NULL;
     CUresult result = driver_enter_context(&context);
     if (result != CUDA_SUCCESS) return result;
-    if (free == NULL || total == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     unsigned row = driver.row[context->device];
-    *free = state_free(&driver.state, row);
-    *total = driver.state.configuration.device[row].total;
+    if (free != NULL) *free = state_free(&driver.state, row);
+    if (total != NULL) *total = driver.state.configuration.device[row].total;
     return driver_leave(CUDA_SUCCESS);
 }
 

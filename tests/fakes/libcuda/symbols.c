@@ -30,6 +30,7 @@
     X(cuDevicePrimaryCtxGetState, 7000, cuDevicePrimaryCtxGetState, false)                                   \
     X(cuDevicePrimaryCtxSetFlags, 7000, cuDevicePrimaryCtxSetFlags, false)                                   \
     X(cuDevicePrimaryCtxSetFlags, 11000, cuDevicePrimaryCtxSetFlags_v2, false)                               \
+    X(cuCtxCreate, 2000, cuCtxCreate, false)                                                                 \
     X(cuCtxCreate, 3020, cuCtxCreate_v2, false)                                                              \
     X(cuCtxCreate, 11040, cuCtxCreate_v3, false)                                                             \
     X(cuCtxCreate, 12050, cuCtxCreate_v4, false)                                                             \
@@ -37,10 +38,14 @@
     X(cuCtxDestroy, 4000, cuCtxDestroy_v2, false)                                                            \
     X(cuCtxGetCurrent, 4000, cuCtxGetCurrent, false)                                                         \
     X(cuCtxSetCurrent, 4000, cuCtxSetCurrent, false)                                                         \
+    X(cuCtxPushCurrent, 2000, cuCtxPushCurrent, false)                                                       \
     X(cuCtxPushCurrent, 4000, cuCtxPushCurrent_v2, false)                                                    \
+    X(cuCtxPopCurrent, 2000, cuCtxPopCurrent, false)                                                         \
     X(cuCtxPopCurrent, 4000, cuCtxPopCurrent_v2, false)                                                      \
     X(cuCtxGetDevice, 2000, cuCtxGetDevice, false)                                                           \
+    X(cuCtxGetDevice, 13000, cuCtxGetDevice_v2, false)                                                       \
     X(cuCtxSynchronize, 2000, cuCtxSynchronize, false)                                                       \
+    X(cuCtxSynchronize, 13000, cuCtxSynchronize_v2, false)                                                   \
     X(cuMemGetInfo, 3020, cuMemGetInfo_v2, false)                                                            \
     X(cuMemAlloc, 3020, cuMemAlloc_v2, false)                                                                \
     X(cuMemAllocPitch, 3020, cuMemAllocPitch_v2, false)                                                      \
@@ -68,29 +73,33 @@ struct symbol {
 #define DECLARE_SYMBOL(base, since, function, per_thread) {#base, since, (void *)(function), per_thread},
 static const struct symbol symbols[] = {SYMBOLS(DECLARE_SYMBOL)};
 
-/* The newest variant that the version knows; one of the wanted stream kind if there is any. */
-static const struct symbol *find_symbol(const char *base, int version, bool per_thread, bool *known) {
+/* The newest variant that the version knows, of the wanted stream kind. */
+static const struct symbol *find_variant(const char *base, int version, bool per_thread, bool *known) {
     const struct symbol *best = NULL;
     *known = false;
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
         const struct symbol *symbol = &symbols[i];
-        if (strcmp(symbol->base, base) != 0) continue;
+        if (symbol->per_thread != per_thread || strcmp(symbol->base, base) != 0) continue;
         *known = true;
-        if (symbol->since > version || (symbol->per_thread && !per_thread)) continue;
-        bool better = best == NULL || symbol->per_thread > best->per_thread ||
-                      (symbol->per_thread == best->per_thread && symbol->since > best->since);
-        if (better) best = symbol;
+        if (symbol->since <= version && (best == NULL || symbol->since > best->since)) best = symbol;
     }
     return best;
 }
 
+/* The legacy variant serves a per-thread request only if there is no per-thread variant of any version. */
+static const struct symbol *find_symbol(const char *base, int version, bool per_thread, bool *known) {
+    const struct symbol *found = per_thread ? find_variant(base, version, true, known) : NULL;
+    return per_thread && *known ? found : find_variant(base, version, false, known);
+}
+
 CUresult cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags,
                              CUdriverProcAddressQueryResult *status) {
-    if (name == NULL || function == NULL || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ||
+    if (name == NULL || function == NULL || flags > CU_GET_PROC_ADDRESS_FLAGS ||
         version > CUDA_DRIVER_VERSION) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool known;
+    /* Both stream flags at once mean the legacy stream. */
     bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     const struct symbol *symbol = find_symbol(name, version, per_thread, &known);
     *function = symbol == NULL ? NULL : symbol->function;
@@ -99,7 +108,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, uin
                   : known        ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                  : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     }
-    return symbol == NULL ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+    return CUDA_SUCCESS; /* also when nothing was found, as driver 580.159 does and cuda.h says */
 }
 
 CUresult cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {
