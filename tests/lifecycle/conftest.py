@@ -89,6 +89,14 @@ class Engine:
     def inspect(self, kind: str, name: str, template: str) -> str:
         return self(kind, "inspect", "-f", template, name)
 
+    def wait_for(self, what: str, condition: Callable[[], object]) -> object:
+        """Poll until the condition is true; a failure shows the end of the Engine's log, which has the plugins' too."""
+        try:
+            return wait_for(what, condition)
+        except AssertionError as error:
+            error.add_note(self.log.read_text(errors="replace")[-4000:])
+            raise
+
     def load(self, image: str) -> None:
         """Copy an image from the host's Engine."""
         with subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE) as saved:
@@ -125,6 +133,58 @@ class Engine:
     def _mounts(self) -> list[str]:
         points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         return sorted(point for point in points if point.startswith(f"{self.directory}/"))
+
+
+class Holder:
+    """A container in which `gpu-hold` allocates, through the hook, and holds until its stdin says to go on."""
+
+    def __init__(self, engine: Engine, plugin: str, memory: str, *sizes: str) -> None:
+        self.engine = engine
+        self.plugin = plugin
+        volume = f"type=volume,volume-driver={plugin},volume-opt=memory={memory},dst=/run/convgpu"
+        self.id = engine(
+            *("run", "-d", "-i", "--network", "none", "--mount", volume),
+            *("-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so", "-e", "LD_LIBRARY_PATH=/run/convgpu/driver"),
+            *("convgpu/demo", "gpu-hold", "--wait-for-stdin", *sizes),
+        )
+        self.volume = engine.inspect("container", self.id, "{{(index .Mounts 0).Name}}")
+
+    def record(self) -> dict[str, object] | None:
+        """Return what the scheduler says about it; None when it knows nothing."""
+        rows = self.engine.containers(self.plugin)
+        return next((row for row in rows if row["name"] == self.volume), None)
+
+    def state(self) -> str:
+        record = self.record()
+        return "unknown" if record is None else str(record["state"])
+
+    def usage(self) -> int:
+        """Return the bytes that it uses by the scheduler's count."""
+        record = self.record()
+        return 0 if record is None else sum(device["usage"] for device in record["devices"])
+
+    def wait_until_holding(self, size: int) -> None:
+        self.engine.wait_for(f"{self.id[:12]} uses {size} bytes", lambda: self.usage() >= size)
+
+    def running(self) -> bool:
+        return self.engine.inspect("container", self.id, "{{.State.Running}}") == "true"
+
+    def output(self) -> str:
+        done = self.engine.run("logs", self.id)
+        return done.stdout + done.stderr
+
+    def go_on(self) -> None:
+        """Send the line that `gpu-hold` waits for."""
+        command = self.engine.command("attach", self.id)
+        subprocess.run(command, input=b"\n", check=False, capture_output=True, timeout=60)
+
+    def exit_code(self) -> int:
+        """Wait for its end."""
+        return int(self.engine("wait", self.id))
+
+    def remove(self) -> None:
+        """Remove it and its volume, whatever state it is in."""
+        self.engine("rm", "-f", "-v", self.id)
 
 
 @pytest.fixture(scope="session")
@@ -196,3 +256,18 @@ def plugin(engine: Engine) -> Iterator[str]:
     yield "convgpu"
     engine("plugin", "disable", "-f", "convgpu")
     engine("plugin", "rm", "convgpu")
+
+
+@pytest.fixture
+def hold(engine: Engine) -> Iterator[Callable[..., Holder]]:
+    """Return a starter of holders; they are gone after the test."""
+    started: list[Holder] = []
+
+    def start(plugin: str, memory: str, *sizes: str) -> Holder:
+        started.append(Holder(engine, plugin, memory, *sizes))
+        return started[-1]
+
+    yield start
+    for holder in started:
+        if engine.run("container", "inspect", holder.id, check=False).returncode == 0:
+            holder.remove()
