@@ -1,0 +1,97 @@
+"""The hook, the simulated driver and the test programs, built once; processes under the hook."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from hooked_program import Program
+from scripted_scheduler import ScriptedScheduler
+from scripted_session import GIB, MIB, UUIDS
+
+ROOT = Path(__file__).parents[2]
+SOURCES = Path(__file__).parent / "src"
+
+
+def compile_c(target: Path, *arguments: str | Path) -> Path:
+    """Compile one of the test programs."""
+    flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O2", "-g", "-pthread"]
+    includes = [f"-I{ROOT}/hook/src", f"-I{ROOT}/hook/include"]
+    subprocess.run(["gcc", *flags, *includes, "-o", target, *map(str, arguments)], check=True)
+    return target
+
+
+@pytest.fixture(scope="session")
+def hook() -> Path:
+    """Folder of the built hook."""
+    subprocess.run(["make", "-s", "-C", ROOT / "hook"], check=True)
+    return ROOT / "hook" / "build"
+
+
+@pytest.fixture(scope="session")
+def simulated_driver() -> Path:
+    """Folder of the simulated driver."""
+    subprocess.run(["make", "-s", "-C", ROOT / "tests" / "fakes"], check=True)
+    return ROOT / "tests" / "fakes" / "build"
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory, simulated_driver: Path) -> Path:
+    """Folder of the compiled test programs."""
+    folder = tmp_path_factory.mktemp("programs")
+    driver = simulated_driver / "libcuda.so.1"
+    compile_c(folder / "program", SOURCES / "program.c", "-ldl")
+    compile_c(folder / "linked", "-DLINKED", SOURCES / "program.c", driver, "-ldl")
+    compile_c(folder / "lookups", SOURCES / "lookups.c", "-ldl")
+    compile_c(folder / "libnext.so", "-shared", "-fPIC", SOURCES / "next.c", "-ldl")
+    version_script = f"-Wl,--version-script={SOURCES}/versioned.map"
+    compile_c(folder / "libversioned.so", "-shared", "-fPIC", version_script, SOURCES / "versioned.c")
+    return folder
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> Path:
+    """Folder of two simulated devices of 16 GiB whose contexts take 512 MiB."""
+    folder = tmp_path / "devices"
+    folder.mkdir()
+    lines = [f"{uuid} {16 * GIB}" for uuid in UUIDS]
+    (folder / "devices").write_text("\n".join([*lines, "settle_us_per_gib=0", f"context_size={512 * MIB}", ""]))
+    (folder / "state").touch()
+    return folder
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path, hook: Path) -> Iterator[ScriptedScheduler]:
+    with ScriptedScheduler(tmp_path / "scheduler.sock", hook / "libconvgpu-page.so") as listening:
+        yield listening
+
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def start(hook: Path, programs: Path, simulated_driver: Path, devices: Path, tmp_path: Path) -> Iterator[Start]:
+    """Start the test program behind a door; `environment` is added to a small one."""
+    running: list[Program] = []
+
+    def begin(door: str = "dlsym", preload: tuple[Path, ...] = (), **environment: str) -> Program:
+        command = [programs / "linked"] if door == "linked" else [programs / "program", door]
+        settings = {
+            "PATH": os.environ["PATH"],
+            "LD_LIBRARY_PATH": str(simulated_driver),
+            "LD_PRELOAD": ":".join(map(str, [hook / "libconvgpu.so", *preload])),
+            "SIMULATED_GPU_DIRECTORY": str(devices),
+            "CONVGPU_SOCKET": str(tmp_path / "scheduler.sock"),
+        }
+        program = Program([str(word) for word in command], settings | environment, tmp_path)
+        running.append(program)
+        return program
+
+    yield begin
+    for program in running:
+        program.kill()

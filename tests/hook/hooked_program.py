@@ -1,0 +1,122 @@
+"""A real process under the hook, driven line by line: `src/program.c` behind one of its doors."""
+
+import os
+import queue
+import subprocess
+import threading
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+PATIENCE = 20.0
+
+SUCCESS = 0
+INVALID_VALUE = 1
+OUT_OF_MEMORY = 2
+NOT_INITIALIZED = 3
+INVALID_DEVICE = 101
+INVALID_CONTEXT = 201
+NOT_FOUND = 500
+SYSTEM_NOT_READY = 802
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command returned: the CUresult, and what it wrote."""
+
+    code: int
+    values: tuple[str, ...]
+
+    @property
+    def number(self) -> int:
+        return int(self.values[0], 0)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(int(value, 0) for value in self.values)
+
+
+class Program:
+    """One process; each of its threads runs its commands in order."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], directory: Path) -> None:
+        self._process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=directory,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._results: dict[int, queue.Queue[Result]] = defaultdict(queue.Queue)
+        self._errors: list[str] = []
+        self._readers = [threading.Thread(target=read) for read in (self._read_results, self._read_errors)]
+        for reader in self._readers:
+            reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def _read_results(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            thread, code, *values = line.split()
+            self._results[int(thread)].put(Result(int(code), tuple(values)))
+
+    def _read_errors(self) -> None:
+        assert self._process.stderr
+        self._errors.extend(self._process.stderr)
+
+    def start(self, command: str, thread: int = 0) -> None:
+        """Let a thread begin a command."""
+        assert self._process.stdin
+        self._process.stdin.write(f"{thread} {command}\n")
+        self._process.stdin.flush()
+
+    def result(self, thread: int = 0) -> Result:
+        """Wait for the next result of a thread."""
+        return self._results[thread].get(timeout=PATIENCE)
+
+    def returned(self, thread: int = 0) -> bool:
+        """Whether a result is there already."""
+        return not self._results[thread].empty()
+
+    def call(self, command: str, thread: int = 0) -> Result:
+        self.start(command, thread)
+        return self.result(thread)
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def threads(self) -> list[str]:
+        """Names of the threads of the process, sorted."""
+        tasks = Path(f"/proc/{self.pid}/task")
+        return sorted((task / "comm").read_text().strip() for task in tasks.iterdir())
+
+    def sockets(self) -> int:
+        links = (os.readlink(entry) for entry in Path(f"/proc/{self.pid}/fd").iterdir())
+        return sum(link.startswith("socket:") for link in links)
+
+    def end(self) -> list[str]:
+        """Close stdin, wait for the end, and return what was written to stderr."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait(timeout=PATIENCE)
+        self._join()
+        return self._errors
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(timeout=PATIENCE)
+        self._join()
+
+    def _join(self) -> None:
+        for reader in self._readers:
+            reader.join(timeout=PATIENCE)
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert stream
+            if not stream.closed:
+                stream.close()

@@ -1,0 +1,136 @@
+"""A scheduler that does only what a test tells it to: it can refuse, hang up, answer late or answer nonsense."""
+
+import ctypes
+import mmap
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from convgpu.protocol.messages import DeviceRow, Hello, Message, Welcome, pack
+from convgpu.protocol.stream import MessageStream
+
+PATIENCE = 20.0
+"""Seconds after which a test gives up; nothing takes that long."""
+
+PAGE_SIZE = 4096
+
+
+@dataclass
+class Page:
+    """The shared page as the daemon sees it, through libconvgpu-page.so."""
+
+    library: ctypes.CDLL
+    count: int
+
+    def __post_init__(self) -> None:
+        self.descriptor = os.memfd_create("convgpu-page", os.MFD_CLOEXEC)
+        os.ftruncate(self.descriptor, PAGE_SIZE)
+        self._memory = mmap.mmap(self.descriptor, PAGE_SIZE)
+        self._address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self._memory)))
+        self.library.convgpu_page_take_all.restype = ctypes.c_uint64
+        self.library.convgpu_page_read.restype = ctypes.c_uint64
+        self.library.convgpu_page_init(self._address, ctypes.c_uint32(self.count))
+
+    def give(self, row: int, size: int) -> None:
+        self.library.convgpu_page_give(self._address, ctypes.c_uint32(row), ctypes.c_uint64(size))
+
+    def take_all(self, row: int) -> int:
+        return int(self.library.convgpu_page_take_all(self._address, ctypes.c_uint32(row)))
+
+    def read(self, row: int) -> int:
+        return int(self.library.convgpu_page_read(self._address, ctypes.c_uint32(row)))
+
+    def want(self, row: int, wanted: bool) -> None:
+        self.library.convgpu_page_want(self._address, ctypes.c_uint32(row), int(wanted))
+
+
+class Peer:
+    """One process's connection."""
+
+    def __init__(self, connection: socket.socket, library: ctypes.CDLL) -> None:
+        self._connection = connection
+        self._connection.settimeout(PATIENCE)
+        self._stream = MessageStream()
+        self._received: list[tuple[int, Message]] = []
+        self._library = library
+
+    def receive(self) -> tuple[int, Message]:
+        while not self._received:
+            data = self._connection.recv(65536)
+            if not data:
+                raise EOFError
+            self._received += self._stream.receive(data)
+        return self._received.pop(0)
+
+    def at_end(self) -> bool:
+        """Whether the process's side of the connection is closed; waits for it."""
+        try:
+            self.receive()
+        except (EOFError, ConnectionResetError):
+            return True
+        return False
+
+    def silent(self) -> bool:
+        """Whether nothing is there to read now."""
+        try:
+            return not self._received and not self._connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+
+    def send(self, message: Message, request: int = 0) -> None:
+        self.send_raw(pack(message, request))
+
+    def send_raw(self, data: bytes) -> None:
+        self._connection.sendall(data)
+
+    def welcome(self, rows: tuple[DeviceRow, ...], page: Page | None = None) -> Page:
+        page = page or Page(self._library, len(rows))
+        frame = pack(Welcome(PAGE_SIZE, rows), 1)
+        socket.send_fds(self._connection, [frame], [page.descriptor])
+        return page
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class ScriptedScheduler:
+    """Listens like a scheduler; `accept` gives the next process."""
+
+    def __init__(self, path: Path, library: Path) -> None:
+        self.path = path
+        self._library = ctypes.CDLL(str(library))
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(path))
+        self._listener.listen(16)
+        self._listener.settimeout(PATIENCE)
+
+    def accept(self) -> tuple[Peer, Hello]:
+        """Wait for a process and its HELLO."""
+        connection, _address = self._listener.accept()
+        peer = Peer(connection, self._library)
+        _request, hello = peer.receive()
+        assert isinstance(hello, Hello)
+        return peer, hello
+
+    def has_caller(self) -> bool:
+        """Whether somebody has connected and was not accepted yet."""
+        self._listener.settimeout(0)
+        try:
+            self._listener.accept()[0].close()
+        except BlockingIOError:
+            return False
+        finally:
+            self._listener.settimeout(PATIENCE)
+        return True
+
+    def close(self) -> None:
+        self._listener.close()
+        self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        self.close()

@@ -1,0 +1,51 @@
+"""A program and the scripted scheduler, brought to the point where the program has a context."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from hooked_program import SUCCESS, Program
+from scripted_scheduler import Page, Peer, ScriptedScheduler
+
+from convgpu.protocol.messages import Context, ContextSize, DeviceRow
+
+MIB = 1 << 20
+GIB = 1 << 30
+UUIDS = tuple(f"GPU-00000000-0000-0000-0000-00000000000{ordinal + 1}" for ordinal in range(2))
+BINARY_UUIDS = tuple(UUID(uuid.removeprefix("GPU-")).bytes for uuid in UUIDS)
+
+
+def row(limit: int = 4 * GIB, context_size: int = 0, device: int = 0) -> DeviceRow:
+    """A row of WELCOME for one of the simulated devices."""
+    return DeviceRow(BINARY_UUIDS[device], limit, context_size)
+
+
+@dataclass
+class Session:
+    """Both ends: the program, and what the scheduler sees of it."""
+
+    program: Program
+    peer: Peer
+    page: Page
+    context: int
+
+
+def open_session(
+    program: Program, scheduler: ScriptedScheduler, *rows: DeviceRow, headroom: int = 0, context: bool = True
+) -> Session:
+    """Let the program call cuInit and retain its primary context, whose size nobody knows."""
+    program.start("init 0")
+    peer, hello = scheduler.accept()
+    assert (hello.pid, hello.held) == (program.pid, ())
+    page = peer.welcome(rows or (row(),))
+    page.give(0, headroom)
+    assert program.result().code == SUCCESS
+    if not context:
+        return Session(program, peer, page, 0)
+    program.start("retain 0")
+    request, message = peer.receive()
+    assert message == Context(0, 0, 0)
+    peer.send(ContextSize(0), request)
+    retained = program.result()
+    assert retained.code == SUCCESS
+    assert program.call(f"use {retained.number}").code == SUCCESS
+    return Session(program, peer, page, retained.number)

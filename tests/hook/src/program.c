@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A CUDA program that tests drive line by line: `program DOOR`, where DOOR says how it finds the driver:
+ * linked, dlsym, default (RTLD_DEFAULT), proc1, proc2 (cuGetProcAddress and _v2).
+ * A line on stdin is `THREAD COMMAND ARGUMENTS`; each thread runs its commands in order, on its own, and writes
+ * one line `THREAD RESULT VALUES` for each, RESULT being the CUresult (or 0).
+ */
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { THREADS = 8, LINE = 256, KEPT = 32768 };
+
+static struct driver cuda;
+static CUresult (*set_current)(CUcontext);
+static void *library;
+static CUcontext shared_context;
+static CUdeviceptr kept[KEPT];
+static volatile sig_atomic_t signals_seen;
+
+#ifdef LINKED
+#define DECLARE_LINKED(symbol, base, since, stream, parameters, arguments) CUresult symbol parameters;
+#define DECLARE_DRIVER(symbol, parameters) CUresult symbol parameters;
+CONVGPU_HOOKED_CALLS(DECLARE_LINKED)
+CONVGPU_DRIVER_CALLS(DECLARE_DRIVER)
+CUresult cuCtxSetCurrent(CUcontext context);
+#endif
+
+static void *find_by_proc(const char *base, int since, bool second) {
+    void *function = NULL;
+    int status;
+    if (second) cuda.cuGetProcAddress_v2(base, &function, since, 0, &status);
+    else cuda.cuGetProcAddress(base, &function, since, 0);
+    return function;
+}
+
+static void *find(const char *door, const char *symbol, const char *base, int since) {
+    bool first = strcmp(symbol, "cuGetProcAddress") == 0 || strcmp(symbol, "cuGetProcAddress_v2") == 0;
+    if (strcmp(door, "default") == 0) return dlsym(RTLD_DEFAULT, symbol);
+    if (strcmp(door, "dlsym") == 0 || since == 0 || (first && !cuda.cuGetProcAddress)) return dlsym(library, symbol);
+    return find_by_proc(base, since, strcmp(door, "proc2") == 0);
+}
+
+static void open_door(const char *door) {
+#ifdef LINKED
+#define FIND_LINKED(symbol, base, since, stream, parameters, arguments) cuda.symbol = symbol;
+#define FIND_DRIVER(symbol, parameters) cuda.symbol = symbol;
+    (void)door;
+    (void)find;
+    CONVGPU_HOOKED_CALLS(FIND_LINKED)
+    CONVGPU_DRIVER_CALLS(FIND_DRIVER)
+    set_current = cuCtxSetCurrent;
+#else
+    library = dlopen("libcuda.so.1", RTLD_NOW | (strcmp(door, "default") == 0 ? RTLD_GLOBAL : RTLD_LOCAL));
+    if (!library) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(2);
+    }
+    cuda.cuGetProcAddress = (CUresult(*)(const char *, void **, int, uint64_t))dlsym(library, "cuGetProcAddress");
+    cuda.cuGetProcAddress_v2 =
+        (CUresult(*)(const char *, void **, int, uint64_t, int *))dlsym(library, "cuGetProcAddress_v2");
+#define FIND(symbol, base, since, stream, parameters, arguments)                                             \
+    cuda.symbol = (CUresult(*) parameters)find(door, #symbol, #base, since);
+#define FIND_DRIVER(symbol, parameters) cuda.symbol = (CUresult(*) parameters)dlsym(library, #symbol);
+    CONVGPU_HOOKED_CALLS(FIND)
+    CONVGPU_DRIVER_CALLS(FIND_DRIVER)
+    set_current = (CUresult(*)(CUcontext))dlsym(library, "cuCtxSetCurrent");
+#endif
+}
+
+/* FILE:SYMBOL of a function. */
+static void describe(void *function, char *text) {
+    Dl_info info;
+    if (!function || !dladdr(function, &info)) {
+        strcpy(text, "none");
+        return;
+    }
+    const char *slash = strrchr(info.dli_fname, '/');
+    snprintf(text, LINE, "%s:%s", slash ? slash + 1 : info.dli_fname, info.dli_sname ? info.dli_sname : "?");
+}
+
+static void where(char *values) {
+    char text[LINE];
+#define WHERE(symbol, base, since, stream, parameters, arguments)                                            \
+    describe((void *)cuda.symbol, text);                                                                     \
+    values += sprintf(values, " %s=%s", #symbol, text);
+    CONVGPU_HOOKED_CALLS(WHERE)
+}
+
+/* ask BASE VERSION FLAGS: cuGetProcAddress_v2; ask1: the first form. */
+static CUresult ask(const char *base, int version, uint64_t flags, bool second, char *values) {
+    void *function = NULL;
+    int status = -1;
+    char text[LINE];
+    CUresult result = second ? cuda.cuGetProcAddress_v2(base, &function, version, flags, &status)
+                             : cuda.cuGetProcAddress(base, &function, version, flags);
+    describe(function, text);
+    sprintf(values, " %d %s", status, text);
+    return result;
+}
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* bench COUNT LIVE: nanoseconds of one allocate and free of 2 MiB while LIVE small ones are held. */
+static CUresult bench(int count, int live, char *values) {
+    CUdeviceptr address;
+    CUresult result = 0;
+    for (int index = 0; index < live && !result; index++) result = cuda.cuMemAlloc_v2(&kept[index], 512);
+    double start = seconds();
+    for (int turn = 0; turn < count && !result; turn++) {
+        result = cuda.cuMemAlloc_v2(&address, 2 << 20);
+        if (!result) result = cuda.cuMemFree_v2(address);
+    }
+    sprintf(values, " %.0f", (seconds() - start) / count * 1e9);
+    for (int index = 0; index < live; index++) cuda.cuMemFree_v2(kept[index]);
+    return result;
+}
+
+/* fork: the child calls cuInit, retains, allocates SIZE, waits for SIGTERM if `stay`, and exits. */
+static CUresult fork_child(size_t size, bool stay, char *values) {
+    pid_t child = fork();
+    if (child == 0) {
+        CUcontext context;
+        CUdeviceptr address;
+        CUresult result = 0;
+        if (size > 0) {
+            result = cuda.cuInit(0);
+            if (!result) result = cuda.cuDevicePrimaryCtxRetain(&context, 0);
+            if (!result) result = set_current(context);
+            if (!result) result = cuda.cuMemAlloc_v2(&address, size);
+        }
+        while (stay) pause();
+        _exit(result);
+    }
+    int status = 0;
+    if (!stay) waitpid(child, &status, 0);
+    sprintf(values, " %d", stay ? child : WEXITSTATUS(status));
+    return child < 0;
+}
+
+static void handle_signal(int number) {
+    (void)number;
+    signals_seen++;
+}
+
+static CUresult run_memory(const char *command, size_t *number, char *values) {
+    CUresult result = -1;
+    CUdeviceptr address = 0x5a5a;
+    size_t pitch = 77, unused = 77, total = 77;
+    if (strcmp(command, "alloc") == 0) {
+        result = cuda.cuMemAlloc_v2(&address, number[0]);
+        sprintf(values, " %#lx", (unsigned long)address);
+    } else if (strcmp(command, "managed") == 0) {
+        result = cuda.cuMemAllocManaged(&address, number[0], (unsigned)number[1]);
+        sprintf(values, " %#lx", (unsigned long)address);
+    } else if (strcmp(command, "pitch") == 0) {
+        result = cuda.cuMemAllocPitch_v2(&address, &pitch, number[0], number[1], 4);
+        sprintf(values, " %#lx %zu", (unsigned long)address, pitch);
+    } else if (strcmp(command, "null") == 0) {
+        result = cuda.cuMemAlloc_v2(NULL, number[0]);
+    } else if (strcmp(command, "free") == 0) {
+        result = cuda.cuMemFree_v2(number[0]);
+    } else if (strcmp(command, "info") == 0) {
+        result = cuda.cuMemGetInfo_v2(&unused, &total);
+        sprintf(values, " %zu %zu", unused, total);
+    } else if (strcmp(command, "nullinfo") == 0) {
+        result = cuda.cuMemGetInfo_v2(NULL, &total);
+        sprintf(values, " %zu", total);
+    } else if (strcmp(command, "total") == 0) {
+        result = cuda.cuDeviceTotalMem_v2(&total, (int)number[0]);
+        sprintf(values, " %zu", total);
+    }
+    return result;
+}
+
+static CUresult run_context(const char *command, size_t *number, char *values) {
+    CUresult result = -1;
+    CUcontext context = (CUcontext)0x5a5a;
+    CUdevice device = (CUdevice)number[0];
+    if (strcmp(command, "init") == 0) result = cuda.cuInit((unsigned)number[0]);
+    else if (strcmp(command, "retain") == 0) result = cuda.cuDevicePrimaryCtxRetain(&context, device);
+    else if (strcmp(command, "release") == 0) return cuda.cuDevicePrimaryCtxRelease_v2(device);
+    else if (strcmp(command, "release1") == 0) return cuda.cuDevicePrimaryCtxRelease(device);
+    else if (strcmp(command, "reset") == 0) return cuda.cuDevicePrimaryCtxReset_v2(device);
+    else if (strcmp(command, "reset1") == 0) return cuda.cuDevicePrimaryCtxReset(device);
+    else if (strcmp(command, "create2") == 0) result = cuda.cuCtxCreate_v2(&context, 0, device);
+    else if (strcmp(command, "create3") == 0) result = cuda.cuCtxCreate_v3(&context, NULL, 0, 0, device);
+    else if (strcmp(command, "create4") == 0) result = cuda.cuCtxCreate_v4(&context, NULL, 0, device);
+    else if (strcmp(command, "destroy") == 0) return cuda.cuCtxDestroy_v2((CUcontext)number[0]);
+    else if (strcmp(command, "destroy1") == 0) return cuda.cuCtxDestroy((CUcontext)number[0]);
+    else if (strcmp(command, "use") == 0) return set_current((CUcontext)number[0]);
+    sprintf(values, " %p", (void *)context);
+    if (result == 0 && strcmp(command, "init") != 0) shared_context = context;
+    return result;
+}
+
+static CUresult run(const char *line, char *values) {
+    char command[LINE] = "", word[LINE] = "", *end;
+    size_t number[3] = {0};
+    int used = 0;
+    sscanf(line, "%*d %s %n", command, &used);
+    const char *rest = line + used;
+    if (strcmp(command, "ask") == 0 || strcmp(command, "ask1") == 0) {
+        sscanf(rest, "%s %zi %zi", word, &number[0], &number[1]);
+        return ask(word, (int)number[0], number[1], command[3] == '\0', values);
+    }
+    for (int index = 0; index < 3; index++, rest = end) number[index] = strtoull(rest, &end, 0);
+    if (strcmp(command, "where") == 0) return where(values), 0;
+    if (strcmp(command, "bench") == 0) return bench((int)number[0], (int)number[1], values);
+    if (strcmp(command, "fork") == 0) return fork_child(number[0], false, values);
+    if (strcmp(command, "spawn") == 0) return fork_child(number[0], true, values);
+    if (strcmp(command, "signals") == 0) return sprintf(values, " %d", (int)signals_seen), 0;
+    if (strcmp(command, "join") == 0) return set_current(shared_context); /* this thread uses the same context */
+    CUresult result = run_memory(command, number, values);
+    return result == -1 ? run_context(command, number, values) : result;
+}
+
+static struct {
+    pthread_t thread;
+    FILE *lines, *input;
+} threads[THREADS];
+
+static void *work(void *argument) {
+    int index = (int)(size_t)argument;
+    char line[LINE], values[8192];
+    while (fgets(line, sizeof line, threads[index].lines)) {
+        values[0] = '\0';
+        CUresult result = run(line, values);
+        printf("%d %d%s\n", index, result, values);
+        fflush(stdout);
+    }
+    return NULL;
+}
+
+static void start(int index) {
+    int ends[2];
+    if (pipe(ends) < 0) exit(2);
+    threads[index].lines = fdopen(ends[0], "r");
+    threads[index].input = fdopen(ends[1], "w");
+    pthread_create(&threads[index].thread, NULL, work, (void *)(size_t)index);
+}
+
+int main(int count, char **words) {
+    char line[LINE];
+    struct sigaction action = {.sa_handler = handle_signal};
+    sigaction(SIGUSR1, &action, NULL);
+    open_door(count > 1 ? words[1] : "linked");
+    while (fgets(line, sizeof line, stdin)) {
+        int index = atoi(line);
+        if (index < 0 || index >= THREADS) return 2;
+        if (!threads[index].input) start(index);
+        fputs(line, threads[index].input);
+        fflush(threads[index].input);
+    }
+    for (int index = 0; index < THREADS; index++) {
+        if (!threads[index].input) continue;
+        fclose(threads[index].input);
+        pthread_join(threads[index].thread, NULL);
+    }
+    return 0;
+}
