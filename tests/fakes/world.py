@@ -43,7 +43,7 @@ class World:
                 asked = self.open.pop(request)
                 self.processes[session].used[asked.device] += size
                 self.answers[request] = effect
-            case e.Reject(_, request, _, _, _):
+            case e.Reject(_, request, _):
                 del self.open[request]
                 self.answers[request] = effect
             case e.Lease(session, device, size):

@@ -142,13 +142,11 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Answer a request: refused; limit and usage at that moment."""
+    """Answer a request: refused."""
 
     session: int
     request: int
     refusal: Refusal
-    limit: int
-    used: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ TakeHeadroom, pairs with the hook's order give, then look at `wanted`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from convgpu.core import events as e
@@ -187,7 +187,9 @@ class Machine:
         name = self._sessions[event.session]
         account = self.ledger.accounts[name].get(event.device)
         if account is None:
-            self._effects.append(e.Reject(event.session, event.request, Refusal.DEVICE, 0, 0))
+            self._effects.append(e.Reject(event.session, event.request, Refusal.DEVICE))
+            rejected = e.Happened(Kind.REJECTED, name, event.device, event.size, event.session, event.request)
+            self._effects.append(replace(rejected, refusal=Refusal.DEVICE))
             return
         container = self._containers[name]
         self._arrivals += 1
@@ -315,8 +317,7 @@ class Machine:
 
     def _reject(self, request: _Request, refusal: Refusal, now: float) -> None:
         asked = request.asked
-        account = self._account(request)
-        self._effects.append(e.Reject(asked.session, asked.request, refusal, account.limit, account.leased))
+        self._effects.append(e.Reject(asked.session, asked.request, refusal))
         self._record(request, Kind.REJECTED, now, refusal)
 
     def _reject_late(self, now: float) -> None:

@@ -53,6 +53,7 @@ class Asked:
 
     session: Session
     frame: int
+    device: str
     call: str
     since: float
 
@@ -133,8 +134,8 @@ class Sessions:
     def ask(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
         """Pass an ALLOCATE on; its answer goes out under the frame's id."""
         request = self.number()
-        self.asked[request] = Asked(session, frame, call, self._wall_clock())
         device = session.rows[row] if row < len(session.rows) else ""
+        self.asked[request] = Asked(session, frame, device, call, self._wall_clock())
         self.happen(e.AllocationAsked(session.number, request, device, size))
 
     def end(self, session: Session) -> None:
@@ -169,11 +170,8 @@ class Sessions:
             case e.Accept(_, request, size, settling):
                 asked = self.asked[request]
                 asked.session.connection.send(Accepted(size, settling), asked.frame)
-            case e.Reject(_, request, refusal, limit, used):
-                asked = self.asked[request]
-                asked.session.connection.send(Rejected(_REASON[refusal], limit, used), asked.frame)
-                if refusal is e.Refusal.DEVICE:
-                    del self.asked[request]
+            case e.Reject(_, request, refusal):
+                self._reject(self.asked[request], refusal)
             case e.Lease(number, device, size):
                 session = self.sessions[number]
                 session.page.give(session.rows.index(device), size)
@@ -185,6 +183,12 @@ class Sessions:
                 self._queue.appendleft(lambda: e.HeadroomTaken(taken))
             case e.Happened():
                 self._record(effect)
+
+    def _reject(self, asked: Asked, refusal: e.Refusal) -> None:
+        container = asked.session.container
+        account = self.machine.ledger.accounts[container].get(asked.device)
+        limit, used = (account.limit, self.used(container, asked.device)) if account else (0, 0)
+        asked.session.connection.send(Rejected(_REASON[refusal], limit, used), asked.frame)
 
     def _take(self, number: int, device: str) -> int:
         session = self.sessions[number]

@@ -30,7 +30,7 @@ def test_beyond_the_limit_is_rejected_at_once_and_up_to_the_limit_is_not() -> No
     w = world()
     w.create("a", {"gpu": 10})
     one = w.start("a")
-    assert w.answers[w.allocate(one, 11)] == e.Reject(one, 2, Refusal.LIMIT, 10, 0)
+    assert w.answers[w.allocate(one, 11)] == e.Reject(one, 2, Refusal.LIMIT)
     w.allocate(one, 6)
     assert isinstance(w.answers[w.allocate(one, 5)], e.Reject)
     assert w.allocate(one, 4) in (0, *w.answers)
@@ -41,7 +41,7 @@ def test_no_limit_on_that_device() -> None:
     w = world()
     w.create("a", {"gpu": 10})
     one = w.start("a")
-    assert w.answers[w.allocate(one, 1, "other")] == e.Reject(one, 2, Refusal.DEVICE, 0, 0)
+    assert w.answers[w.allocate(one, 1, "other")] == e.Reject(one, 2, Refusal.DEVICE)
 
 
 def test_paused_until_the_holder_ends() -> None:
@@ -161,7 +161,7 @@ def test_the_wait_has_a_deadline_if_the_container_has_one() -> None:
     assert paused not in w.answers
     w.now = 5.0
     w.happen(e.TimePassed())
-    assert w.answers[paused] == e.Reject(b, paused, Refusal.DEADLINE, 16, 0)
+    assert w.answers[paused] == e.Reject(b, paused, Refusal.DEADLINE)
     assert w.machine.next_deadline() is None
     w.check()
 
