@@ -17,7 +17,7 @@ DEVICES = Devices(devices=(CARD,), policy="best-fit")
 
 
 class Script:
-    """A stage: A runs from 0 to 3 s, C asks at once when it starts and gets its memory when A has ended."""
+    """A stage: A ends when it is released; C waits from 0.1 s after its start until then, and ends 2 s later."""
 
     words = "a script"
 
@@ -26,6 +26,7 @@ class Script:
         self.scheduler = Scheduler(self)
         self._goes_on = goes_on
         self._started: dict[str, float] = {}
+        self.released: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -35,6 +36,9 @@ class Script:
 
     def start(self, part: Part) -> None:
         self._started[part.name] = self.time
+
+    def release(self, part: Part) -> None:
+        self.released.setdefault(part.name, self.time)
 
     def volumes(self) -> Mapping[str, Part]:
         # The Engine names a container half a second after it started.
@@ -53,28 +57,33 @@ class Script:
         return {"events": [e for e in events if e["sequence"] >= since], "next": len(events)}
 
     def _end(self, name: str) -> float:
+        end = self.released.get("A", 1e9)
         if name == "A":
-            return 3.0
-        return 5.0 if self._goes_on else 1e9
+            return end
+        return end + 2.0 if self._goes_on else 1e9
 
     def _container(self, name: str) -> dict[str, Any]:
         usage = 6 * GIB if name == "A" and self.time >= 1.0 else 0
         share = {"uuid": "GPU-a", "limit": 7 * GIB, "grant": usage, "usage": usage}
-        return {"name": f"volume-{name}", "created": 0.0, "state": "running", "devices": [share]}
+        row = {"name": f"volume-{name}", "created": 0.0, "state": "running", "devices": [share]}
+        if name == "C" and self.time >= self._started["C"] + 0.1:
+            wanted = {"uuid": "GPU-a", "size": GIB, "call": "cuMemAlloc", "pid": 7, "since": 1.1, "missing": GIB}
+            row["waiting"] = [wanted]
+        return row
 
     def _events(self) -> list[dict[str, Any]]:
-        start = self._started.get("C", 1e9)
+        start, end = self._started.get("C", 1e9), self.released.get("A", 1e9)
         asked = {"container": "volume-C", "pid": 7, "uuid": "GPU-a", "size": GIB, "call": "cuMemAlloc"}
         rows: list[dict[str, Any]] = [
             {"time": self._started.get("A", 1e9), "kind": "mounted", "container": "volume-A"},
             {"time": start, "kind": "mounted", "container": "volume-C"},
             {"time": start + 0.1, "kind": "paused", **asked},
-            {"time": 3.0, "kind": "ended", "container": "volume-A"},
+            {"time": end, "kind": "ended", "container": "volume-A"},
         ]
         if self._goes_on:
             rows += [
-                {"time": 3.0, "kind": "resumed", **asked, "waited": 3.0 - start - 0.1},
-                {"time": 5.0, "kind": "ended", "container": "volume-C"},
+                {"time": end, "kind": "resumed", **asked, "waited": end - start - 0.1},
+                {"time": end + 2.0, "kind": "ended", "container": "volume-C"},
             ]
         return [{"sequence": number, **row} for number, row in enumerate(rows)]
 
@@ -94,11 +103,11 @@ def test_the_second_wave_starts_when_the_first_has_its_memory_and_all_is_told() 
     script, lines = Script(), list[str]()
     played = play(script, DEVICES, PARTS, lines.append, clock(script))
     assert lines == [
-        "start A: limit 7GiB, takes 6GiB, keeps it 3s",
-        "  0.0s  A starts",
+        "start A: limit 7GiB, takes 6GiB, keeps it 1s and until others wait",
+        "  0.0s  A has started",
         "start C: limit 6GiB, takes 5GiB, keeps it 2s",
-        "  1.0s  C starts",
-        "  1.1s  C is PAUSED: asks for 1GiB (cuMemAlloc), and there is not enough",
+        "  1.0s  C has started",
+        "  1.1s  C is PAUSED: waits for 1GiB (cuMemAlloc)",
         "  3.0s  A has ended and given its memory back",
         "  3.0s  C GOES ON after 1.9s: has got its 1GiB",
         "  5.0s  C has ended and given its memory back",
@@ -109,6 +118,7 @@ def test_the_second_wave_starts_when_the_first_has_its_memory_and_all_is_told() 
         Story("C", 6 * GIB, 1.0, (Pause(GIB, 1.1, 3.0, resumed=True),), 5.0),
     )
     assert played.problems == ()
+    assert script.released == {"A": 3.0}
     data = as_data(played)
     assert (data["pause_seen"], data["policy"], data["device"]) == (
         True,
@@ -151,4 +161,4 @@ def test_the_scenario_asks_for_more_than_there_is() -> None:
         ("C", 6 * GIB, 5 * GIB, 1),
         ("D", 4 * GIB, 3 * GIB, 1),
     ]
-    assert ALL[0].arguments == ("--steps", "10", "--hold", "3", "6144m")
+    assert ALL[0].arguments == ("--steps", "10", "--pause-before", "0.1", "--hold", "1", "--wait-for-stdin", "6144m")

@@ -52,23 +52,32 @@ class ContainerStage:
         self._engine.remove_containers(list(self._parts))
         for process, output in self._running.values():
             process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
             output.close()
 
     def start(self, part: Part) -> None:
         """See `stage.Stage`."""
         container = f"convgpu-demo-{os.getpid()}-{part.name.lower()}"
-        line = scan(["--name", container, "--network", "none", IMAGE, _HOLD, *part.arguments], {})
+        options = ["--name", container, "--network", "none", *(["-i"] if part.stays else [])]
+        line = scan([*options, IMAGE, _HOLD, *part.arguments], {})
         words = prepare(line, Request(part.memory, None, self._driver), self._engine)
         output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._parts[container] = part
         process = subprocess.Popen(
             words,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if part.stays else subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for us: we end the containers
         )
         self._running[part.name] = (process, output)
+
+    def release(self, part: Part) -> None:
+        """See `stage.Stage`: the end of its standard input."""
+        stdin = self._running[part.name][0].stdin
+        if stdin is not None:
+            stdin.close()
 
     def volumes(self) -> Mapping[str, Part]:
         """See `stage.Stage`. Kept once seen; the Engine is asked only for what is missing."""

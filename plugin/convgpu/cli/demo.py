@@ -73,4 +73,4 @@ def _perform(stage: Stage, progress: Console) -> Played:
             parts = scenario.parts(devices.devices[0])
         except ValueError as error:
             raise Unavailable(str(error)) from error
-        return play(stage, devices, parts, progress.print)
+        return play(stage, devices, parts, lambda line: progress.print(line, markup=False, soft_wrap=True))

@@ -53,8 +53,8 @@ def progress_line(event: Event, name: str, seconds: float) -> str | None:
     call = f" ({event.call})" if event.call else ""
     waited = f" after {event.waited:.1f}s" if event.waited is not None else ""
     texts = {
-        "mounted": "starts",
-        "paused": f"is PAUSED: asks for {size}{call}, and there is not enough",
+        "mounted": "has started",
+        "paused": f"is PAUSED: waits for {size}{call}",
         "resumed": f"GOES ON{waited}: has got its {size}",
         "rejected": f"is rejected{waited}: asked for {size}{call}, reason {event.reason}",
         "ended": "has ended and given its memory back",

@@ -13,6 +13,8 @@ from convgpu.protocol.sizes import format_size
 
 _TICK: Final = 0.1  # seconds between two looks
 _WAVE_TIME: Final = 6.0  # after this long the second wave starts all the same
+_LOOK_TIME: Final = 1.5  # how long the others are seen waiting before those that stay are released
+_STAY_TIME: Final = 10.0  # after this long they are released all the same
 _TIME: Final = 19.0  # the end, whatever has happened
 
 
@@ -68,10 +70,17 @@ class _Performance:
         """Start a wave."""
         started = [part for part in self._parts if part.wave == number]
         for part in started:
+            more = " and until others wait" if part.stays else ""
             sizes = f"limit {format_size(part.limit)}, takes {format_size(part.size)}"
-            self._report(f"start {part.name}: {sizes}, keeps it {part.hold:g}s")
+            self._report(f"start {part.name}: {sizes}, keeps it {part.hold:g}s{more}")
             self._stage.start(part)
         return started
+
+    def release(self) -> None:
+        """Let those that stay come to their end."""
+        for part in self._parts:
+            if part.stays:
+                self._stage.release(part)
 
     def settled(self, started: Sequence[Part]) -> bool:
         """Return whether each of these has its memory, or waits, or is over."""
@@ -103,9 +112,14 @@ def play(
     while performance.age() < _WAVE_TIME and not performance.settled(first):
         performance.look()
         performance.tick()
-    performance.wave(1)
+    second = performance.wave(1)
+    release: float | None = None
     while performance.age() < _TIME and not performance.over():
         performance.look()
+        if release is None and (performance.settled(second) or performance.age() > _STAY_TIME):
+            release = performance.age() + _LOOK_TIME
+        if release is not None and performance.age() >= release:
+            performance.release()
         performance.tick()
     ended: dict[str, Ended] = dict(stage.ended())
     cast = {volume: (part.name, part.limit) for volume, part in stage.volumes().items()}

@@ -52,6 +52,8 @@ class ProcessStage:
             for process, output in self._running.values():
                 process.kill()
                 process.wait()
+                if process.stdin is not None:
+                    process.stdin.close()
                 output.close()
             self._unmount_ended()
             for volume in self._volumes:
@@ -72,12 +74,18 @@ class ProcessStage:
         process = subprocess.Popen(
             [self._driver / "gpu-hold", *part.arguments],
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if part.stays else subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for us: we end the processes
         )
         self._running[part.name] = (process, output)
+
+    def release(self, part: Part) -> None:
+        """See `stage.Stage`: the end of its standard input."""
+        stdin = self._running[part.name][0].stdin
+        if stdin is not None:
+            stdin.close()
 
     def volumes(self) -> Mapping[str, Part]:
         """See `stage.Stage`."""

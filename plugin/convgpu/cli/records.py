@@ -1,6 +1,7 @@
 """What the scheduler's administration answers (docs/protocol.md), as far as people are shown it.
 
-Fields that a later scheduler adds are ignored, so that an older `convgpu` still works with it.
+Unlike `convgpu.protocol.admin`, which declares the same fields for the scheduler itself, these pass over fields
+that they do not know: an older `convgpu` still works with a newer plugin.
 Sizes are bytes, times Unix seconds.
 """
 

@@ -14,9 +14,10 @@ SMALLEST: Final = 8 << 30  # capacity below which the limits would leave no room
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One container: it takes `size` bytes in `steps` allocations, keeps them `hold` seconds, and ends.
+    """One container: takes `size` bytes in `steps` allocations over a second, holds them `hold` seconds, ends.
 
-    `wave` 0 starts first; wave 1 starts when wave 0 has its memory.
+    `wave` 0 starts first; wave 1 starts when wave 0 has its memory. `stays`: it ends only when it is released,
+    so that on a slow machine too the others find the memory taken.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Part:
     size: int
     hold: float
     wave: int
+    stays: bool = False
     steps: int = 10
 
     @property
@@ -34,7 +36,9 @@ class Part:
     @property
     def arguments(self) -> tuple[str, ...]:
         """The words behind `gpu-hold`."""
-        return ("--steps", str(self.steps), "--hold", f"{self.hold:g}", f"{self.size // _MIB}m")
+        stay = ["--wait-for-stdin"] if self.stays else []
+        steps = ("--steps", str(self.steps), "--pause-before", f"{1 / self.steps:g}")
+        return (*steps, "--hold", f"{self.hold:g}", *stay, f"{self.size // _MIB}m")
 
 
 def parts(device: Device) -> tuple[Part, ...]:
@@ -51,11 +55,16 @@ def parts(device: Device) -> tuple[Part, ...]:
             f"{format_size(device.capacity)} to hand out"
         )
 
-    def part(name: str, sixteenths: int, hold: float, wave: int) -> Part:
+    def part(name: str, sixteenths: int, hold: float, wave: int, *, stays: bool = False) -> Part:
         limit = device.capacity * sixteenths // 16 // _MIB * _MIB
-        return Part(name, limit, limit - CONTEXT, hold, wave)
+        return Part(name, limit, limit - CONTEXT, hold, wave, stays)
 
-    return (part("A", 7, 3.0, 0), part("B", 8, 6.0, 0), part("C", 6, 2.0, 1), part("D", 4, 1.5, 1))
+    return (
+        part("A", 7, 1.0, 0, stays=True),
+        part("B", 8, 5.0, 0),
+        part("C", 6, 2.0, 1),
+        part("D", 4, 1.5, 1),
+    )
 
 
 def settled(part: Part, containers: Mapping[str, Container]) -> bool:

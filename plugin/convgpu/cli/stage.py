@@ -31,6 +31,9 @@ class Stage(Protocol):
     def start(self, part: Part) -> None:
         """Start a part and return at once."""
 
+    def release(self, part: Part) -> None:
+        """Let a part that stays come to its end."""
+
     def volumes(self) -> Mapping[str, Part]:
         """Return the parts that the scheduler knows by now, by volume."""
 
