@@ -302,16 +302,16 @@ class Machine:
         ]
 
     def _accept(self, request: _Request, now: float) -> None:
-        """Answer, and lease ahead the session's share of what is left of the grant if nobody waits."""
+        """Answer. If nobody waits, lease the session's share of what is left of the grant ahead of the answer."""
         asked = request.asked
         account = self._account(request)
         account.lease(asked.session, asked.size)
         device = asked.device
-        self._effects.append(e.Accept(asked.session, asked.request, asked.size, self.settling(device)))
         share = 0 if self._requests else account.unleased // self._containers[request.container].sessions
         if share:
             account.lease(asked.session, share)
             self._effects.append(e.Lease(asked.session, device, share))
+        self._effects.append(e.Accept(asked.session, asked.request, asked.size, self.settling(device)))
         kind = Kind.RESUMED if request.paused else Kind.ACCEPTED
         self._record(request, kind, now)
 

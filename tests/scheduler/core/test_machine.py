@@ -20,8 +20,8 @@ def test_a_container_that_fits_is_granted_its_whole_limit_with_the_first_allocat
     machine.handle(e.ContainerCreated("a", {"gpu": 10}), 0.0)
     machine.handle(e.SessionStarted(1, "a", {}), 0.0)
     assert machine.handle(e.AllocationAsked(1, 7, "gpu", 4), 0.0) == [
-        e.Accept(1, 7, 4, 0),
         e.Lease(1, "gpu", 6),
+        e.Accept(1, 7, 4, 0),
         e.Happened(Kind.ACCEPTED, "a", "gpu", 4, 1, 7),
     ]
 

@@ -1,0 +1,178 @@
+"""A real convgpud for tests, and processes that speak its protocol without a hook."""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from convgpu.client.admin import AdminClient
+from convgpu.protocol.messages import (
+    Accepted,
+    Allocate,
+    Freed,
+    Hello,
+    Message,
+    Rejected,
+    Usage,
+    Welcome,
+    pack,
+)
+from convgpu.protocol.stream import MessageStream
+
+ROOT = Path(__file__).resolve().parents[2]
+HOOK = ROOT / "hook/build"
+DRIVER = ROOT / "tests/fakes/build"
+GIB = 1 << 30
+
+
+class Daemon:
+    """convgpud in a folder of its own. Its log is `log`."""
+
+    def __init__(self, directory: Path, devices: str = "simulated:16GiB", *options: str) -> None:
+        self.directory = directory
+        self.log = directory / "log"
+        self.admin = AdminClient(str(directory / "admin.sock"), timeout=20)
+        self._command = [
+            sys.executable,
+            "-m",
+            "convgpu.daemon",
+            f"--directory={directory}",
+            f"--devices={devices}",
+            f"--libraries={HOOK}",
+            f"--simulated-driver={DRIVER}",
+            *options,
+        ]
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        self.admin.request("devices")  # waits until it answers
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(timeout=10)
+
+    def container(self, name: str, **options: str) -> Path:
+        """Create and mount a volume; return its folder."""
+        self.admin.request("create", name=name, options=options)
+        return Path(str(self.admin.request("mount", name=name, id="1")["mountpoint"]))
+
+    def events(self, *kinds: str) -> list[dict[str, object]]:
+        events = self.admin.request("events")["events"]
+        return [event for event in events if not kinds or event["kind"] in kinds]
+
+    def state(self, name: str) -> dict[str, object]:
+        return self.admin.request("containers", name=name)["containers"][0]
+
+
+class Process:
+    """A connection to a container's socket; `running_daemon` ends those that were not ended."""
+
+    opened: ClassVar[list["Process"]] = []
+
+    def __init__(self, folder: Path, name: str = "scheduler.sock") -> None:
+        self.opened.append(self)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(20)
+        self.socket.connect(str(folder / name))
+        self.answers: dict[int, Message] = {}
+        self._stream = MessageStream()
+        self._request = 0
+        self._page: mmap.mmap | None = None
+        self.descriptor = -1
+        self._library = ctypes.CDLL(str(HOOK / "libconvgpu-page.so"))
+        self._library.convgpu_page_read.restype = ctypes.c_uint64
+        self._library.convgpu_page_take_all.restype = ctypes.c_uint64
+
+    def hello(self, memory: str = "", held: tuple[tuple[bytes, int], ...] = ()) -> Welcome:
+        self.socket.sendall(pack(Hello(os.getpid(), "test", memory, held), 1))
+        data, descriptors, _flags, _address = socket.recv_fds(self.socket, 65536, 1)
+        [(_, welcome)] = self._stream.receive(data)
+        assert isinstance(welcome, Welcome), welcome
+        self.descriptor = descriptors[0]
+        self._page = mmap.mmap(self.descriptor, welcome.page_size)
+        return welcome
+
+    @property
+    def _address(self) -> ctypes.c_void_p:
+        assert self._page is not None
+        return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self._page)))
+
+    def headroom(self, row: int = 0) -> int:
+        return self._library.convgpu_page_read(self._address, row)
+
+    def wanted(self, row: int = 0) -> bool:
+        assert self._page is not None
+        return self._page[64 + 64 * row + 8] != 0
+
+    def give(self, size: int, row: int = 0) -> None:
+        """Free: add to the headroom and report it if that is wanted."""
+        self._library.convgpu_page_give(self._address, row, ctypes.c_uint64(size))
+        if self.wanted(row):
+            self.send(Freed(row))
+
+    def send(self, message: Message) -> int:
+        self._request += 1
+        self.socket.sendall(pack(message, self._request))
+        return self._request
+
+    def allocate(self, size: int, row: int = 0) -> int:
+        """Ask; the answer may never come."""
+        return self.send(Allocate(row, size, "cuMemAlloc"))
+
+    def answer(self, request: int) -> Message:
+        """Wait for an answer."""
+        while request not in self.answers:
+            data = self.socket.recv(65536)
+            assert data, "the scheduler closed the connection"
+            self.answers.update(self._stream.receive(data))
+        return self.answers[request]
+
+    def ask(self, message: Message) -> Accepted | Rejected | Usage | Message:
+        return self.answer(self.send(message))
+
+    def received(self) -> bytes:
+        """Everything until the scheduler closes the connection."""
+        return b"".join(iter(lambda: self.socket.recv(65536), b""))
+
+    def end(self) -> None:
+        self.socket.close()
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
+    """Poll a condition of real processes, with a bound."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def running_daemon(directory: Path, devices: str = "simulated:16GiB", *options: str) -> Iterator[Daemon]:
+    daemon = Daemon(directory, devices, *options)
+    try:
+        yield daemon
+    finally:
+        daemon.kill()
+        for process in Process.opened:
+            process.end()
+        Process.opened.clear()

@@ -1,0 +1,116 @@
+"""What administrators ask on admin.sock, right and wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+from daemon import GIB, Daemon, Process, running_daemon
+
+from convgpu.client.admin import SchedulerRefused
+from convgpu.protocol import messages as m
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"memory": "0"}, "memory=0: '0' is no memory at all: a size must be greater than zero"),
+        ({"memory": "-1"}, "memory=-1: '-1' is not a size: write it as Docker does (512m, 2g)"),
+        ({"memory": "20GB"}, "memory=20GB: '20GB' is not a size"),
+        ({"memory": "17g"}, "has 16GiB to hand out; the largest limit that fits is memory=16384m"),
+        ({"memory": "GPU-x:1g"}, "'GPU-x:1g' names no device of this container once; devices: GPU-"),
+        ({"memory": "2g", "speed": "fast"}, "unknown option 'speed': known are gpus, memory, wait"),
+        ({"memory": "2g", "wait": "soon"}, "wait=soon: write a duration as 500ms, 30s, 5m or 2h"),
+        ({"memory": "2g", "gpus": "7"}, "gpus=7: no device '7'; devices: all, 0, GPU-"),
+    ],
+)
+def test_options_that_cannot_be(daemon: Daemon, options: dict[str, str], text: str) -> None:
+    with pytest.raises(SchedulerRefused) as caught:
+        daemon.admin.request("create", name="a", options=options)
+    assert (caught.value.code, text in caught.value.text) == ("invalid", True), caught.value.text
+    assert daemon.admin.request("containers") == {"containers": []}
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", "-a", "a" * 256, "é"])
+def test_names_that_docker_would_not_give(daemon: Daemon, name: str) -> None:
+    with pytest.raises(SchedulerRefused, match="name"):
+        daemon.admin.request("create", name=name, options={})
+
+
+def test_creating_the_same_volume_again_is_no_error_and_another_one_is(daemon: Daemon) -> None:
+    daemon.admin.request("create", name="a", options={"memory": "2g"})
+    daemon.admin.request("create", name="a", options={"memory": "2g"})
+    with pytest.raises(SchedulerRefused, match="docker volume rm a"):
+        daemon.admin.request("create", name="a", options={"memory": "3g"})
+    assert len(daemon.events("created")) == 1
+
+
+def test_a_repeated_mount_is_counted(daemon: Daemon) -> None:
+    """`docker cp` mounts and unmounts a running container's volume with the container's own id."""
+    daemon.container("a", memory="2g")
+    daemon.admin.request("mount", name="a", id="1")
+    daemon.admin.request("unmount", name="a", id="1")
+    assert (daemon.state("a")["state"], daemon.state("a")["mounts"]) == ("running", 1)
+    daemon.admin.request("unmount", name="a", id="1")
+    daemon.admin.request("unmount", name="a", id="1")
+    daemon.admin.request("unmount", name="a", id="never")
+    assert daemon.state("a")["state"] == "ended"
+    assert len(daemon.events("ended")) == 1
+
+
+def test_a_volume_in_use_is_not_removed_and_an_unknown_one_is_no_error(daemon: Daemon) -> None:
+    folder = daemon.container("a", memory="2g")
+    process = Process(folder)
+    process.hello()
+    with pytest.raises(SchedulerRefused, match="stop its container first"):
+        daemon.admin.request("remove", name="a")
+    process.end()
+    daemon.admin.request("unmount", name="a", id="1")
+    daemon.admin.request("remove", name="a")
+    daemon.admin.request("remove", name="a")
+    assert not folder.exists()
+    with pytest.raises(SchedulerRefused, match="no volume a"):
+        daemon.admin.request("mount", name="a", id="1")
+
+
+def test_the_folder_holds_what_a_container_needs(daemon: Daemon) -> None:
+    folder = daemon.container("a", memory="2g")
+    assert (folder / "ld.so.preload").read_text() == "/run/convgpu/libconvgpu.so\n"
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in folder.iterdir() if not path.is_dir()}
+    assert modes == {"libconvgpu.so": "0o755", "scheduler.sock": "0o666", "ld.so.preload": "0o644"}
+    assert (folder / "driver/state").samefile(daemon.directory / "driver/state")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"nonsense", b"[]", b'{"op": "dance"}', b'{"op": "mount", "name": "a"}', b"\xff", b"{" * 9999]
+)
+def test_administration_that_is_no_request_gets_one_clear_error(daemon: Daemon, body: bytes) -> None:
+    process = Process(daemon.directory, "admin.sock")
+    answer = process.ask(m.Admin(body))
+    assert isinstance(answer, m.AdminReply)
+    assert json.loads(answer.body)["error"]["code"] == "invalid"
+
+
+def test_volumes_survive_a_restart_and_a_damaged_state_is_moved_aside(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d") as daemon:
+        daemon.admin.request("create", name="a", options={"memory": "2g"})
+        assert daemon.stop() == 0
+        daemon.start()
+        assert daemon.state("a")["devices"][0]["limit"] == 2 * GIB
+        daemon.kill()
+        state = daemon.directory / "state.json"
+        state.write_bytes(state.read_bytes()[:20])
+        daemon.start()
+        assert daemon.admin.request("containers") == {"containers": []}
+        assert (daemon.directory / "state.damaged").exists()
+        assert "state.damaged" in daemon.log.read_text()
+
+
+def test_two_devices_with_a_limit_each(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:16GiB,8GiB") as daemon:
+        one, two = (device["uuid"] for device in daemon.admin.request("devices")["devices"])
+        daemon.container("both", memory=f"{one}:3g,{two}:4g")
+        daemon.container("second", memory="5g", gpus="1")
+        limits = {
+            name: {row["uuid"]: row["limit"] for row in daemon.state(name)["devices"]} for name in ("both", "second")
+        }
+        assert limits == {"both": {one: 3 * GIB, two: 4 * GIB}, "second": {two: 5 * GIB}}

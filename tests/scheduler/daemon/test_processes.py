@@ -1,0 +1,191 @@
+"""What processes say on scheduler.sock, right and wrong."""
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from daemon import GIB, Daemon, Process, running_daemon, wait_until
+
+from convgpu.protocol import messages as m
+from convgpu.protocol import wire
+from convgpu.protocol.messages import pack
+from convgpu.protocol.stream import MessageStream
+from convgpu.protocol.wire import Failure, Kind, Reason
+
+
+def failure(raw: bytes) -> m.Failed:
+    [(_, message)] = MessageStream().receive(raw)
+    assert isinstance(message, m.Failed)
+    return message
+
+
+def test_an_accepted_allocation_brings_headroom_for_the_next_ones(daemon: Daemon) -> None:
+    process = Process(daemon.container("a", memory="2g"))
+    [row] = process.hello().devices
+    assert row.limit == 2 * GIB
+    assert process.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Accepted(GIB, 0)
+    assert process.headroom() == GIB
+    assert process.ask(m.Query(0)) == m.Usage(2 * GIB, GIB, 0)
+
+
+def test_a_pause_ends_when_the_holder_ends(daemon: Daemon) -> None:
+    holder = Process(daemon.container("a", memory="10g"))
+    waiter = Process(daemon.container("b", memory="10g"))
+    holder.hello()
+    waiter.hello()
+    holder.ask(m.Allocate(0, 10 * GIB, "cuMemAlloc"))
+    request = waiter.allocate(8 * GIB)
+    wait_until(lambda: daemon.state("b")["state"] == "waiting", "b waits")
+    [paused] = daemon.state("b")["waiting"]
+    assert (paused["size"], paused["call"], paused["missing"]) == (8 * GIB, "cuMemAlloc", 8 * GIB)
+    holder.end()
+    answer = waiter.answer(request)
+    assert (type(answer), answer.size) == (m.Accepted, 8 * GIB)
+    assert [event["kind"] for event in daemon.events("paused", "resumed")] == ["paused", "resumed"]
+
+
+def test_frees_are_reported_only_while_somebody_waits(daemon: Daemon) -> None:
+    holder = Process(daemon.container("a", memory="10g"))
+    waiter = Process(daemon.container("b", memory="8g"))
+    holder.hello()
+    waiter.hello()
+    holder.ask(m.Allocate(0, 10 * GIB, "cuMemAlloc"))
+    assert not holder.wanted()
+    request = waiter.allocate(8 * GIB)
+    wait_until(holder.wanted, "the holder is told to report")
+    holder.give(2 * GIB)
+    assert waiter.answer(request) == m.Accepted(8 * GIB, 0)
+    wait_until(lambda: not holder.wanted(), "the order is taken back")
+
+
+def test_beyond_the_limit_with_the_exact_usage(daemon: Daemon) -> None:
+    process = Process(daemon.container("a", memory="2g"))
+    process.hello()
+    process.ask(m.Allocate(0, GIB, "cuMemAlloc"))
+    assert process.ask(m.Allocate(0, 2 * GIB, "cuMemAlloc")) == m.Rejected(Reason.LIMIT, 2 * GIB, GIB)
+    assert process.ask(m.Allocate(0, 3 * GIB, "cuMemAlloc")) == m.Rejected(Reason.LIMIT, 2 * GIB, GIB)
+    assert process.ask(m.Allocate(7, 1, "cuMemAlloc")) == m.Rejected(Reason.DEVICE, 0, 0)
+
+
+def test_the_option_wait_ends_a_pause_with_a_rejection(daemon: Daemon) -> None:
+    holder = Process(daemon.container("a", memory="10g"))
+    waiter = Process(daemon.container("b", memory="10g", wait="50ms"))
+    holder.hello()
+    waiter.hello()
+    holder.ask(m.Allocate(0, 10 * GIB, "cuMemAlloc"))
+    assert waiter.ask(m.Allocate(0, 8 * GIB, "cuMemAlloc")) == m.Rejected(Reason.DEADLINE, 10 * GIB, 0)
+
+
+def test_a_limit_may_come_from_the_container_when_the_volume_has_none(daemon: Daemon) -> None:
+    folder = daemon.container("a")
+    process = Process(folder)
+    process.socket.sendall(pack(m.Hello(1, "test", ""), 1))
+    failed = failure(process.received())
+    assert (failed.failure, "CONVGPU_MEMORY" in failed.text) == (Failure.NO_LIMIT, True)
+    assert Process(folder).hello("3g").devices[0].limit == 3 * GIB
+    assert Process(folder).hello("9g").devices[0].limit == 3 * GIB  # the first word counts
+
+
+@pytest.mark.parametrize("memory", ["0", "-1", "2GB", "17g"])
+def test_a_limit_of_the_container_that_cannot_be(daemon: Daemon, memory: str) -> None:
+    process = Process(daemon.container("a"))
+    process.socket.sendall(pack(m.Hello(1, "test", memory), 1))
+    failed = failure(process.received())
+    assert failed.failure == Failure.NO_LIMIT
+    assert failed.text.startswith(f"memory={memory}: ")
+
+
+def header(size: int, version: int = wire.VERSION, kind: int = Kind.QUERY) -> bytes:
+    return struct.pack("=IHHQ", size, version, kind, 5)
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (header(120, version=9), Failure.VERSION),
+        (header(1 << 31), Failure.MALFORMED),
+        (header(24, kind=77), Failure.MALFORMED),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", Failure.VERSION),
+        (pack(m.Query(0), 5), Failure.ORDER),
+        (pack(m.Admin(b"{}"), 5), Failure.ORDER),
+        (header(20, kind=Kind.HELLO) + b"\0\0\0\0", Failure.MALFORMED),
+    ],
+)
+def test_what_is_not_of_the_protocol_ends_that_connection_and_nothing_else(
+    daemon: Daemon, sent: bytes, expected: Failure
+) -> None:
+    folder = daemon.container("a", memory="2g")
+    neighbour = Process(folder)
+    neighbour.hello()
+    process = Process(folder)
+    process.socket.sendall(sent)
+    assert failure(process.received()).failure == expected
+    assert neighbour.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Accepted(GIB, 0)
+    wait_until(lambda: "closed" in daemon.log.read_text(), "the cause is logged")
+
+
+def test_a_second_hello_or_a_row_that_is_not_there(daemon: Daemon) -> None:
+    folder = daemon.container("a", memory="2g")
+    for message in (m.Hello(1, "again", ""), m.Freed(1), m.Query(9), m.Context(1, 0, 0)):
+        process = Process(folder)
+        process.hello()
+        process.socket.sendall(pack(message, 9))
+        assert failure(process.received()).failure == Failure.ORDER
+
+
+def test_a_flood_without_reading_ends_the_flooder_only(daemon: Daemon) -> None:
+    folder = daemon.container("a", memory="2g")
+    flooder, neighbour = Process(folder), Process(folder)
+    flooder.hello()
+    neighbour.hello()
+    with pytest.raises(OSError, match=r"reset|pipe"):
+        flooder.socket.sendall(pack(m.Query(0), 1) * 2_000_000)
+    assert isinstance(neighbour.ask(m.Query(0)), m.Usage)
+
+
+def test_hundreds_of_connections_that_say_nothing(daemon: Daemon) -> None:
+    folder = daemon.container("a", memory="2g")
+    silent = [Process(folder) for _ in range(300)]
+    process = Process(folder)
+    process.hello()
+    assert process.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Accepted(GIB, 0)
+    for one in silent:
+        one.end()
+
+
+def test_the_page_cannot_be_shrunk_under_the_scheduler(daemon: Daemon) -> None:
+    process = Process(daemon.container("a", memory="2g"))
+    process.hello()
+    with pytest.raises(PermissionError):
+        os.ftruncate(process.descriptor, 0)
+
+
+def test_processes_come_back_to_a_scheduler_that_was_killed(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d") as daemon:
+        folder = daemon.container("a", memory="10g")
+        holder = Process(folder)
+        [row] = holder.hello().devices
+        holder.ask(m.Allocate(0, 9 * GIB, "cuMemAlloc"))
+        daemon.kill()
+        daemon.start()
+        other = Process(daemon.container("b", memory="10g"))
+        other.hello()
+        request = other.allocate(8 * GIB)  # before the holder is back: nothing may be granted yet
+        back = Process(folder)
+        back.hello(held=((row.uuid, 9 * GIB),))
+        assert back.ask(m.Query(0)) == m.Usage(10 * GIB, 9 * GIB, 0)
+        wait_until(lambda: len(daemon.events("paused")) == 1, "b is paused")
+        assert request not in other.answers
+        back.end()
+        assert isinstance(other.answer(request), m.Accepted)
+
+
+def test_held_memory_beyond_the_limit_is_not_believed(daemon: Daemon) -> None:
+    [row] = Process(daemon.container("a", memory="2g")).hello().devices
+    liar = Process(daemon.container("b", memory="2g"))
+    liar.hello(held=((row.uuid, 1 << 62),))
+    assert liar.ask(m.Query(0)) == m.Usage(2 * GIB, 2 * GIB, 0)
+    honest = Process(daemon.container("c", memory="14g"))
+    honest.hello()
+    assert isinstance(honest.ask(m.Allocate(0, 14 * GIB, "cuMemAlloc")), m.Accepted)
