@@ -38,22 +38,22 @@ def test_stories_are_told_from_events_of_the_cast_alone() -> None:
 
 
 def test_pauses_of_several_threads_end_each_at_its_own_time() -> None:
-    one = {"pid": 7, "uuid": "GPU-a", "size": GIB}
-    two = {"pid": 7, "uuid": "GPU-a", "size": 2 * GIB}
-    three = {"pid": 8, "uuid": "GPU-a", "size": GIB}
+    one = {"cause": "s1.r1", "pid": 7, "uuid": "GPU-a", "size": GIB}
+    two = {"cause": "s1.r2", "pid": 7, "uuid": "GPU-a", "size": 2 * GIB}
+    three = {"cause": "s1.r3", "pid": 7, "uuid": "GPU-a", "size": GIB}
     events = history(
         (10.0, "started", "volume-c"),
         (11.0, "paused", "volume-c", one),
         (12.0, "paused", "volume-c", two),
         (13.0, "paused", "volume-c", three),
         (14.0, "resumed", "volume-c", two),
-        (15.0, "rejected", "volume-c", {**one, "reason": "deadline"}),
+        (15.0, "rejected", "volume-c", {**three, "reason": "deadline"}),
         (16.0, "ended", "volume-c"),
     )
     pauses = (
-        Pause(GIB, 1.0, 5.0, resumed=False),
+        Pause(GIB, 1.0, 6.0, resumed=False),
         Pause(2 * GIB, 2.0, 4.0, resumed=True),
-        Pause(GIB, 3.0, 6.0, resumed=False),
+        Pause(GIB, 3.0, 5.0, resumed=False),
     )
     assert tell(events, {"volume-c": ("C", 6 * GIB)}) == (Story("C", 6 * GIB, 0.0, pauses, 6.0),)
 

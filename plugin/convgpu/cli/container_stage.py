@@ -16,6 +16,8 @@ from convgpu.cli.scheduler import PluginDoor, Scheduler
 from convgpu.cli.stage import Ended
 
 IMAGE: Final = "convgpu/demo"
+_END_STEP: Final = 0.2  # seconds between two attempts to remove a container that is being made
+_END_STEPS: Final = 50
 _HOLD: Final = "/usr/local/bin/gpu-hold"
 
 
@@ -48,13 +50,25 @@ class ContainerStage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The containers first: with them gone, each `docker run` ends by itself.
-        self._engine.remove_containers(list(self._parts))
         for process, output in self._running.values():
-            process.wait()
             if process.stdin is not None:
                 process.stdin.close()
+            self._end(process)
             output.close()
+        self._engine.remove_containers(list(self._parts))
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """End a `docker run` by removing its container, which may not be there yet."""
+        for _ in range(_END_STEPS):
+            if process.poll() is not None:
+                return
+            self._engine.remove_containers(list(self._parts))
+            try:
+                process.wait(_END_STEP)
+            except subprocess.TimeoutExpired:
+                continue
+        process.kill()
+        process.wait()
 
     def start(self, part: Part) -> None:
         """See `stage.Stage`."""

@@ -1,6 +1,7 @@
 """`convgpu demo`: a container waits for GPU memory, and goes on by itself."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Final
@@ -65,6 +66,8 @@ def demo(*, as_json: bool, directory: Path | None, processes: bool, driver: str 
 
 
 def _perform(stage: Stage, progress: Console) -> Played:
+    # A scheduler of jobs that ends us shall not leave our containers behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with stage:
         devices = stage.scheduler.devices()
         if not devices.devices:

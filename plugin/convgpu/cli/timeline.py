@@ -56,22 +56,27 @@ class _Life:
     started: float | None = None
     ended: float | None = None
     pauses: list[Pause] = field(default_factory=list)
-    keys: list[tuple[int | None, str | None, int | None]] = field(default_factory=list)
+    keys: list[tuple[object, ...]] = field(default_factory=list)
 
     def begin(self, event: Event) -> None:
         self.pauses.append(Pause(event.size or 0, event.time))
-        self.keys.append((event.pid, event.uuid, event.size))
+        self.keys.append(_allocation(event))
 
     def end(self, event: Event, *, resumed: bool) -> None:
         """End the pause of the same allocation, or else the oldest that is open."""
         waiting = [i for i, pause in enumerate(self.pauses) if pause.end is None]
-        same = [i for i in waiting if self.keys[i] == (event.pid, event.uuid, event.size)]
+        same = [i for i in waiting if self.keys[i] == _allocation(event)]
         for i in (same or waiting)[:1]:
             self.pauses[i] = replace(self.pauses[i], end=event.time, resumed=resumed)
 
     def close(self, time: float) -> None:
         self.ended = time
         self.pauses = [replace(pause, end=time) if pause.end is None else pause for pause in self.pauses]
+
+
+def _allocation(event: Event) -> tuple[object, ...]:
+    """Return what the events of one allocation have in common."""
+    return (event.cause, event.pid, event.uuid, event.size)
 
 
 def tell(events: Iterable[Event], cast: Mapping[str, tuple[str, int]]) -> tuple[Story, ...]:
