@@ -1,0 +1,110 @@
+"""JSON as the Engine's decoder (Go's encoding/json) understands it, and refused where two readers could differ.
+
+Go matches the name of a field in any case, and folds U+017F to `s` and U+212A to `k`; it merges objects that are
+named twice and, on old Engines, ignores what follows the document. A reader that does less sees another request
+than the Engine carries out. So: names are folded in the same way, and what is ambiguous is `Ambiguous`.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+_FOLD: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)} | {0x17F: "s", 0x212A: "k"}
+
+
+class Ambiguous(ValueError):  # noqa: N818 - the state of a document
+    """The document is no JSON, or not of the shape that the Engine reads, or can be read in two ways."""
+
+
+def fold(name: str) -> str:
+    """Return `name` in the form that Go compares: lower case, as far as ASCII letters can be meant."""
+    return name.translate(_FOLD)
+
+
+def parse(raw: bytes) -> dict[str, object]:
+    """Return the document, whose names are as written: `field` folds them.
+
+    Raises:
+        Ambiguous: not strict UTF-8, no single JSON object, a name twice in one object, NaN or infinity.
+    """
+    try:
+        document = json.loads(raw.decode("utf-8", "strict"), object_pairs_hook=_unique, parse_constant=_no_constant)
+    except Ambiguous:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise Ambiguous(f"it is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise Ambiguous("it is not a JSON object")
+    return document
+
+
+def field(document: Mapping[str, object], name: str) -> object:
+    """Return the field that Go would take for `name` (given folded), None if there is none or it is null.
+
+    Raises:
+        Ambiguous: several names mean this field.
+    """
+    found = [key for key in document if fold(key) == name]
+    if len(found) > 1:
+        raise Ambiguous(f"it names the same field twice: {', '.join(map(repr, found))}")
+    return document[found[0]] if found else None
+
+
+def text(document: Mapping[str, object], name: str) -> str:
+    """Return a text field, empty if it is missing or null."""
+    value = field(document, name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise Ambiguous(f"{name} is not text")
+    return value
+
+
+def child(document: Mapping[str, object], name: str) -> dict[str, object]:
+    """Return an object field, empty if it is missing or null."""
+    value = field(document, name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise Ambiguous(f"{name} is not an object")
+    return value
+
+
+def children(document: Mapping[str, object], name: str) -> list[dict[str, object]]:
+    """Return a field that is a list of objects; Go reads a null in it as an empty object."""
+    found = []
+    for value in _list(document, name):
+        if value is not None and not isinstance(value, dict):
+            raise Ambiguous(f"{name} holds something that is not an object")
+        found.append(value or {})
+    return found
+
+
+def texts(document: Mapping[str, object], name: str) -> list[str]:
+    """Return a field that is a list of texts; Go reads a null in it as an empty text."""
+    found = []
+    for value in _list(document, name):
+        if value is not None and not isinstance(value, str):
+            raise Ambiguous(f"{name} holds something that is not text")
+        found.append(value or "")
+    return found
+
+
+def _list(document: Mapping[str, object], name: str) -> list[object]:
+    value = field(document, name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise Ambiguous(f"{name} is not a list")
+    return value
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        raise Ambiguous("it names a field twice in one object")
+    return document
+
+
+def _no_constant(name: str) -> object:
+    raise Ambiguous(f"{name} is not JSON")

@@ -1,0 +1,87 @@
+"""HTTP on the plugin's socket: decode, ask the driver, encode."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+
+from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
+from convgpu.plugin import api, journal
+from convgpu.plugin.administration import administration_error, create_blueprint
+from convgpu.plugin.authorization import AuthorizationGate, Authorizer
+from convgpu.plugin.driver import UnknownVolume, VolumeDriver
+from convgpu.plugin.limits import MOST, discard
+from convgpu.plugin.scheduler import Scheduler
+from convgpu.plugin.settings import Settings
+
+_log: Final = logging.getLogger(__name__)
+
+Handler = Callable[[bytes], bytes]
+
+
+def create_app(scheduler: Scheduler, settings: Settings) -> Flask:
+    """Return the application that serves Docker and the administration."""
+    app = Flask(__name__, static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = MOST
+    app.json.sort_keys = False  # type: ignore[attr-defined]  # Flask's own provider has it
+    for path, handler in _docker_calls(VolumeDriver(scheduler, settings.directory)).items():
+        app.add_url_rule(path, endpoint=path, view_func=_view(handler), methods=["POST"])
+    app.register_blueprint(create_blueprint(scheduler))
+    app.register_error_handler(Exception, _answer_error)
+    app.before_request(lambda: journal.begin(request.path))
+    authorizer = Authorizer(scheduler, settings.name)
+    app.wsgi_app = AuthorizationGate(app.wsgi_app, authorizer.answer)  # type: ignore[method-assign]
+    return app
+
+
+def _docker_calls(driver: VolumeDriver) -> dict[str, Handler]:
+    return {
+        api.ACTIVATE: lambda _: api.encode_activated(),
+        api.CREATE: lambda raw: driver.create(api.decode_create(raw)),
+        api.REMOVE: lambda raw: driver.remove(api.decode_name(raw)),
+        api.MOUNT: lambda raw: driver.mount(api.decode_mount(raw)),
+        api.UNMOUNT: lambda raw: driver.unmount(api.decode_mount(raw)),
+        api.PATH: lambda raw: driver.path(api.decode_name(raw)),
+        api.GET: lambda raw: driver.get(api.decode_name(raw)),
+        # These two have nothing to say, so an empty body costs nothing.
+        api.LIST: lambda _: driver.list(),
+        api.CAPABILITIES: lambda _: driver.capabilities(),
+    }
+
+
+def _view(handler: Handler) -> Callable[[], Response]:
+    # Raw data: the Engine names no content type, so Flask's own JSON would refuse it.
+    return lambda: _docker_response(handler(request.get_data(cache=False)), 200)
+
+
+def _answer_error(error: Exception) -> Response:
+    if isinstance(error, RequestEntityTooLarge):
+        discard(request.environ["wsgi.input"])
+    if request.path.startswith("/v1/"):
+        return administration_error(error)
+    status, text = _describe(error)
+    return _docker_response(api.encode_error(text), status)
+
+
+def _describe(error: Exception) -> tuple[int, str]:
+    """Return the status and the text of any error; the Engine shows the text of every status but 200."""
+    match error:
+        case RequestEntityTooLarge():
+            status, text = 413, f"the request is longer than {MOST} bytes"
+        case HTTPException(code=int(code)):
+            status, text = code, f"{request.method} {request.path}: {error.name}"
+        case SchedulerRefused() | SchedulerUnavailable() | api.Malformed() | UnknownVolume():
+            status, text = 500, str(error)
+        case _:
+            _log.error("%s failed", request.path, exc_info=error)
+            return 500, "the plugin failed; its log says why"
+    # The Engine asks for volumes of other drivers as well, so an unknown one is nothing to report.
+    level = logging.DEBUG if isinstance(error, UnknownVolume) else logging.WARNING
+    _log.log(level, "%s refused: %s", request.path, text)
+    return status, text
+
+
+def _docker_response(body: bytes, status: int) -> Response:
+    return Response(body, status=status, content_type=api.CONTENT_TYPE)

@@ -1,0 +1,71 @@
+"""Settings of the plugin: environment variables `CONVGPU_*`, each with its default here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Final
+
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the plugin can be told.
+
+    Attributes:
+        name: of the plugin in the Engine, as users write it behind `volume-driver=`.
+        directory: the scheduler's directory; `admin.sock` and the volumes lie in it.
+        socket: where the Engine looks for the plugin.
+        log: the least level that is logged.
+    """
+
+    name: str = "convgpu"
+    directory: Path = Path("/var/lib/convgpu")
+    socket: Path = Path("/run/docker/plugins/convgpu.sock")
+    log: str = "info"
+
+    @property
+    def admin_socket(self) -> Path:
+        """The scheduler's own socket."""
+        return self.directory / "admin.sock"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that give a child process the same settings."""
+        return {_variable(field.name): str(getattr(self, field.name)) for field in fields(self)}
+
+
+def read_settings(environment: Mapping[str, str]) -> Settings:
+    """Return the settings that the environment asks for; an empty variable means the default.
+
+    Raises:
+        ValueError: a variable has a value that is not possible; one line that names it.
+    """
+    given = {name: environment.get(_variable(name), "") for name in ("name", "directory", "socket", "log")}
+    settings = Settings()
+    if given["name"]:
+        settings = replace(settings, name=given["name"])
+    if given["directory"]:
+        settings = replace(settings, directory=_absolute("directory", given["directory"]))
+    if given["socket"]:
+        settings = replace(settings, socket=_absolute("socket", given["socket"]))
+    if given["log"]:
+        settings = replace(settings, log=_log_level(given["log"]))
+    return settings
+
+
+def _variable(name: str) -> str:
+    return f"CONVGPU_{name.upper()}"
+
+
+def _absolute(name: str, text: str) -> Path:
+    path = Path(text)
+    if not path.is_absolute():
+        raise ValueError(f"{_variable(name)}={text}: must be an absolute path")
+    return path
+
+
+def _log_level(text: str) -> str:
+    level = text.lower()
+    if level not in LOG_LEVELS:
+        raise ValueError(f"{_variable('log')}={text}: must be one of {', '.join(LOG_LEVELS)}")
+    return level
