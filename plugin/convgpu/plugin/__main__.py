@@ -1,0 +1,54 @@
+"""`python -m convgpu.plugin`: the scheduler daemon and the plugin's server, together."""
+
+import argparse
+import logging.config
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from convgpu.plugin import journal
+from convgpu.plugin.processes import Processes
+from convgpu.plugin.settings import Settings, read_settings
+
+_OPTIONS: Final = {
+    "name": "the plugin's name in the Engine",
+    "directory": "the scheduler's directory",
+    "socket": "where the Engine looks for the plugin",
+    "log": "the least level that is logged: debug, info, warning or error",
+}
+
+
+def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
+    """Run until told to end (0) or until a child ends by itself (1); 2 for a setting that is not possible."""
+    try:
+        settings = read_settings({**environment, **_parse(arguments)})
+    except ValueError as error:
+        sys.stderr.write(f"convgpu.plugin: {error}\n")
+        return 2
+    logging.config.dictConfig(journal.configuration(settings.log))
+    settings.socket.parent.mkdir(parents=True, exist_ok=True)
+    return Processes(_commands(), {**environment, **settings.environment()}).run()
+
+
+def _parse(arguments: Sequence[str] | None) -> dict[str, str]:
+    """Return the options that were given, as the variables that they stand for."""
+    defaults = Settings()
+    parser = argparse.ArgumentParser(prog="python -m convgpu.plugin", description=__doc__)
+    for name, meaning in _OPTIONS.items():
+        text = f"{meaning} (CONVGPU_{name.upper()}, default {getattr(defaults, name)})"
+        parser.add_argument(f"--{name}", help=text)
+    given = vars(parser.parse_args(arguments))
+    return {f"CONVGPU_{name.upper()}": value for name, value in given.items() if value is not None}
+
+
+def _commands() -> dict[str, list[str]]:
+    server = ["-m", "gunicorn", "--config", "python:convgpu.plugin.listening", "convgpu.plugin.wsgi:create()"]
+    return {
+        "scheduler": [sys.executable, "-m", "convgpu.daemon"],
+        "server": [sys.executable, *server],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""Configuration of gunicorn, which reads it as `--config python:convgpu.plugin.listening`."""
+
+import os
+from typing import Final
+
+from convgpu.plugin import journal
+from convgpu.plugin.settings import read_settings
+
+_settings: Final = read_settings(os.environ)
+
+bind: Final = [f"unix:{_settings.socket}"]
+# The socket is as powerful as the Engine's own: for root only.
+umask: Final = 0o177
+# One process, because the Engine's calls are few; threads, because an authorization may wait for another call.
+workers: Final = 1
+worker_class: Final = "gthread"
+threads: Final = 16
+# With any keep-alive the Engine meets connections that are just being closed, and tries again without a body.
+keepalive: Final = 0
+# Less than the 10 s that the Engine gives a plugin to end.
+graceful_timeout: Final = 3
+control_socket_disable: Final = True
+loglevel: Final = _settings.log
+logconfig_dict: Final = journal.configuration(_settings.log)

@@ -1,0 +1,107 @@
+"""Two processes that live and die together."""
+
+import ctypes
+import logging
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Final
+
+_log: Final = logging.getLogger(__name__)
+
+# Seconds from SIGTERM to SIGKILL; the Engine gives the whole plugin ten.
+GRACE: Final = 6.0
+_STEP: Final = 0.02
+
+_PR_SET_PDEATHSIG: Final = 1
+# Loaded here and not in the child, where only few things may be done.
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class Processes:
+    """Child processes that are all ended as soon as one ends, or as soon as this process is told to.
+
+    Must be used in the main thread, which alone may handle signals.
+
+    Args:
+        commands: name and argument vector of each.
+        environment: of all of them.
+        grace: seconds between SIGTERM and SIGKILL.
+    """
+
+    def __init__(
+        self, commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], grace: float = GRACE
+    ) -> None:
+        self._commands = commands
+        self._environment = environment
+        self._grace = grace
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._told_to_end = False
+
+    def run(self) -> int:
+        """Start the children and wait; return 0 if this process was told to end, 1 if a child ended first."""
+        reader, writer = socket.socketpair()
+        with reader, writer:
+            writer.setblocking(False)
+            # A signal's number is written there by the interpreter, so that recv below wakes up for each one.
+            before = signal.set_wakeup_fd(writer.fileno())
+            signals = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+            handlers = {number: signal.signal(number, self._on_signal) for number in signals}
+            try:
+                return self._run(reader)
+            finally:
+                self._end()
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
+                signal.set_wakeup_fd(before)
+
+    def _run(self, reader: socket.socket) -> int:
+        for name, command in self._commands.items():
+            self._children[name] = subprocess.Popen(
+                command,
+                env=dict(self._environment),
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has one thread
+            )
+        while not self._told_to_end:
+            for name, child in self._children.items():
+                if child.poll() is not None:
+                    _log.error("%s ended by itself: %s", name, _how(child.returncode))
+                    return 1
+            reader.recv(64)
+        _log.info("told to end")
+        return 0
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if number != signal.SIGCHLD:
+            self._told_to_end = True
+
+    def _end(self) -> None:
+        for child in self._children.values():
+            if child.poll() is None:
+                child.terminate()
+        deadline = time.monotonic() + self._grace
+        for name, child in self._children.items():
+            try:
+                child.wait(max(deadline - time.monotonic(), _STEP))
+            except subprocess.TimeoutExpired:
+                _log.warning("%s did not end within %g s and is killed", name, self._grace)
+                child.kill()
+                child.wait()
+
+
+def _end_with_parent() -> None:
+    """Run in a child before its program: let the kernel end it when this process is killed.
+
+    Without that a daemon would go on beside the one of the next start and hold its sockets.
+    """
+    if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+
+
+def _how(returncode: int) -> str:
+    if returncode < 0:
+        return signal.Signals(-returncode).name
+    return f"exit status {returncode}"

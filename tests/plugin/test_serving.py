@@ -1,0 +1,130 @@
+"""gunicorn with our configuration on a real socket, asked as the Engine asks."""
+
+import base64
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from convgpu.plugin import api
+from convgpu.plugin.__main__ import _commands
+from convgpu.plugin.limits import MOST
+
+
+def ask(path, raw=b"", method="POST", target=api.CAPABILITIES):
+    """Send what Docker 20.10 sends, an empty Host and no Content-Type, and return status, headers and body."""
+    head = (
+        f"{method} {target} HTTP/1.1\r\nHost: \r\nUser-Agent: Go-http-client/1.1\r\n"
+        f"Content-Length: {len(raw)}\r\nAccept: application/vnd.docker.plugins.v1.2+json\r\n\r\n"
+    )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(15)
+        connection.connect(str(path))
+        connection.sendall(head.encode() + raw)
+        answer = b""
+        while data := connection.recv(1 << 16):
+            answer += data
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), head.decode(), body
+
+
+def wait_until(condition, seconds=15):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def server(settings, admin_socket, tmp_path):  # noqa: ARG001
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            _commands()["server"],
+            env={**os.environ, **settings.environment()},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=tmp_path,
+        )
+    wait_until(lambda: settings.socket.exists() or process.poll() is not None)
+    yield process
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+
+
+@pytest.mark.usefixtures("server")
+def test_docker_over_a_real_socket(settings, scheduler):
+    status, head, body = ask(settings.socket)
+    assert (status, json.loads(body)) == (200, {"Capabilities": {"Scope": "local"}})
+    assert f"Content-Type: {api.CONTENT_TYPE}\r\n" in head
+    # With keep-alive the Engine would meet connections that are just being closed.
+    assert "Connection: close" in head
+
+    create = json.dumps({"Name": "v", "Opts": {"memory": "2g"}}).encode()
+    assert ask(settings.socket, create, target=api.CREATE)[0] == 200
+    assert scheduler.volumes == {"v": {"memory": "2g"}}
+    status, _, body = ask(settings.socket, b'{"Name": "v", "Opts": {"x": ""}}', target=api.CREATE)
+    assert (status, json.loads(body)["Err"].partition(":")[0]) == (500, "unknown option")
+    status, _, body = ask(settings.socket, target=api.MOUNT)
+    assert (status, json.loads(body)) == (500, {"Err": api.EMPTY_BODY})
+
+    inner = base64.b64encode(b'{"HostConfig": {"DeviceRequests": [{}]}}').decode()
+    call = {"RequestMethod": "POST", "RequestUri": "/containers/create", "RequestBody": inner}
+    status, head, body = ask(settings.socket, json.dumps(call).encode(), target=api.AUTHORIZE_REQUEST)
+    assert (status, json.loads(body)["Allow"]) == (200, False)
+    assert f"Content-Type: {api.CONTENT_TYPE}\r\n" in head
+
+    status, _, body = ask(settings.socket, method="GET", target="/v1/containers/v")
+    assert (status, json.loads(body)) == (200, scheduler._container("v"))
+
+
+def test_nothing_that_a_client_sends_ends_the_worker(settings, server, tmp_path):
+    def worker():
+        found = re.findall(r"Booting worker with pid: (\d+)", (tmp_path / "log").read_text())
+        return [int(pid) for pid in found]
+
+    assert ask(settings.socket)[0] == 200
+    before = worker()
+    assert ask(settings.socket, b"{" * (2 * MOST), target=api.CREATE)[0] == 413
+    assert ask(settings.socket, b"\0" * (2 * MOST), target=api.AUTHORIZE_REQUEST)[0] == 200
+    assert ask(settings.socket, target="/" + "x" * 9000)[0] == 414
+    for garbage in (b"", b"\0" * 4096, b"GET\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.connect(str(settings.socket))
+            connection.sendall(garbage)
+    assert ask(settings.socket)[0] == 200
+    assert server.poll() is None
+    assert len(before) == 1
+    assert worker() == before
+
+
+@pytest.mark.usefixtures("server")
+def test_the_socket_is_for_root_only(settings):
+    assert stat.S_IMODE(settings.socket.stat().st_mode) == 0o600
+
+
+@pytest.mark.usefixtures("server")
+def test_every_line_of_the_log_has_level_and_cause(settings, tmp_path):
+    ask(settings.socket, b'{"Name": "v"}', target=api.CREATE)
+    ask(settings.socket, b'{"Name": "v\\nlevel=ERROR"}', target=api.REMOVE)
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line for line in lines if not re.match(r"\S+ \S+ level=[A-Z]+ cause=\S+ [\w.]+: ", line)] == []
+    assert any(re.search(r"level=INFO cause=Create-\d+ .*: volume v created with \{\}$", line) for line in lines)
+
+
+def test_a_setting_that_is_not_possible_is_one_line():
+    done = subprocess.run(
+        [sys.executable, "-m", "convgpu.plugin", "--log", "loud"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "convgpu.plugin: CONVGPU_LOG=loud: must be one of debug, info, warning, error\n"

@@ -1,0 +1,44 @@
+from pathlib import Path
+
+import pytest
+
+from convgpu.plugin.__main__ import main
+from convgpu.plugin.settings import Settings, read_settings
+
+
+def test_defaults_also_for_empty_variables():
+    assert read_settings({}) == Settings()
+    assert read_settings({"CONVGPU_NAME": "", "CONVGPU_LOG": "", "CONVGPU_SOCKET": ""}) == Settings()
+
+
+def test_every_setting():
+    given = {
+        "CONVGPU_NAME": "limits",
+        "CONVGPU_DIRECTORY": "/d",
+        "CONVGPU_SOCKET": "/s",
+        "CONVGPU_LOG": "DEBUG",
+    }
+    expected = Settings("limits", Path("/d"), Path("/s"), "debug")
+    assert read_settings(given) == expected
+    assert read_settings(expected.environment()) == expected
+    assert expected.admin_socket == Path("/d/admin.sock")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("CONVGPU_LOG", "loud", "CONVGPU_LOG=loud: must be one of debug, info, warning, error"),
+        ("CONVGPU_DIRECTORY", "d", "CONVGPU_DIRECTORY=d: must be an absolute path"),
+        ("CONVGPU_SOCKET", "s", "CONVGPU_SOCKET=s: must be an absolute path"),
+    ],
+)
+def test_a_value_that_is_not_possible(name, value, text, capsys):
+    with pytest.raises(ValueError, match=text):
+        read_settings({name: value})
+    assert main([], {name: value}) == 2
+    assert capsys.readouterr().err == f"convgpu.plugin: {text}\n"
+
+
+def test_an_option_goes_before_its_variable(capsys):
+    assert main(["--log", "loud"], {"CONVGPU_LOG": "debug"}) == 2
+    assert "CONVGPU_LOG=loud" in capsys.readouterr().err
