@@ -1,0 +1,161 @@
+"""A process that calls the simulated driver as it is told, started by gpu_host.py.
+
+Each line on stdin is a JSON list `[call, argument...]`; the answer is a JSON list `[result, output...]`. Besides
+the CUDA calls below there are
+- `fork`: the calls given, in a forked child; `exec`: another program in the place of this one;
+- `many`: as many allocations as given, answered by their addresses;
+- `threads`: as many threads as given, each allocating and freeing so many times; `churn`: the same for ever;
+- `address` of an exported symbol; `unload` the library; `nvml`: use of a device and its processes by pid.
+"""
+
+import _ctypes
+import ctypes
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+# One letter per parameter. In: i int, s size, p pointer or handle, t text. Out: I int, S size, P pointer,
+# U UUID, T text of up to 64 bytes (followed by its length).
+SIGNATURES = {
+    "cuInit": "i",
+    "cuDriverGetVersion": "I",
+    "cuGetProcAddress": "tPis",
+    "cuGetProcAddress_v2": "tPisI",
+    "cuDeviceGetCount": "I",
+    "cuDeviceGet": "Ii",
+    "cuDeviceGetName": "Ti",
+    "cuDeviceGetUuid": "Ui",
+    "cuDeviceGetUuid_v2": "Ui",
+    "cuDeviceGetAttribute": "Iii",
+    "cuDeviceTotalMem": "Ii",
+    "cuDeviceTotalMem_v2": "Si",
+    "cuDevicePrimaryCtxRetain": "Pi",
+    "cuDevicePrimaryCtxRelease_v2": "i",
+    "cuDevicePrimaryCtxReset_v2": "i",
+    "cuDevicePrimaryCtxGetState": "iII",
+    "cuDevicePrimaryCtxSetFlags": "ii",
+    "cuDevicePrimaryCtxSetFlags_v2": "ii",
+    "cuCtxCreate_v2": "Pii",
+    "cuCtxCreate_v3": "Ppiii",
+    "cuCtxCreate_v4": "Ppii",
+    "cuCtxDestroy_v2": "p",
+    "cuCtxGetCurrent": "P",
+    "cuCtxSetCurrent": "p",
+    "cuCtxPushCurrent_v2": "p",
+    "cuCtxPopCurrent_v2": "P",
+    "cuCtxGetDevice": "I",
+    "cuCtxSynchronize": "",
+    "cuMemGetInfo_v2": "SS",
+    "cuMemAlloc_v2": "Ps",
+    "cuMemAllocPitch_v2": "PSssi",
+    "cuMemAllocManaged": "Psi",
+    "cuMemFree_v2": "p",
+    "cuMemsetD8_v2": "pis",
+}
+INPUTS = {"i": ctypes.c_int, "s": ctypes.c_size_t, "p": ctypes.c_uint64, "t": lambda text: text.encode()}
+OUTPUTS = {
+    "I": ctypes.c_int,
+    "S": ctypes.c_size_t,
+    "P": ctypes.c_uint64,
+    "U": ctypes.c_ubyte * 16,
+    "T": ctypes.c_char * 64,
+}
+
+
+class Process:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.cuda = ctypes.CDLL(str(directory / "libcuda.so.1"))
+
+    def call(self, name: str, *arguments: object) -> list[object]:
+        if hasattr(self, f"_{name}"):
+            return getattr(self, f"_{name}")(*arguments)
+        left, given, outputs = list(arguments), [], []
+        for letter in SIGNATURES[name]:
+            if letter in INPUTS:
+                given.append(INPUTS[letter](left.pop(0)))
+                continue
+            outputs.append(OUTPUTS[letter]())
+            given.append(ctypes.byref(outputs[-1]))
+            if letter == "T":
+                given.append(ctypes.c_int(64))
+        result = getattr(self.cuda, name)(*given)
+        return [result, *(self._plain(output) for output in outputs)]
+
+    @staticmethod
+    def _plain(output: object) -> object:
+        if isinstance(output, ctypes.Array):
+            return bytes(output).hex() if output._length_ == 16 else output.value.decode()
+        return output.value
+
+    def _fork(self, *calls: list[object]) -> list[object]:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(writer, json.dumps([self.call(*call) for call in calls]).encode())
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as answers:
+            text = answers.read()
+        os.waitpid(child, 0)
+        return json.loads(text)
+
+    def _many(self, size: int, count: int) -> list[object]:
+        return [self.call("cuMemAlloc_v2", size)[1] for _ in range(count)]
+
+    def _churn_once(self, size: int) -> None:
+        address = ctypes.c_uint64()
+        if self.cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)) == 0:
+            self.cuda.cuMemFree_v2(address)
+
+    def _churn(self, size: int) -> list[object]:
+        while True:
+            self._churn_once(size)
+
+    def _threads(self, count: int, rounds: int, size: int) -> list[object]:
+        context = ctypes.c_uint64(self.call("cuCtxGetCurrent")[1])
+
+        def work() -> None:
+            self.cuda.cuCtxSetCurrent(context)
+            for _ in range(rounds):
+                self._churn_once(size)
+
+        threads = [threading.Thread(target=work) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return [0]
+
+    def _exec(self) -> list[object]:
+        os.execvp("cat", ["cat"])  # noqa: S606 - exec is what is tried
+
+    def _unload(self) -> list[object]:
+        _ctypes.dlclose(self.cuda._handle)
+        return [0]
+
+    def _address(self, symbol: str) -> list[object]:
+        return [0, ctypes.cast(getattr(self.cuda, symbol), ctypes.c_void_p).value]
+
+    def _nvml(self, index: int) -> list[object]:
+        import pynvml  # noqa: PLC0415 - loads the library, which most processes should not
+
+        ctypes.CDLL(str(self.directory / "libnvidia-ml.so.1"), ctypes.RTLD_GLOBAL)
+        pynvml.nvmlInit()
+        device = pynvml.nvmlDeviceGetHandleByIndex(index)
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses(device)
+        used = pynvml.nvmlDeviceGetMemoryInfo(device).used
+        pynvml.nvmlShutdown()
+        return [0, used, {process.pid: process.usedGpuMemory for process in processes}]
+
+
+def main() -> None:
+    process = Process(Path(sys.argv[1]))
+    for line in sys.stdin:
+        print(json.dumps(process.call(*json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
