@@ -40,13 +40,13 @@ class FakeScheduler:
 
     def _remove(self, name: str) -> dict[str, object]:
         if self.mounts.get(name):
-            raise SchedulerRefused("mounted", f"volume {name} is in use: stop its container first")
+            raise SchedulerRefused("busy", f"volume {name} is in use: stop its container first")
         self.volumes.pop(name, None)
         return {}
 
     def _mount(self, name: str, id: str) -> dict[str, object]:  # noqa: A002, ARG002
         if name not in self.volumes:
-            raise SchedulerRefused("unknown", f"there is no volume {name}")
+            raise SchedulerRefused("unknown", f"no volume {name}")
         self.mounts[name] = self.mounts.get(name, 0) + 1
         return {"mountpoint": f"/simulated/{name}"}
 
@@ -56,7 +56,7 @@ class FakeScheduler:
 
     def _containers(self, name: str | None = None) -> dict[str, object]:
         if name is not None and name not in self.volumes:
-            raise SchedulerRefused("unknown", f"there is no container {name}")
+            raise SchedulerRefused("unknown", f"no volume {name}")
         names = self.volumes if name is None else [name]
         return {"containers": [self._container(each) for each in names]}
 

@@ -46,7 +46,7 @@ def test_a_volume_that_the_scheduler_knows_is_a_limit(docker, scheduler):
     scheduler.volumes["mine"] = {}
     assert ask(docker, call(gpu(Binds=["mine:/run/convgpu"]))) == ALLOWED
     assert ask(docker, call(gpu(Binds=["other:/run/convgpu"])))["Allow"] is False
-    assert scheduler.asked == [{"op": "containers"}, {"op": "containers"}]
+    assert scheduler.asked == [{"op": "containers", "name": "mine"}, {"op": "containers", "name": "other"}]
 
 
 def test_without_the_scheduler_a_named_volume_is_denied(docker, scheduler):

@@ -192,7 +192,7 @@ def test_administration(docker, scheduler):
         ("/v1/events?since=%D9%A1", None, 400, "malformed"),
         ("/v1/nothing", None, 404, "http"),
         ("/v1/devices", SchedulerUnavailable("gone"), 503, "unavailable"),
-        ("/v1/devices", SchedulerRefused("mounted", "no"), 409, "mounted"),
+        ("/v1/devices", SchedulerRefused("busy", "no"), 409, "busy"),
         ("/v1/devices", SchedulerRefused("invalid", "no"), 400, "invalid"),
         ("/v1/devices", RuntimeError("bug"), 500, "internal"),
     ],

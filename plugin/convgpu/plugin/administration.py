@@ -11,8 +11,8 @@ from convgpu.plugin.scheduler import Scheduler
 
 _log: Final = logging.getLogger(__name__)
 
-# Status of each of the scheduler's error codes; any other refusal is the asker's mistake, 400.
-_STATUS: Final = {"unknown": 404, "unavailable": 503, "busy": 409, "conflict": 409, "mounted": 409, "exists": 409}
+# Status of each of the scheduler's error codes.
+_STATUS: Final = {"invalid": 400, "unknown": 404, "busy": 409, "failed": 503}
 
 
 class BadQuestion(ValueError):  # noqa: N818 - the state of a request

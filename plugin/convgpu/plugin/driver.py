@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from convgpu.plugin import api
-from convgpu.plugin.scheduler import Container, DeviceShare, Scheduler, find_container, list_containers
+from convgpu.plugin.scheduler import Scheduler, find_container, list_containers
+from convgpu.protocol.admin import Container, DeviceUsage
 from convgpu.protocol.sizes import format_size
 
 _log: Final = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class VolumeDriver:
         return str(self._directory / "containers" / identifier)
 
 
-def _share(device: DeviceShare) -> dict[str, object]:
+def _share(device: DeviceUsage) -> dict[str, object]:
     return {
         "uuid": device.uuid,
         "limit": format_size(device.limit),

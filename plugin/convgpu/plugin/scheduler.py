@@ -1,8 +1,11 @@
-"""The scheduler as the plugin sees it: what it can be asked, and the part of its answers that Docker shows."""
+"""The scheduler as the plugin sees it: what it can be asked, and the answers that more than one place needs."""
 
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import TypeAdapter
+
+from convgpu.client.admin import SchedulerRefused
+from convgpu.protocol.admin import Container
 
 
 class Scheduler(Protocol):
@@ -18,39 +21,21 @@ class Scheduler(Protocol):
         ...
 
 
-class DeviceShare(BaseModel):
-    """What a container may use, was given and uses of one device, in bytes."""
-
-    model_config = ConfigDict(frozen=True)
-
-    uuid: str
-    limit: int
-    grant: int
-    usage: int
-
-
-class Container(BaseModel):
-    """A container in the scheduler's book; `name` is that of its volume, `created` is in Unix seconds."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    created: float
-    state: str
-    mounts: int
-    devices: list[DeviceShare]
-
-
-class _Containers(BaseModel):
-    containers: list[Container]
+_CONTAINERS: TypeAdapter[list[Container]] = TypeAdapter(list[Container])
 
 
 def list_containers(scheduler: Scheduler) -> list[Container]:
     """Return all containers that the scheduler knows."""
-    return _Containers.model_validate(scheduler.request("containers")).containers
+    return _CONTAINERS.validate_python(scheduler.request("containers").get("containers"))
 
 
 def find_container(scheduler: Scheduler, name: str) -> Container | None:
     """Return the container with the volume `name`, or None if the scheduler does not know it."""
-    # All of them are asked for: whether an unknown name is a refusal or an empty list is the scheduler's choice.
-    return next((container for container in list_containers(scheduler) if container.name == name), None)
+    try:
+        answer = scheduler.request("containers", name=name)
+    except SchedulerRefused as refusal:
+        # A name that no volume of ours can have is as unknown as one that none happens to have.
+        if refusal.code in {"unknown", "invalid"}:
+            return None
+        raise
+    return next(iter(_CONTAINERS.validate_python(answer.get("containers"))), None)
