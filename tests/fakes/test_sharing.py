@@ -8,8 +8,8 @@ import pytest
 from gpu_host import CONTEXT, GIB, MIB, PATIENCE, until
 
 OUT_OF_MEMORY, SYSTEM_NOT_READY = 2, 802
-USED_OFFSET, CHANGING_OFFSET, SLOT_COUNT_OFFSET = 24, 20, 16  # struct shared_state
-SLOT_OFFSET, SLOT_SIZE, SETTLED_AT_OFFSET = 24 + 63 * 8, 24 + 2 * 63 * 8, 24 + 63 * 8  # struct shared_slot
+USED_OFFSET, CHANGING_OFFSET, SLOT_COUNT_OFFSET = 32, 20, 16  # struct shared_state
+SLOT_OFFSET, SLOT_SIZE, SETTLED_AT_OFFSET = USED_OFFSET + 63 * 8, 24 + 2 * 63 * 8, 24 + 63 * 8  # struct shared_slot
 
 
 def test_two_processes_compete_for_one_device(make_host) -> None:
@@ -193,3 +193,23 @@ def test_times_from_before_a_reboot_are_over(make_host) -> None:
         state.seek(SLOT_OFFSET + SLOT_SIZE + SETTLED_AT_OFFSET)  # the victim's, as the second to start
         state.write(struct.pack("Q", 2**62))
     assert observer.free_memory() == 4 * GIB - CONTEXT
+
+
+def test_the_deaths_of_many_are_noticed(make_host) -> None:
+    host = make_host(64 * GIB)
+    observer = host.process()
+    observer.start()
+    whole = observer.free_memory()
+    for round_ in ("asked", "needed"):
+        holders = [host.hold("--wait-for-stdin", "2m") for _ in range(70)]
+        for holder in holders:
+            assert any(" hold " in line for line in holder.stdout)
+        listed = observer("nvml", 0)[2]
+        assert listed == {str(observer.popen.pid): CONTEXT} | {str(holder.pid): CONTEXT + 2 * MIB for holder in holders}
+        for holder in holders:
+            holder.kill()
+            holder.wait()
+        if round_ == "asked":
+            assert until(observer.free_memory, lambda free: free == whole) == whole
+        else:
+            observer.allocate(whole)  # a refusal would be wrong, so all are looked at

@@ -11,6 +11,9 @@
 #include "lock.h"
 
 #define GIB (UINT64_C(1) << 30)
+#define SOME_SLOTS                                                                                           \
+    64u /* a question notices the deaths of so many processes at once, of more in a few rounds */
+#define ALL_SLOTS SIMULATED_SLOTS
 
 static uint64_t monotonic_ns(void) {
     struct timespec now;
@@ -84,21 +87,34 @@ static void settle(struct simulated_state *state, struct shared_slot *slot, uint
     if (empty) slot->phase = SLOT_FREE;
 }
 
-/* Notices deaths and lets time pass. Mutex held. One F_GETLK per held slot: not on the way of an allocation
- * that fits. */
-static void sweep(struct simulated_state *state) {
+/* Notices deaths among `most` of the held slots, the next ones each time. Mutex held. */
+static void notice_deaths(struct simulated_state *state, uint32_t most, uint64_t now) {
     struct shared_state *shared = state->shared;
-    uint64_t now = monotonic_ns();
-    for (uint32_t k = 0; k < shared->slot_count; k++) {
+    uint32_t visited = 0;
+    for (uint32_t asked = 0; visited < shared->slot_count && asked < most; visited++) {
+        uint32_t k = (shared->cursor + visited) % shared->slot_count;
         struct shared_slot *slot = &shared->slot[k];
         pid_t pid;
-        if (slot->phase == SLOT_HELD && !find_holder(state, k, &pid)) {
-            for (unsigned device = 0; device < state->configuration.device_count; device++) {
-                slot->settled_at[device] = now + settle_ns(state, slot->used[device]);
-            }
-            slot->phase = SLOT_SETTLING;
+        if (slot->phase != SLOT_HELD) continue;
+        asked++;
+        if (find_holder(state, k, &pid)) continue;
+        for (unsigned device = 0; device < state->configuration.device_count; device++) {
+            slot->settled_at[device] = now + settle_ns(state, slot->used[device]);
         }
-        if (slot->phase == SLOT_SETTLING) settle(state, slot, now);
+        slot->phase = SLOT_SETTLING;
+    }
+    if (shared->slot_count > 0) shared->cursor = (shared->cursor + visited) % shared->slot_count;
+}
+
+/* Notices deaths and lets time pass. Mutex held. Not on the way of an allocation that fits: it costs an
+ * F_GETLK per slot asked, and that walks all locks of the file in the kernel (10 us each with 1,000
+ * processes). */
+static void sweep(struct simulated_state *state, uint32_t most) {
+    struct shared_state *shared = state->shared;
+    uint64_t now = monotonic_ns();
+    notice_deaths(state, most, now);
+    for (uint32_t k = 0; k < shared->slot_count; k++) {
+        if (shared->slot[k].phase == SLOT_SETTLING) settle(state, &shared->slot[k], now);
     }
     while (shared->slot_count > 0 && shared->slot[shared->slot_count - 1].phase == SLOT_FREE) {
         shared->slot_count--;
@@ -135,6 +151,7 @@ static int initialise(struct simulated_state *state) {
     memset(shared->slot, 0, slots * sizeof *shared->slot);
     memset(shared->used, 0, sizeof shared->used);
     shared->slot_count = 0;
+    shared->cursor = 0;
     atomic_store(&shared->changing, 0);
     shared->fingerprint = wanted;
     atomic_thread_fence(memory_order_release);
@@ -161,7 +178,8 @@ int state_open(struct simulated_state *state) {
 int state_claim_slot(struct simulated_state *state) {
     int error = -EAGAIN;
     lock_state(state);
-    sweep(state);
+    sweep(state, SOME_SLOTS);
+    if (state->shared->slot_count == SIMULATED_SLOTS) sweep(state, ALL_SLOTS);
     for (uint32_t k = 0; k < SIMULATED_SLOTS; k++) {
         struct shared_slot *slot = &state->shared->slot[k];
         if (k < state->shared->slot_count && slot->phase != SLOT_FREE) continue;
@@ -187,7 +205,7 @@ bool state_take(struct simulated_state *state, unsigned device, uint64_t size) {
     struct shared_slot *slot = &shared->slot[state->slot];
     if (size > total) return false;
     lock_state(state);
-    if (shared->used[device] > total - size) sweep(state);
+    if (shared->used[device] > total - size) sweep(state, ALL_SLOTS);
     bool fits = shared->used[device] <= total - size;
     if (fits) change(state, slot, device, slot->used[device] + size);
     unlock_state(state);
@@ -203,23 +221,41 @@ void state_give(struct simulated_state *state, unsigned device, uint64_t size) {
 
 uint64_t state_free(struct simulated_state *state, unsigned device) {
     lock_state(state);
-    sweep(state);
+    sweep(state, SOME_SLOTS);
     uint64_t used = state->shared->used[device];
     unlock_state(state);
     return state->configuration.device[device].total - used;
+}
+
+/* The pid of the slot's process here; 0 if it is not seen from here or has died since the sweep. Asked once
+ * per process, as it does not change. Mutex held. */
+static pid_t known_pid(struct simulated_state *state, uint32_t k) {
+    static struct {
+        struct process_identity identity;
+        pid_t pid;
+    } known[SIMULATED_SLOTS];
+    const struct shared_slot *slot = &state->shared->slot[k];
+    const struct process_identity *identity = &known[k].identity;
+    if (slot->pid != identity->pid || slot->start_time != identity->start_time ||
+        slot->pid_namespace != identity->pid_namespace) {
+        pid_t pid;
+        if (!find_holder(state, k, &pid)) return 0;
+        known[k].identity = (struct process_identity){slot->pid, slot->start_time, slot->pid_namespace};
+        known[k].pid = pid;
+    }
+    return known[k].pid;
 }
 
 unsigned state_processes(struct simulated_state *state, unsigned device, struct simulated_process *row,
                          unsigned capacity) {
     unsigned count = 0;
     lock_state(state);
-    sweep(state);
+    sweep(state, SOME_SLOTS);
     for (uint32_t k = 0; k < state->shared->slot_count; k++) {
         const struct shared_slot *slot = &state->shared->slot[k];
-        pid_t pid;
         if (slot->phase != SLOT_HELD || slot->used[device] == 0) continue;
-        /* It may have died since the sweep; then it is simply not listed. */
-        if (!find_holder(state, k, &pid) || pid <= 0) continue;
+        pid_t pid = known_pid(state, k);
+        if (pid <= 0) continue;
         if (count < capacity) row[count] = (struct simulated_process){.pid = pid, .used = slot->used[device]};
         count++;
     }

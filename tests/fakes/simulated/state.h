@@ -24,7 +24,7 @@
 
 #include "configuration.h"
 
-#define SIMULATED_MAGIC   UINT64_C(0x3155504744454d53) /* changes with the layout */
+#define SIMULATED_MAGIC   UINT64_C(0x3255504744454d53) /* changes with the layout */
 #define SIMULATED_SLOTS   4096u
 #define SIMULATED_NO_SLOT UINT32_MAX
 
@@ -48,6 +48,8 @@ struct shared_state {
     uint64_t fingerprint; /* of the devices */
     uint32_t slot_count;  /* slots from here on were never used or are free */
     _Atomic uint32_t changing;
+    uint32_t cursor; /* the slot from which the next look for deaths goes on */
+    uint32_t reserved;
     uint64_t used[SIMULATED_DEVICES_MAX];
     struct shared_slot slot[SIMULATED_SLOTS];
 };
