@@ -5,7 +5,7 @@ processes (sessions), which use it without asking. What a process really uses is
 the ledger's figures are always on the safe side: usage <= leased <= grant <= limit.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from convgpu.core.errors import InvariantBrokenError
@@ -54,6 +54,13 @@ class Ledger:
         self.capacity = dict(capacity)
         self.accounts: dict[str, dict[str, Account]] = {}
         self._free = dict(capacity)
+        # Containers with a grant: few, however many wait, because each holds memory of a device.
+        self._holders: dict[str, None] = {}
+
+    @property
+    def holders(self) -> list[str]:
+        """Names of the containers that were granted anything."""
+        return list(self._holders)
 
     @property
     def free(self) -> Mapping[str, int]:
@@ -71,16 +78,23 @@ class Ledger:
         """Forget a container, and with it its grants."""
         for device, account in self.accounts.pop(container, {}).items():
             self._free[device] += account.grant
+        self._holders.pop(container, None)
 
     def grant(self, container: str, device: str, size: int) -> None:
-        """Set `size` more bytes aside for a container."""
-        self.accounts[container][device].grant += size
+        """Set `size` more bytes aside for a container; a negative size takes some back."""
+        accounts = self.accounts[container]
+        accounts[device].grant += size
         self._free[device] -= size
+        if size > 0:
+            self._holders[container] = None
+        elif not any(account.grant for account in accounts.values()):
+            self._holders.pop(container, None)
 
     def revoke_unleased(self, container: str) -> None:
         """Take back what of its grants is in no process's hands. Never makes a safe state unsafe."""
         for device, account in self.accounts[container].items():
-            self.grant(container, device, -account.unleased)
+            if account.unleased:
+                self.grant(container, device, -account.unleased)
 
     def claim(self, container: str) -> Claim:
         """Return what the container holds and may still ask for."""
@@ -107,12 +121,7 @@ class Ledger:
 
     def is_safe(self) -> bool:
         """Is there an order in which every container can get its whole limit and end?"""
-        return is_safe(self._free, self._holders())
-
-    def _holders(self) -> Iterator[Claim]:
-        for container, accounts in self.accounts.items():
-            if any(account.grant for account in accounts.values()):
-                yield self.claim(container)
+        return is_safe(self._free, (self.claim(container) for container in self._holders))
 
     def check_invariants(self) -> None:
         """Recompute everything from the leases up.
@@ -121,6 +130,9 @@ class Ledger:
             InvariantBrokenError: an invariant of design section 3 does not hold.
         """
         free = dict(self.capacity)
+        holders = {name for name, accounts in self.accounts.items() if any(a.grant for a in accounts.values())}
+        if holders != self._holders.keys():
+            raise InvariantBrokenError(f"holders: {holders}, in the book {self._holders}")
         for container, accounts in self.accounts.items():
             for device, account in accounts.items():
                 free[device] -= account.grant

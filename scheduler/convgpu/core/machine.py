@@ -8,7 +8,7 @@ TakeHeadroom, pairs with the hook's order give, then look at `wanted`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from convgpu.core import events as e
@@ -20,24 +20,31 @@ from convgpu.policies.base import Policy, Waiting
 
 @dataclass(slots=True)
 class _Container:
-    """`order`: containers are numbered as they come. `wait`: seconds, None for ever."""
+    """`order`: containers are numbered as they come. `wait`: seconds, None for ever. `requests`: those that wait."""
 
     order: int
     wait: float | None
     mounted: bool = False
     sessions: int = 0
+    requests: "dict[int, _Request]" = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Request:
     """An allocation without an answer. `paused`: the history knows that it waits."""
 
-    sequence: int
-    container: str
     asked: e.AllocationAsked
-    since: float
+    view: Waiting
     deadline: float | None
     paused: bool = False
+
+    @property
+    def sequence(self) -> int:
+        return self.view.sequence
+
+    @property
+    def container(self) -> str:
+        return self.view.container
 
 
 class Machine:
@@ -60,7 +67,8 @@ class Machine:
         self.recovering = recovering
         self._containers: dict[str, _Container] = {}
         self._sessions: dict[int, str] = {}
-        self._requests: dict[int, _Request] = {}
+        self._requests: dict[int, _Request] = {}  # in the order of their sequence
+        self._fresh: list[_Request] = []  # of those, not yet recorded as paused
         self._settling: dict[str, dict[int, int]] = {device: {} for device in capacity}
         self._wanting = False
         self._arrivals = 0
@@ -71,7 +79,7 @@ class Machine:
     @property
     def waiting(self) -> list[Waiting]:
         """The allocations without an answer, oldest first."""
-        return [self._view(request) for request in self._requests.values()]
+        return [request.view for request in self._requests.values()]
 
     def settling(self, device: str) -> int:
         """Bytes that ended processes used and the driver may not have freed yet."""
@@ -80,19 +88,6 @@ class Machine:
     def next_deadline(self) -> float | None:
         """When TimePassed is due, on the clock of the events."""
         return min((r.deadline for r in self._requests.values() if r.deadline is not None), default=None)
-
-    def _view(self, request: _Request) -> Waiting:
-        asked = request.asked
-        return Waiting(
-            sequence=request.sequence,
-            container=request.container,
-            container_order=self._containers[request.container].order,
-            device=asked.device,
-            request=asked.request,
-            size=asked.size,
-            missing=max(asked.size - self._account(request).unleased, 0),
-            since=request.since,
-        )
 
     def _account(self, request: _Request) -> Account:
         return self.ledger.accounts[request.container][request.asked.device]
@@ -170,9 +165,9 @@ class Machine:
         name = self._sessions.pop(event.session)
         container = self._containers[name]
         container.sessions -= 1
-        for sequence, request in list(self._requests.items()):
+        for request in list(container.requests.values()):
             if request.asked.session == event.session:
-                del self._requests[sequence]
+                self._dequeue(request)
         for device, account in self.ledger.accounts[name].items():
             lease = account.end_lease(event.session)
             used = lease - min(event.headroom.get(device, 0), lease)
@@ -194,41 +189,45 @@ class Machine:
         container = self._containers[name]
         self._arrivals += 1
         deadline = None if container.wait is None else now + container.wait
-        request = _Request(self._arrivals, name, event, now, deadline)
+        # Nothing of a grant is idle while somebody waits, so all of `size` is missing.
+        view = Waiting(
+            sequence=self._arrivals,
+            container=name,
+            container_order=container.order,
+            device=event.device,
+            request=event.request,
+            size=event.size,
+            missing=event.size,
+            since=now,
+        )
+        request = _Request(event, view, deadline)
         if event.size > account.limit:
             self._reject(request, Refusal.LIMIT, now)
         elif event.size <= account.unleased or self._grant_whole_limit(request):
             self._accept(request, now)
         else:
-            others_wait = bool(self._requests)
-            self._requests[request.sequence] = request
             # While others wait nothing lies in headrooms but what siblings freed and have just reported.
-            sessions = account.leases if others_wait else self._sessions
-            self._take_headroom(sessions, (event.device,) if others_wait else tuple(self.ledger.capacity))
+            self._take_headroom([name] if self._requests else self.ledger.holders)
+            self._enqueue(request)
 
     def _grant_whole_limit(self, request: _Request) -> bool:
         """Grant ahead when nobody waits and the container could end with what is free: always safe."""
         account = self._account(request)
-        if (
-            self._requests
-            or self.recovering
-            or account.leased + request.asked.size > account.limit
-            or not self.ledger.can_end(request.container)
-        ):
+        if self._requests or self.recovering or self._exceeds(request) or not self.ledger.can_end(request.container):
             return False
         self.ledger.grant(request.container, request.asked.device, account.missing)
         return True
 
-    def _take_headroom(self, sessions: Iterable[int], devices: tuple[str, ...]) -> None:
-        words = []
-        for session in sessions:
-            accounts = self.ledger.accounts[self._sessions[session]]
-            words += [(session, device) for device in devices if session in self._leases(accounts, device)]
+    def _take_headroom(self, containers: Iterable[str]) -> None:
+        """Have everything taken back that processes of these containers lease and may not use."""
+        words = [
+            (session, device)
+            for name in containers
+            for device, account in self.ledger.accounts[name].items()
+            for session, lease in account.leases.items()
+            if lease
+        ]
         self._effects.append(e.TakeHeadroom(tuple(words)))
-
-    @staticmethod
-    def _leases(accounts: Mapping[str, Account], device: str) -> Mapping[int, int]:
-        return accounts[device].leases if device in accounts else {}
 
     def _take(self, event: e.HeadroomTaken) -> None:
         """Book what came back. A word can lie; it never counts for more than was leased."""
@@ -237,8 +236,8 @@ class Machine:
             account.lease(session, -min(size, account.leases.get(session, 0)))
 
     def _free(self, event: e.MemoryFreed) -> None:
-        accounts = self.ledger.accounts[self._sessions[event.session]]
-        if self._requests and event.session in self._leases(accounts, event.device):
+        account = self.ledger.accounts[self._sessions[event.session]].get(event.device)
+        if self._requests and account and account.leases.get(event.session):
             self._effects.append(e.TakeHeadroom(((event.session, event.device),)))
 
     # -- serving -----------------------------------------------------------------------------------------
@@ -246,9 +245,9 @@ class Machine:
     def _serve(self, now: float) -> None:
         """Give what is free to the waiting, as far as limits and safety allow, then see who still waits."""
         while (request := self._next(now)) is not None:
-            del self._requests[request.sequence]
+            self._dequeue(request)
             account = self._account(request)
-            if account.leased + request.asked.size > account.limit:
+            if self._exceeds(request):
                 self._reject(request, Refusal.LIMIT, now)
                 continue
             missing = max(request.asked.size - account.unleased, 0)
@@ -261,25 +260,40 @@ class Machine:
             self._tell(self._sessions)
             if self._wanting:
                 # Somebody may have freed between the first look and being told to report it: look once more.
-                self._take_headroom(self._sessions, tuple(self.ledger.capacity))
+                self._take_headroom(self.ledger.holders)
                 return
         self._record_pauses(now)
 
     def _next(self, now: float) -> _Request | None:
         """Choose the request to answer next: out of its own grant or against its limit first, then by policy."""
-        for request in self._requests.values():
-            account = self._account(request)
-            size = request.asked.size
-            if size <= account.unleased or account.leased + size > account.limit:
-                return request
-        if not self._requests or self.recovering:
+        if not self._requests:
             return None
-        for name in self._containers:
+        for name in self.ledger.holders:  # without a grant there is neither a rest of it nor a limit in reach
+            for request in self._containers[name].requests.values():
+                account = self._account(request)
+                if request.asked.size <= account.unleased or self._exceeds(request):
+                    return request
+        if self.recovering:
+            return None
+        for name in self.ledger.holders:
             self.ledger.revoke_unleased(name)
         for chosen in self.policy.rank(self._eligible(now), self.ledger.free):
             if self.ledger.is_safe_to_grant(chosen.container, chosen.device, chosen.missing):
                 return self._requests[chosen.sequence]
         return None
+
+    def _exceeds(self, request: _Request) -> bool:
+        account = self._account(request)
+        return account.leased + request.asked.size > account.limit
+
+    def _enqueue(self, request: _Request) -> None:
+        self._requests[request.sequence] = request
+        self._containers[request.container].requests[request.sequence] = request
+        self._fresh.append(request)
+
+    def _dequeue(self, request: _Request) -> None:
+        del self._requests[request.sequence]
+        del self._containers[request.container].requests[request.sequence]
 
     def _eligible(self, now: float) -> list[Waiting]:
         """All that wait; or, when the oldest is overdue, that one alone if it can be served, else the holders.
@@ -288,17 +302,15 @@ class Machine:
         (the state is safe), so when only holders are served before it, an overdue one's turn comes.
         """
         waiting = self.waiting
-        oldest = min(waiting, key=lambda one: one.sequence)
+        oldest = waiting[0]
         if now - oldest.since < self.patience:
             return waiting
         if self.ledger.is_safe_to_grant(oldest.container, oldest.device, oldest.missing):
             return [oldest]
+        holders = set(self.ledger.holders)
         shared = self.ledger.accounts[oldest.container].keys()
         return [
-            one
-            for one in waiting
-            if any(account.grant for account in self.ledger.accounts[one.container].values())
-            or shared.isdisjoint(self.ledger.accounts[one.container])
+            one for one in waiting if one.container in holders or shared.isdisjoint(self.ledger.accounts[one.container])
         ]
 
     def _accept(self, request: _Request, now: float) -> None:
@@ -321,9 +333,9 @@ class Machine:
         self._record(request, Kind.REJECTED, now, refusal)
 
     def _reject_late(self, now: float) -> None:
-        for sequence, request in list(self._requests.items()):
+        for request in list(self._requests.values()):
             if request.deadline is not None and request.deadline <= now:
-                del self._requests[sequence]
+                self._dequeue(request)
                 self._reject(request, Refusal.DEADLINE, now)
 
     def _tell(self, sessions: Iterable[int]) -> None:
@@ -335,14 +347,15 @@ class Machine:
         ]
 
     def _record_pauses(self, now: float) -> None:
-        for request in self._requests.values():
-            if not request.paused:
+        for request in self._fresh:
+            if request.sequence in self._requests:
                 request.paused = True
                 self._record(request, Kind.PAUSED, now)
+        self._fresh.clear()
 
     def _record(self, request: _Request, kind: Kind, now: float, refusal: Refusal | None = None) -> None:
         asked = request.asked
-        waited = now - request.since if request.paused and kind is not Kind.PAUSED else None
+        waited = now - request.view.since if request.paused and kind is not Kind.PAUSED else None
         self._effects.append(
             e.Happened(
                 kind,

@@ -41,6 +41,11 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> in
     help="Folder of the simulated libcuda.so.1 and libnvidia-ml.so.1.",
 )
 @click.option(
+    "--simulated-settle",
+    default=3100,  # as seen on an H200: 310 ms for 100 GiB
+    help="Microseconds that the simulated driver needs to free a GiB of an ended process.",
+)
+@click.option(
     "--host-root", type=click.Path(path_type=Path), default="/host", help="The host's root, looked in first for NVML."
 )
 @click.option("--reserve", default="0", callback=_size, help="Bytes of each device that are never handed out.")

@@ -39,13 +39,14 @@ RECOVERY: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """See docs/architecture.md, Settings. `reserve` in bytes, `patience` in seconds."""
+    """See docs/architecture.md, Settings. `reserve` in bytes, `patience` in seconds, `simulated_settle` in us/GiB."""
 
     directory: Path
     devices: str
     policy: str
     libraries: Path
     simulated_driver: Path
+    simulated_settle: int
     host_root: Path
     reserve: int
     patience: float
@@ -130,7 +131,8 @@ class Service:
 
 def _open_devices(settings: Settings, driver: Path | None) -> Devices:
     if driver is not None:
-        prepare_driver(driver, settings.simulated_driver, parse_devices(settings.devices))
+        sizes = parse_devices(settings.devices)
+        prepare_driver(driver, settings.simulated_driver, sizes, settings.simulated_settle)
         return NvmlDevices(driver / "libnvidia-ml.so.1")
     return NvmlDevices(find_nvml((settings.host_root, Path("/"))))
 

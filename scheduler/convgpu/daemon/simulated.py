@@ -11,7 +11,6 @@ from convgpu.protocol.sizes import parse_size
 PREFIX: Final = "simulated:"
 LIBRARIES: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
 FILES: Final = (*LIBRARIES, "devices", "state")
-SETTLE_US_PER_GIB: Final = 3100  # as seen on an H200: 310 ms for 100 GiB
 
 
 def parse_devices(text: str) -> list[int]:
@@ -26,11 +25,17 @@ def parse_devices(text: str) -> list[int]:
         raise ValueError(f"{text!r}: write simulated:16GiB or simulated:16GiB,24GiB ({error})") from error
 
 
-def prepare_driver(folder: Path, source: Path, sizes: list[int]) -> None:
+def prepare_driver(folder: Path, source: Path, sizes: list[int], settle: int) -> None:
     """Fill `folder` with the simulated driver and its devices.
 
     A state file that is there is kept, because programs of an earlier scheduler may be using it, unless the
     devices are others now.
+
+    Args:
+        folder: to fill.
+        source: where the libraries are.
+        sizes: of the devices, in bytes.
+        settle: microseconds that the driver needs to free a GiB of a process that ended.
 
     Raises:
         OSError: `source` lacks the libraries, or the folder cannot be written.
@@ -40,7 +45,7 @@ def prepare_driver(folder: Path, source: Path, sizes: list[int]) -> None:
         replace_file(source / name, folder / name, 0o755)
     # The same devices after a restart: their UUIDs follow from their places.
     rows = [f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'convgpu {n}')} {size}" for n, size in enumerate(sizes)]
-    description = "\n".join([*rows, f"settle_us_per_gib={SETTLE_US_PER_GIB}", ""])
+    description = "\n".join([*rows, f"settle_us_per_gib={settle}", ""])
     devices, state = folder / "devices", folder / "state"
     if not devices.exists() or devices.read_text() != description:
         state.unlink(missing_ok=True)
