@@ -139,13 +139,14 @@ def test_a_container_that_never_goes_on_ends_the_play_in_time_and_is_named() -> 
     script = Script(goes_on=False)
     played = play(script, DEVICES, PARTS, lambda _: None, clock(script))
     assert script.time <= 20
+    assert played.length == script.time
     assert played.problems == ("an allocation was paused, but none went on", "C did not end in time")
 
 
 def test_the_timeline_fits_the_terminal() -> None:
     script = Script()
     played = play(script, DEVICES, PARTS, lambda _: None, clock(script))
-    assert timeline_lines(played.stories, 40, ASCII) == [
+    assert timeline_lines(played.stories, 5.0, 40, ASCII) == [
         "A          ###############",
         "C               ..........##########",
         "           |         |         |",
@@ -162,3 +163,10 @@ def test_the_scenario_asks_for_more_than_there_is() -> None:
         ("D", 4 * GIB, 3 * GIB, 1),
     ]
     assert ALL[0].arguments == ("--steps", "10", "--pause-before", "0.1", "--hold", "1", "--wait-for-stdin", "6144m")
+
+
+def test_other_containers_on_the_gpu_are_named_first() -> None:
+    script, lines = Script(), list[str]()
+    busy = CARD.model_copy(update={"granted": 7 * GIB})
+    play(script, Devices(devices=(busy,), policy="fifo"), PARTS, lines.append, clock(script))
+    assert lines[0] == "Note: other containers have 7GiB of this GPU; the scenario may not end in time"

@@ -36,7 +36,7 @@ class ContainerStage:
         plugin = _first_plugin(self._engine, drivers)
         self._driver = plugin.name
         self.scheduler = Scheduler(PluginDoor(plugin.socket))
-        self.words = f"containers of the image {IMAGE} on the Docker Engine, plugin {plugin.name}"
+        self.words = f"containers of the image {IMAGE} with the plugin {plugin.name}"
         self._running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
         self._parts: dict[str, Part] = {}
         self._volumes: dict[str, Part] = {}

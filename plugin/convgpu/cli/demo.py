@@ -21,7 +21,7 @@ from convgpu.cli.stage import Stage
 _HELP: Final = """Let four containers compete for one GPU, and show what happens.
 
 Together they want more memory than the GPU has. At least one is paused in the middle of its allocations, and goes
-on by itself when another ends. It takes about fifteen seconds, and ends with a table and a timeline of the
+on by itself when another ends. It takes about ten seconds, and ends with a table and a timeline of the
 scheduler's events. The exit code is 0 only if a pause and its end were really seen and every container did well.
 
 \b

@@ -21,7 +21,7 @@ _WIDEST: Final = 72
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What happened. `cast`: volume -> (name, limit); `ended` by name."""
+    """What happened. `cast`: volume -> (name, limit); `ended` by name; `length`: seconds that it took."""
 
     words: str
     devices: Devices
@@ -29,6 +29,7 @@ class Played:
     cast: Mapping[str, tuple[str, int]]
     events: Sequence[Event]
     ended: Mapping[str, Ended]
+    length: float
 
     @property
     def stories(self) -> tuple[Story, ...]:
@@ -70,7 +71,9 @@ def show(played: Played, console: Console) -> None:
     console.print()
     console.print(_table(table_rows(stories, played.exits)))
     console.print()
-    for line in timeline_lines(stories, min(console.width, 80), glyphs(console.encoding)):
+    unended = any(story.started is not None and story.ended is None for story in stories)
+    length = max(span(stories), played.length if unended else 0.0)
+    for line in timeline_lines(stories, length, min(console.width, 80), glyphs(console.encoding)):
         console.print(Text(line), soft_wrap=True)
     console.print()
     console.print(
@@ -91,9 +94,8 @@ def glyphs(encoding: str) -> Glyphs:
     return Glyphs() if encoding.lower().replace("-", "") == "utf8" else ASCII
 
 
-def timeline_lines(stories: Sequence[Story], width: int, characters: Glyphs) -> list[str]:
-    """Return one bar per container and the time axis, at most `width` characters wide, and the legend."""
-    length = span(stories)
+def timeline_lines(stories: Sequence[Story], length: float, width: int, characters: Glyphs) -> list[str]:
+    """Return one bar per container and the axis of `length` s, in at most `width` characters, and the legend."""
     room = min(width - _NAME - 4, _WIDEST)
     ticks, labels = axis(length, room)
     return [

@@ -37,12 +37,17 @@ class _Performance:
         self._begin = clock.now()
         self._since = stage.scheduler.events().next
         self._unnamed: list[Event] = []
-        self._first: float | None = None
+        self._first: float | None = None  # by the scheduler's clock
+        self._started: float | None = None  # by ours
         self.events: list[Event] = []
 
     def age(self) -> float:
         """Return the seconds since the performance began."""
         return self._clock.now() - self._begin
+
+    def length(self) -> float:
+        """Return the seconds from the first container's start to now."""
+        return 0.0 if self._started is None else self._clock.now() - self._started
 
     def tick(self) -> None:
         """Wait a moment."""
@@ -59,9 +64,11 @@ class _Performance:
             if part is None:
                 unnamed.append(event)
                 continue
-            self._first = event.time if self._first is None else self._first
+            if self._first is None and event.kind in {"mounted", "started"}:
+                self._first = event.time
             self.events.append(event)
-            line = progress_line(event, part.name, event.time - self._first)
+            origin = event.time if self._first is None else self._first
+            line = progress_line(event, part.name, event.time - origin)
             if line:
                 self._report(line)
         self._unnamed = unnamed
@@ -69,6 +76,7 @@ class _Performance:
     def wave(self, number: int) -> list[Part]:
         """Start a wave."""
         started = [part for part in self._parts if part.wave == number]
+        self._started = self._clock.now() if self._started is None else self._started
         for part in started:
             more = " and until others wait" if part.stays else ""
             sizes = f"limit {format_size(part.limit)}, takes {format_size(part.size)}"
@@ -108,6 +116,9 @@ def play(
 ) -> Played:
     """Play the parts and return what happened; takes at most about twenty seconds."""
     performance = _Performance(stage, parts, report, clock or Clock())
+    others = devices.devices[0].granted
+    if others:
+        report(f"Note: other containers have {format_size(others)} of this GPU; the scenario may not end in time")
     first = performance.wave(0)
     while performance.age() < _WAVE_TIME and not performance.settled(first):
         performance.look()
@@ -123,4 +134,4 @@ def play(
         performance.tick()
     ended: dict[str, Ended] = dict(stage.ended())
     cast = {volume: (part.name, part.limit) for volume, part in stage.volumes().items()}
-    return Played(stage.words, devices, parts, cast, tuple(performance.events), ended)
+    return Played(stage.words, devices, parts, cast, tuple(performance.events), ended, performance.length())
