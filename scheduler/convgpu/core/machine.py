@@ -296,21 +296,22 @@ class Machine:
         del self._containers[request.container].requests[request.sequence]
 
     def _eligible(self, now: float) -> list[Waiting]:
-        """All that wait; or, when the oldest is overdue, that one alone if it can be served, else the holders.
+        """All that fit; or, when the oldest is overdue, that one alone if it can be served, else holders only.
 
         Why nobody waits for ever: those that hold memory can all end without help of those that hold none
         (the state is safe), so when only holders are served before it, an overdue one's turn comes.
         """
-        waiting = self.waiting
-        oldest = waiting[0]
+        free = self.ledger.free
+        fitting = [one for one in self.waiting if one.missing <= free[one.device]]
+        oldest = next(iter(self._requests.values())).view
         if now - oldest.since < self.patience:
-            return waiting
+            return fitting
         if self.ledger.is_safe_to_grant(oldest.container, oldest.device, oldest.missing):
             return [oldest]
         holders = set(self.ledger.holders)
         shared = self.ledger.accounts[oldest.container].keys()
         return [
-            one for one in waiting if one.container in holders or shared.isdisjoint(self.ledger.accounts[one.container])
+            one for one in fitting if one.container in holders or shared.isdisjoint(self.ledger.accounts[one.container])
         ]
 
     def _accept(self, request: _Request, now: float) -> None:

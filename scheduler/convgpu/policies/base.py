@@ -38,10 +38,5 @@ class Policy(Protocol):
     """
 
     def rank(self, waiting: Sequence[Waiting], free: Mapping[str, int]) -> Sequence[Waiting]:
-        """Return those of `waiting` that fit in `free` (bytes per device), the one to serve first at the front."""
+        """Return `waiting` in the order in which to serve them. Each fits in `free` (bytes per device) by itself."""
         ...
-
-
-def fitting(waiting: Sequence[Waiting], free: Mapping[str, int]) -> list[Waiting]:
-    """Return those that the free memory of their device holds."""
-    return [one for one in waiting if one.missing <= free[one.device]]

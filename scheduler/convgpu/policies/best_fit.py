@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from convgpu.policies.base import Waiting, fitting
+from convgpu.policies.base import Waiting
 
 
 class BestFit:
@@ -10,4 +10,4 @@ class BestFit:
 
     def rank(self, waiting: Sequence[Waiting], free: Mapping[str, int]) -> Sequence[Waiting]:
         """Least remainder first, then oldest allocation."""
-        return sorted(fitting(waiting, free), key=lambda one: (free[one.device] - one.missing, one.sequence))
+        return sorted(waiting, key=lambda one: (free[one.device] - one.missing, one.sequence))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from convgpu.policies.base import Waiting, fitting
+from convgpu.policies.base import Waiting
 
 
 class Fifo:
@@ -12,6 +12,6 @@ class Fifo:
     idle. How often an older one may be overtaken is bounded by the machine, not here.
     """
 
-    def rank(self, waiting: Sequence[Waiting], free: Mapping[str, int]) -> Sequence[Waiting]:
+    def rank(self, waiting: Sequence[Waiting], free: Mapping[str, int]) -> Sequence[Waiting]:  # noqa: ARG002
         """Oldest container, then oldest allocation."""
-        return sorted(fitting(waiting, free), key=lambda one: (one.container_order, one.sequence))
+        return sorted(waiting, key=lambda one: (one.container_order, one.sequence))
