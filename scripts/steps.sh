@@ -45,3 +45,15 @@ apt_install() {
     step "Install $* by apt" apt-get install -q -y --no-install-recommends "$@" ||
         fail 3 "apt-get could not install $*"
 }
+
+# lock: one build at a time in this checkout, until this script ends. Not before a daemon is started, which would
+# inherit the descriptor and with it the lock.
+lock() {
+    [ -z "${CONVGPU_LOCKED:-}" ] || return 0
+    exec 9>"$CACHE/lock"
+    if ! flock -n 9; then
+        say "Wait for another build in this checkout"
+        flock 9
+    fi
+    export CONVGPU_LOCKED=1
+}
