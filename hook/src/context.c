@@ -292,6 +292,17 @@ CUresult hooked_cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice ordi
     return make(context, &creation);
 }
 
+static CUresult attempt_v1(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuCtxCreate, creation->result, creation->flags, creation->ordinal);
+}
+
+CUresult hooked_cuCtxCreate(CUcontext *context, unsigned flags, CUdevice ordinal) {
+    struct creation creation = {
+        .call = "cuCtxCreate", .attempt = attempt_v1, .flags = flags, .ordinal = ordinal};
+    return make(context, &creation);
+}
+
 static CUresult attempt_v3(void *arguments) {
     struct creation *creation = arguments;
     return DRIVER(cuCtxCreate_v3, creation->result, creation->parameters, creation->count, creation->flags,

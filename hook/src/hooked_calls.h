@@ -33,6 +33,8 @@
     X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000, NONE, (CUdevice device), (device))     \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, NONE, (CUdevice device), (device))             \
     X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000, NONE, (CUdevice device), (device))         \
+    X(cuCtxCreate, cuCtxCreate, 2000, NONE, (CUcontext * context, unsigned flags, CUdevice device),          \
+      (context, flags, device))                                                                              \
     X(cuCtxCreate_v2, cuCtxCreate, 3020, NONE, (CUcontext * context, unsigned flags, CUdevice device),       \
       (context, flags, device))                                                                              \
     X(cuCtxCreate_v3, cuCtxCreate, 11040, NONE,                                                              \

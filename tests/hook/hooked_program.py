@@ -1,6 +1,5 @@
 """A real process under the hook, driven line by line: `src/program.c` behind one of its doors."""
 
-import os
 import queue
 import subprocess
 import threading
@@ -69,7 +68,7 @@ class Program:
         assert self._process.stderr
         self._errors.extend(self._process.stderr)
 
-    def start(self, command: str, thread: int = 0) -> None:
+    def begin(self, command: str, thread: int = 0) -> None:
         """Let a thread begin a command."""
         assert self._process.stdin
         self._process.stdin.write(f"{thread} {command}\n")
@@ -84,7 +83,7 @@ class Program:
         return not self._results[thread].empty()
 
     def call(self, command: str, thread: int = 0) -> Result:
-        self.start(command, thread)
+        self.begin(command, thread)
         return self.result(thread)
 
     def signal(self, number: int) -> None:
@@ -96,7 +95,7 @@ class Program:
         return sorted((task / "comm").read_text().strip() for task in tasks.iterdir())
 
     def sockets(self) -> int:
-        links = (os.readlink(entry) for entry in Path(f"/proc/{self.pid}/fd").iterdir())
+        links = (str(entry.readlink()) for entry in Path(f"/proc/{self.pid}/fd").iterdir())
         return sum(link.startswith("socket:") for link in links)
 
     def end(self) -> list[str]:

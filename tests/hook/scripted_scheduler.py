@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import select
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,10 +75,7 @@ class Peer:
 
     def silent(self) -> bool:
         """Whether nothing is there to read now."""
-        try:
-            return not self._received and not self._connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
+        return not self._received and not select.select([self._connection], [], [], 0)[0]
 
     def send(self, message: Message, request: int = 0) -> None:
         self.send_raw(pack(message, request))
@@ -85,10 +83,11 @@ class Peer:
     def send_raw(self, data: bytes) -> None:
         self._connection.sendall(data)
 
-    def welcome(self, rows: tuple[DeviceRow, ...], page: Page | None = None) -> Page:
-        page = page or Page(self._library, len(rows))
+    def welcome(self, rows: tuple[DeviceRow, ...]) -> Page:
+        page = Page(self._library, len(rows))
         frame = pack(Welcome(PAGE_SIZE, rows), 1)
         socket.send_fds(self._connection, [frame], [page.descriptor])
+        os.close(page.descriptor)
         return page
 
     def close(self) -> None:
@@ -105,27 +104,24 @@ class ScriptedScheduler:
         self._listener.bind(str(path))
         self._listener.listen(16)
         self._listener.settimeout(PATIENCE)
+        self._peers: list[Peer] = []
 
     def accept(self) -> tuple[Peer, Hello]:
         """Wait for a process and its HELLO."""
         connection, _address = self._listener.accept()
         peer = Peer(connection, self._library)
+        self._peers.append(peer)
         _request, hello = peer.receive()
         assert isinstance(hello, Hello)
         return peer, hello
 
     def has_caller(self) -> bool:
         """Whether somebody has connected and was not accepted yet."""
-        self._listener.settimeout(0)
-        try:
-            self._listener.accept()[0].close()
-        except BlockingIOError:
-            return False
-        finally:
-            self._listener.settimeout(PATIENCE)
-        return True
+        return bool(select.select([self._listener], [], [], 0)[0])
 
     def close(self) -> None:
+        for peer in self._peers:
+            peer.close()
         self._listener.close()
         self.path.unlink(missing_ok=True)
 

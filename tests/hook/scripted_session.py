@@ -33,7 +33,7 @@ def open_session(
     program: Program, scheduler: ScriptedScheduler, *rows: DeviceRow, headroom: int = 0, context: bool = True
 ) -> Session:
     """Let the program call cuInit and retain its primary context, whose size nobody knows."""
-    program.start("init 0")
+    program.begin("init 0")
     peer, hello = scheduler.accept()
     assert (hello.pid, hello.held) == (program.pid, ())
     page = peer.welcome(rows or (row(),))
@@ -41,7 +41,7 @@ def open_session(
     assert program.result().code == SUCCESS
     if not context:
         return Session(program, peer, page, 0)
-    program.start("retain 0")
+    program.begin("retain 0")
     request, message = peer.receive()
     assert message == Context(0, 0, 0)
     peer.send(ContextSize(0), request)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Looks symbols up and says where they are: `lookups WHERE NAME [VERSION]`, WHERE being a file for dlopen,
- * `default`, `next` or `preloaded` (asked by next.c, a library preloaded behind the hook). Writes FILE:SYMBOL, or
- * `none` and dlerror().
+ * `default`, `next` or `preloaded` (asked by next.c, a library preloaded behind the hook). Writes
+ * FILE:SYMBOL, or `none` and dlerror().
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  *
  * A CUDA program that tests drive line by line: `program DOOR`, where DOOR says how it finds the driver:
  * linked, dlsym, default (RTLD_DEFAULT), proc1, proc2 (cuGetProcAddress and _v2).
- * A line on stdin is `THREAD COMMAND ARGUMENTS`; each thread runs its commands in order, on its own, and writes
- * one line `THREAD RESULT VALUES` for each, RESULT being the CUresult (or 0).
+ * A line on stdin is `THREAD COMMAND ARGUMENTS`; each thread runs its commands in order, on its own, and
+ * writes one line `THREAD RESULT VALUES` for each, RESULT being the CUresult (or 0).
  */
 #include "driver.h"
 
@@ -29,7 +29,7 @@ static volatile sig_atomic_t signals_seen;
 
 #ifdef LINKED
 #define DECLARE_LINKED(symbol, base, since, stream, parameters, arguments) CUresult symbol parameters;
-#define DECLARE_DRIVER(symbol, parameters) CUresult symbol parameters;
+#define DECLARE_DRIVER(symbol, parameters)                                 CUresult symbol parameters;
 CONVGPU_HOOKED_CALLS(DECLARE_LINKED)
 CONVGPU_DRIVER_CALLS(DECLARE_DRIVER)
 CUresult cuCtxSetCurrent(CUcontext context);
@@ -38,22 +38,25 @@ CUresult cuCtxSetCurrent(CUcontext context);
 static void *find_by_proc(const char *base, int since, bool second) {
     void *function = NULL;
     int status;
-    if (second) cuda.cuGetProcAddress_v2(base, &function, since, 0, &status);
-    else cuda.cuGetProcAddress(base, &function, since, 0);
+    if (second)
+        cuda.cuGetProcAddress_v2(base, &function, since, 0, &status);
+    else
+        cuda.cuGetProcAddress(base, &function, since, 0);
     return function;
 }
 
 static void *find(const char *door, const char *symbol, const char *base, int since) {
     bool first = strcmp(symbol, "cuGetProcAddress") == 0 || strcmp(symbol, "cuGetProcAddress_v2") == 0;
     if (strcmp(door, "default") == 0) return dlsym(RTLD_DEFAULT, symbol);
-    if (strcmp(door, "dlsym") == 0 || since == 0 || (first && !cuda.cuGetProcAddress)) return dlsym(library, symbol);
+    if (strcmp(door, "dlsym") == 0 || since == 0 || (first && !cuda.cuGetProcAddress))
+        return dlsym(library, symbol);
     return find_by_proc(base, since, strcmp(door, "proc2") == 0);
 }
 
 static void open_door(const char *door) {
 #ifdef LINKED
 #define FIND_LINKED(symbol, base, since, stream, parameters, arguments) cuda.symbol = symbol;
-#define FIND_DRIVER(symbol, parameters) cuda.symbol = symbol;
+#define FIND_DRIVER(symbol, parameters)                                 cuda.symbol = symbol;
     (void)door;
     (void)find;
     CONVGPU_HOOKED_CALLS(FIND_LINKED)
@@ -65,15 +68,16 @@ static void open_door(const char *door) {
         fprintf(stderr, "%s\n", dlerror());
         exit(2);
     }
-    cuda.cuGetProcAddress = (CUresult(*)(const char *, void **, int, uint64_t))dlsym(library, "cuGetProcAddress");
+    cuda.cuGetProcAddress =
+        (CUresult (*)(const char *, void **, int, uint64_t))dlsym(library, "cuGetProcAddress");
     cuda.cuGetProcAddress_v2 =
-        (CUresult(*)(const char *, void **, int, uint64_t, int *))dlsym(library, "cuGetProcAddress_v2");
+        (CUresult (*)(const char *, void **, int, uint64_t, int *))dlsym(library, "cuGetProcAddress_v2");
 #define FIND(symbol, base, since, stream, parameters, arguments)                                             \
     cuda.symbol = (CUresult(*) parameters)find(door, #symbol, #base, since);
 #define FIND_DRIVER(symbol, parameters) cuda.symbol = (CUresult(*) parameters)dlsym(library, #symbol);
     CONVGPU_HOOKED_CALLS(FIND)
     CONVGPU_DRIVER_CALLS(FIND_DRIVER)
-    set_current = (CUresult(*)(CUcontext))dlsym(library, "cuCtxSetCurrent");
+    set_current = (CUresult (*)(CUcontext))dlsym(library, "cuCtxSetCurrent");
 #endif
 }
 
@@ -190,18 +194,32 @@ static CUresult run_context(const char *command, size_t *number, char *values) {
     CUresult result = -1;
     CUcontext context = (CUcontext)0x5a5a;
     CUdevice device = (CUdevice)number[0];
-    if (strcmp(command, "init") == 0) result = cuda.cuInit((unsigned)number[0]);
-    else if (strcmp(command, "retain") == 0) result = cuda.cuDevicePrimaryCtxRetain(&context, device);
-    else if (strcmp(command, "release") == 0) return cuda.cuDevicePrimaryCtxRelease_v2(device);
-    else if (strcmp(command, "release1") == 0) return cuda.cuDevicePrimaryCtxRelease(device);
-    else if (strcmp(command, "reset") == 0) return cuda.cuDevicePrimaryCtxReset_v2(device);
-    else if (strcmp(command, "reset1") == 0) return cuda.cuDevicePrimaryCtxReset(device);
-    else if (strcmp(command, "create2") == 0) result = cuda.cuCtxCreate_v2(&context, 0, device);
-    else if (strcmp(command, "create3") == 0) result = cuda.cuCtxCreate_v3(&context, NULL, 0, 0, device);
-    else if (strcmp(command, "create4") == 0) result = cuda.cuCtxCreate_v4(&context, NULL, 0, device);
-    else if (strcmp(command, "destroy") == 0) return cuda.cuCtxDestroy_v2((CUcontext)number[0]);
-    else if (strcmp(command, "destroy1") == 0) return cuda.cuCtxDestroy((CUcontext)number[0]);
-    else if (strcmp(command, "use") == 0) return set_current((CUcontext)number[0]);
+    if (strcmp(command, "init") == 0)
+        result = cuda.cuInit((unsigned)number[0]);
+    else if (strcmp(command, "retain") == 0)
+        result = cuda.cuDevicePrimaryCtxRetain(&context, device);
+    else if (strcmp(command, "release") == 0)
+        return cuda.cuDevicePrimaryCtxRelease_v2(device);
+    else if (strcmp(command, "release1") == 0)
+        return cuda.cuDevicePrimaryCtxRelease(device);
+    else if (strcmp(command, "reset") == 0)
+        return cuda.cuDevicePrimaryCtxReset_v2(device);
+    else if (strcmp(command, "reset1") == 0)
+        return cuda.cuDevicePrimaryCtxReset(device);
+    else if (strcmp(command, "create1") == 0)
+        result = cuda.cuCtxCreate(&context, 0, device);
+    else if (strcmp(command, "create2") == 0)
+        result = cuda.cuCtxCreate_v2(&context, 0, device);
+    else if (strcmp(command, "create3") == 0)
+        result = cuda.cuCtxCreate_v3(&context, NULL, 0, 0, device);
+    else if (strcmp(command, "create4") == 0)
+        result = cuda.cuCtxCreate_v4(&context, NULL, 0, device);
+    else if (strcmp(command, "destroy") == 0)
+        return cuda.cuCtxDestroy_v2((CUcontext)number[0]);
+    else if (strcmp(command, "destroy1") == 0)
+        return cuda.cuCtxDestroy((CUcontext)number[0]);
+    else if (strcmp(command, "use") == 0)
+        return set_current((CUcontext)number[0]);
     sprintf(values, " %p", (void *)context);
     if (result == 0 && strcmp(command, "init") != 0) shared_context = context;
     return result;
@@ -223,7 +241,8 @@ static CUresult run(const char *line, char *values) {
     if (strcmp(command, "fork") == 0) return fork_child(number[0], false, values);
     if (strcmp(command, "spawn") == 0) return fork_child(number[0], true, values);
     if (strcmp(command, "signals") == 0) return sprintf(values, " %d", (int)signals_seen), 0;
-    if (strcmp(command, "join") == 0) return set_current(shared_context); /* this thread uses the same context */
+    if (strcmp(command, "join") == 0)
+        return set_current(shared_context); /* this thread uses the same context */
     CUresult result = run_memory(command, number, values);
     return result == -1 ? run_context(command, number, values) : result;
 }
