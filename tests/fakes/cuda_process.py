@@ -4,8 +4,9 @@ Each line on stdin is a JSON list `[call, argument...]`; the answer is a JSON li
 the CUDA calls below there are
 - `fork`: the calls given, in a forked child; `exec`: another program in the place of this one;
 - `many`: as many allocations as given, answered by their addresses;
-- `threads`: as many threads as given, each allocating and freeing so many times; `churn`: the same for ever;
-- `address` of an exported symbol; `unload` the library; `nvml`: use of a device and its processes by pid.
+- `threads`: as many threads as given, each allocating and freeing so many times, while another asks NVML;
+- `churn`: allocates and frees for ever; `address` of an exported symbol; `reload` the library;
+- `nvml`: use of a device, and that of its processes by pid.
 """
 
 import _ctypes
@@ -125,15 +126,16 @@ class Process:
         threads = [threading.Thread(target=work) for _ in range(count)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        while any(thread.is_alive() for thread in threads):
+            self._nvml(0)
         return [0]
 
     def _exec(self) -> list[object]:
         os.execvp("cat", ["cat"])  # noqa: S606 - exec is what is tried
 
-    def _unload(self) -> list[object]:
+    def _reload(self) -> list[object]:
         _ctypes.dlclose(self.cuda._handle)
+        self.cuda = ctypes.CDLL(str(self.directory / "libcuda.so.1"))
         return [0]
 
     def _address(self, symbol: str) -> list[object]:

@@ -92,14 +92,13 @@ def test_a_process_gives_back_however_it_ends(make_host, end: str) -> None:
     assert until(observer.free_memory, lambda free: free == whole) == whole
 
 
-def test_unloading_the_library_does_not_drop_its_locks(make_host) -> None:
+def test_a_library_loaded_again_is_the_same(make_host) -> None:
     host = make_host(4 * GIB)
-    holder, observer = host.process(), host.process()
-    holder.start()
-    holder.allocate(GIB)
-    assert holder("unload") == [0]
-    observer.start()
-    assert observer.free_memory() == 3 * GIB - 2 * CONTEXT
+    process = host.process()
+    process.start()
+    process.allocate(GIB)
+    assert process("reload") == [0]
+    assert process.free_memory() == 3 * GIB - CONTEXT
 
 
 def test_processes_killed_at_any_instant_block_nobody_and_lose_nothing(make_host) -> None:
@@ -137,11 +136,14 @@ def test_a_sum_left_half_written_is_computed_again(make_host) -> None:
     assert process.free_memory() == 3 * GIB - CONTEXT
 
 
-def test_threads_of_one_process(make_host) -> None:
-    process = make_host(4 * GIB).process()
-    process.start()
-    assert process("threads", 8, 2_000, 4 * MIB) == [0]
-    assert process.free_memory() == 4 * GIB - CONTEXT
+def test_threads_and_both_libraries_of_two_processes_exclude_each_other(make_host) -> None:
+    host = make_host(16 * GIB)
+    processes = [host.process() for _ in range(2)]
+    for process in processes:
+        process.start()
+        process.ask("threads", 4, 5_000, 4 * MIB)
+    assert [process.answer() for process in processes] == [[0], [0]]
+    assert [process.free_memory() for process in processes] == [16 * GIB - 2 * CONTEXT] * 2
 
 
 UNFINISHED = b"\0" * 8 + b"\xff" * 100_000  # a first process was killed before it wrote the magic number

@@ -1,4 +1,4 @@
-"""The live allocations: a C program checks them, as a million Python calls would take too long."""
+"""What Python cannot try: C programs that check the parts of the simulated driver from inside."""
 
 import subprocess
 
@@ -11,3 +11,9 @@ def test_a_million_live_allocations_take_constant_work_each() -> None:
     word, steps = done.stdout.split()
     assert word == "steps"
     assert int(steps) < 4 * 4_000_000
+
+
+def test_both_libraries_of_a_process_exclude_each_other(tmp_path) -> None:
+    program = [BUILD / "check-locks", tmp_path / "state"]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert done.stdout == "excluded\n"
