@@ -225,6 +225,11 @@ static CUresult run_context(const char *command, size_t *number, char *values) {
     return result;
 }
 
+static struct {
+    pthread_t thread;
+    FILE *lines, *input;
+} threads[THREADS];
+
 static CUresult run(const char *line, char *values) {
     char command[LINE] = "", word[LINE] = "", *end;
     size_t number[3] = {0};
@@ -240,17 +245,13 @@ static CUresult run(const char *line, char *values) {
     if (strcmp(command, "bench") == 0) return bench((int)number[0], (int)number[1], values);
     if (strcmp(command, "fork") == 0) return fork_child(number[0], false, values);
     if (strcmp(command, "spawn") == 0) return fork_child(number[0], true, values);
+    if (strcmp(command, "kick") == 0) return pthread_kill(threads[number[0]].thread, SIGUSR1);
     if (strcmp(command, "signals") == 0) return sprintf(values, " %d", (int)signals_seen), 0;
     if (strcmp(command, "join") == 0)
         return set_current(shared_context); /* this thread uses the same context */
     CUresult result = run_memory(command, number, values);
     return result == -1 ? run_context(command, number, values) : result;
 }
-
-static struct {
-    pthread_t thread;
-    FILE *lines, *input;
-} threads[THREADS];
 
 static void *work(void *argument) {
     int index = (int)(size_t)argument;
@@ -274,7 +275,7 @@ static void start(int index) {
 
 int main(int count, char **words) {
     char line[LINE];
-    struct sigaction action = {.sa_handler = handle_signal};
+    struct sigaction action = {.sa_handler = handle_signal}; /* no SA_RESTART: calls return EINTR */
     sigaction(SIGUSR1, &action, NULL);
     open_door(count > 1 ? words[1] : "linked");
     while (fgets(line, sizeof line, stdin)) {

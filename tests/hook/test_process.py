@@ -1,0 +1,235 @@
+"""The life of the hook in a process: nothing before CUDA, one connection, fork, and the manners of a guest."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hooked_program import NOT_INITIALIZED, OUT_OF_MEMORY, SUCCESS, SYSTEM_NOT_READY, Program
+from scripted_scheduler import ScriptedScheduler
+from scripted_session import GIB, MIB, open_session, row
+
+from convgpu.protocol.messages import Accepted, Allocate, Context, ContextSize, Failed, Freed
+from convgpu.protocol.wire import Failure
+
+Start = Callable[..., Program]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Let a real process come to a state; fails after many looks, each of which gives up the processor."""
+    for _look in range(200_000):
+        if holds():
+            return
+        os.sched_yield()
+    pytest.fail("it did not come to that")
+
+
+def test_a_program_without_cuda_is_left_alone(hook: Path, tmp_path: Path) -> None:
+    finished = subprocess.run(
+        ["cat", "/proc/self/status"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "LD_PRELOAD": str(hook / "libconvgpu.so"), "CONVGPU_DEBUG": "1"},
+        cwd=tmp_path,
+    )
+    assert finished.stderr == ""
+    status = dict(line.split(":\t", 1) for line in finished.stdout.splitlines() if ":\t" in line)
+    assert status["Threads"] == "1"
+
+
+def test_nothing_happens_before_the_first_call(start: Start, scheduler: ScriptedScheduler) -> None:
+    program = start()
+    assert program.call("where").code == SUCCESS
+    assert (program.threads(), program.sockets()) == (["program", "program"], 0)
+    assert not scheduler.has_caller()
+
+
+def test_hello_says_who_it_is(start: Start, scheduler: ScriptedScheduler) -> None:
+    program = start(CONVGPU_MEMORY="2g")
+    program.begin("init 0")
+    _peer, hello = scheduler.accept()
+    assert (hello.pid, hello.program, hello.memory, hello.held) == (program.pid, "program", "2g", ())
+
+
+def test_one_connection_and_one_thread(start: Start, scheduler: ScriptedScheduler) -> None:
+    session = open_session(start(), scheduler, headroom=GIB)
+    assert session.program.call("init 0").code == SUCCESS
+    assert session.program.call("alloc 4096").code == SUCCESS
+    assert session.program.threads() == ["convgpu", "program", "program"]
+    assert session.program.sockets() == 1
+    assert session.program.end() == []
+    assert session.peer.at_end()
+
+
+def test_without_a_scheduler_cuda_does_not_start(start: Start, tmp_path: Path) -> None:
+    program = start()
+    for command in ("init 0", "init 0", "retain 0"):
+        assert program.call(command).code == SYSTEM_NOT_READY
+    assert program.threads() == ["program", "program"]
+    lines = program.end()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"convgpu: no scheduler at {tmp_path}/scheduler.sock (no such socket): start this")
+
+
+def test_a_scheduler_that_is_gone_is_said_so(start: Start, scheduler: ScriptedScheduler) -> None:
+    scheduler._listener.close()
+    program = start()
+    assert program.call("init 0").code == SYSTEM_NOT_READY
+    assert "(nobody listens)" in program.end()[0]
+
+
+def test_a_refusal_is_shown_to_the_user(start: Start, scheduler: ScriptedScheduler) -> None:
+    program = start()
+    program.begin("init 0")
+    peer, _hello = scheduler.accept()
+    peer.send(Failed(Failure.NO_LIMIT, "no limit: set CONVGPU_MEMORY\nor else"), 1)
+    assert program.result().code == SYSTEM_NOT_READY
+    [line] = program.end()
+    reason = "no limit: set CONVGPU_MEMORY or else"
+    assert line == f"convgpu: the scheduler refuses this process: {reason}. CUDA is not available to it.\n"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        b"\x10",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        bytes(64),
+        b"\x0f\0\0\0\x01\0\x10\0" + bytes(8),
+        b"\xff\xff\xff\xff\x01\0\x10\0" + bytes(8),
+        b"\x18\0\0\0\x02\0\x10\0" + bytes(16),
+        b"\x18\0\0\0\x01\0\x10\0" + bytes(8) + b"\x01\0\0\0\0\x10\0\0",  # a row is missing, and the page
+        b"\x18\0\0\0\x01\0\x10\0" + bytes(16),  # no page
+        b"\x20\0\0\0\x01\0\x11\0" + bytes(24),  # ACCEPTED
+    ],
+)
+def test_nonsense_instead_of_a_welcome(start: Start, scheduler: ScriptedScheduler, reply: bytes) -> None:
+    program = start()
+    program.begin("init 0")
+    peer, _hello = scheduler.accept()
+    peer.send_raw(reply)
+    peer.close()
+    assert program.result().code == SYSTEM_NOT_READY
+    lines = program.end()
+    assert len(lines) == 1
+    assert "no scheduler at" in lines[0]
+
+
+def test_a_later_scheduler_is_found(start: Start, tmp_path: Path, hook: Path) -> None:
+    program = start()
+    assert program.call("init 0").code == SYSTEM_NOT_READY
+    with ScriptedScheduler(tmp_path / "scheduler.sock", hook / "libconvgpu-page.so") as scheduler:
+        program.begin("init 0")
+        peer, _hello = scheduler.accept()
+        peer.welcome((row(),))
+        assert program.result().code == SUCCESS
+
+
+def test_threads_pause_alone_and_a_free_ends_the_pause(start: Start, scheduler: ScriptedScheduler) -> None:
+    session = open_session(start(), scheduler, headroom=4 * MIB)
+    program, peer = session.program, session.peer
+    assert program.call("join").code == SUCCESS
+    held = program.call("alloc 4194304").number
+    asked = []
+    for thread in (1, 2):
+        assert program.call("join", thread).code == SUCCESS
+        program.begin("alloc 2097152", thread)
+        request, message = peer.receive()
+        assert message == Allocate(0, 2 * MIB, "cuMemAlloc")
+        asked.append(request)
+    session.page.want(0, wanted=True)
+    assert program.call(f"free {held}").code == SUCCESS
+    assert peer.receive() == (0, Freed(0))
+    assert session.page.take_all(0) == 4 * MIB
+    assert not program.returned(1)
+    assert not program.returned(2)
+    for thread, request in reversed(list(zip((1, 2), asked, strict=True))):  # answers come in any order
+        peer.send(Accepted(2 * MIB, 0), request)
+        assert program.result(thread).code == SUCCESS
+
+
+def test_signal_handlers_run_in_a_paused_program(start: Start, scheduler: ScriptedScheduler) -> None:
+    session = open_session(start(), scheduler)
+    session.program.begin("alloc 512")
+    request, _message = session.peer.receive()
+    for turn in range(1, 4):
+        assert session.program.call("kick 0", thread=1).code == SUCCESS
+        wait_until(lambda turn=turn: session.program.call("signals", thread=1).number == turn)
+    tasks = Path(f"/proc/{session.program.pid}/task").iterdir()
+    [service] = [task for task in tasks if (task / "comm").read_text() == "convgpu\n"]
+    blocked = next(line for line in (service / "status").read_text().splitlines() if line.startswith("SigBlk:"))
+    assert int(blocked.split()[1], 16) & 1 << (signal.SIGUSR1 - 1)
+    assert not session.program.returned()
+    session.peer.send(Accepted(512, 0), request)
+    assert session.program.result().code == SUCCESS
+
+
+def test_a_child_has_its_own_session(start: Start, scheduler: ScriptedScheduler) -> None:
+    program = start()
+    program.begin("alloc 4096")  # connects, but the driver is not initialised, so that it will be in the child
+    parent, _hello = scheduler.accept()
+    parents_page = parent.welcome((row(),))
+    assert program.result().code == NOT_INITIALIZED
+    program.begin("fork 4096")
+    peer, hello = scheduler.accept()
+    assert hello.pid != program.pid
+    assert hello.held == ()
+    page = peer.welcome((row(),))
+    page.give(0, MIB)
+    request, message = peer.receive()
+    assert message == Context(0, 0, 0)
+    peer.send(ContextSize(0), request)
+    assert program.result().numbers == (SUCCESS,)
+    assert peer.at_end()
+    assert (parents_page.read(0), page.read(0)) == (0, MIB - 4096)
+    assert parent.silent()
+
+
+def test_a_child_of_a_cuda_process_gets_the_drivers_answer(start: Start, scheduler: ScriptedScheduler) -> None:
+    session = open_session(start(), scheduler, headroom=GIB)
+    session.program.begin("fork 4096")
+    peer, hello = scheduler.accept()
+    assert hello.held == ()
+    peer.welcome((row(),))
+    assert session.program.result().numbers == (NOT_INITIALIZED,)
+    assert peer.at_end()
+    assert session.program.call("alloc 4096").code == SUCCESS
+    assert session.page.read(0) == GIB - 4096
+
+
+def test_a_child_does_not_hold_the_parents_connection(start: Start, scheduler: ScriptedScheduler) -> None:
+    session = open_session(start(), scheduler, headroom=GIB)
+    child = session.program.call("spawn 0").number
+    try:
+        session.program.signal(signal.SIGKILL)
+        assert session.peer.at_end()
+        assert Path(f"/proc/{child}").exists()
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_manners(start: Start, scheduler: ScriptedScheduler) -> None:
+    before = start(LD_PRELOAD="")
+    assert before.call("init 0").code == SUCCESS
+    session = open_session(start(), scheduler, headroom=GIB)
+
+    def traits(program: Program) -> list[str]:
+        status = Path(f"/proc/{program.pid}/status").read_text().splitlines()
+        return [line for line in status if line.split(":")[0] in {"Umask", "SigBlk", "SigIgn", "SigCgt"}]
+
+    assert traits(session.program) == traits(before)
+
+
+def test_a_rejection_after_the_container_ended(start: Start, scheduler: ScriptedScheduler) -> None:
+    session = open_session(start(), scheduler)
+    session.program.begin("alloc 4096")
+    session.peer.receive()
+    session.peer.send(Failed(Failure.ORDER, "the container was removed"))
+    assert session.program.result().code == OUT_OF_MEMORY
+    assert session.program.end() == [
+        "convgpu: the scheduler refuses this process: the container was removed. New GPU memory is rejected.\n"
+    ]
