@@ -1,0 +1,140 @@
+"""What real Docker Engines and clients sent, against what we decode, decide and answer.
+
+`recorded/engine-VERSION.jsonl` has one request per line, as it came over the plugin's socket (body byte for byte),
+recorded from Debian 12's Engine 20.10.24 with an authorization and volume plugin named `cgtest`; `scenario` is
+`CLIENT/WHAT` (28 and 20: the Docker CLI of that version, raw: curl), `client` its version.
+"""
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from convgpu.plugin import api, authz
+from convgpu.plugin.server import create_app
+from convgpu.plugin.settings import Settings
+
+RECORDED = Path(__file__).parent / "recorded"
+REQUESTS = [json.loads(line) for line in (RECORDED / "engine-20.10.24.jsonl").read_text().splitlines()]
+
+RULES = {
+    "create-plain": "no-gpu",
+    "create-gpus-all": "gpu-needs-limit",
+    "create-gpus-device": "gpu-needs-limit",
+    "create-device": "gpu-needs-limit",
+    "create-cdi": "gpu-needs-limit",
+    "create-bind": "gpu-needs-limit",
+    "create-gpus-mount": "limited",
+    "create-gpus-anonymous": "limited",
+    "create-gpus-new-named": "limited",
+    "create-gpus-named": "limited",
+    "create-gpus-named-mount": "limited",
+    "create-gpus-local-volume": "gpu-needs-limit",
+    "run": "no-gpu",
+    "cp": "no-gpu",
+    "volume-create": "not-judged",
+    "volume-create-refused": "not-judged",
+    "percent-encoded": "gpu-needs-limit",
+    "encoded-slash": "gpu-needs-limit",
+    "absolute": "gpu-needs-limit",
+    "no-version": "gpu-needs-limit",
+    "chunked": "gpu-needs-limit",
+    "top-level": "gpu-needs-limit",
+    "long-s": "gpu-needs-limit",
+    "trailing": "body-ambiguous",
+    "twice": "body-ambiguous",
+    "over-1-MiB": "body-withheld",
+    "no-body": "body-withheld",
+}
+
+
+def requests_of(path):
+    return [pytest.param(each, id=each["scenario"]) for each in REQUESTS if each["path"] == path]
+
+
+class RecordingScheduler:
+    def __init__(self):
+        self.asked = []
+
+    def request(self, op, **fields):
+        self.asked.append({"op": op, **fields})
+        return {"mount": {"mountpoint": "/m"}, "containers": {"containers": []}}.get(op, {})
+
+
+def test_every_call_of_the_wire_is_recorded():
+    # All but Path, which no scenario made the Engine ask.
+    recorded = {each["path"] for each in REQUESTS}
+    volume = {api.CREATE, api.REMOVE, api.MOUNT, api.UNMOUNT, api.GET, api.LIST, api.CAPABILITIES}
+    assert recorded == volume | {api.ACTIVATE, api.AUTHORIZE_REQUEST, api.AUTHORIZE_RESPONSE}
+
+
+def test_the_engine_names_no_content_type_and_no_host():
+    assert [each for each in REQUESTS if "Content-Type" in each["headers"] or each["headers"]["Host"]] == []
+
+
+@pytest.mark.parametrize("recorded", requests_of(api.AUTHORIZE_REQUEST))
+def test_each_call_gets_its_verdict(recorded):
+    question = api.decode_authorization(recorded["body"].encode())
+    scenario = recorded["scenario"].partition("/")[2]
+    if question.uri == "/_ping":
+        assert not authz.is_judged(question.method, question.uri)
+        return
+    known = {"v28", "v20"}
+    verdict = authz.judge(question.method, question.uri, question.body(), "cgtest", known.__contains__)
+    assert verdict.rule == RULES[scenario]
+
+
+def test_every_rule_was_met():
+    met = {each["scenario"].partition("/")[2] for each in REQUESTS if each["path"] == api.AUTHORIZE_REQUEST}
+    assert met == RULES.keys()
+
+
+def test_authorization_bodies_are_what_the_client_sent():
+    (recorded,) = [each for each in REQUESTS if each["scenario"] == "raw/chunked"]
+    question = api.decode_authorization(recorded["body"].encode())
+    inner = json.loads(base64.b64decode(question.encoded_body))
+    assert (question.method, question.uri) == ("POST", "/v1.41/containers/create")
+    assert inner["HostConfig"] == {"DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}]}
+
+
+@pytest.mark.parametrize("recorded", requests_of(api.CREATE))
+def test_create_decodes(recorded):
+    decoded = api.decode_create(recorded["body"].encode())
+    assert decoded.options in ({"memory": "2g"}, {"memory": "20GB"}, {"memory": "1g"})
+    assert re.fullmatch(r"v28|w28|[0-9a-f]{64}", decoded.name)
+
+
+def test_the_life_of_an_anonymous_volume():
+    scheduler = RecordingScheduler()
+    client = create_app(scheduler, Settings(name="cgtest")).test_client()
+    life = [each for each in REQUESTS if each["scenario"] == "28/run" and each["path"].startswith("/VolumeDriver.")]
+    answers = [client.post(each["path"], data=each["body"]) for each in life]
+    # The first asks for a volume that is not there yet; the Engine takes the error for "no".
+    statuses = [(each["path"], answer.status_code) for each, answer in zip(life, answers, strict=True)]
+    assert statuses == [
+        (api.GET, 500),
+        (api.CREATE, 200),
+        (api.MOUNT, 200),
+        (api.UNMOUNT, 200),
+        (api.REMOVE, 200),
+    ]
+    name = json.loads(life[0]["body"])["Name"]
+    (identifier,) = {json.loads(each["body"])["ID"] for each in life if each["path"] in {api.MOUNT, api.UNMOUNT}}
+    assert re.fullmatch("[0-9a-f]{64}", identifier)
+    assert scheduler.asked == [
+        {"op": "containers", "name": name},
+        {"op": "create", "name": name, "options": {"memory": "2g"}},
+        {"op": "mount", "name": name, "id": identifier},
+        {"op": "unmount", "name": name, "id": identifier},
+        {"op": "remove", "name": name},
+    ]
+
+
+@pytest.mark.parametrize("recorded", [pytest.param(each, id=each["scenario"]) for each in REQUESTS])
+def test_no_recorded_request_is_a_bug_of_ours(recorded, caplog):
+    client = create_app(RecordingScheduler(), Settings(name="cgtest")).test_client()
+    answer = client.post(recorded["path"], data=recorded["body"], headers=recorded["headers"])
+    assert isinstance(json.loads(answer.data), dict)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
