@@ -28,7 +28,7 @@ step() {
     "$@" >"$log" 2>&1 </dev/null || status=$?
     if [ "$status" -ne 0 ]; then
         tail -n 40 "$log" >&2
-        printf '    failed with status %d: %s\n' "$status" "$*" >&2
+        printf '    failed with status %d: %.100s\n' "$status" "$*" >&2
     elif [ $((SECONDS - begin)) -ge 2 ]; then
         printf '    %d s\n' $((SECONDS - begin)) >&2
     fi
