@@ -42,6 +42,5 @@ def configuration(level: str) -> dict[str, object]:
         # gunicorn's own loggers would write to standard error as well.
         "loggers": {
             "gunicorn.error": {"level": level.upper(), "handlers": [], "propagate": True},
-            "gunicorn.access": {"level": "WARNING", "handlers": [], "propagate": False},
         },
     }

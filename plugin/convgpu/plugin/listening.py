@@ -3,8 +3,17 @@
 import os
 from typing import Final
 
+from gunicorn.glogging import Logger
+
 from convgpu.plugin import journal
 from convgpu.plugin.settings import read_settings
+
+
+class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
+    """Keeps no access log, which gunicorn would prepare for each request as soon as logging is configured."""
+
+    access_log_enabled = False
+
 
 _settings: Final = read_settings(os.environ)
 
@@ -20,5 +29,6 @@ keepalive: Final = 0
 # Less than the 10 s that the Engine gives a plugin to end.
 graceful_timeout: Final = 3
 control_socket_disable: Final = True
+logger_class: Final = QuietLogger
 loglevel: Final = _settings.log
 logconfig_dict: Final = journal.configuration(_settings.log)
