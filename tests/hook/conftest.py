@@ -10,20 +10,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from compiled import ROOT, SOURCES, compile_c
 from hooked_program import Program
 from scripted_scheduler import ScriptedScheduler
 from scripted_session import GIB, MIB, UUIDS
-
-ROOT = Path(__file__).parents[2]
-SOURCES = Path(__file__).parent / "src"
-
-
-def compile_c(target: Path, *arguments: str | Path) -> Path:
-    """Compile one of the test programs."""
-    flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O2", "-g", "-pthread"]
-    includes = [f"-I{ROOT}/hook/src", f"-I{ROOT}/hook/include"]
-    subprocess.run(["gcc", *flags, *includes, "-o", target, *map(str, arguments)], check=True)
-    return target
 
 
 @pytest.fixture(scope="session")
