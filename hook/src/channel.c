@@ -195,10 +195,7 @@ static bool dispatch(const struct connection_frame *frame) {
     if (!request) return false;
     struct channel_answer *answer = request->answer;
     answer->kind = frame->header.kind;
-    memcpy(&answer->accepted, frame->body,
-           frame->size < sizeof *answer - offsetof(struct channel_answer, accepted)
-               ? frame->size
-               : sizeof *answer - offsetof(struct channel_answer, accepted));
+    memcpy(answer->body, frame->body, frame->size < sizeof answer->body ? frame->size : sizeof answer->body);
     /* Counted by the thread that says HELLO: an accepted size is never missing from `held`. */
     if (answer->kind == CONVGPU_ACCEPTED) account_accept(request->device, request->size);
     finish(request, CHANNEL_ANSWERED);

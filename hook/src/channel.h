@@ -24,6 +24,7 @@ struct channel_answer {
         struct convgpu_rejected rejected;
         struct convgpu_context_size context_size;
         struct convgpu_usage usage;
+        char body[sizeof(struct convgpu_usage)]; /* the largest */
     };
 };
 

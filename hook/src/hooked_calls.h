@@ -10,8 +10,7 @@
  *            PFN_<base>_v<since> in cudaTypedefs.h; 0 when it is never given
  *   stream   NONE, or PTSZ for the per-thread-default-stream twin of a call that takes a stream
  *
- * The 32-bit forms of CUDA 2 (cuMemAlloc, cuMemFree, ... without _v2) address no memory of today's devices
- * and are not here.
+ * Not here: the forms of CUDA 2 with 32-bit sizes and addresses (cuMemAlloc, cuMemFree, ... without _v2).
  */
 #ifndef CONVGPU_HOOKED_CALLS_H
 #define CONVGPU_HOOKED_CALLS_H

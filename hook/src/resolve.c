@@ -5,6 +5,7 @@
  */
 #include "driver.h"
 #include "libc_symbols.h"
+#include "log.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -134,9 +135,26 @@ static void *find_base(const char *name, int version, uint64_t flags) {
     return exact && strcmp(exact->base, exact->symbol) != 0 ? exact->replacement : NULL;
 }
 
+/* Whether the driver gave a form of the call that is not on our list (cuMemAlloc_v3 of a CUDA to come): ours
+ * would take its arguments for something else. */
+static bool is_unknown_form(const char *name, void *function) {
+    Dl_info info;
+    size_t length = strlen(name);
+    if (!dladdr(function, &info) || info.dli_saddr != function || !info.dli_sname) return false;
+    return strncmp(info.dli_sname, name, length) == 0 && strncmp(info.dli_sname + length, "_v", 2) == 0 &&
+           !find_symbol(info.dli_sname);
+}
+
 static void replace_found(const char *name, void **function, int version, uint64_t flags) {
     void *replacement = *function ? find_base(name, version, flags) : NULL;
-    if (replacement) *function = replacement;
+    if (!replacement) return;
+    if (is_unknown_form(name, *function))
+        log_refusal(
+            "this driver has a form of %s that convgpu does not know yet: what it takes is not limited. "
+            "Update convgpu.",
+            name);
+    else
+        *function = replacement;
 }
 
 CUresult hooked_cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {

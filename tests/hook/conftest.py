@@ -41,6 +41,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory, simulated_driver: Path) -
     compile_c(folder / "libnext.so", "-shared", "-fPIC", SOURCES / "next.c", "-ldl")
     version_script = f"-Wl,--version-script={SOURCES}/versioned.map"
     compile_c(folder / "libversioned.so", "-shared", "-fPIC", version_script, SOURCES / "versioned.c")
+    (folder / "newer").mkdir()
+    compile_c(folder / "newer/libcuda.so.1", "-shared", "-fPIC", "-Wl,-Bsymbolic", SOURCES / "newer.c")
     return folder
 
 

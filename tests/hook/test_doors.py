@@ -84,6 +84,14 @@ def test_what_the_driver_says_passes_unchanged(start: Start, question: str, valu
     assert with_hook.values == values
 
 
+def test_a_form_to_come_is_left_alone_and_said(start: Start, programs: Path) -> None:
+    program = start(LD_LIBRARY_PATH=str(programs / "newer"))
+    assert program.call("ask cuMemAlloc 12000 0").values == ("0", "libconvgpu.so:cuMemAlloc_v2")
+    assert program.call("ask cuMemAlloc 99000 0").values == ("0", "libcuda.so.1:cuMemAlloc_v3")
+    [line] = program.end()
+    assert line.startswith("convgpu: this driver has a form of cuMemAlloc that convgpu does not know yet")
+
+
 def test_exported_symbols_are_the_list(hook: Path) -> None:
     listing = subprocess.run(
         ["nm", "-D", "--defined-only", hook / "libconvgpu.so"], check=True, capture_output=True, text=True
