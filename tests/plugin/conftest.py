@@ -2,7 +2,9 @@
 
 import json
 import socket
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,6 +127,23 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def docker(scheduler, settings):
     return create_app(scheduler, settings).test_client()
+
+
+@pytest.fixture
+def wait_until_served():
+    def answers(path: Path) -> bool:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            # gunicorn binds its socket a moment before it listens: until then a connection is refused.
+            return connection.connect_ex(str(path)) == 0
+
+    def wait(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+        end = time.monotonic() + 15
+        while not answers(path):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.01)
+
+    return wait
 
 
 @pytest.fixture

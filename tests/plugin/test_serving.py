@@ -9,7 +9,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -35,15 +34,8 @@ def ask(path, raw=b"", method="POST", target=api.CAPABILITIES):
     return int(head.split()[1]), head.decode(), body
 
 
-def wait_until(condition, seconds=15):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
-
-
 @pytest.fixture
-def server(settings, admin_socket, tmp_path):  # noqa: ARG001
+def server(settings, admin_socket, wait_until_served, tmp_path):  # noqa: ARG001
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             _commands()["server"],
@@ -52,7 +44,7 @@ def server(settings, admin_socket, tmp_path):  # noqa: ARG001
             stderr=subprocess.STDOUT,
             cwd=tmp_path,
         )
-    wait_until(lambda: settings.socket.exists() or process.poll() is not None)
+    wait_until_served(settings.socket, process, tmp_path / "log")
     yield process
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 0

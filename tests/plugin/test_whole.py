@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ def post(session, base, path, document):
 
 
 @pytest.fixture
-def plugin(settings, tmp_path):
+def plugin(settings, wait_until_served, tmp_path):
     environment = {
         **os.environ,
         **settings.environment(),
@@ -39,11 +38,7 @@ def plugin(settings, tmp_path):
             stderr=subprocess.STDOUT,
             cwd=tmp_path,
         )
-    end = time.monotonic() + 15
-    while not settings.socket.exists():
-        assert process.poll() is None, (tmp_path / "log").read_text()
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until_served(settings.socket, process, tmp_path / "log")
     yield process
     process.kill()
     process.wait()
