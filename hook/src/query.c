@@ -15,19 +15,20 @@ CUresult hooked_cuMemGetInfo_v2(size_t *unused, size_t *total) {
     CUcontext context;
     int device;
     CUresult result = DRIVER(cuMemGetInfo_v2, unused, total);
-    if (result != CUDA_SUCCESS || !unused || !total) return result;
+    if (result != CUDA_SUCCESS || (!unused && !total)) return result; /* the driver takes NULL for either */
     if (!session_ready()) return CUDA_ERROR_SYSTEM_NOT_READY;
     if (device_current(&context, &device) != CUDA_SUCCESS) return result;
     if (device < 0) {
-        *unused = 0; /* nothing can be had there; the size of the card is no secret */
+        if (unused) *unused = 0; /* nothing can be had there; the size of the card is no secret */
         return CUDA_SUCCESS;
     }
     struct channel_answer answer;
     struct convgpu_usage usage = {.limit = account_limit((uint32_t)device),
                                   .used = account_used((uint32_t)device)};
     if (channel_query((uint32_t)device, &answer) == CHANNEL_ANSWERED) usage = answer.usage;
-    *total = smaller(usage.limit, *total);
-    *unused = usage.used < *total ? *total - usage.used : 0;
+    uint64_t limit = total ? smaller(usage.limit, *total) : usage.limit;
+    if (total) *total = limit;
+    if (unused) *unused = usage.used < limit ? limit - usage.used : 0;
     return CUDA_SUCCESS;
 }
 
