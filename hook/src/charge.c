@@ -25,7 +25,6 @@ static void say_rejected(int device, uint64_t size, const char *call, const stru
         [CONVGPU_REASON_LIMIT] = "it would exceed the limit",
         [CONVGPU_REASON_DEADLINE] = "the time to wait (option `wait`) is over",
         [CONVGPU_REASON_DEVICE] = "the container has no limit on this device",
-        [CONVGPU_REASON_ENDED] = "the container was ended",
     };
     uint32_t reason = answer->rejected.reason;
     const char *text =

@@ -41,8 +41,7 @@
 #define CONVGPU_REASONS(X)                                            \
     X(LIMIT, 1)    /* usage + size > limit */                         \
     X(DEADLINE, 2) /* the option `wait` ran out */                    \
-    X(DEVICE, 3)   /* the container has no limit on that device */    \
-    X(ENDED, 4)    /* the container was ended while the call waited */
+    X(DEVICE, 3)   /* the container has no limit on that device */
 
 /* Why a connection was refused (FAILED), after which it is closed: X(NAME, number). */
 #define CONVGPU_FAILURES(X)                                                     \

@@ -50,10 +50,14 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> in
 )
 @click.option("--reserve", default="0", callback=_size, help="Bytes of each device that are never handed out.")
 @click.option("--patience", default=60.0, help="Seconds after which a waiting allocation is not overtaken any more.")
-@click.option("--log", "level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
+@click.option(
+    "--log", "level", envvar="CONVGPU_LOG", default="info", type=click.Choice(["debug", "info", "warning", "error"])
+)
 def main(level: str, **settings: object) -> None:
     """Keep the ledger of every GPU: who may use how much, who waits, who is next."""
-    logging.basicConfig(stream=sys.stdout, level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(
+        stream=sys.stdout, level=level.upper(), format="%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
+    )
     try:
         asyncio.run(_serve(Settings(**settings)))  # type: ignore[arg-type]  # click checked them
     except (DeviceError, ValueError, OSError) as error:

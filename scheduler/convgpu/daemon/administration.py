@@ -59,7 +59,9 @@ class Administration:
             log.exception("administration")
             result = _error("failed", f"the scheduler could not do it: {error}")
         if "error" in result:
-            log.warning("refused: %s", result["error"])
+            # The Engine asks for each new volume first whether it is there: no news.
+            level = logging.DEBUG if result["error"]["code"] == "unknown" else logging.WARNING
+            log.log(level, "refused code=%s %s", result["error"]["code"], result["error"]["text"])
         return json.dumps(result).encode()
 
     def _do(self, request: admin.Request) -> Mapping[str, object]:

@@ -40,7 +40,6 @@ class Reason(IntEnum):
     LIMIT = 1
     DEADLINE = 2
     DEVICE = 3
-    ENDED = 4
 
 
 class Failure(IntEnum):
