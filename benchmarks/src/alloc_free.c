@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times allocate and free of 2 MiB with LIVE other allocations alive, as a program that uses the runtime does:
- * through dlopen and dlsym. Prints one line: seconds of cuInit, seconds of the first context, and then for each of
- * ROUNDS batches the mean of one allocate and free in nanoseconds.
+ * Times allocate and free of 2 MiB with LIVE other allocations alive, as a program that uses the runtime
+ * does: through dlopen and dlsym. Prints one line: seconds of cuInit, seconds of the first context, and then
+ * for each of ROUNDS batches the mean of one allocate and free in nanoseconds.
  *
  *   alloc_free LIVE ROUNDS
  */

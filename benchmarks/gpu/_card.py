@@ -1,0 +1,72 @@
+"""What the benchmarks on a card share: the program, the daemon, the card and how a process is started."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "tests/fakes"), str(ROOT / "benchmarks")]  # the daemon of the tests; the tables
+
+from _report import at_most, report  # noqa: E402 - by the path above
+from daemon import Daemon, running_daemon, wait_until  # noqa: E402
+
+__all__ = ["GIB", "Bench", "at_most", "bench", "report", "wait_until"]
+
+GIB = 1 << 30
+DEVICES = os.environ.get("CONVGPU_DEVICES", "nvml")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A running daemon and the program. `total`: bytes of the card."""
+
+    daemon: Daemon
+    program: Path
+    folder: Path
+    total: int
+
+    def environment(self, container: Path | None) -> dict[str, str]:
+        """Return the environment of a process: hooked in a container's folder, or not (None)."""
+        environment = dict(os.environ)
+        if self.simulated:
+            environment["LD_LIBRARY_PATH"] = str(self.folder / "driver")
+        if container is not None:
+            environment["LD_PRELOAD"] = str(container / "libconvgpu.so")
+        return environment
+
+    @property
+    def simulated(self) -> bool:
+        """Is it a rehearsal, without a card?"""
+        return (self.folder / "driver").exists()
+
+    def run(self, container: Path | None, *words: object) -> str:
+        """Return what the program says."""
+        command = [str(self.program), *map(str, words)]
+        return subprocess.check_output(
+            command, env=self.environment(container), text=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def start(self, container: Path | None, *words: object) -> "subprocess.Popen[str]":
+        """Start the program with its stdin and stdout piped."""
+        command = [str(self.program), *map(str, words)]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=self.environment(container), stdin=pipe, stdout=pipe, text=True)
+
+
+@contextmanager
+def bench() -> Iterator[Bench]:
+    """Compile the program and start a daemon for the card (or, by CONVGPU_DEVICES, for a simulated one)."""
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        program = folder / "card"
+        source = Path(__file__).parent / "src/card.c"
+        subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", "-o", program, source, "-ldl"], check=True)
+        with running_daemon(folder / "d", DEVICES) as daemon:
+            [device] = daemon.admin.request("devices")["devices"]
+            print(f"{device['name']}: {device['total'] >> 20} MiB, {device['capacity'] >> 20} MiB to hand out")
+            yield Bench(daemon, program, folder / "d", device["total"])
