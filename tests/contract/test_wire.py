@@ -48,9 +48,7 @@ def compile_and_run(source: str, folder: Path) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def declared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    structs = "".join(
-        ONE_STRUCT.replace("@name@", name).replace("@NAME@", name.upper()) for name in wire.STRUCTS
-    )
+    structs = "".join(ONE_STRUCT.replace("@name@", name).replace("@NAME@", name.upper()) for name in wire.STRUCTS)
     return compile_and_run(PROBE.replace("@STRUCTS@", structs), tmp_path_factory.mktemp("probe"))
 
 
