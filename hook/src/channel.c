@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -267,7 +268,7 @@ static void connect_again(void) {
 
 static void *serve(void *unused) {
     (void)unused;
-    pthread_setname_np(pthread_self(), "convgpu");
+    prctl(PR_SET_NAME, "convgpu");
     for (;;) {
         struct connection_frame frame;
         while (connection_receive(&frame) && dispatch(&frame)) continue;

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -124,9 +123,8 @@ void connection_failed_text(const struct connection_frame *frame, char text[CONV
 
 /* Maps the page behind a received descriptor, which is closed. NULL when it is too small to be one. */
 static struct convgpu_page *map_page(int descriptor) {
-    struct stat status;
     void *page = MAP_FAILED;
-    if (fstat(descriptor, &status) == 0 && status.st_size >= (off_t)sizeof(struct convgpu_page))
+    if (lseek(descriptor, 0, SEEK_END) >= (off_t)sizeof(struct convgpu_page))
         page = mmap(NULL, sizeof(struct convgpu_page), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     close(descriptor);
     return page == MAP_FAILED ? NULL : page;

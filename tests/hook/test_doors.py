@@ -1,5 +1,6 @@
 """Each way in which a program can find a CUDA call leads to the hook, and to the right form of the call."""
 
+import platform
 import re
 import subprocess
 from collections.abc import Callable
@@ -100,3 +101,12 @@ def test_exported_symbols_are_the_list(hook: Path) -> None:
     assert sorted(exported) == sorted([*HOOKED, "dlsym", "dlvsym"])
     mapped = re.findall(r"^ +(\w+);", (ROOT / "hook/convgpu.map").read_text(), re.MULTILINE)
     assert mapped == [*HOOKED, "dlsym", "dlvsym"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere glibc has no older names to ask for")
+def test_images_with_an_old_glibc_can_load_it(hook: Path) -> None:
+    symbols = subprocess.run(
+        ["objdump", "-T", hook / "libconvgpu.so"], check=True, capture_output=True, text=True
+    ).stdout
+    versions = {tuple(map(int, version.split("."))) for version in re.findall(r"GLIBC_([\d.]+)", symbols)}
+    assert max(versions) <= (2, 17)
