@@ -42,9 +42,12 @@ class Session:
     process: int | None = None
     calls: dict[int, str] = field(default_factory=dict)
 
-    def headroom(self) -> dict[str, int]:
-        """Return what the words say, per device."""
-        return {uuid: self.page.read(row) for row, uuid in enumerate(self.rows)}
+    def take_headroom(self) -> dict[str, int]:
+        """Take all the words hold, and return how much it was, per device.
+
+        Taken and not only read: a process that lives on cannot use what counts as free from now on.
+        """
+        return {uuid: self.page.take_all(row) for row, uuid in enumerate(self.rows)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +149,9 @@ class Sessions:
         del self.sessions[session.number]
         for request in [number for number, asked in self.asked.items() if asked.session is session]:
             del self.asked[request]
-        headroom = session.headroom()
-        used = {uuid: size for uuid in session.rows if (size := self.used_by(session, uuid))}
+        headroom = session.take_headroom()
+        leases = {uuid: self._lease(session, uuid) for uuid in session.rows}
+        used = {uuid: lease - headroom[uuid] for uuid, lease in leases.items() if lease > headroom[uuid]}
         if used:
             self.on_left_behind(session.number, session.connection.peer.pid, session.process, used)
         elif session.process is not None:
@@ -233,8 +237,10 @@ class Sessions:
 
     def used_by(self, session: Session, device: str) -> int:
         """Return what one process uses on a device, in bytes. A word that says more than was leased says nothing."""
-        lease = self.machine.ledger.accounts[session.container][device].leases.get(session.number, 0)
-        return max(lease - session.page.read(session.rows.index(device)), 0)
+        return max(self._lease(session, device) - session.page.read(session.rows.index(device)), 0)
+
+    def _lease(self, session: Session, device: str) -> int:
+        return self.machine.ledger.accounts[session.container][device].leases.get(session.number, 0)
 
     def of(self, container: str) -> list[Session]:
         """Return the container's sessions, oldest first."""
