@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,14 +21,20 @@ GIB = 1 << 30
 DEVICES = os.environ.get("CONVGPU_DEVICES", "nvml")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Bench:
     """A running daemon and the program. `total`: bytes of the card."""
 
-    daemon: Daemon
     program: Path
     folder: Path
-    total: int
+    daemon: Daemon = field(init=False)
+    watcher: "subprocess.Popen[str] | None" = None
+    total: int = 0
+
+    @property
+    def simulated(self) -> bool:
+        """Is it a rehearsal, without a card?"""
+        return DEVICES != "nvml"
 
     def environment(self, container: Path | None) -> dict[str, str]:
         """Return the environment of a process: hooked in a container's folder, or not (None)."""
@@ -38,11 +44,6 @@ class Bench:
         if container is not None:
             environment["LD_PRELOAD"] = str(container / "libconvgpu.so")
         return environment
-
-    @property
-    def simulated(self) -> bool:
-        """Is it a rehearsal, without a card?"""
-        return (self.folder / "driver").exists()
 
     def run(self, container: Path | None, *words: object) -> str:
         """Return what the program says."""
@@ -59,14 +60,25 @@ class Bench:
 
 
 @contextmanager
-def bench() -> Iterator[Bench]:
-    """Compile the program and start a daemon for the card (or, by CONVGPU_DEVICES, for a simulated one)."""
-    with TemporaryDirectory() as scratch:
+def bench(*, watched: bool = False) -> Iterator[Bench]:
+    """Compile the program and start a daemon for the card (or, by CONVGPU_DEVICES, for a simulated one).
+
+    `watched`: with `card watch`, started before the daemon, which takes memory in use at its start for foreign.
+    """
+    with TemporaryDirectory() as scratch, ExitStack() as stack:
         folder = Path(scratch)
         program = folder / "card"
         source = Path(__file__).parent / "src/card.c"
         subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", "-o", program, source, "-ldl"], check=True)
-        with running_daemon(folder / "d", DEVICES) as daemon:
-            [device] = daemon.admin.request("devices")["devices"]
-            print(f"{device['name']}: {device['total'] >> 20} MiB, {device['capacity'] >> 20} MiB to hand out")
-            yield Bench(daemon, program, folder / "d", device["total"])
+        running = Bench(program, folder / "d")
+        if watched and not running.simulated:
+            running.watcher = running.start(None, "watch")
+            assert running.watcher.stdout is not None
+            running.watcher.stdout.readline()
+        running.daemon = stack.enter_context(running_daemon(running.folder, DEVICES))
+        if watched and running.watcher is None:
+            running.watcher = running.start(None, "watch")
+        [device] = running.daemon.admin.request("devices")["devices"]
+        running.total = device["total"]
+        print(f"{device['name']}: {device['total'] >> 20} MiB, {device['capacity'] >> 20} MiB to hand out", flush=True)
+        yield running
