@@ -28,6 +28,7 @@ DEVICE = {
 }
 CONTAINER = {
     "name": "v1",
+    "mountpoint": "/d/containers/1",
     "created": 5.0,
     "state": "running",
     "mounts": 1,

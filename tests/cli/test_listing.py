@@ -2,7 +2,7 @@ import pytest
 
 from convgpu.cli.engine import EngineContainer
 from convgpu.cli.listing import Listed, age, as_data, join, rows
-from convgpu.cli.records import Container, Device, Devices, Session, SessionShare, Share, Waiting
+from convgpu.protocol.records import Container, Device, Devices, Session, SessionShare, Share, Waiting
 
 GIB = 1 << 30
 NOW = 1_000_100.0
@@ -11,6 +11,7 @@ DEVICES = Devices(devices=(CARD, CARD.model_copy(update={"uuid": "GPU-b", "index
 ANONYMOUS = "0123456789abcdef" * 4
 OLDER = Container(
     name=ANONYMOUS,
+    mountpoint="/d/a",
     created=1_000_000.0,
     state="waiting",
     mounts=1,
@@ -21,8 +22,8 @@ OLDER = Container(
     sessions=(Session(pid=7, program="train", since=1_000_001.0, devices=(SessionShare(uuid="GPU-a", usage=5),)),),
     waiting=(Waiting(uuid="GPU-a", size=5 * GIB, call="cuMemAlloc", pid=7, since=1_000_040.0, missing=4 * GIB),),
 )
-YOUNGER = Container(name="second", created=1_000_050.0, state="created")
-SAME_AGE = Container(name="first", created=1_000_050.0, state="created")
+YOUNGER = Container(name="second", mountpoint="/d/s", created=1_000_050.0, state="created")
+SAME_AGE = Container(name="first", mountpoint="/d/f", created=1_000_050.0, state="created")
 TRAIN = EngineContainer("c" * 64, "train", "pytorch:2")
 
 

@@ -5,11 +5,11 @@ from typing import Any, Self
 
 from convgpu.cli.demo_report import as_data, timeline_lines
 from convgpu.cli.play import Clock, play
-from convgpu.cli.records import Device, Devices
 from convgpu.cli.scenario import Part, parts
 from convgpu.cli.scheduler import Scheduler
 from convgpu.cli.stage import Ended
 from convgpu.cli.timeline import ASCII, Pause, Story
+from convgpu.protocol.records import Device, Devices
 
 GIB = 1 << 30
 CARD = Device(uuid="GPU-a", index=0, name="card", total=16 * GIB, capacity=16 * GIB, granted=0, used=0, settling=0)
@@ -65,7 +65,13 @@ class Script:
     def _container(self, name: str) -> dict[str, Any]:
         usage = 6 * GIB if name == "A" and self.time >= 1.0 else 0
         share = {"uuid": "GPU-a", "limit": 7 * GIB, "grant": usage, "usage": usage}
-        row = {"name": f"volume-{name}", "created": 0.0, "state": "running", "devices": [share]}
+        row = {
+            "name": f"volume-{name}",
+            "mountpoint": f"/d/{name}",
+            "created": 0.0,
+            "state": "running",
+            "devices": [share],
+        }
         if name == "C" and self.time >= self._started["C"] + 0.1:
             wanted = {"uuid": "GPU-a", "size": GIB, "call": "cuMemAlloc", "pid": 7, "since": 1.1, "missing": GIB}
             row["waiting"] = [wanted]

@@ -11,14 +11,15 @@ from typing import Any, ClassVar
 import pytest
 
 from convgpu.cli.errors import Unavailable
-from convgpu.cli.records import Container, Devices, Event, Events, Share
 from convgpu.cli.scheduler import DaemonDoor, PluginDoor, Scheduler
+from convgpu.protocol.records import Container, Devices, Event, Events, Share
 
 CONTAINER = {
     "name": "v",
     "created": 1.5,
     "state": "running",
     "mounts": 1,
+    "mountpoint": "/d/v",
     "devices": [{"uuid": "GPU-a", "limit": 3, "grant": 2, "usage": 1}],
     "sessions": [],
     "waiting": [],
@@ -78,6 +79,7 @@ def test_answers_of_the_plugin_become_records(plugin: Scheduler) -> None:
     assert plugin.containers() == (
         Container(
             name="v",
+            mountpoint="/d/v",
             created=1.5,
             state="running",
             mounts=1,

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from convgpu.cli.records import Event
 from convgpu.cli.timeline import ASCII, Pause, Story, axis, bar, problems, span, table_rows, tell
+from convgpu.protocol.records import Event
 
 GIB = 1 << 30
 CAST = {"volume-a": ("A", 7 * GIB), "volume-c": ("C", 6 * GIB)}

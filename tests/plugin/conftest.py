@@ -35,8 +35,8 @@ class FakeScheduler:
         return getattr(self, f"_{op}")(**fields)
 
     def _create(self, name: str, options: dict[str, str]) -> dict[str, object]:
-        if options.keys() - {"memory", "gpus", "wait", "priority"}:
-            raise SchedulerRefused("invalid", "unknown option: the known ones are memory, gpus, wait, priority")
+        if options.keys() - {"memory", "gpus", "wait"}:
+            raise SchedulerRefused("invalid", "unknown option: the known ones are memory, gpus, wait")
         self.volumes[name] = options
         return {}
 
@@ -65,7 +65,13 @@ class FakeScheduler:
     def _container(self, name: str) -> dict[str, object]:
         share = {"uuid": UUID, "limit": 2 << 30, "grant": 1 << 30, "usage": 512 << 20}
         state = "running" if self.mounts.get(name) else "created"
-        kept = {"name": name, "created": 1700000000.5, "state": state, "mounts": self.mounts.get(name, 0)}
+        kept = {
+            "name": name,
+            "mountpoint": f"/simulated/{name}",
+            "created": 1700000000.5,
+            "state": state,
+            "mounts": self.mounts.get(name, 0),
+        }
         return {**kept, "devices": [share], "sessions": [], "waiting": []}
 
     def _devices(self) -> dict[str, object]:

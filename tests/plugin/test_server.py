@@ -1,6 +1,5 @@
 """The plugin's HTTP, with Flask's client: what Docker asks, and what it gets."""
 
-import hashlib
 import json
 
 import pytest
@@ -55,11 +54,10 @@ def test_create_twice_is_no_error(docker):
     assert post(docker, api.CREATE, create) == (200, {"Err": ""})
 
 
-def described(settings):
-    identifier = hashlib.sha256(b"v").hexdigest()[:16]
+def described():
     return {
         "Name": "v",
-        "Mountpoint": f"{settings.directory}/containers/{identifier}",
+        "Mountpoint": "/simulated/v",
         "CreatedAt": "2023-11-14T22:13:20+00:00",
         "Status": {
             "state": "created",
@@ -79,10 +77,10 @@ def described(settings):
     }
 
 
-def test_get_list_and_path_describe_a_volume(docker, settings):
+def test_get_list_and_path_describe_a_volume(docker):
     assert post(docker, api.LIST, {}) == (200, {"Volumes": [], "Err": ""})
     post(docker, api.CREATE, {"Name": "v", "Opts": {}})
-    volume = described(settings)
+    volume = described()
     assert post(docker, api.GET, {"Name": "v"}) == (200, {"Volume": volume, "Err": ""})
     assert post(docker, api.LIST, raw=b"") == (200, {"Volumes": [volume], "Err": ""})
     assert post(docker, api.PATH, {"Name": "v"}) == (200, {"Mountpoint": volume["Mountpoint"], "Err": ""})
@@ -95,7 +93,7 @@ def test_an_unknown_volume_is_an_error(docker, path):
 
 def test_a_refusal_reaches_the_user_word_for_word(docker, scheduler):
     status, answer = post(docker, api.CREATE, {"Name": "v", "Opts": {"memroy": "2g"}})
-    text = "unknown option: the known ones are memory, gpus, wait, priority"
+    text = "unknown option: the known ones are memory, gpus, wait"
     assert (status, answer) == (500, {"Err": text})
     assert scheduler.volumes == {}
 

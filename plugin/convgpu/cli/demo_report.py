@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from convgpu.cli.records import Devices, Event
 from convgpu.cli.scenario import Part
 from convgpu.cli.stage import Ended
 from convgpu.cli.timeline import ASCII, COLUMNS, Glyphs, Story, axis, bar, problems, span, table_rows, tell
+from convgpu.protocol.records import Devices, Event
 from convgpu.protocol.sizes import format_size
 
 _NAME: Final = 11  # characters in front of a bar

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from convgpu.cli.engine import EngineContainer
-from convgpu.cli.records import Container, Devices, Waiting
+from convgpu.protocol.records import Container, Devices, Waiting
 from convgpu.protocol.sizes import format_size
 
 COLUMNS: Final = ("CONTAINER", "IMAGE", "GPU", "LIMIT", "GRANT", "USAGE", "STATE", "SINCE", "WAITS FOR")
@@ -47,8 +47,8 @@ def rows(listed: Sequence[Listed], devices: Devices, now: float) -> list[tuple[s
     result: list[tuple[str, ...]] = []
     for entry in listed:
         container = entry.container
-        head = (entry.name, entry.image)
-        tail = (container.state, age(now - container.created))
+        head: tuple[str, str] = (entry.name, entry.image)
+        tail: tuple[str, str] = (container.state, age(now - container.created))
         for share in container.devices:
             sizes = (format_size(share.limit), format_size(share.grant), format_size(share.usage))
             waits = _waits([row for row in container.waiting if row.uuid == share.uuid], now)

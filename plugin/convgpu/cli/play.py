@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from convgpu.cli.demo_report import Played, progress_line
-from convgpu.cli.records import Container, Devices, Event
 from convgpu.cli.scenario import Part, settled
 from convgpu.cli.stage import Ended, Stage
+from convgpu.protocol.records import Container, Devices, Event
 from convgpu.protocol.sizes import format_size
 
 _TICK: Final = 0.1  # seconds between two looks

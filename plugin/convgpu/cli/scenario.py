@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from convgpu.cli.records import Container, Device
+from convgpu.protocol.records import Container, Device
 from convgpu.protocol.sizes import format_size
 
 _MIB: Final = 1 << 20

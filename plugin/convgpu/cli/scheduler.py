@@ -9,8 +9,8 @@ import requests_unixsocket
 from pydantic import ValidationError
 
 from convgpu.cli.errors import Unavailable
-from convgpu.cli.records import Container, Containers, Devices, Events, Record
 from convgpu.client.admin import AdminClient, SchedulerRefused, SchedulerUnavailable
+from convgpu.protocol.records import Container, Containers, Devices, Events, Record
 
 _TIMEOUT = 10.0  # seconds
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from convgpu.cli.records import Event
+from convgpu.protocol.records import Event
 from convgpu.protocol.sizes import format_size
 
 COLUMNS: Final = ("CONTAINER", "LIMIT", "STARTED", "PAUSED", "WENT ON", "ENDED", "EXIT")

@@ -1,14 +1,12 @@
 """The meaning of each volume call: it is put to the scheduler, whose answers and refusals go back to the user."""
 
-import hashlib
 import logging
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 from convgpu.plugin import api
 from convgpu.plugin.scheduler import Scheduler, find_container, list_containers
-from convgpu.protocol.admin import Container, DeviceUsage
+from convgpu.protocol.records import Container, Share
 from convgpu.protocol.sizes import format_size
 
 _log: Final = logging.getLogger(__name__)
@@ -25,16 +23,10 @@ class UnknownVolume(LookupError):  # noqa: N818 - an answer
 
 
 class VolumeDriver:
-    """Every call may come twice and changes nothing the second time; the scheduler sees to that.
+    """Every call may come twice and changes nothing the second time; the scheduler sees to that."""
 
-    Args:
-        scheduler: which is asked.
-        directory: the scheduler's directory, for the mountpoint of a volume that is not being mounted.
-    """
-
-    def __init__(self, scheduler: Scheduler, directory: Path) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._directory = directory
 
     def create(self, request: api.CreateRequest) -> bytes:
         """Reserve nothing yet: the scheduler checks the options and keeps them."""
@@ -64,7 +56,7 @@ class VolumeDriver:
 
     def path(self, request: api.NameRequest) -> bytes:
         """Say where the volume lies."""
-        return api.encode_mountpoint(self._mountpoint(self._find(request.name).name))
+        return api.encode_mountpoint(self._find(request.name).mountpoint)
 
     def get(self, request: api.NameRequest) -> bytes:
         """Show one volume."""
@@ -84,22 +76,18 @@ class VolumeDriver:
             raise UnknownVolume(name)
         return container
 
-    def _describe(self, container: Container) -> api.Volume:
+    @staticmethod
+    def _describe(container: Container) -> api.Volume:
         created = datetime.fromtimestamp(container.created, UTC).replace(microsecond=0)
         status = {
             "state": container.state,
             "mounts": container.mounts,
             "devices": [_share(device) for device in container.devices],
         }
-        return api.Volume(container.name, self._mountpoint(container.name), created.isoformat(), status)
-
-    def _mountpoint(self, name: str) -> str:
-        # The layout of docs/architecture.md; only `mount` has the scheduler name the directory.
-        identifier = hashlib.sha256(name.encode()).hexdigest()[:16]
-        return str(self._directory / "containers" / identifier)
+        return api.Volume(container.name, container.mountpoint, created.isoformat(), status)
 
 
-def _share(device: DeviceUsage) -> dict[str, object]:
+def _share(device: Share) -> dict[str, object]:
     return {
         "uuid": device.uuid,
         "limit": format_size(device.limit),

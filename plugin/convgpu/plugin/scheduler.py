@@ -5,7 +5,7 @@ from typing import Protocol
 from pydantic import TypeAdapter
 
 from convgpu.client.admin import SchedulerRefused
-from convgpu.protocol.admin import Container
+from convgpu.protocol.records import Container
 
 
 class Scheduler(Protocol):

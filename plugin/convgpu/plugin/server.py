@@ -26,7 +26,7 @@ def create_app(scheduler: Scheduler, settings: Settings) -> Flask:
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MOST
     app.json.sort_keys = False  # type: ignore[attr-defined]  # Flask's own provider has it
-    for path, handler in _docker_calls(VolumeDriver(scheduler, settings.directory)).items():
+    for path, handler in _docker_calls(VolumeDriver(scheduler)).items():
         app.add_url_rule(path, endpoint=path, view_func=_view(handler), methods=["POST"])
     app.register_blueprint(create_blueprint(scheduler))
     app.register_error_handler(Exception, _answer_error)

@@ -1,4 +1,4 @@
-"""Answers on `admin.sock`: JSON in, JSON out."""
+"""Answers on `records.sock`: JSON in, JSON out."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ from convgpu.daemon.devices import Device
 from convgpu.daemon.options import DeviceCapacity
 from convgpu.daemon.sessions import Session, Sessions
 from convgpu.daemon.store import MOUNTED_AT
-from convgpu.protocol import admin
+from convgpu.protocol import records, requests
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Administration:
     def answer(self, body: bytes) -> bytes:
         """Return the JSON answer to a JSON request; whatever is asked, there is one."""
         try:
-            result = {"ok": self._do(admin.REQUEST.validate_json(body))}
+            result = {"ok": self._do(requests.REQUEST.validate_json(body))}
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"]) or "request"
@@ -64,26 +64,26 @@ class Administration:
             log.log(level, "refused code=%s %s", result["error"]["code"], result["error"]["text"])
         return json.dumps(result).encode()
 
-    def _do(self, request: admin.Request) -> Mapping[str, object]:
+    def _do(self, request: requests.Request) -> Mapping[str, object]:
         match request:
-            case admin.Create():
+            case requests.Create():
                 self._containers.create(request.name, request.options, self._wall_clock())
-            case admin.Remove():
+            case requests.Remove():
                 self._containers.remove(request.name)
-            case admin.Mount():
+            case requests.Mount():
                 return {"mountpoint": self._containers.mount(request.name, request.id)}
-            case admin.Unmount():
+            case requests.Unmount():
                 self._containers.unmount(request.name, request.id)
-            case admin.Containers(name=name):
+            case requests.Containers(name=name):
                 return {"containers": [one.model_dump() for one in self._list(name)]}
-            case admin.Devices():
+            case requests.Devices():
                 rows = [self._device(device).model_dump() for device in self._devices]
                 return {"devices": rows, "policy": self._policy, "volume_library_path": self._library_path}
-            case admin.Events(since=since):
+            case requests.Events(since=since):
                 return self._sessions.history.since(since)
         return {}
 
-    def _list(self, name: str | None) -> list[admin.Container]:
+    def _list(self, name: str | None) -> list[records.Container]:
         known = self._containers.by_name
         if name is None:
             chosen = list(known.values())
@@ -93,40 +93,43 @@ class Administration:
             raise ContainerRefusedError("unknown", f"no volume {name}")
         return [self._container(one) for one in sorted(chosen, key=lambda c: (c.volume.created, c.volume.name))]
 
-    def _container(self, container: Container) -> admin.Container:
+    def _container(self, container: Container) -> records.Container:
         name = container.volume.name
         sessions = self._sessions.of(name)
         waiting = self._waiting(name)
         alive = container.mounted or bool(sessions)
         accounts = self._sessions.machine.ledger.accounts.get(name, {})
-        return admin.Container(
+        return records.Container(
             name=name,
+            mountpoint=self._containers.mountpoint(name),
             created=container.volume.created,
             state="waiting" if waiting else "running" if alive else "ended" if container.volume.ended else "created",
             mounts=sum(container.volume.mounts.values()),
-            devices=[
-                admin.DeviceUsage(
+            devices=tuple(
+                records.Share(
                     uuid=uuid, limit=account.limit, grant=account.grant, usage=self._sessions.used(name, uuid)
                 )
                 for uuid, account in accounts.items()
-            ],
-            sessions=[self._session(session) for session in sessions],
-            waiting=waiting,
+            ),
+            sessions=tuple(self._session(session) for session in sessions),
+            waiting=tuple(waiting),
         )
 
-    def _session(self, session: Session) -> admin.Session:
-        usage = [admin.SessionUsage(uuid=uuid, usage=self._sessions.used_by(session, uuid)) for uuid in session.rows]
-        return admin.Session(
+    def _session(self, session: Session) -> records.Session:
+        usage = tuple(
+            records.SessionShare(uuid=uuid, usage=self._sessions.used_by(session, uuid)) for uuid in session.rows
+        )
+        return records.Session(
             pid=session.connection.peer.pid, program=session.program, since=session.since, devices=usage
         )
 
-    def _waiting(self, name: str) -> list[admin.WaitingAllocation]:
+    def _waiting(self, name: str) -> list[records.Waiting]:
         rows = []
         for one in self._sessions.machine.waiting:
             if one.container == name:
                 asked = self._sessions.asked[one.request]
                 rows.append(
-                    admin.WaitingAllocation(
+                    records.Waiting(
                         uuid=one.device,
                         size=one.size,
                         call=asked.call,
@@ -137,10 +140,10 @@ class Administration:
                 )
         return rows
 
-    def _device(self, device: Device) -> admin.Device:
+    def _device(self, device: Device) -> records.Device:
         ledger = self._sessions.machine.ledger
         accounts = [account[device.uuid] for account in ledger.accounts.values() if device.uuid in account]
-        return admin.Device(
+        return records.Device(
             uuid=device.uuid,
             index=device.index,
             name=device.name,

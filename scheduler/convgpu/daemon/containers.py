@@ -132,6 +132,10 @@ class Containers:
         if first:
             self._sessions.happen(e.ContainerStarted(name))
             self._sessions.history.add("mounted", name, f"mount:{mount_id}")
+        return self.mountpoint(name)
+
+    def mountpoint(self, name: str) -> str:
+        """Return the folder of a volume."""
         return str(self._store.folder(name))
 
     def unmount(self, name: str, mount_id: str) -> None:

@@ -1,4 +1,4 @@
-"""What administrators ask and are told, as JSON objects (docs/protocol.md, Administration)."""
+"""What administrators ask, as JSON objects (docs/protocol.md, Administration). The answers: `records`."""
 
 from typing import Annotated, Literal
 
@@ -65,64 +65,3 @@ class Events(_Model):
 
 Request = Annotated[Create | Remove | Mount | Unmount | Containers | Devices | Events, Field(discriminator="op")]
 REQUEST: TypeAdapter[Request] = TypeAdapter(Request)
-
-
-class DeviceUsage(_Model):
-    """A container on one device, in bytes."""
-
-    uuid: str
-    limit: int
-    grant: int
-    usage: int
-
-
-class SessionUsage(_Model):
-    """What a process uses of one device, in bytes."""
-
-    uuid: str
-    usage: int
-
-
-class Session(_Model):
-    """A connected process. `pid` as the scheduler sees it (0: not visible); `since`: Unix seconds."""
-
-    pid: int
-    program: str
-    since: float
-    devices: list[SessionUsage]
-
-
-class WaitingAllocation(_Model):
-    """A paused call. `missing`: bytes that the grant lacks; `since`: Unix seconds."""
-
-    uuid: str
-    size: int
-    call: str
-    pid: int
-    since: float
-    missing: int
-
-
-class Container(_Model):
-    """A volume of ours and the container that has it. `created`: Unix seconds."""
-
-    name: str
-    created: float
-    state: Literal["created", "running", "waiting", "ended"]
-    mounts: int
-    devices: list[DeviceUsage]
-    sessions: list[Session]
-    waiting: list[WaitingAllocation]
-
-
-class Device(_Model):
-    """A GPU, in bytes. `used`: what containers use by the ledger; `settling`: see docs/protocol.md."""
-
-    uuid: str
-    index: int
-    name: str
-    total: int
-    capacity: int
-    granted: int
-    used: int
-    settling: int

@@ -1,9 +1,10 @@
-"""What the scheduler's administration answers (docs/protocol.md), as far as people are shown it.
+"""What administrators are answered (docs/protocol.md, Administration).
 
-Unlike `convgpu.protocol.admin`, which declares the same fields for the scheduler itself, these pass over fields
-that they do not know: an older `convgpu` still works with a newer plugin.
-Sizes are bytes, times Unix seconds.
+Fields that are not known are passed over, so that an older `convgpu` works with a newer plugin. Sizes are bytes,
+times Unix seconds.
 """
+
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -42,7 +43,7 @@ class SessionShare(Record):
 
 
 class Session(Record):
-    """One process that is connected to the scheduler."""
+    """One process that is connected; `pid` as the scheduler sees it, 0 when it does not."""
 
     pid: int
     program: str
@@ -51,11 +52,12 @@ class Session(Record):
 
 
 class Container(Record):
-    """One container; `name` is that of its volume."""
+    """One container; `name` is that of its volume, `mountpoint` the volume's folder."""
 
     name: str
+    mountpoint: str
     created: float
-    state: str
+    state: Literal["created", "running", "waiting", "ended"]
     mounts: int = 0
     devices: tuple[Share, ...] = ()
     sessions: tuple[Session, ...] = ()
@@ -69,7 +71,7 @@ class Containers(Record):
 
 
 class Device(Record):
-    """One GPU."""
+    """One GPU; `used` by containers as the ledger says, `settling` as in docs/protocol.md."""
 
     uuid: str
     index: int
@@ -104,7 +106,7 @@ class Event(Record):
     call: str | None = None
     reason: str | None = None
     waited: float | None = None
-    limit: int | None = None
+    limits: dict[str, int] | None = None
 
 
 class Events(Record):
