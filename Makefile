@@ -3,9 +3,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-PYTHON := .venv/bin/python
-C_SOURCES = $(shell git ls-files '*.c' '*.h')
-SHELL_SCRIPTS = $(shell git ls-files scripts .ci)
 
 .PHONY: help venv build check test demo bench plugin clean
 

@@ -1,5 +1,6 @@
 """Docker Engines and a registry that the tests start and stop themselves; nothing of the host's Engine changes."""
 
+import http.client
 import json
 import os
 import shutil
@@ -8,11 +9,11 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-import requests_unixsocket
 
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / "build/plugin"
@@ -37,6 +38,20 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+class PluginConnection(http.client.HTTPConnection):
+    """HTTP over the socket of a managed plugin, which lies where no option of the Engine can move it."""
+
+    def __init__(self, plugin_id: str) -> None:
+        super().__init__("plugin", timeout=10)
+        self.path = f"/run/docker/plugins/{plugin_id}/convgpu.sock"
+
+    def connect(self) -> None:
+        # Set before it connects, so that `close` closes it when that fails.
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
 class Engine:
     """A `dockerd` with its own data root, exec root, containerd and socket, without any network."""
 
@@ -47,11 +62,15 @@ class Engine:
         self.log = self.directory / "log"
         self.settings = self.directory / "daemon.json"
         self.settings.write_text("{}")
+        self.start()
+
+    def start(self) -> None:
+        """Start the daemon, or start it again after `kill`."""
         command = ["setpriv", "--pdeathsig", "TERM", "dockerd", "-H", self.host]
         command += ["--data-root", f"{self.directory}/data", "--exec-root", f"{self.directory}/exec"]
         command += ["--pidfile", f"{self.directory}/pid", "--config-file", str(self.settings)]
         command += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-masq=false"]
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:
             # setpriv: it does not outlive a pytest that is killed.
             self.process = subprocess.Popen(
                 command,
@@ -112,15 +131,27 @@ class Engine:
     def administration(self, plugin: str, path: str) -> object:
         """GET a path of the plugin's administration, through the plugin's own socket."""
         plugin_id = self.inspect("plugin", plugin, "{{.Id}}")
-        at = f"http+unix://%2Frun%2Fdocker%2Fplugins%2F{plugin_id}%2Fconvgpu.sock"
-        with requests_unixsocket.Session() as session:
-            response = session.get(f"{at}{path}", timeout=10)
-        assert response.status_code == 200, response.text
-        return response.json()
+        with closing(PluginConnection(plugin_id)) as connection:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            body = response.read()
+        assert response.status == 200, body
+        return json.loads(body)
 
     def containers(self, plugin: str) -> list[dict[str, object]]:
         """Return the scheduler's containers (`Container` of docs/protocol.md)."""
         return self.administration(plugin, "/v1/containers")["containers"]
+
+    def kill(self) -> None:
+        """Kill the daemon, as a host's failure does; the kernel kills its containerd with it."""
+        pid_file = self.directory / "exec/containerd/containerd.pid"
+        containerd = Path("/proc", pid_file.read_text())
+        self.process.kill()
+        self.process.wait()
+        # A process that has ended has no command line, reaped or not.
+        wait_for("containerd ends", lambda: not containerd.exists() or not (containerd / "cmdline").read_bytes())
+        # The next daemon would take a zombie, which nobody may have reaped yet, for a containerd that runs.
+        pid_file.unlink()
 
     def close(self) -> None:
         stop(self.process)
@@ -138,12 +169,12 @@ class Engine:
 class Holder:
     """A container in which `gpu-hold` allocates, through the hook, and holds until its stdin says to go on."""
 
-    def __init__(self, engine: Engine, plugin: str, memory: str, *sizes: str) -> None:
+    def __init__(self, engine: Engine, plugin: str, memory: str, *sizes: str, options: Sequence[str] = ()) -> None:
         self.engine = engine
         self.plugin = plugin
         volume = f"type=volume,volume-driver={plugin},volume-opt=memory={memory},dst=/run/convgpu"
         self.id = engine(
-            *("run", "-d", "-i", "--network", "none", "--mount", volume),
+            *("run", "-d", "-i", "--network", "none", *(options or ("--mount", volume))),
             *("-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so", "-e", "LD_LIBRARY_PATH=/run/convgpu/driver"),
             *("convgpu/demo", "gpu-hold", "--wait-for-stdin", *sizes),
         )
@@ -263,8 +294,8 @@ def hold(engine: Engine) -> Iterator[Callable[..., Holder]]:
     """Return a starter of holders; they are gone after the test."""
     started: list[Holder] = []
 
-    def start(plugin: str, memory: str, *sizes: str) -> Holder:
-        started.append(Holder(engine, plugin, memory, *sizes))
+    def start(plugin: str, memory: str, *sizes: str, options: Sequence[str] = ()) -> Holder:
+        started.append(Holder(engine, plugin, memory, *sizes, options=options))
         return started[-1]
 
     yield start

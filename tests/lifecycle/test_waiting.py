@@ -39,3 +39,13 @@ def test_an_allocation_beyond_the_limit_is_rejected_at_once(engine, plugin, hold
     holder = hold(plugin, "2g", "3g")
     assert holder.exit_code() == 3, holder.output()
     assert "rejected" in events_of(engine, plugin, holder)
+
+
+def test_the_limit_may_come_from_the_environment(plugin, hold):
+    # An anonymous volume behind --volume-driver carries no options.
+    options = ("--volume-driver", plugin, "-v", "/run/convgpu", "-e", "CONVGPU_MEMORY=2g")
+    holder = hold(plugin, "", "1g", options=options)
+    holder.wait_until_holding(GIB)
+    assert [device["limit"] for device in holder.record()["devices"]] == [2 * GIB]
+    holder.go_on()
+    assert holder.exit_code() == 0, holder.output()
