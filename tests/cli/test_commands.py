@@ -49,7 +49,7 @@ def convgpu(*words: str) -> Result:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """An Engine whose plugin has no socket that this test could reach, only settings."""
-    asked = SimpleNamespace(names=[], settings={"CONVGPU_DEVICES": "nvml"}, image=None)
+    asked = SimpleNamespace(names=[], settings={"CONVGPU_DEVICES": "nvml"}, image=None, occupied=False)
 
     def plugin(name: str) -> Plugin:
         asked.names.append(name)
@@ -58,6 +58,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     fake = SimpleNamespace(
         plugin=plugin,
         image=lambda _: asked.image,
+        image_has=lambda *_: asked.occupied,
         containers=lambda: {"v1": (EngineContainer("c" * 64, "train", "pytorch:2"),)},
     )
     monkeypatch.setattr(Engine, "connect", lambda: fake)

@@ -1,5 +1,6 @@
 """The Engine, from answers recorded on Docker 20.10.24."""
 
+import io
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -67,13 +68,30 @@ def test_containers_are_found_by_their_volumes() -> None:
     assert listing.containers() == {"v1": (EngineContainer("c" * 64, "train", "pytorch:2"),)}
 
 
+def with_image(config: dict[str, Any], archive: Any) -> tuple[Engine, list[str]]:
+    removed: list[str] = []
+    containers = SimpleNamespace(get=lambda name: SimpleNamespace(remove=lambda **_: removed.append(name)))
+    images = SimpleNamespace(get=lambda _: SimpleNamespace(attrs={"Config": config}))
+    api = SimpleNamespace(create_container=lambda *_, **__: {"Id": "probe"}, get_archive=archive)
+    return engine(images=images, api=api, containers=containers), removed
+
+
 def test_an_image_tells_its_environment_and_volumes() -> None:
-    config = {"Config": {"Env": ["A=1"], "Volumes": {"/data": {}}}}
-    images = SimpleNamespace(get=lambda _: SimpleNamespace(attrs=config))
-    assert engine(images=images).image("i") == Image(("A=1",), ("/data",))
-    empty = SimpleNamespace(get=lambda _: SimpleNamespace(attrs={"Config": {"Env": None, "Volumes": None}}))
-    assert engine(images=empty).image("i") == Image((), ())
-    assert engine(images=SimpleNamespace(get=raising(NotFound("no such image")))).image("i") is None
+    free = raising(NotFound("no such file"))
+    rich, removed = with_image({"Env": ["A=1"], "Volumes": {"/data": {}}}, free)
+    assert rich.image("i") == Image(("A=1",), ("/data",))
+    assert not rich.image_has("i", "/run/convgpu")
+    assert removed == ["probe"]
+    empty, _ = with_image({"Env": None, "Volumes": None}, free)
+    assert empty.image("i") == Image((), ())
+    absent = engine(images=SimpleNamespace(get=raising(NotFound("no such image"))))
+    assert absent.image("i") is None
+
+
+def test_an_image_with_files_at_the_path_is_known_and_the_probe_is_removed() -> None:
+    full, removed = with_image({}, lambda _, path: (io.BytesIO(path.encode()), {}))
+    assert full.image_has("i", "/run/convgpu")
+    assert removed == ["probe"]
 
 
 def test_a_refusal_of_the_engine_is_shown_as_it_is() -> None:

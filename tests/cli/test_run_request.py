@@ -97,3 +97,8 @@ def test_a_wait_in_a_known_form_is_taken_as_it_stands(text: str) -> None:
 def test_a_wait_in_an_unknown_form_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write it as 500ms, 30s, 5m or 2h"):
         check_wait(text)
+
+
+def test_an_image_with_files_where_the_volume_has_to_be_is_refused() -> None:
+    with pytest.raises(UsageError, match="the image image has files of its own at /run/convgpu"):
+        words("image", around=Surroundings(library_path=None, inherited={}, occupied=True))

@@ -104,6 +104,26 @@ class Engine:
             raise _explain(error) from error
         return Image(tuple(config.get("Env") or ()), tuple(config.get("Volumes") or ()))
 
+    def image_has(self, image: str, path: str) -> bool:
+        """Say whether an image has something at `path`.
+
+        Only a container can be asked that; this one is never started, and removed again.
+        """
+        api = self._client.api
+        try:
+            container = api.create_container(image, command=["true"], network_disabled=True)["Id"]
+        except DockerException:
+            return False  # docker run says better what is wrong with the image
+        try:
+            stream, _stat = api.get_archive(container, path)
+            stream.close()
+        except DockerException:
+            return False
+        else:
+            return True
+        finally:
+            self.remove_containers([container])
+
     def remove_containers(self, names: Sequence[str]) -> None:
         """Remove containers with their anonymous volumes, running or not; absent ones are no error."""
         for name in names:

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from convgpu.cli.engine import Engine, Image, Plugin
+from convgpu.cli.engine import Engine, Plugin
 from convgpu.cli.errors import EXIT_CODES, Unavailable
 from convgpu.cli.options import volume_driver
 from convgpu.cli.run_options import MOUNT_PATH, CommandLine, UsageError, scan
@@ -112,13 +112,15 @@ def prepare(line: CommandLine, request: Request, engine: Engine) -> list[str]:
         Unavailable: no Engine, no plugin, no answer.
     """
     plugin = engine.plugin(request.driver)
-    image = engine.image(line.image[0]) or Image((), ())
+    name = line.image[0]
+    image = engine.image(name)
     around = Surroundings(
         library_path=_library_path(plugin),
         inherited=os.environ,
         env_files=[_read(path) for path in line.values("env-file")],
-        image_environment=image.environment,
-        image_volumes=image.volumes,
+        image_environment=image.environment if image else (),
+        image_volumes=image.volumes if image else (),
+        occupied=image is not None and engine.image_has(name, MOUNT_PATH),
     )
     try:
         return docker_words(line, request, around)

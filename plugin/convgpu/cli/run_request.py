@@ -36,6 +36,7 @@ class Surroundings:
         env_files: the text of each file named by --env-file, in order.
         image_environment: `NAME=VALUE` rows of the image; empty while the Engine does not have the image.
         image_volumes: the paths at which the image wants volumes.
+        occupied: the image has something of its own where our volume has to be.
     """
 
     library_path: str | None
@@ -43,6 +44,7 @@ class Surroundings:
     env_files: Sequence[str] = ()
     image_environment: Sequence[str] = ()
     image_volumes: Sequence[str] = ()
+    occupied: bool = False
 
 
 def check_memory(text: str) -> str:
@@ -74,13 +76,18 @@ def docker_words(line: CommandLine, request: Request, around: Surroundings) -> l
     """Return the `docker run` command: the user's words, and right in front of IMAGE ours.
 
     Raises:
-        UsageError: as `check`, or the image wants a volume of its own where ConvGPU's has to be.
+        UsageError: as `check`, or the image uses the path where ConvGPU's volume has to be.
     """
     check(line)
     if any(posixpath.normpath(path) == MOUNT_PATH for path in around.image_volumes):
         raise UsageError(
             f"the image {line.image[0]} declares a volume of its own at {MOUNT_PATH}, where ConvGPU's has "
             "to be: build the image without that VOLUME line"
+        )
+    if around.occupied:
+        raise UsageError(
+            f"the image {line.image[0]} has files of its own at {MOUNT_PATH}, where ConvGPU's volume has to be, "
+            "which would hide them: build the image with them elsewhere"
         )
     words = ["docker", "run", *line.docker]
     if around.library_path is None and not any(o.name in {"gpus", "device", "runtime"} for o in line.options):
