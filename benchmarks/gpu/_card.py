@@ -23,13 +23,14 @@ DEVICES = os.environ.get("CONVGPU_DEVICES", "nvml")
 
 @dataclass
 class Bench:
-    """A running daemon and the program. `total`: bytes of the card."""
+    """A running daemon and the program. `total`: bytes of the card; `containers`: folders by name."""
 
     program: Path
     folder: Path
     daemon: Daemon = field(init=False)
     watcher: "subprocess.Popen[str] | None" = None
     total: int = 0
+    containers: dict[str, Path] = field(default_factory=dict)
 
     @property
     def simulated(self) -> bool:

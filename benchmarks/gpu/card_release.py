@@ -1,12 +1,17 @@
-"""From the driver's release of an ended holder's memory to the return of the waiting call.
+"""From the end of a holder to the return of a waiting allocation, with ConvGPU and without.
 
-A watcher without the hook sees when so much memory is free; what the driver itself needs for the allocation is measured
-without the hook in the same run and taken off.
+The driver frees an ended process's memory late, and an allocation in the middle of that takes longer than another, so
+ConvGPU's share is a difference: against a program that looks at the free memory itself, as fast as it can, and
+allocates as soon as there is enough (`card wait`). A watcher outside both says when the memory was free.
 """
 
+import os
+import signal
 import statistics
 import subprocess
+import threading
 import time
+from dataclasses import dataclass
 
 from _card import GIB, Bench, at_most, bench, report, wait_until
 from _report import Figure, percentile
@@ -14,82 +19,147 @@ from _report import Figure, percentile
 TURNS = 12
 
 
-def moment(process: "subprocess.Popen[str]", *words: str) -> float | None:
-    """Wait for the line that begins with one of the words; return its moment in milliseconds, if it has one."""
+@dataclass(frozen=True)
+class Turn:
+    """Milliseconds from the holder's SIGKILL.
+
+    Attributes:
+        returned: the waiting allocation.
+        refusals: how often the driver refused it before (only without ConvGPU).
+        asked: the driver was asked first (only without ConvGPU).
+        freed: the watcher saw enough free memory; None if it missed that.
+        reaped: the holder's parent had its exit status.
+    """
+
+    returned: float
+    refusals: int
+    asked: float | None
+    freed: float | None
+    reaped: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """`sizes`: what the waiter allocates; the last does not fit while the holder lives."""
+
+    name: str
+    held: int
+    sizes: tuple[int, ...]
+
+
+def line_of(process: "subprocess.Popen[str]", *first: str) -> list[str]:
+    """Return the words of the next line that begins with one of these."""
     assert process.stdout is not None
     for text in process.stdout:
-        line = text.split()
-        if line[0] in words:
-            if line[2:] not in ([], ["0"]):
-                raise SystemExit(f"an allocation failed: {text}")
-            return float(line[1]) / 1e6 if line[1:] else None
-    raise SystemExit(f"{process.args} never said {words}")
+        if (words := text.split())[0] in first:
+            return words
+    raise SystemExit(f"{process.args} never said {first}")
 
 
-def ask(watcher: "subprocess.Popen[str]", size: int) -> None:
-    """Have the watcher look for so much free memory from now on."""
-    assert watcher.stdin is not None
-    watcher.stdin.write(f"{size}\n")
-    watcher.stdin.flush()
+def say(process: "subprocess.Popen[str]", text: str) -> None:
+    """Write a line on the process's stdin."""
+    assert process.stdin is not None
+    process.stdin.write(f"{text}\n")
+    process.stdin.flush()
 
 
-def own_time(running: Bench, watcher: "subprocess.Popen[str]", size: int) -> float:
-    """Return the milliseconds that the driver alone needs for the allocation."""
-    words = running.run(None, "hold", size).split()
-    ask(watcher, size)
-    moment(watcher, "free")
-    return (float(words[3]) - float(words[1])) / 1e6
+def milliseconds(words: list[str]) -> float:
+    """Return the moment of a line."""
+    return float(words[1]) / 1e6
 
 
 def quiet(running: Bench) -> bool:
-    """Is nobody left, and nothing settling?"""
+    """Does the scheduler know of nobody, and of nothing that settles?"""
     [device] = running.daemon.admin.request("devices")["devices"]
-    sessions = [running.daemon.state(name)["sessions"] for name in ("holder", "waiter")]
-    return not any(sessions) and not device["settling"]
+    return not device["used"] and not device["settling"]
 
 
-def once(running: Bench, watcher: "subprocess.Popen[str]", size: int) -> dict[str, float]:
-    """Kill a holder while another waits; return milliseconds after the kill. `freed` lacks if the watcher missed it."""
-    folders = {name: running.daemon.container(name, memory=f"{(size >> 30) + 4}g") for name in ("holder", "waiter")}
-    holder = running.start(folders["holder"], "hold", size)
-    moment(holder, "returned")
-    waiter = running.start(folders["waiter"], "hold", size)
+def start_waiter(running: Bench, case: Case, *, hooked: bool) -> "subprocess.Popen[str]":
+    """Start the waiter and see that it waits."""
+    if not hooked:
+        waiter = running.start(None, "wait", *case.sizes)
+        line_of(waiter, "waiting")
+        return waiter
+    waiter = running.start(running.containers["waiter"], "hold", *case.sizes)
     wait_until(lambda: running.daemon.state("waiter")["state"] == "waiting", "the waiter waits")
-    ask(watcher, size)
+    for _ in case.sizes[:-1]:
+        line_of(waiter, "returned")
+    line_of(waiter, "asking")
+    return waiter
+
+
+def once(running: Bench, watcher: "subprocess.Popen[str]", case: Case, *, hooked: bool) -> Turn:
+    """Kill a holder while another process waits."""
+    holder = running.start(running.containers["holder"], "hold", case.held)
+    line_of(holder, "holding")
+    waiter = start_waiter(running, case, hooked=hooked)
+    say(watcher, str(case.sizes[-1]))
+    reaped: list[float] = []
+    reaper = threading.Thread(target=lambda: (holder.wait(), reaped.append(time.monotonic() * 1e3)))
+    reaper.start()
     killed = time.monotonic() * 1e3
-    holder.kill()
-    returned = moment(waiter, "returned")
-    assert returned is not None
-    ask(watcher, 0)
-    freed = moment(watcher, "free", "missed")
-    moment(watcher, "free")
-    holder.wait()
+    os.kill(holder.pid, signal.SIGKILL)
+    asked, answers = None, []
+    while not answers or answers[-1][2] != "0":
+        words = line_of(waiter, "asking", "returned")
+        if words[0] == "returned":
+            answers.append(words)
+        elif asked is None:
+            asked = milliseconds(words) - killed
+    say(watcher, "0")
+    freed = line_of(watcher, "free", "missed")
+    line_of(watcher, "free")
+    reaper.join()
     waiter.communicate("")
     wait_until(lambda: quiet(running), "everything is free again")
-    turn = {"returned": returned - killed}
-    return turn if freed is None else turn | {"freed": freed - killed, "after": returned - freed}
+    say(watcher, str(case.held))  # without the hook it is the driver's word that counts
+    line_of(watcher, "free")
+    return Turn(
+        returned=milliseconds(answers[-1]) - killed,
+        refusals=len(answers) - 1,
+        asked=asked,
+        freed=milliseconds(freed) - killed if freed[1:] else None,
+        reaped=reaped[0] - killed,
+    )
+
+
+def measure(running: Bench, watcher: "subprocess.Popen[str]", case: Case) -> list[Figure]:
+    """Measure one case, with and without in turns."""
+    turns: dict[bool, list[Turn]] = {True: [], False: []}
+    for turn in range(TURNS):
+        for hooked in (True, False) if turn % 2 else (False, True):
+            turns[hooked].append(once(running, watcher, case, hooked=hooked))
+    print(case.name, *turns[True], *turns[False], sep="\n", flush=True)
+    hooked, alone = ([turn.returned for turn in turns[side]] for side in (True, False))
+    freed = [turn.freed for side in turns.values() for turn in side if turn.freed is not None]
+    added = statistics.median(hooked) - statistics.median(alone)
+    return [
+        Figure(f"{case.name}: freed, by the watcher ({len(freed)} of {2 * TURNS})", statistics.median(freed), "ms"),
+        Figure(f"{case.name}: returned, without ConvGPU", statistics.median(alone), "ms"),
+        Figure(f"{case.name}: returned, with ConvGPU", statistics.median(hooked), "ms"),
+        Figure(f"{case.name}: p90 without", percentile(alone, 90), "ms"),
+        Figure(f"{case.name}: p90 with", percentile(hooked, 90), "ms"),
+        at_most(f"{case.name}: added, difference of medians", added, "ms", 2),
+    ]
 
 
 def main() -> None:
-    """Measure with five sevenths of the card: two of them do not fit."""
+    """Measure with five sevenths of the card held."""
     with bench(watched=True) as running:
         watcher = running.watcher
         assert watcher is not None
-        size = running.total * 5 // 7 // GIB * GIB
-        own = statistics.median(own_time(running, watcher, size) for _ in range(3))
-        turns = [once(running, watcher, size) for _ in range(TURNS)]
+        held = running.total * 5 // 7 // GIB * GIB
+        running.containers = {
+            "holder": running.daemon.container("holder", memory=f"{(held >> 30) + 1}g"),
+            "waiter": running.daemon.container("waiter", memory=f"{(held >> 30) + 4}g"),
+        }
+        rest = (running.total - held) // GIB * GIB
+        cases = [
+            Case("the last 4 GiB", held, (rest - 4 * GIB, 4 * GIB)),
+            Case("all at once", held, (held,)),
+        ]
+        figures = [figure for case in cases for figure in measure(running, watcher, case)]
         watcher.communicate("")
-    seen = [turn for turn in turns if "freed" in turn]
-    after = [turn["after"] - own for turn in seen]
-    figures = [
-        Figure("SIGKILL -> the driver has freed it", statistics.median(turn["freed"] for turn in seen), "ms"),
-        Figure("SIGKILL -> the waiting call returns", statistics.median(turn["returned"] for turn in turns), "ms"),
-        Figure("the driver's own time for the allocation", own, "ms"),
-        at_most("freed -> return, less the driver's own, p50", statistics.median(after), "ms", 2),
-        Figure("the same, p90", percentile(after, 90), "ms"),
-        Figure("the same, most", max(after), "ms"),
-        Figure("turns in which the watcher saw it", len(seen), f"of {TURNS}"),
-    ]
     report("card_release", figures)
 
 

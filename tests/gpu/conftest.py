@@ -11,10 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from card import Card
-from containers import GIB, NAME, Container, Start, docker, run_options
+from containers import GIB, NAME, SIMULATED, Container, Start, docker, run_options
 from plugin_api import PluginApi
-
-SIMULATED = os.environ.get("CONVGPU_DEVICES", "").startswith("simulated:")
 
 
 def pytest_runtest_setup() -> None:

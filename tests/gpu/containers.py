@@ -10,6 +10,7 @@ from pathlib import Path
 
 PROGRAMS = Path(__file__).parent / "programs"
 NAME = os.environ.get("CONVGPU_NAME", "")  # of the plugin
+SIMULATED = os.environ.get("CONVGPU_DEVICES", "").startswith("simulated:")  # a rehearsal
 GIB = 1 << 30
 NODES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm")
 PATIENCE = 120.0  # seconds after which something that should have happened counts as missing

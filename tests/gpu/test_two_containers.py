@@ -46,6 +46,11 @@ def test_the_second_waits_until_the_first(
             assert first.reports()["freed"]["right"] is right
             first.signal("USR1")
         assert first.wait() == (137 if end == "is killed" else 0)
+        wait_until(lambda: not plugin.get("devices")["devices"][0]["settling"], "nothing settles")
+        settled = time.time()
+        [session] = plugin.container(second.volume)["sessions"]
+        charged = session["devices"][0]["usage"]
+        counted = card.used_by()[session["pid"]]
         second.signal("USR1")
         assert second.wait() == 0
     assert end == "is killed" or first.reports()["end"]["right"] is right
@@ -59,6 +64,9 @@ def test_the_second_waits_until_the_first(
         "waited": [event["waited"] for event in resumed],
         "second_holding_after": holding["time"] - ended,
         "slowest_block": holding["slowest"],
+        "settled_after": settled - ended,
+        "second_charged": charged,
+        "second_by_nvml": counted,
         "most_by_nvml": list(most.values()),
         "looks": watch.looks,
         "events": plugin.events(second.volume, "started", "accepted", "paused", "resumed", "ended"),
@@ -80,8 +88,9 @@ def test_more_than_the_limit_is_refused_at_once(
     figures["over the limit"] = {"size": 2 * share * GIB, "seconds": refused["seconds"], "error": refused["error"]}
     assert refused["error"] == "OutOfMemoryError"
     assert refused["seconds"] < 1
-    [event] = plugin.events(container.volume, "rejected")
-    assert (event["size"], event["reason"]) == (2 * share * GIB, "limit")
+    # PyTorch asks once more after it has emptied its cache.
+    rejected = {(event["size"], event["reason"]) for event in plugin.events(container.volume, "rejected")}
+    assert rejected == {(2 * share * GIB, "limit")}
 
 
 def test_a_limit_above_the_card_is_refused_with_what_fits(

@@ -18,7 +18,7 @@
 
 typedef unsigned long long address;
 
-enum { TURNS = 4000, LIVE = 4000, LAUNCHES = 20000, IN_FLIGHT = 500, LOOKS = 256 };
+enum { TURNS = 4000, LIVE = 4000, LAUNCHES = 20000, IN_FLIGHT = 500, LOOKS = 256, OUT_OF_MEMORY = 2 };
 static const size_t block_size = 2 << 20;
 
 static struct {
@@ -178,13 +178,35 @@ static int costs(size_t too_much) {
     return 0;
 }
 
-static int hold(size_t size) {
-    double context;
+static int ask(size_t size) {
     address block;
-    (void)start(&context);
     printf("asking %.0f\n", now());
     int result = cuda.allocate(&block, size);
     printf("returned %.0f %d\n", now(), result);
+    return result;
+}
+
+static void ask_when_free(size_t size) {
+    size_t seen = 0, unused, total;
+    puts("waiting");
+    for (;;) {
+        demand(cuda.memory(&unused, &total), "cuMemGetInfo");
+        if (unused > seen && unused >= size && ask(size) != OUT_OF_MEMORY) return;
+        seen = unused;
+    }
+}
+
+static int hold(char **sizes, int count, bool waits) {
+    double context;
+    (void)start(&context);
+    for (int index = 0; index < count; index++) {
+        size_t size = strtoull(sizes[index], NULL, 10);
+        if (waits && index == count - 1)
+            ask_when_free(size);
+        else
+            (void)ask(size);
+    }
+    puts("holding");
     while (getchar() != EOF) continue;
     return 0;
 }
@@ -219,8 +241,9 @@ static int watch(void) {
 int main(int count, char **words) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (count == 3 && strcmp(words[1], "costs") == 0) return costs(strtoull(words[2], NULL, 10));
-    if (count == 3 && strcmp(words[1], "hold") == 0) return hold(strtoull(words[2], NULL, 10));
+    if (count > 2 && strcmp(words[1], "hold") == 0) return hold(words + 2, count - 2, false);
+    if (count > 2 && strcmp(words[1], "wait") == 0) return hold(words + 2, count - 2, true);
     if (count == 2 && strcmp(words[1], "watch") == 0) return watch();
-    fprintf(stderr, "usage: card costs TOO_MUCH | card hold SIZE | card watch\n");
+    fprintf(stderr, "usage: card costs TOO_MUCH | card hold SIZE... | card wait SIZE... | card watch\n");
     return 2;
 }
