@@ -80,11 +80,8 @@ class Service:
             recovering=recovering,
         )
         self._sessions = Sessions(loop, machine, History(time.time), loop.time, time.time)
-        foreign = {one.uuid: one.total - one.free for one in present} if not recovering else {}
         self._settling = Settling(
-            devices,
-            lambda uuid: foreign.get(uuid, 0) + self._sessions.used_on(uuid),
-            lambda number: self._sessions.happen(e.SettlingEnded(number)),
+            devices, [one.uuid for one in present], lambda number: self._sessions.happen(e.SettlingEnded(number))
         )
         self._sessions.on_left_behind = self._settling.watch
         pages = PageLibrary(settings.libraries / "libconvgpu-page.so")
