@@ -31,9 +31,15 @@ def measure(running: Bench) -> dict[str, list[tuple[float, float]]]:
 
 
 def spread(values: list[float]) -> float:
-    """Return half of the distance between the quartiles over the median: the noise of one side."""
+    """Return half of the distance between the quartiles, in percent of the median: the noise of one side."""
     low, middle, high = statistics.quantiles(values, n=4)
-    return (high - low) / 2 / middle
+    return 100 * (high - low) / 2 / middle
+
+
+def ratio(measured: dict[str, list[tuple[float, float]]], *names: str) -> float:
+    """Return the median over the turns of with the hook / without it, the named times added up."""
+    turns = zip(*(measured[name] for name in names), strict=True)
+    return statistics.median(sum(pair[1] for pair in turn) / sum(pair[0] for pair in turn) for turn in turns)
 
 
 def main() -> None:
@@ -42,20 +48,19 @@ def main() -> None:
         measured = measure(running)
     figures: list[Figure] = []
     for name in ("allocate", "free", "allocate many", "free many", "launch", "memory", "cuInit", "context"):
-        without, hooked = ([pair[side] for pair in measured[name]] for side in (0, 1))
-        figures.append(Figure(f"{name}: without", statistics.median(without) / 1e3, "us"))
-        figures.append(Figure(f"{name}: with", statistics.median(hooked) / 1e3, "us"))
-        figures.append(Figure(f"{name}: noise without, with", spread(without), f"and {spread(hooked):.4f}"))
-    pairs = {name: [hooked / without for without, hooked in measured[name]] for name in ("allocate", "free", "launch")}
-    both = [
-        (one[1] + other[1]) / (one[0] + other[0])
-        for one, other in zip(measured["allocate"], measured["free"], strict=True)
-    ]
+        for side, words in ((0, "without"), (1, "with")):
+            values = [pair[side] for pair in measured[name]]
+            figures.append(Figure(f"{name}, {words}", statistics.median(values) / 1e3, "us"))
+            figures.append(Figure(f"{name}, {words}: spread", spread(values), "%"))
     added = [(hooked - without) / 1e6 for without, hooked in measured["cuInit"]]
-    figures.append(at_most("allocate + free 2 MiB, with / without", statistics.median(both), "", 1.01))
-    figures.append(Figure("launch, with / without", statistics.median(pairs["launch"]), ""))
-    figures.append(at_most("cuInit, added", statistics.median(added), "ms", 5))
-    figures.append(Figure("refusal, with", statistics.median(pair[1] for pair in measured["refusing"]) / 1e3, "us"))
+    refusing = statistics.median(hooked for _, hooked in measured["refusing"])
+    figures += [
+        at_most("allocate + free 2 MiB, with / without", ratio(measured, "allocate", "free"), "", 1.01),
+        Figure("the same with up to 4,000 live", ratio(measured, "allocate many", "free many"), ""),
+        Figure("launch, with / without", ratio(measured, "launch"), ""),
+        at_most("cuInit, added", statistics.median(added), "ms", 5),
+        Figure("an allocation over the limit is refused within", refusing / 1e3, "us"),
+    ]
     report("card_costs", figures)
 
 

@@ -31,7 +31,8 @@ def plugin(plugin_id: str) -> PluginApi:
 
 
 @pytest.fixture(scope="session")
-def card(plugin_id: str) -> Card:
+def card(plugin: PluginApi, plugin_id: str) -> Card:
+    plugin.get("devices")  # answered when the scheduler is there, and with it the simulated driver
     if not SIMULATED:
         return Card(None)
     root = docker("info", "-f", "{{.DockerRootDir}}").stdout.strip()

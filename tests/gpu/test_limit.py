@@ -61,7 +61,7 @@ def test_a_limit_full_of_pytorch_is_within_nvmls_count(
     assert held <= LIMIT * GIB
 
 
-def test_the_32_bit_forms_give_no_memory(
+def test_the_32_bit_forms_give_nothing_that_is_not_charged(
     start: Start, plugin: PluginApi, card: Card, figures: dict[str, object]
 ) -> None:
     container = start("a", f"{LIMIT}g", "old_forms.py")
@@ -70,6 +70,7 @@ def test_the_32_bit_forms_give_no_memory(
     before = card.used_by()[session["pid"]]
     container.signal("USR1")
     asked = container.wait_for("asked")
-    taken = card.used_by()[session["pid"]] - before
-    figures["32-bit forms"] = asked | {"taken": taken}
-    assert taken == 0
+    held = card.used_by()[session["pid"]]
+    charged = plugin.container(container.volume)["devices"][0]["usage"]
+    figures["32-bit forms"] = asked | {"taken": held - before, "uncharged": held - charged}
+    assert held <= charged

@@ -10,71 +10,77 @@ from plugin_api import PluginApi
 from conftest import GIB, NAME, Start
 
 
-def most_by_container(plugin: PluginApi, watch: Watch, *volumes: str) -> dict[str, int]:
-    """Return the highest count by NVML of each container, its processes' counts added up."""
-    pids = {volume: {event["pid"] for event in plugin.events(volume, "started")} for volume in volumes}
-    return {volume: sum(watch.most[pid] for pid in pids[volume]) for volume in volumes}
+SIGNALS = {"frees": "USR2", "exits": "USR1", "is killed": "KILL"}
 
 
-@pytest.mark.parametrize("end", ["frees", "exits", "is killed"])
-def test_the_second_waits_until_the_first(
-    start: Start,
-    plugin: PluginApi,
-    card: Card,
-    figures: dict[str, object],
-    share: int,
-    through: str,
-    end: str,
-) -> None:
-    right = True if through == "torch" else None  # what a check of the memory says
-    limit = share + max(card.total // GIB // 28, 1)
-    arguments = (f"{limit}g", "hold.py", through, share, GIB)
-    with Watch(card) as watch:
-        first = start("a", *arguments)
-        first.wait_for("holding")
-        second = start("b", *arguments)
-        wait_until(lambda: plugin.events(second.volume, "paused"), "the second is paused")
-        waiting = plugin.container(second.volume)
+class Pair:
+    """Two containers that want the same; `first` holds it, `second` waits for it."""
+
+    def __init__(self, start: Start, plugin: PluginApi, *words: object) -> None:
+        self._plugin = plugin
+        self.first = start("a", *words)
+        self.first.wait_for("holding")
+        self.second = start("b", *words)
+        wait_until(lambda: plugin.events(self.second.volume, "paused"), "the second is paused")
+        waiting = plugin.container(self.second.volume)
+        self.paused_with = waiting["devices"][0]["usage"]
         assert waiting["state"] == "waiting"
-        assert first.running()
-        alone = "holding" not in second.reports()
-        first.signal({"frees": "USR2", "exits": "USR1", "is killed": "KILL"}[end])
-        ended = time.time()
-        holding = second.wait_for("holding")
+        assert "holding" not in self.second.reports()
+
+    def end_first(self, end: str) -> dict[str, float]:
+        """Make the first give its memory back; return seconds until the second had its own, and until all was done."""
+        assert self.first.running()
+        self.first.signal(SIGNALS[end])
+        begin = time.time()
+        holding = self.second.wait_for("holding")
         if end == "frees":
-            assert first.running()
-            assert first.reports()["freed"]["right"] is right
-            first.signal("USR1")
-        assert first.wait() == (137 if end == "is killed" else 0)
-        wait_until(lambda: not plugin.get("devices")["devices"][0]["settling"], "nothing settles")
-        settled = time.time()
-        [session] = plugin.container(second.volume)["sessions"]
-        charged = session["devices"][0]["usage"]
-        counted = card.used_by()[session["pid"]]
-        second.signal("USR1")
-        assert second.wait() == 0
-    assert end == "is killed" or first.reports()["end"]["right"] is right
-    assert second.reports()["end"]["right"] is right
-    most = most_by_container(plugin, watch, first.volume, second.volume)
-    paused = plugin.events(second.volume, "paused")
-    resumed = plugin.events(second.volume, "resumed")
-    figures[f"the first {end}"] = {
+            assert self.first.running()
+            self.first.signal("USR1")
+        assert self.first.wait() == (137 if end == "is killed" else 0)
+        wait_until(lambda: not self._plugin.get("devices")["devices"][0]["settling"], "nothing settles")
+        return {"second_holding_after": holding["time"] - begin, "settled_after": time.time() - begin}
+
+    def end_second(self) -> None:
+        self.second.signal("USR1")
+        assert self.second.wait() == 0
+
+    def checks(self) -> list[object]:
+        """Return what the programs found when they checked their memory."""
+        reports = [*self.first.reports().values(), *self.second.reports().values()]
+        return [report["right"] for report in reports if "right" in report]
+
+    def most_by_nvml(self, watch: Watch) -> list[int]:
+        """Return the highest count of each container, its processes' counts added up."""
+        started = [self._plugin.events(one.volume, "started") for one in (self.first, self.second)]
+        return [sum(watch.most[event["pid"]] for event in events) for events in started]
+
+
+@pytest.mark.parametrize("end", SIGNALS)
+def test_the_second_waits_until_the_first(
+    start: Start, plugin: PluginApi, card: Card, figures: dict[str, object], share: int, through: str, end: str
+) -> None:
+    limit = share + max(card.total // GIB // 28, 1)
+    with Watch(card) as watch:
+        pair = Pair(start, plugin, f"{limit}g", "hold.py", through, share, GIB)
+        took = pair.end_first(end)
+        [session] = plugin.container(pair.second.volume)["sessions"]
+        counts = {"charged": session["devices"][0]["usage"], "nvml_process": card.used_by()[session["pid"]]}
+        pair.end_second()
+    paused, resumed = (plugin.events(pair.second.volume, kind) for kind in ("paused", "resumed"))
+    most = pair.most_by_nvml(watch)
+    figures[f"the first {end}"] = took | {
         "limit": limit * GIB,
-        "paused_after": waiting["devices"][0]["usage"],
+        "paused_with": pair.paused_with,
         "waited": [event["waited"] for event in resumed],
-        "second_holding_after": holding["time"] - ended,
-        "slowest_block": holding["slowest"],
-        "settled_after": settled - ended,
-        "second_charged": charged,
-        "second_by_nvml": counted,
-        "most_by_nvml": list(most.values()),
+        "second": counts,
+        "most_by_nvml": most,
         "looks": watch.looks,
-        "events": plugin.events(second.volume, "started", "accepted", "paused", "resumed", "ended"),
     }
-    assert alone
+    right = True if through == "torch" else None  # simulated memory has no content
+    assert pair.checks() == [right] * (1 if end == "is killed" else 3 if end == "frees" else 2)
     assert len(paused) == len(resumed) >= 1
     assert all(event["waited"] > 0 for event in resumed)
-    assert all(0 < size <= limit * GIB for size in most.values())
+    assert all(0 < size <= limit * GIB for size in most)
 
 
 def test_more_than_the_limit_is_refused_at_once(

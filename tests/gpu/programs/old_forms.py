@@ -27,7 +27,9 @@ def main() -> None:
     side = ctypes.c_uint32(SIZE >> 15)
     print(json.dumps({"event": "context"}), flush=True)
     signal.sigwait({signal.SIGUSR1})
+    context = ctypes.c_void_p()
     results = {
+        "cuCtxCreate": call(driver, "cuCtxCreate", ctypes.byref(context), 0, 0),
         "cuMemAlloc": call(driver, "cuMemAlloc", ctypes.byref(address), ctypes.c_uint32(SIZE)),
         "cuMemAllocPitch": call(
             driver, "cuMemAllocPitch", ctypes.byref(address), ctypes.byref(pitch), ctypes.c_uint32(1 << 15), side, 4
