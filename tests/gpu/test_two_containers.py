@@ -4,11 +4,8 @@ import time
 
 import pytest
 from card import Card, Watch
-from containers import docker, run_options, wait_until
+from containers import GIB, NAME, Start, docker, run_options, wait_until
 from plugin_api import PluginApi
-
-from conftest import GIB, NAME, Start
-
 
 SIGNALS = {"frees": "USR2", "exits": "USR1", "is killed": "KILL"}
 

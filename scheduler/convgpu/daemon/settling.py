@@ -2,7 +2,7 @@
 
 The end of a socket says that nobody uses the memory any more; the driver frees it later. A process becomes a zombie
 only after the kernel has closed all its files, the driver's among them, so a readable pidfd says that the driver is
-done (on an H200 within 0.2 ms: docs/measurements.md). Devices whose driver outlives its processes (the simulated one)
+done (on an H200 within 0.5 ms: docs/measurements.md). Devices whose driver outlives its processes (the simulated one)
 and processes of other pid namespaces need a second look: the memory that is in use and held by no process.
 
 What processes hold is asked of the driver and not of our ledger, because they hold more than that: modules, and whole
