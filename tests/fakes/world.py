@@ -73,6 +73,16 @@ class World:
         self.happen(e.SessionStarted(self._numbers, container, held or {}))
         return self._numbers
 
+    def resume(self, former: int, held: Mapping[str, int]) -> int:
+        """The process has another connection; it says what it uses, and a new page begins without headroom."""
+        self._numbers += 1
+        old = self.processes.pop(former)
+        self.open = {number: asked for number, asked in self.open.items() if asked.session != former}
+        self.processes[self._numbers] = Process(old.container)
+        self.processes[self._numbers].used.update(held)
+        self.happen(e.SessionResumed(self._numbers, former, held))
+        return self._numbers
+
     def allocate(self, session: int, size: int, device: str = "gpu") -> int:
         """As the hook: from the headroom, or by asking. Returns the number of the request, 0 without one."""
         process = self.processes[session]

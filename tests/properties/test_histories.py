@@ -55,6 +55,12 @@ class Histories(RuleBasedStateMachine):
         if session in self.world.processes:
             self.world.end(session)
 
+    @rule(target=sessions, session=consumes(sessions))
+    def reconnect(self, session: int) -> int:
+        if session not in self.world.processes:
+            return session
+        return self.world.resume(session, dict(self.world.processes[session].used))
+
     @rule(container=containers)
     def finish(self, container: str) -> None:
         self.world.finish(container)

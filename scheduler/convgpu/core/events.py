@@ -56,6 +56,18 @@ class SessionStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionResumed:
+    """A process whose connection was lost has another one: session `former` goes on as `session`.
+
+    `held` is what it uses; it never counts for more than was leased to it.
+    """
+
+    session: int
+    former: int
+    held: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class SessionEnded:
     """The process is gone; `headroom` is what of its leases it did not use, per device."""
 
@@ -112,6 +124,7 @@ Event = (
     | ContainerEnded
     | ContainerRemoved
     | SessionStarted
+    | SessionResumed
     | SessionEnded
     | AllocationAsked
     | MemoryFreed

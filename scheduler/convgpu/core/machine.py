@@ -86,7 +86,9 @@ class Machine:
         return sum(self._settling[device].values())
 
     def next_deadline(self) -> float | None:
-        """When TimePassed is due, on the clock of the events."""
+        """When TimePassed is due, on the clock of the events. Never while no grants are given: that is our delay."""
+        if self.recovering:
+            return None
         return min((r.deadline for r in self._requests.values() if r.deadline is not None), default=None)
 
     def _account(self, request: _Request) -> Account:
@@ -108,10 +110,8 @@ class Machine:
                 self._serve(now)
             case e.MemoryFreed():
                 self._free(event)
-            case e.SessionStarted():
-                self._start_session(event)
-            case e.SessionEnded():
-                self._end_session(event)
+            case e.SessionStarted() | e.SessionResumed() | e.SessionEnded():
+                self._change_session(event)
                 self._serve(now)
             case e.SettlingEnded():
                 for settling in self._settling.values():
@@ -149,8 +149,17 @@ class Machine:
             case _:
                 assert_never(event)
 
+    def _change_session(self, event: e.SessionStarted | e.SessionResumed | e.SessionEnded) -> None:
+        match event:
+            case e.SessionStarted():
+                self._start_session(event)
+            case e.SessionResumed():
+                self._resume_session(event)
+            case e.SessionEnded():
+                self._end_session(event)
+
     def _start_session(self, event: e.SessionStarted) -> None:
-        """Open a session. What it holds already is a fact and is granted whatever is free, up to its limit."""
+        """Open a session. What it holds already is a fact: granted even if nothing is free, up to its limit."""
         self._sessions[event.session] = event.container
         self._containers[event.container].sessions += 1
         for device, account in self.ledger.accounts[event.container].items():
@@ -160,14 +169,28 @@ class Machine:
         if self._wanting:
             self._tell([event.session])
 
+    def _resume_session(self, event: e.SessionResumed) -> None:
+        """Hand the leases on; what the process does not use of them is unleased. It asks its open requests again."""
+        name = self._sessions.pop(event.former)
+        self._sessions[event.session] = name
+        self._forget_requests(name, event.former)
+        for device, account in self.ledger.accounts[name].items():
+            lease = account.end_lease(event.former)
+            account.lease(event.session, min(event.held.get(device, 0), lease))
+        if self._wanting:
+            self._tell([event.session])
+
+    def _forget_requests(self, container: str, session: int) -> None:
+        for request in list(self._containers[container].requests.values()):
+            if request.asked.session == session:
+                self._dequeue(request)
+
     def _end_session(self, event: e.SessionEnded) -> None:
         """Give the whole lease back; the part that was used is settling. Its open requests go with it."""
         name = self._sessions.pop(event.session)
         container = self._containers[name]
         container.sessions -= 1
-        for request in list(container.requests.values()):
-            if request.asked.session == event.session:
-                self._dequeue(request)
+        self._forget_requests(name, event.session)
         for device, account in self.ledger.accounts[name].items():
             lease = account.end_lease(event.session)
             used = lease - min(event.headroom.get(device, 0), lease)
@@ -296,23 +319,35 @@ class Machine:
         del self._containers[request.container].requests[request.sequence]
 
     def _eligible(self, now: float) -> list[Waiting]:
-        """All that fit; or, when the oldest is overdue, that one alone if it can be served, else holders only.
+        """All that fit; while some are overdue those that must not go before them are left out.
 
-        Why nobody waits for ever: those that hold memory can all end without help of those that hold none
-        (the state is safe), so when only holders are served before it, an overdue one's turn comes.
+        The oldest overdue allocation of each device is served as soon as it can be. Until then whoever holds
+        nothing yet is not served on that device; and if it fits but would not be safe, it is the holders of other
+        devices that it waits for, so then on none of its container's devices. Why nobody waits for ever: those
+        that hold memory can all end without help of those that hold none (the state is safe).
         """
         free = self.ledger.free
         fitting = [one for one in self.waiting if one.missing <= free[one.device]]
-        oldest = next(iter(self._requests.values())).view
-        if now - oldest.since < self.patience:
+        overdue = self._overdue(now)
+        if not overdue:
             return fitting
-        if self.ledger.is_safe_to_grant(oldest.container, oldest.device, oldest.missing):
-            return [oldest]
+        kept = set(overdue)
+        for device, one in overdue.items():
+            if self.ledger.is_safe_to_grant(one.container, device, one.missing):
+                return [one]
+            if one.missing <= free[device]:
+                kept |= self.ledger.accounts[one.container].keys()
         holders = set(self.ledger.holders)
-        shared = self.ledger.accounts[oldest.container].keys()
-        return [
-            one for one in fitting if one.container in holders or shared.isdisjoint(self.ledger.accounts[one.container])
-        ]
+        return [one for one in fitting if one.container in holders or one.device not in kept]
+
+    def _overdue(self, now: float) -> dict[str, Waiting]:
+        """Return the oldest overdue allocation of each device that has one, oldest first."""
+        overdue: dict[str, Waiting] = {}
+        for request in self._requests.values():
+            if now - request.view.since < self.patience:
+                break
+            overdue.setdefault(request.view.device, request.view)
+        return overdue
 
     def _accept(self, request: _Request, now: float) -> None:
         """Answer. If nobody waits, lease the session's share of what is left of the grant ahead of the answer."""
@@ -335,7 +370,7 @@ class Machine:
 
     def _reject_late(self, now: float) -> None:
         for request in list(self._requests.values()):
-            if request.deadline is not None and request.deadline <= now:
+            if not self.recovering and request.deadline is not None and request.deadline <= now:
                 self._dequeue(request)
                 self._reject(request, Refusal.DEADLINE, now)
 

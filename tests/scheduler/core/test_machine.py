@@ -257,3 +257,62 @@ def test_several_devices_are_judged_jointly() -> None:
     w.end(a)
     assert isinstance(w.answers[crossed], e.Accept)
     w.check()
+
+
+def test_an_overdue_one_keeps_newcomers_off_its_own_device_only() -> None:
+    w = World(Machine({"g0": 16, "g1": 16}, BestFit(), patience=60.0))
+    w.create("server", {"g0": 16})
+    for name in ("x", "y", "z"):
+        w.create(name, {"g0": 16, "g1": 16})
+    server, x, y, z = (w.start(name) for name in ("server", "x", "y", "z"))
+    w.allocate(server, 12, "g0")
+    overdue = w.allocate(x, 10, "g0")
+    w.now = 61.0
+    elsewhere = w.allocate(y, 8, "g1")
+    assert isinstance(w.answers[elsewhere], e.Accept)
+    same = w.allocate(z, 1, "g0")
+    assert same not in w.answers
+    w.check()
+    w.end(server)
+    w.end(y)
+    assert isinstance(w.answers[overdue], e.Accept)
+
+
+def test_an_overdue_one_that_fits_but_is_not_safe_is_not_delayed_by_newcomers_elsewhere() -> None:
+    w = World(Machine({"g0": 16, "g1": 16}, BestFit(), patience=60.0))
+    for name in ("a", "x", "y"):
+        w.create(name, {"g0": 16, "g1": 16})
+    a, x, y = (w.start(name) for name in ("a", "x", "y"))
+    w.allocate(a, 8, "g1")
+    overdue = w.allocate(x, 10, "g0")  # a may still ask for all of g0
+    assert overdue not in w.answers
+    w.now = 61.0
+    late = w.allocate(y, 1, "g1")
+    assert late not in w.answers
+    w.end(a)
+    assert isinstance(w.answers[overdue], e.Accept)
+    w.check()
+
+
+def test_a_process_that_lost_its_connection_goes_on_with_what_it_uses() -> None:
+    w = world()
+    w.create("a", {"gpu": 6})
+    w.create("b", {"gpu": 11})
+    old = w.start("a")
+    w.allocate(old, 6)
+    waiting = w.allocate(w.start("b"), 11)
+    assert waiting not in w.answers
+    new = w.resume(old, {"gpu": 5})
+    assert w.machine.ledger.accounts["a"]["gpu"].leases == {new: 5}
+    assert isinstance(w.answers[waiting], e.Accept)
+    w.check()
+
+
+def test_no_deadline_passes_while_the_scheduler_itself_gives_no_grants() -> None:
+    w = world(recovering=True)
+    w.create("a", {"gpu": 10}, wait=1.0)
+    asked = w.allocate(w.start("a"), 4)
+    assert w.machine.next_deadline() is None
+    w.now = 3.0
+    w.happen(e.RecoveryEnded())
+    assert isinstance(w.answers[asked], e.Accept)
