@@ -9,6 +9,11 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Machines are noisy: how long an example takes is no test.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 ROOT = Path(__file__).parents[1]
 NOT_RUN = pytest.StashKey[dict[str, set[str]]]()

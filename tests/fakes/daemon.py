@@ -81,6 +81,28 @@ class Daemon:
         return self.admin.request("containers", name=name)["containers"][0]
 
 
+# A process of its own for each connection, because the scheduler knows processes by their pid. It connects, hands the
+# socket over, and lives until it is killed; for each line on its stdin it connects again.
+_BODY = """
+import socket, sys
+door = socket.socket(fileno=int(sys.argv[2]))
+while True:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(sys.argv[1])
+    socket.send_fds(door, [b"x"], [connection.fileno()])
+    connection.close()
+    if not sys.stdin.readline():
+        break
+"""
+
+
+def _receive_socket(door: socket.socket) -> socket.socket:
+    _data, [descriptor], _flags, _address = socket.recv_fds(door, 1, 1)
+    connection = socket.socket(fileno=descriptor)
+    connection.settimeout(20)
+    return connection
+
+
 class Process:
     """A connection to a container's socket; `running_daemon` ends those that were not ended."""
 
@@ -88,9 +110,15 @@ class Process:
 
     def __init__(self, folder: Path, name: str = "scheduler.sock") -> None:
         self.opened.append(self)
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(20)
-        self.socket.connect(str(folder / name))
+        self.path = str(folder / name)
+        self._door, theirs = socket.socketpair()
+        self._body = subprocess.Popen(
+            [sys.executable, "-S", "-E", "-c", _BODY, self.path, str(theirs.fileno())],
+            stdin=subprocess.PIPE,
+            pass_fds=[theirs.fileno()],
+        )
+        theirs.close()
+        self.socket = _receive_socket(self._door)
         self.answers: dict[int, Message] = {}
         self._stream = MessageStream()
         self._request = 0
@@ -100,14 +128,28 @@ class Process:
         self._library.convgpu_page_read.restype = ctypes.c_uint64
         self._library.convgpu_page_take_all.restype = ctypes.c_uint64
 
+    def reconnect(self, held: tuple[tuple[bytes, int], ...]) -> Welcome:
+        """Connect again, as the same process; whoever still needs the old socket keeps a duplicate."""
+        assert self._body.stdin is not None
+        self._body.stdin.write(b"\n")
+        self._body.stdin.flush()
+        self.cut()
+        self.socket = _receive_socket(self._door)
+        self._stream = MessageStream()
+        return self.hello(held=held)
+
     def hello(self, memory: str = "", held: tuple[tuple[bytes, int], ...] = ()) -> Welcome:
-        self.socket.sendall(pack(Hello(os.getpid(), "test", memory, held), 1))
+        self.socket.sendall(pack(Hello(self._body.pid, "test", memory, held), 1))
         data, descriptors, _flags, _address = socket.recv_fds(self.socket, 65536, 1)
         [(_, welcome)] = self._stream.receive(data)
         assert isinstance(welcome, Welcome), welcome
         self.descriptor = descriptors[0]
         self._page = mmap.mmap(self.descriptor, welcome.page_size)
         return welcome
+
+    @property
+    def pid(self) -> int:
+        return self._body.pid
 
     @property
     def _address(self) -> ctypes.c_void_p:
@@ -152,6 +194,17 @@ class Process:
         return b"".join(iter(lambda: self.socket.recv(65536), b""))
 
     def end(self) -> None:
+        """Die: the process first, as its socket is closed while the kernel ends it."""
+        if self._body.poll() is None:
+            self._body.kill()
+            self._body.wait()
+        assert self._body.stdin is not None
+        self._body.stdin.close()
+        self._door.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Lose the connection and live on."""
         self.socket.close()
         if self.descriptor >= 0:
             os.close(self.descriptor)

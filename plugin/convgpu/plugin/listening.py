@@ -23,7 +23,8 @@ umask: Final = 0o177
 # One process, because the Engine's calls are few; threads, because an authorization may wait for another call.
 workers: Final = 1
 worker_class: Final = "gthread"
-threads: Final = 16
+# More than the volume calls that an Engine has open, so that a scheduler that hangs does not delay authorization.
+threads: Final = 64
 # With any keep-alive the Engine meets connections that are just being closed, and tries again without a body.
 keepalive: Final = 0
 # Less than the 10 s that the Engine gives a plugin to end.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from convgpu.protocol.messages import Admin, AdminReply, pack
+from convgpu.protocol.messages import Admin, AdminReply, MalformedMessageError, pack
 from convgpu.protocol.stream import MessageStream, ProtocolError
 
 _RETRY_STEP: Final = 0.05
@@ -46,8 +46,12 @@ class AdminClient:
         """
         deadline = time.monotonic() + self._timeout
         try:
+            frame = pack(Admin(json.dumps({"op": op, **fields}).encode()), 1)
+        except MalformedMessageError as error:
+            raise SchedulerRefused("invalid", f"the request is too long: {error}") from error
+        try:
             with self._connect(deadline) as connection:
-                connection.sendall(pack(Admin(json.dumps({"op": op, **fields}).encode()), 1))
+                connection.sendall(frame)
                 answer = _read_reply(connection, lambda: deadline - time.monotonic())
         except (OSError, ProtocolError, ValueError) as error:
             raise SchedulerUnavailable(f"the scheduler at {self._path} does not answer: {error}") from error

@@ -16,6 +16,13 @@ from convgpu.protocol.sizes import parse_size
 log = logging.getLogger("convgpud")
 
 
+class _OneLine(logging.Formatter):
+    """What clients send can stand in a message; it must not forge lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in logging
+        return super().formatMessage(record).replace("\n", "\\n")
+
+
 def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
     try:
         return 0 if text == "0" else parse_size(text)
@@ -55,9 +62,9 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> in
 )
 def main(level: str, **settings: object) -> None:
     """Keep the ledger of every GPU: who may use how much, who waits, who is next."""
-    logging.basicConfig(
-        stream=sys.stdout, level=level.upper(), format="%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(_OneLine("%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=level.upper())
     try:
         asyncio.run(_serve(Settings(**settings)))  # type: ignore[arg-type]  # click checked them
     except (DeviceError, ValueError, OSError) as error:
@@ -72,10 +79,15 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     service = Service(settings)
     log.info("ready directory=%s policy=%s", settings.directory, settings.policy)
+    ends = [asyncio.ensure_future(event.wait()) for event in (stop, service.broken)]
     try:
-        await stop.wait()
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:
         service.close()
+        for end in ends:
+            end.cancel()
+    if service.broken.is_set():
+        sys.exit(1)
 
 
 if __name__ == "__main__":

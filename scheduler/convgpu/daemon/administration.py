@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -39,8 +40,8 @@ class Administration:
     ) -> None:
         self._containers = containers
         self._sessions = sessions
-        self._devices = devices
         self._capacity = {one.uuid: one.capacity for one in capacities}
+        self._devices = [device for device in devices if device.uuid in self._capacity]
         self._policy = policy
         self._library_path = f"{MOUNTED_AT}/driver" if simulated else None
         self._wall_clock = wall_clock
@@ -91,19 +92,25 @@ class Administration:
             chosen = [known[name]]
         else:
             raise ContainerRefusedError("unknown", f"no volume {name}")
-        return [self._container(one) for one in sorted(chosen, key=lambda c: (c.volume.created, c.volume.name))]
+        sessions = self._sessions.by_container()
+        waiting = self._waiting()
+        ordered = sorted(chosen, key=lambda c: (c.volume.created, c.volume.name))
+        return [
+            self._container(one, sessions.get(one.volume.name, []), waiting.get(one.volume.name, [])) for one in ordered
+        ]
 
-    def _container(self, container: Container) -> records.Container:
+    def _container(
+        self, container: Container, sessions: Sequence[Session], waiting: Sequence[records.Waiting]
+    ) -> records.Container:
         name = container.volume.name
-        sessions = self._sessions.of(name)
-        waiting = self._waiting(name)
         alive = container.mounted or bool(sessions)
+        idle: Literal["ended", "created"] = "ended" if container.volume.ended else "created"
         accounts = self._sessions.machine.ledger.accounts.get(name, {})
         return records.Container(
             name=name,
             mountpoint=self._containers.mountpoint(name),
             created=container.volume.created,
-            state="waiting" if waiting else "running" if alive else "ended" if container.volume.ended else "created",
+            state="waiting" if waiting else "running" if alive else idle,
             mounts=sum(container.volume.mounts.values()),
             devices=tuple(
                 records.Share(
@@ -119,26 +126,22 @@ class Administration:
         usage = tuple(
             records.SessionShare(uuid=uuid, usage=self._sessions.used_by(session, uuid)) for uuid in session.rows
         )
-        return records.Session(
-            pid=session.connection.peer.pid, program=session.program, since=session.since, devices=usage
-        )
+        return records.Session(pid=session.pid, program=session.program, since=session.since, devices=usage)
 
-    def _waiting(self, name: str) -> list[records.Waiting]:
-        rows = []
+    def _waiting(self) -> dict[str, list[records.Waiting]]:
+        grouped: dict[str, list[records.Waiting]] = {}
         for one in self._sessions.machine.waiting:
-            if one.container == name:
-                asked = self._sessions.asked[one.request]
-                rows.append(
-                    records.Waiting(
-                        uuid=one.device,
-                        size=one.size,
-                        call=asked.call,
-                        pid=asked.session.connection.peer.pid,
-                        since=asked.since,
-                        missing=one.missing,
-                    )
-                )
-        return rows
+            asked = self._sessions.asked[one.request]
+            row = records.Waiting(
+                uuid=one.device,
+                size=one.size,
+                call=asked.call,
+                pid=asked.session.pid,
+                since=asked.since,
+                missing=one.missing,
+            )
+            grouped.setdefault(one.container, []).append(row)
+        return grouped
 
     def _device(self, device: Device) -> records.Device:
         ledger = self._sessions.machine.ledger

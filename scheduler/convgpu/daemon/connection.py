@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from convgpu.daemon.files import put_in_place
 from convgpu.protocol.messages import Failed, Message, pack
 from convgpu.protocol.stream import MessageStream, ProtocolError
 
@@ -22,6 +23,7 @@ _READ_SIZE: Final = 1 << 16
 _UCRED: Final = struct.Struct("=iII")
 # Answers are small; who lets this much of them pile up does not read at all.
 _MAX_UNSENT: Final = 1 << 20
+_REST: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,9 @@ class Connection:
                     self._on_message(self, request, message)
         except ProtocolError as error:
             self.fail(error)
+        except Exception as error:  # a fault of ours must not cost more than this connection
+            log.exception("a message of pid %d could not be handled", self.peer.pid)
+            self.close(str(error))
 
     def _writable(self) -> None:
         try:
@@ -138,6 +143,7 @@ class Listener:
 
     Args:
         mode: of the socket's file.
+        staging: a folder beside it in which to make the socket.
         on_accept: gets each accepted socket.
 
     Raises:
@@ -145,11 +151,17 @@ class Listener:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, path: Path, mode: int, on_accept: Callable[[socket.socket], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        path: Path,
+        mode: int,
+        staging: Path,
+        on_accept: Callable[[socket.socket], None],
     ) -> None:
         self._loop = loop
         self._on_accept = on_accept
-        self._sock = bind_unix(path, mode)
+        self._rest: asyncio.TimerHandle | None = None
+        self._sock = bind_unix(path, mode, staging)
         self._sock.listen(128)
         loop.add_reader(self._sock, self._acceptable)
 
@@ -158,33 +170,38 @@ class Listener:
             sock, _ = self._sock.accept()
         except BlockingIOError:
             return
-        except OSError as error:  # EMFILE and the like: the others go on
-            log.error("a connection could not be accepted: %s", error)
+        except OSError as error:  # EMFILE and the like: the others go on, and the queue waits
+            log.error("no connection is accepted for %g s: %s", _REST, error)
+            self._loop.remove_reader(self._sock)
+            self._rest = self._loop.call_later(_REST, self._loop.add_reader, self._sock, self._acceptable)
             return
         self._on_accept(sock)
 
     def close(self) -> None:
         """Stop listening. The file stays; the next listener at the path replaces it."""
+        if self._rest is not None:
+            self._rest.cancel()
         self._loop.remove_reader(self._sock)
         self._sock.close()
 
 
-def bind_unix(path: Path, mode: int) -> socket.socket:
-    """Return a non-blocking UNIX socket bound to `path`, a stale one replaced.
+def bind_unix(path: Path, mode: int, staging: Path) -> socket.socket:
+    """Return a non-blocking UNIX socket at `path`, whatever stood there replaced.
 
+    It is made in `staging`, a folder that no container can write, and renamed: nobody can put a link in between.
     sun_path holds 107 bytes, so the folder is named through its descriptor.
 
     Raises:
         OSError: it cannot be bound.
     """
-    descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(staging, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        fresh = Path(f"/proc/self/fd/{descriptor}/.{path.name}.new")
+        fresh = Path(f"/proc/self/fd/{descriptor}/{path.name}")
         fresh.unlink(missing_ok=True)
         sock.bind(str(fresh))
         fresh.chmod(mode)
-        fresh.rename(path)
+        put_in_place(fresh, path)
     except OSError:
         sock.close()
         raise

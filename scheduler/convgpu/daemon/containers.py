@@ -53,30 +53,37 @@ class Containers:
         self._store = store
         self._sessions = sessions
         self._devices = devices
+        self._unfit: dict[str, tuple[Volume, str]] = {}  # of an earlier run, with the reason
         self._accept: Callable[[str, socket.socket], None] = lambda _, sock: sock.close()
+        self._on_removed: Callable[[str], None] = lambda _: None
 
-    def restore(self, accept: Callable[[str, socket.socket], None]) -> None:
-        """Take up what an earlier scheduler left. A volume that does not fit any more is logged and left out.
+    def restore(self, accept: Callable[[str, socket.socket], None], on_removed: Callable[[str], None]) -> None:
+        """Take up what an earlier scheduler left.
+
+        A volume that cannot be taken up now (a device is full, or gone) is kept for a better time.
 
         Args:
             accept: gets the name of a volume and each socket that a process of its container connects with.
+            on_removed: gets the name of a volume that is gone.
         """
         self._accept = accept
+        self._on_removed = on_removed
         for volume in self._store.load():
             try:
                 container = self._open(volume)
             except (OptionError, OSError) as error:
-                log.error("volume %s of an earlier run is left out: %s", volume.name, error)
+                log.error("volume %s of an earlier run cannot be used now: %s", volume.name, error)
+                self._unfit[volume.name] = (volume, str(error))
                 continue
             if container.mounted:
                 self._sessions.happen(e.ContainerStarted(volume.name))
-        self._save()
 
     def create(self, name: str, options: dict[str, str], now: float) -> None:
         """Make a volume at `now` (Unix seconds); again with the same options is no error.
 
         Raises:
             ContainerRefusedError: the options cannot be, or the name has others.
+            OSError: it cannot be written; nothing has changed.
         """
         if name in self.by_name:
             if options != self.by_name[name].volume.options:
@@ -87,17 +94,31 @@ class Containers:
             container = self._open(Volume(name, options, now))
         except OptionError as error:
             raise ContainerRefusedError("invalid", str(error)) from error
-        self._save()
+        try:
+            self._save()
+        except OSError:
+            self._close(container)
+            raise
+        self._unfit.pop(name, None)
         self._sessions.history.add("created", name, f"create:{name}", limits=dict(container.terms.limits) or None)
 
     def _open(self, volume: Volume) -> Container:
         terms = parse_options(volume.options, self._devices)
         folder = self._store.make_folder(volume.name)
-        listener = Listener(self._loop, folder / "scheduler.sock", 0o666, lambda sock: self._accept(volume.name, sock))
+        path = folder / "scheduler.sock"
+        listener = Listener(self._loop, path, 0o666, self._store.staging, lambda sock: self._accept(volume.name, sock))
         container = Container(volume, terms, listener, limited=bool(terms.limits))
         self.by_name[volume.name] = container
         self._sessions.happen(e.ContainerCreated(volume.name, terms.limits, terms.wait))
         return container
+
+    def _close(self, container: Container) -> None:
+        name = container.volume.name
+        container.listener.close()
+        del self.by_name[name]
+        self._on_removed(name)
+        self._sessions.happen(e.ContainerRemoved(name))
+        self._store.remove_folder(name)
 
     def declare(self, name: str, memory: str) -> None:
         """Set the limits of a container whose volume names none, by its CONVGPU_MEMORY; the first word counts.
@@ -105,7 +126,9 @@ class Containers:
         Raises:
             OptionError: there is none, or it cannot be.
         """
-        container = self.by_name[name]
+        container = self.by_name.get(name)
+        if container is None:
+            raise OptionError("the volume of this container is removed: start the container again")
         if container.limited:
             return
         if not memory:
@@ -124,11 +147,10 @@ class Containers:
             ContainerRefusedError: unknown name.
         """
         container = self._known(name)
-        mounts = container.volume.mounts
         first = not container.mounted
+        mounts = dict(container.volume.mounts)
         mounts[mount_id] = mounts.get(mount_id, 0) + 1
-        container.volume.ended = False
-        self._save()
+        self._change(container, mounts)
         if first:
             self._sessions.happen(e.ContainerStarted(name))
             self._sessions.history.add("mounted", name, f"mount:{mount_id}")
@@ -145,18 +167,26 @@ class Containers:
             ContainerRefusedError: unknown name.
         """
         container = self._known(name)
-        mounts = container.volume.mounts
+        mounts = dict(container.volume.mounts)
         if mount_id not in mounts:
             log.warning("unmount of %s with id %s, which is not mounted", name, mount_id)
             return
         mounts[mount_id] -= 1
-        if mounts[mount_id] == 0:
-            del mounts[mount_id]
-        container.volume.ended = not mounts
-        self._save()
+        self._change(container, {each: count for each, count in mounts.items() if count})
         if not container.mounted:
             self._sessions.happen(e.ContainerEnded(name))
             self._sessions.history.add("ended", name, f"unmount:{mount_id}")
+
+    def _change(self, container: Container, mounts: dict[str, int]) -> None:
+        """Set the mounts, saved before anything follows from them; unsaved they stay as they were."""
+        volume = container.volume
+        before = (volume.mounts, volume.ended)
+        volume.mounts, volume.ended = mounts, not mounts
+        try:
+            self._save()
+        except OSError:
+            volume.mounts, volume.ended = before
+            raise
 
     def remove(self, name: str) -> None:
         """Forget a volume; an unknown one is no error.
@@ -166,14 +196,14 @@ class Containers:
         """
         container = self.by_name.get(name)
         if container is None:
+            if self._unfit.pop(name, None) is not None:
+                self._store.remove_folder(name)
+                self._save()
             return
         if self._sessions.of(name):
             raise ContainerRefusedError("busy", f"volume {name} is in use: stop its container first")
-        container.listener.close()
-        del self.by_name[name]
-        self._sessions.happen(e.ContainerRemoved(name))
+        self._close(container)
         self._sessions.history.add("removed", name, f"remove:{name}")
-        self._store.remove_folder(name)
         self._save()
 
     def close(self) -> None:
@@ -182,10 +212,13 @@ class Containers:
             container.listener.close()
 
     def _known(self, name: str) -> Container:
+        if name in self._unfit:
+            raise ContainerRefusedError("invalid", f"volume {name} cannot be used now: {self._unfit[name][1]}")
         try:
             return self.by_name[name]
         except KeyError:
             raise ContainerRefusedError("unknown", f"no volume {name}") from None
 
     def _save(self) -> None:
-        self._store.save(container.volume for container in self.by_name.values())
+        kept = [volume for volume, _ in self._unfit.values()]
+        self._store.save([*kept, *(container.volume for container in self.by_name.values())])

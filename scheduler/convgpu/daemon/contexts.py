@@ -9,6 +9,8 @@ log = logging.getLogger(__name__)
 
 # More than any seen (526 MiB on an H200), so that the first context of a device is not a surprise.
 UNKNOWN: Final = 640 << 20
+# What a process says of itself must not become everybody's estimate.
+PLAUSIBLE: Final = 2 * UNKNOWN
 
 
 class Contexts:
@@ -19,8 +21,16 @@ class Contexts:
         self._learned: dict[str, int] = {}
 
     def size(self, device: str, limit: int) -> int:
-        """Return what to charge for a new context, in bytes; an estimate alone never exceeds the limit."""
-        return self._learned.get(device, min(UNKNOWN, limit))
+        """Return what to charge for a new context, in bytes; an estimate never exceeds the limit."""
+        return min(self._learned.get(device, UNKNOWN), limit)
+
+    def held(self, device: str, pid: int) -> int:
+        """Return what the driver says that a process holds, in bytes; 0 when it does not know the process."""
+        try:
+            return self._devices.used_by(device).get(pid, 0)
+        except DeviceError as error:
+            log.warning("memory of pid %d: %s", pid, error)
+            return 0
 
     def measure(self, device: str, pid: int, charged: int, used: int) -> int:
         """Return what the contexts of a process take, or 0 when the driver does not know.
@@ -31,13 +41,8 @@ class Contexts:
             charged: bytes charged for its contexts so far.
             used: bytes it uses otherwise.
         """
-        try:
-            held = self._devices.used_by(device).get(pid, 0)
-        except DeviceError as error:
-            log.warning("contexts of pid %d: %s", pid, error)
-            return 0
-        size = max(held - used, 0)
-        first = charged == self._learned.get(device, charged)
-        if size and charged and used == 0 and first:
+        size = max(self.held(device, pid) - used, 0)
+        first = used == 0 and charged == self._learned.get(device, charged)
+        if first and charged and 0 < size <= PLAUSIBLE:
             self._learned[device] = size
         return size

@@ -6,21 +6,26 @@ import os
 import socket
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
-from convgpu.core import events as e
 from convgpu.daemon.connection import Connection
 from convgpu.daemon.containers import Containers
 from convgpu.daemon.contexts import Contexts
+from convgpu.daemon.detached import Detached
 from convgpu.daemon.options import OptionError
 from convgpu.daemon.page import PAGE_SIZE, Page, PageLibrary
 from convgpu.daemon.sessions import Session, Sessions
-from convgpu.daemon.settling import Settling
 from convgpu.protocol import messages as m
 from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.uuids import uuid_bytes, uuid_text
 from convgpu.protocol.wire import Failure
 
 log = logging.getLogger(__name__)
+
+# Bounds on what one container can make us keep or do; far above what programs need.
+HELLO_WITHIN: Final = 10.0
+MOST_SILENT: Final = 1024
+MOST_OPEN_REQUESTS: Final = 1024
 
 
 class Processes:
@@ -33,7 +38,7 @@ class Processes:
         sessions: Sessions,
         contexts: Contexts,
         pages: PageLibrary,
-        settling: Settling,
+        detached: Detached,
         wall_clock: Callable[[], float],
     ) -> None:
         self._loop = loop
@@ -41,13 +46,31 @@ class Processes:
         self._sessions = sessions
         self._contexts = contexts
         self._pages = pages
-        self._settling = settling
+        self._detached = detached
         self._wall_clock = wall_clock
         self._open: dict[Connection, Session] = {}
+        self._silent: dict[str, dict[Connection, asyncio.TimerHandle]] = {}
 
     def accept(self, container: str, sock: socket.socket) -> None:
-        """Take a connection that was made on the container's socket."""
-        Connection(self._loop, sock, partial(self._receive, container), self._ended)
+        """Take a connection that was made on the container's socket; it has to say HELLO soon."""
+        silent = self._silent.setdefault(container, {})
+        if len(silent) >= MOST_SILENT:
+            log.warning("a connection to %s is refused: %d others have not said HELLO", container, len(silent))
+            sock.close()
+            return
+        connection = Connection(self._loop, sock, partial(self._receive, container), partial(self._ended, container))
+        silent[connection] = self._loop.call_later(HELLO_WITHIN, connection.close, "no HELLO")
+
+    def forget(self, container: str) -> None:
+        """Close the connections of a container that is gone; its processes have ended before."""
+        for connection in list(self._silent.get(container, ())):
+            connection.close("its volume is removed")
+        self._silent.pop(container, None)
+
+    def _said_hello(self, container: str, connection: Connection) -> None:
+        timer = self._silent.get(container, {}).pop(connection, None)
+        if timer is not None:
+            timer.cancel()
 
     def _receive(self, container: str, connection: Connection, request: int, message: m.Message) -> None:
         session = self._open.get(connection)
@@ -63,9 +86,13 @@ class Processes:
             return
         match message:
             case m.Allocate(device, size, call):
-                self._sessions.ask(session, request, device, size, call)
+                if session.open_requests >= MOST_OPEN_REQUESTS:
+                    text = f"more than {MOST_OPEN_REQUESTS} allocations wait in one process"
+                    connection.fail(ProtocolError(Failure.ORDER, text, request))
+                else:
+                    self._sessions.ask(session, request, device, size, call)
             case m.Freed(device):
-                self._sessions.happen(e.MemoryFreed(session.number, session.rows[device]))
+                self._sessions.freed(session, session.rows[device])
             case m.Context(device, charged, used):
                 size = self._contexts.measure(session.rows[device], connection.peer.pid, charged, used)
                 connection.send(m.ContextSize(size), request)
@@ -82,6 +109,7 @@ class Processes:
             text = f"{type(message).__name__} before HELLO"
             connection.fail(ProtocolError(Failure.ORDER, text, request))
             return
+        self._said_hello(container, connection)
         try:
             self._containers.declare(container, message.memory)
         except OptionError as error:
@@ -111,22 +139,45 @@ class Processes:
             for uuid in rows
         )
         held = {uuid_text(uuid): size for uuid, size in hello.held}
-        if held:
-            self._settling.forget_process(connection.peer.pid)
         # The session is open before the process can ask: its first message finds it.
         self._open[connection] = session
-        self._sessions.open(session, held)
+        self._begin(session, held)
         connection.send(m.Welcome(PAGE_SIZE, devices), request, descriptor=page.descriptor)
         page.close_descriptor()
 
-    def _ended(self, connection: Connection) -> None:
+    def _begin(self, session: Session, held: dict[str, int]) -> None:
+        """Open a session, or let the one go on that the process had before."""
+        former = self._sessions.find(session.container, session.pid)
+        if former is None:
+            self._sessions.open(session, {uuid: self._believe(session, uuid, size) for uuid, size in held.items()})
+            return
+        self._open.pop(former.connection, None)
+        former.connection.close()
+        self._detached.forget(former)
+        self._sessions.resume(session, former, held)
+
+    def _believe(self, session: Session, device: str, held: int) -> int:
+        """Return how much of what a process says it holds is believed.
+
+        All of it while the processes of an earlier scheduler come back. Later, of one that had no session here,
+        what the driver says that it holds: a word alone would let anybody pass those that wait.
+        """
+        if self._sessions.machine.recovering or device not in session.rows:
+            return held
+        believed = min(held, self._contexts.held(device, session.pid))
+        if believed < held:
+            log.warning("pid %d says it holds %d bytes of %s; the driver says %d", session.pid, held, device, believed)
+        return believed
+
+    def _ended(self, container: str, connection: Connection) -> None:
+        self._said_hello(container, connection)
         session = self._open.pop(connection, None)
         if session is not None:
-            self._sessions.end(session)
+            self._detached.add(session)
 
     def close(self) -> None:
         """Close all connections; the processes keep what they have and look for the next scheduler."""
-        for connection in list(self._open):
+        for connection in [*self._open, *(one for silent in self._silent.values() for one in silent)]:
             connection.close()
 
 

@@ -1,8 +1,9 @@
 """The scheduler put together: devices, machine, sockets, administration."""
 
 import asyncio
-import json
+import fcntl
 import logging
+import os
 import resource
 import socket
 import time
@@ -14,10 +15,12 @@ from typing import Final
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.daemon.administration import Administration
+from convgpu.daemon.capacity import measure_capacities
 from convgpu.daemon.connection import Connection, Listener
 from convgpu.daemon.containers import Containers
 from convgpu.daemon.contexts import Contexts
-from convgpu.daemon.devices import Device, DeviceError, Devices, NvmlDevices, find_nvml
+from convgpu.daemon.detached import Detached
+from convgpu.daemon.devices import Devices, NvmlDevices, find_nvml
 from convgpu.daemon.history import History
 from convgpu.daemon.options import DeviceCapacity
 from convgpu.daemon.page import PageLibrary
@@ -25,7 +28,7 @@ from convgpu.daemon.processes import Processes
 from convgpu.daemon.sessions import Sessions
 from convgpu.daemon.settling import Settling
 from convgpu.daemon.simulated import PREFIX, parse_devices, prepare_driver
-from convgpu.daemon.store import Store
+from convgpu.daemon.store import Store, make_staging
 from convgpu.policies import POLICIES
 from convgpu.protocol.messages import Admin, AdminReply, Message
 from convgpu.protocol.stream import ProtocolError
@@ -62,32 +65,27 @@ class Service:
     """
 
     def __init__(self, settings: Settings) -> None:
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
+        self.broken = asyncio.Event()
         _allow_many_descriptors()
         settings.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(settings.directory)
         driver = settings.directory / "driver" if settings.devices.startswith(PREFIX) else None
-        store = Store(settings.directory, settings.libraries / "libconvgpu.so", driver)
         devices = _open_devices(settings, driver)
-        present = devices.list()
-        if not present:
-            raise DeviceError("the driver shows no device")
+        store = Store(settings.directory, settings.libraries / "libconvgpu.so", driver)
         recovering = any(volume.mounts for volume in store.load())
-        capacities = _capacities(settings, present, recovering=recovering)
-        machine = Machine(
-            {one.uuid: one.capacity for one in capacities},
-            POLICIES[settings.policy](),
-            settings.patience,
-            recovering=recovering,
-        )
-        self._sessions = Sessions(loop, machine, History(time.time), loop.time, time.time)
-        self._settling = Settling(
-            devices, [one.uuid for one in present], lambda number: self._sessions.happen(e.SettlingEnded(number))
-        )
-        self._sessions.on_left_behind = self._settling.watch
-        pages = PageLibrary(settings.libraries / "libconvgpu-page.so")
-        self._containers = Containers(loop, store, self._sessions, capacities)
+        present = devices.list()
+        capacities = measure_capacities(settings.directory, present, settings.reserve, recovering=recovering)
+        self._sessions = self._make_sessions(settings, devices, capacities, recovering=recovering)
+        self._containers = Containers(self._loop, store, self._sessions, capacities)
         self._processes = Processes(
-            loop, self._containers, self._sessions, Contexts(devices), pages, self._settling, time.time
+            self._loop,
+            self._containers,
+            self._sessions,
+            Contexts(devices),
+            PageLibrary(settings.libraries / "libconvgpu-page.so"),
+            Detached(self._loop, self._sessions.end),
+            time.time,
         )
         self._administration = Administration(
             self._containers,
@@ -98,16 +96,25 @@ class Service:
             policy=settings.policy,
             simulated=driver is not None,
         )
-        self._containers.restore(self._processes.accept)
+        self._containers.restore(self._processes.accept, self._processes.forget)
+        self._admin = Listener(
+            self._loop, settings.directory / "admin.sock", 0o600, store.staging, self._accept_administrator
+        )
+
+    def _make_sessions(
+        self, settings: Settings, devices: Devices, capacities: Sequence[DeviceCapacity], *, recovering: bool
+    ) -> Sessions:
+        capacity = {one.uuid: one.capacity for one in capacities}
+        machine = Machine(capacity, POLICIES[settings.policy](), settings.patience, recovering=recovering)
+        sessions = Sessions(self._loop, machine, History(time.time), self._loop.time, time.time)
+        sessions.on_broken = self.broken.set
+        settling = Settling(devices, capacity, lambda number: sessions.happen(e.SettlingEnded(number)))
+        sessions.on_left_behind = settling.watch
+        log.info("devices capacity=%s", capacity)
         if recovering:
-            log.info(
-                "containers of an earlier run: no grants for %g s, so that their processes can come back", RECOVERY
-            )
-            loop.call_later(RECOVERY, self._sessions.happen, e.RecoveryEnded())
-        self._admin = Listener(loop, settings.directory / "admin.sock", 0o600, self._accept_administrator)
-        self._loop = loop
-        for one in present:
-            log.info("device %s %s capacity=%d", one.uuid, one.name, machine.ledger.capacity[one.uuid])
+            log.info("containers of an earlier run: no grants for %g s, until their processes are back", RECOVERY)
+            self._loop.call_later(RECOVERY, sessions.happen, e.RecoveryEnded())
+        return sessions
 
     def _accept_administrator(self, sock: socket.socket) -> None:
         Connection(self._loop, sock, self._administer, lambda _: None)
@@ -120,7 +127,8 @@ class Service:
             connection.fail(ProtocolError(Failure.ORDER, text, request))
 
     def close(self) -> None:
-        """Close all sockets. What must survive is in files already."""
+        """Close all sockets; the processes keep what they have. What must survive is in files already."""
+        self._sessions.stop()
         self._admin.close()
         self._containers.close()
         self._processes.close()
@@ -129,28 +137,25 @@ class Service:
 def _open_devices(settings: Settings, driver: Path | None) -> Devices:
     if driver is not None:
         sizes = parse_devices(settings.devices)
-        prepare_driver(driver, settings.simulated_driver, sizes, settings.simulated_settle)
+        staging = make_staging(settings.directory)
+        prepare_driver(driver, settings.simulated_driver, staging, sizes, settings.simulated_settle)
         return NvmlDevices(driver / "libnvidia-ml.so.1")
     return NvmlDevices(find_nvml((settings.host_root, Path("/"))))
 
 
-def _capacities(settings: Settings, present: Sequence[Device], *, recovering: bool) -> list[DeviceCapacity]:
-    """Return what may be handed out: what is free now, less the reserve.
+def _lock(directory: Path) -> int:
+    """Return a descriptor that keeps other schedulers off the directory until this process ends.
 
-    While containers of an earlier run use memory, "free now" would count theirs as foreign; then the earlier
-    figure is taken, which lies beside the state.
+    Raises:
+        OSError: another one is at work there.
     """
-    file = settings.directory / "capacity.json"
-    earlier: dict[str, int] = json.loads(file.read_text()) if recovering and file.exists() else {}
-    rows = []
-    for device in present:
-        capacity = earlier.get(device.uuid, device.free - settings.reserve)
-        if capacity <= 0:
-            log.error("device %s is left out: nothing of it is free", device.uuid)
-            continue
-        rows.append(DeviceCapacity(device.uuid, device.index, capacity))
-    file.write_text(json.dumps({row.uuid: row.capacity for row in rows}))
-    return rows
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise OSError(f"another convgpud is at work in {directory}: stop it, or name another --directory") from error
+    return descriptor
 
 
 def _allow_many_descriptors() -> None:

@@ -5,7 +5,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from convgpu.core import events as e
@@ -40,7 +40,12 @@ class Session:
     program: str
     since: float
     process: int | None = None
-    calls: dict[int, str] = field(default_factory=dict)
+    open_requests: int = 0
+
+    @property
+    def pid(self) -> int:
+        """As we see it; 0 when it is not visible here."""
+        return self.connection.peer.pid
 
     def take_headroom(self) -> dict[str, int]:
         """Take all the words hold, and return how much it was, per device.
@@ -61,7 +66,7 @@ class Asked:
     since: float
 
 
-def _nobody_watches(_number: int, _pid: int, process: int | None, _used: Mapping[str, int]) -> None:
+def _nobody_watches(_number: int, process: int | None, _used: Mapping[str, int]) -> None:
     if process is not None:
         os.close(process)
 
@@ -69,7 +74,8 @@ def _nobody_watches(_number: int, _pid: int, process: int | None, _used: Mapping
 class Sessions:
     """Feeds the machine and carries out what it wants done.
 
-    `on_left_behind` gets number, pid, pidfd (to close) and bytes per device of a session that ended using memory.
+    `on_left_behind` gets number, pidfd (to close) and bytes per device of a session that ended using memory.
+    `on_broken` is called when an event could not be handled; nothing is handled any more.
 
     Args:
         clock: monotonic seconds.
@@ -88,7 +94,8 @@ class Sessions:
         self.history = history
         self.sessions: dict[int, Session] = {}
         self.asked: dict[int, Asked] = {}
-        self.on_left_behind: Callable[[int, int, int | None, Mapping[str, int]], None] = _nobody_watches
+        self.on_broken: Callable[[], None] = lambda: None
+        self.on_left_behind: Callable[[int, int | None, Mapping[str, int]], None] = _nobody_watches
         self._loop = loop
         self._clock = clock
         self._wall_clock = wall_clock
@@ -96,6 +103,9 @@ class Sessions:
         self._busy = False
         self._timer: asyncio.TimerHandle | None = None
         self._numbers = 0
+        self._ending: Session | None = None  # the last one that ended, for its records
+        self._freed: set[tuple[int, str]] = set()
+        self._stopped = False
 
     def number(self) -> int:
         """Return a number for a session or request that was never given before."""
@@ -114,6 +124,8 @@ class Sessions:
         Carrying out an effect can end a connection, which is an event of its own: it waits here, because nothing
         may come between TakeHeadroom and its answer.
         """
+        if self._stopped:
+            return
         self._queue.append(event)
         if self._busy:
             return
@@ -122,38 +134,73 @@ class Sessions:
             while self._queue:
                 for effect in self.machine.handle(self._queue.popleft()(), self._clock()):
                     self._perform(effect)
+        except Exception:
+            # Effects are lost and the ledger may be wrong: the next scheduler learns the truth from the processes.
+            log.critical("the ledger is not to be trusted any more", exc_info=True)
+            self.stop()
+            self.on_broken()
         finally:
             self._busy = False
         self._set_timer()
 
+    def stop(self) -> None:
+        """Handle nothing more: the connections that are closed now belong to processes that go on."""
+        self._stopped = True
+
+    def find(self, container: str, pid: int) -> Session | None:
+        """Return the session of a process that is seen by its pid."""
+        return next((session for session in self.of(container) if session.pid == pid and pid), None)
+
+    def resume(self, session: Session, former: Session, held: dict[str, int]) -> None:
+        """Let a process whose connection was lost go on; `held`: what it uses, per device."""
+        self.sessions[session.number] = session
+        self._forget(former)
+        self.happen(e.SessionResumed(session.number, former.number, held))
+
     def open(self, session: Session, held: dict[str, int]) -> None:
         """Add a session that was welcomed; `held`: what it uses already, per device."""
         self.sessions[session.number] = session
-        self.history.add(
-            "started", session.container, self._cause(session), pid=session.connection.peer.pid, program=session.program
-        )
+        self.history.add("started", session.container, self._cause(session), pid=session.pid, program=session.program)
         self.happen(e.SessionStarted(session.number, session.container, held))
 
     def ask(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
         """Pass an ALLOCATE on; its answer goes out under the frame's id."""
         request = self.number()
+        session.open_requests += 1
         device = session.rows[row] if row < len(session.rows) else ""
         self.asked[request] = Asked(session, frame, device, call, self._wall_clock())
         self.happen(e.AllocationAsked(session.number, request, device, size))
 
-    def end(self, session: Session) -> None:
-        """The connection of a session is over."""
-        self.happen_lazily(lambda: self._ended(session))
+    def freed(self, session: Session, device: str) -> None:
+        """Pass FREED on, once for all that come in one go."""
+        if not self._freed:
+            self._loop.call_soon(self._pass_freed)
+        self._freed.add((session.number, device))
 
-    def _ended(self, session: Session) -> e.SessionEnded:
+    def _pass_freed(self) -> None:
+        freed, self._freed = self._freed, set()
+        for number, device in freed:
+            if number in self.sessions:
+                self.happen(e.MemoryFreed(number, device))
+
+    def end(self, session: Session) -> None:
+        """The process of a session is gone."""
+        if session.number in self.sessions:
+            self.happen_lazily(lambda: self._ended(session))
+
+    def _forget(self, session: Session) -> None:
         del self.sessions[session.number]
         for request in [number for number, asked in self.asked.items() if asked.session is session]:
             del self.asked[request]
+
+    def _ended(self, session: Session) -> e.SessionEnded:
+        self._forget(session)
+        self._ending = session
         headroom = session.take_headroom()
         leases = {uuid: self._lease(session, uuid) for uuid in session.rows}
         used = {uuid: lease - headroom[uuid] for uuid, lease in leases.items() if lease > headroom[uuid]}
         if used:
-            self.on_left_behind(session.number, session.connection.peer.pid, session.process, used)
+            self.on_left_behind(session.number, session.process, used)
         elif session.process is not None:
             os.close(session.process)
         return e.SessionEnded(session.number, headroom)
@@ -201,13 +248,13 @@ class Sessions:
     def _record(self, happened: e.Happened) -> None:
         """Write the history; an answered request is forgotten here, at its last record."""
         asked = self.asked.get(happened.request)
-        session = asked.session if asked else self.sessions.get(happened.session)
+        session = asked.session if asked else self._ending
         waited = None if happened.waited is None else round(happened.waited, 3)
         cause = f"s{happened.session}.r{happened.request}" if happened.request else f"s{happened.session}"
         fields = {
             "uuid": happened.device,
             "size": happened.size,
-            "pid": session.connection.peer.pid if session else None,
+            "pid": session.pid if session else None,
             "program": session.program if session else None,
             "call": asked.call if asked else None,
             "reason": happened.refusal,
@@ -215,8 +262,9 @@ class Sessions:
         }
         self.history.add(happened.kind, happened.container, cause, **fields)
         log.info("%s %s cause=%s %s", happened.kind, happened.container, cause, fields)
-        if happened.kind is not e.Kind.PAUSED:
-            self.asked.pop(happened.request, None)
+        if asked and happened.kind is not e.Kind.PAUSED:
+            asked.session.open_requests -= 1
+            del self.asked[happened.request]
 
     @staticmethod
     def _cause(session: Session) -> str:
@@ -245,3 +293,10 @@ class Sessions:
     def of(self, container: str) -> list[Session]:
         """Return the container's sessions, oldest first."""
         return [session for session in self.sessions.values() if session.container == container]
+
+    def by_container(self) -> dict[str, list[Session]]:
+        """Return all sessions, oldest first, by their container."""
+        grouped: dict[str, list[Session]] = {}
+        for session in self.sessions.values():
+            grouped.setdefault(session.container, []).append(session)
+        return grouped

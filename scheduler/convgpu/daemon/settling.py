@@ -43,28 +43,16 @@ class Settling:
                 self._own[device] = self._held_by_nobody(device)
             except DeviceError as error:
                 log.warning("settling on %s is told by the ends of processes alone: %s", device, error)
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._pids: dict[int, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def watch(self, number: int, pid: int, process: int | None, used: Mapping[str, int]) -> None:
+    def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
         """Watch until the driver has freed what session `number` used, bytes per device.
 
         Takes the process's pidfd `process` over.
         """
         task = asyncio.get_running_loop().create_task(self._watch(number, process, tuple(used)))
-        self._tasks[number] = task
-        self._pids[number] = pid
-        task.add_done_callback(lambda _: self._forget(number))
-
-    def forget_process(self, pid: int) -> None:
-        """Stop the watches of a process that is back and uses the memory itself."""
-        for number in [number for number, watched in self._pids.items() if watched == pid and pid]:
-            self._tasks[number].cancel()
-            self._on_settled(number)
-
-    def _forget(self, number: int) -> None:
-        del self._tasks[number]
-        del self._pids[number]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _watch(self, number: int, process: int | None, devices: tuple[str, ...]) -> None:
         loop = asyncio.get_running_loop()
@@ -75,7 +63,7 @@ class Settling:
             while loop.time() < deadline and not self._is_free(devices):
                 await asyncio.sleep(STEP)
         except TimeoutError:
-            log.warning("a process whose connection ended lives on; its memory is counted as free after %g s", LONGEST)
+            log.warning("a process whose connection ended lives on and may use memory that was granted to others")
         finally:
             if process is not None:
                 os.close(process)

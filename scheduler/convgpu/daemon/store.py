@@ -15,7 +15,8 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from convgpu.daemon.simulated import link_driver, replace_file
+from convgpu.daemon.files import deliver, link_files
+from convgpu.daemon.simulated import FILES
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,13 @@ def folder_id(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:_ID_LENGTH]
 
 
+def make_staging(directory: Path) -> Path:
+    """Return the folder in which files are made before they are put where containers see them."""
+    staging = directory / "staging"
+    staging.mkdir(mode=0o700, exist_ok=True)
+    return staging
+
+
 class Store:
     """Files under the scheduler's directory (docs/architecture.md, What lies where).
 
@@ -60,6 +68,7 @@ class Store:
     """
 
     def __init__(self, directory: Path, library: Path, driver: Path | None) -> None:
+        self.staging = make_staging(directory)
         self._state = directory / "state.json"
         self._containers = directory / "containers"
         self._library = library
@@ -96,10 +105,10 @@ class Store:
         folder = self.folder(name)
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o755)
-        replace_file(self._library, folder / "libconvgpu.so", 0o755)
-        (folder / "ld.so.preload").write_text(f"{MOUNTED_AT}/libconvgpu.so\n")
+        deliver(self._library, folder / "libconvgpu.so", 0o755, self.staging)
+        deliver(f"{MOUNTED_AT}/libconvgpu.so\n".encode(), folder / "ld.so.preload", 0o644, self.staging)
         if self._driver is not None:
-            link_driver(self._driver, folder / "driver")
+            link_files([self._driver / name for name in FILES], folder / "driver")
         return folder
 
     def remove_folder(self, name: str) -> None:

@@ -1,6 +1,8 @@
 """What processes say on scheduler.sock, right and wrong."""
 
+import contextlib
 import os
+import socket
 import struct
 from pathlib import Path
 
@@ -146,12 +148,14 @@ def test_a_flood_without_reading_ends_the_flooder_only(daemon: Daemon) -> None:
 
 def test_hundreds_of_connections_that_say_nothing(daemon: Daemon) -> None:
     folder = daemon.container("a", memory="2g")
-    silent = [Process(folder) for _ in range(300)]
+    silent = [socket.socket(socket.AF_UNIX) for _ in range(300)]
+    for one in silent:
+        one.connect(str(folder / "scheduler.sock"))
     process = Process(folder)
     process.hello()
     assert process.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Accepted(GIB, 0)
     for one in silent:
-        one.end()
+        one.close()
 
 
 def test_the_page_cannot_be_shrunk_under_the_scheduler(daemon: Daemon) -> None:
@@ -163,8 +167,7 @@ def test_the_page_cannot_be_shrunk_under_the_scheduler(daemon: Daemon) -> None:
 
 def test_processes_come_back_to_a_scheduler_that_was_killed(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "d") as daemon:
-        folder = daemon.container("a", memory="10g")
-        holder = Process(folder)
+        holder = Process(daemon.container("a", memory="10g"))
         [row] = holder.hello().devices
         holder.ask(m.Allocate(0, 9 * GIB, "cuMemAlloc"))
         daemon.kill()
@@ -172,20 +175,104 @@ def test_processes_come_back_to_a_scheduler_that_was_killed(tmp_path: Path) -> N
         other = Process(daemon.container("b", memory="10g"))
         other.hello()
         request = other.allocate(8 * GIB)  # before the holder is back: nothing may be granted yet
-        back = Process(folder)
-        back.hello(held=((row.uuid, 9 * GIB),))
-        assert back.ask(m.Query(0)) == m.Usage(10 * GIB, 9 * GIB, 0)
+        holder.reconnect(((row.uuid, 9 * GIB),))
+        assert holder.ask(m.Query(0)) == m.Usage(10 * GIB, 9 * GIB, 0)
         wait_until(lambda: len(daemon.events("paused")) == 1, "b is paused")
         assert request not in other.answers
-        back.end()
+        holder.end()
         assert isinstance(other.answer(request), m.Accepted)
 
 
-def test_held_memory_beyond_the_limit_is_not_believed(daemon: Daemon) -> None:
-    [row] = Process(daemon.container("a", memory="2g")).hello().devices
-    liar = Process(daemon.container("b", memory="2g"))
-    liar.hello(held=((row.uuid, 1 << 62),))
-    assert liar.ask(m.Query(0)) == m.Usage(2 * GIB, 2 * GIB, 0)
-    honest = Process(daemon.container("c", memory="14g"))
-    honest.hello()
-    assert isinstance(honest.ask(m.Allocate(0, 14 * GIB, "cuMemAlloc")), m.Accepted)
+def test_a_stopped_scheduler_serves_nobody_with_what_is_still_held(daemon: Daemon) -> None:
+    holder = Process(daemon.container("a", memory="10g"))
+    waiter = Process(daemon.container("b", memory="10g"))
+    holder.hello()
+    waiter.hello()
+    holder.ask(m.Allocate(0, 10 * GIB, "cuMemAlloc"))
+    waiter.allocate(8 * GIB)
+    wait_until(lambda: daemon.state("b")["state"] == "waiting", "b waits")
+    assert daemon.stop() == 0
+    assert waiter.received() == b""
+
+
+def test_a_process_that_lost_its_connection_finds_its_memory_again(daemon: Daemon) -> None:
+    folder = daemon.container("a", memory="10g")
+    one, two = Process(folder), Process(folder)
+    [row] = one.hello().devices
+    two.hello()
+    one.ask(m.Allocate(0, 9 * GIB, "cuMemAlloc"))
+    one.cut()
+    assert isinstance(two.ask(m.Allocate(0, 9 * GIB, "cuMemAlloc")), m.Rejected)
+    one.reconnect(((row.uuid, 8 * GIB),))
+    assert one.ask(m.Query(0)) == m.Usage(10 * GIB, 8 * GIB, 0)
+
+
+def test_a_new_connection_before_the_end_of_the_old_one_takes_its_place(daemon: Daemon) -> None:
+    process = Process(daemon.container("a", memory="10g"))
+    [row] = process.hello().devices
+    process.ask(m.Allocate(0, 9 * GIB, "cuMemAlloc"))
+    old = process.socket.dup()
+    process.reconnect(((row.uuid, 9 * GIB),))
+    assert process.ask(m.Query(0)) == m.Usage(10 * GIB, 9 * GIB, 0)
+    assert old.recv(1) == b""
+    old.close()
+    assert len(daemon.state("a")["sessions"]) == 1
+
+
+def test_a_process_that_does_not_come_back_gives_its_memory_back_when_it_dies(daemon: Daemon) -> None:
+    process = Process(daemon.container("a", memory="10g"))
+    process.hello()
+    process.ask(m.Allocate(0, 9 * GIB, "cuMemAlloc"))
+    process.cut()
+    assert daemon.state("a")["devices"][0]["usage"] == 9 * GIB
+    process.end()
+    wait_until(lambda: daemon.state("a")["sessions"] == [], "its session ends")
+    [returned] = daemon.events("returned")
+    assert (returned["pid"], returned["program"], returned["size"]) == (process.pid, "test", 9 * GIB)
+
+
+def test_memory_of_a_process_without_a_past_here_is_believed_as_far_as_the_driver_says_it(daemon: Daemon) -> None:
+    holder = Process(daemon.container("a", memory="10g"))
+    [row] = holder.hello().devices
+    holder.ask(m.Allocate(0, 10 * GIB, "cuMemAlloc"))
+    liar = Process(daemon.container("b", memory="16g"))
+    liar.hello(held=((row.uuid, 16 * GIB),))
+    assert liar.ask(m.Query(0)) == m.Usage(16 * GIB, 0, 0)
+    [device] = daemon.admin.request("devices")["devices"]
+    assert device["granted"] <= device["capacity"]
+
+
+def test_held_memory_beyond_the_limit_is_not_believed_after_a_restart_either(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d") as daemon:
+        liar = Process(daemon.container("b", memory="2g"))
+        [row] = liar.hello().devices
+        daemon.kill()
+        daemon.start()
+        liar.reconnect(((row.uuid, 1 << 62),))
+        assert liar.ask(m.Query(0)) == m.Usage(2 * GIB, 2 * GIB, 0)
+
+
+def test_a_connection_to_a_volume_that_was_removed_gets_an_answer(daemon: Daemon) -> None:
+    process = Process(daemon.container("a", memory="2g"))
+    daemon.admin.request("unmount", name="a", id="1")
+    daemon.admin.request("remove", name="a")
+    assert process.received() == b""
+    assert "Traceback" not in daemon.log.read_text()
+
+
+def test_more_open_requests_than_a_process_can_have_threads_end_its_connection(daemon: Daemon) -> None:
+    holder = Process(daemon.container("a", memory="16g"))
+    holder.hello()
+    holder.ask(m.Allocate(0, 16 * GIB, "cuMemAlloc"))
+    flooder = Process(daemon.container("b", memory="1g"))
+    flooder.hello()
+    with contextlib.suppress(OSError):
+        flooder.socket.sendall(b"".join(pack(m.Allocate(0, 1 << 20, "x"), n + 1) for n in range(1100)))
+    wait_until(lambda: "1024 allocations wait" in daemon.log.read_text(), "it is refused")
+    assert isinstance(holder.ask(m.Query(0)), m.Usage)
+
+
+def test_a_size_of_contexts_that_a_process_teaches_stays_within_everybodys_limit(daemon: Daemon) -> None:
+    process = Process(daemon.container("a", memory="256m"))
+    [row] = process.hello().devices
+    assert row.context_size == row.limit == 256 << 20

@@ -61,7 +61,7 @@ async def settle(card: Card) -> int:
     settled: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     settling = Settling(card, ["gpu"], settled.set_result)
     before = card.looks
-    settling.watch(7, 0, None, {"gpu": 5 * GIB})
+    settling.watch(7, None, {"gpu": 5 * GIB})
     assert await asyncio.wait_for(settled, LONGEST / 2) == 7
     return card.looks - before
 

@@ -1,0 +1,62 @@
+"""Sessions whose connection ended: is the process gone, or does it live and come back?
+
+A process that dies closes its socket while the kernel ends it (PF_EXITING); its memory goes back at once. One that
+lives has closed the socket itself (a daemon that closes all its files, an exec) or was cut off; it keeps its leases
+until it dies, or until it had time to come back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from convgpu.daemon.sessions import Session
+
+log = logging.getLogger(__name__)
+
+# The hook connects again at least once a second.
+COMES_BACK_WITHIN: Final = 3.0
+_PF_EXITING: Final = 0x4  # include/linux/sched.h; the ninth field of /proc/PID/stat, proc(5)
+
+
+class Detached:
+    """Waits for the process behind a lost connection.
+
+    Args:
+        on_end: called once for a session whose process is gone or does not come back.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_end: Callable[[Session], None]) -> None:
+        self._loop = loop
+        self._on_end = on_end
+        self._timers: dict[Session, asyncio.TimerHandle] = {}
+
+    def add(self, session: Session) -> None:
+        """Take a session whose connection ended."""
+        if session.process is None or not is_alive(session.pid):
+            self._on_end(session)
+            return
+        log.info("pid %d lives without its connection", session.pid)
+        self._timers[session] = self._loop.call_later(COMES_BACK_WITHIN, self._end, session)
+        self._loop.add_reader(session.process, self._end, session)
+
+    def forget(self, session: Session) -> None:
+        """The process is back with another session."""
+        timer = self._timers.pop(session, None)
+        if timer is not None and session.process is not None:
+            timer.cancel()
+            self._loop.remove_reader(session.process)
+
+    def _end(self, session: Session) -> None:
+        self.forget(session)
+        self._on_end(session)
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process is there and not on its way out."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in "ZX" and not int(fields[6]) & _PF_EXITING

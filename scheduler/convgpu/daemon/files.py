@@ -1,0 +1,70 @@
+"""Files for containers, put where the container itself can write.
+
+The daemon is root and the container's root owns the folder: whatever stands at a name there may be a link, a pipe or
+a folder. So files are made in a staging folder that no container sees and renamed over the name, which follows
+nothing; and nothing in a container's folder is ever read.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+
+def put_in_place(fresh: Path, target: Path) -> None:
+    """Rename `fresh` to `target`, in place of whatever stands there. A program that has the old file keeps it.
+
+    Raises:
+        OSError: it cannot be done.
+    """
+    try:
+        fresh.replace(target)
+    except (IsADirectoryError, NotADirectoryError, FileExistsError):
+        _remove(target)
+        fresh.replace(target)
+
+
+def deliver(source: Path | bytes, target: Path, mode: int, staging: Path) -> None:
+    """Make `target` a copy of a file, or a file of these bytes.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    fresh = staging / target.name
+    fresh.unlink(missing_ok=True)
+    if isinstance(source, bytes):
+        fresh.write_bytes(source)
+    else:
+        shutil.copyfile(source, fresh)
+    fresh.chmod(mode)
+    put_in_place(fresh, target)
+
+
+def link_files(files: list[Path], folder: Path) -> None:
+    """Make `folder` a folder with hard links to these files, and nothing else in it that is in their way.
+
+    Raises:
+        OSError: it cannot be done.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        _remove(folder)
+        folder.mkdir()
+    # Through a descriptor: the name could be another folder by now.
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for file in files:
+            try:
+                os.unlink(file.name, dir_fd=descriptor)
+            except FileNotFoundError:
+                pass
+            except IsADirectoryError:
+                shutil.rmtree(file.name, dir_fd=descriptor)
+            os.link(file, file.name, dst_dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)  # does not follow links inside: shutil.rmtree.avoids_symlink_attacks on Linux
+    else:
+        path.unlink(missing_ok=True)
