@@ -39,6 +39,8 @@ class Daemon:
         self.directory = directory
         self.log = directory / "log"
         self.admin = AdminClient(str(directory / "admin.sock"), timeout=20)
+        self.wrapper: list[str] = []
+        self.options = list(options)
         self._command = [
             sys.executable,
             "-m",
@@ -47,15 +49,18 @@ class Daemon:
             f"--devices={devices}",
             f"--libraries={HOOK}",
             f"--simulated-driver={DRIVER}",
-            *options,
         ]
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
+    @property
+    def command(self) -> list[str]:
+        return [*self._command, *self.options]
+
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+            self.process = subprocess.Popen([*self.wrapper, *self.command], stdout=log, stderr=log)
         self.admin.request("devices")  # waits until it answers
 
     def kill(self) -> None:
@@ -96,6 +101,17 @@ while True:
 """
 
 
+def connect(folder: Path) -> socket.socket:
+    """A connection that says nothing, made by the test itself."""
+    descriptor = os.open(folder, os.O_PATH)
+    try:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(f"/proc/self/fd/{descriptor}/scheduler.sock")
+    finally:
+        os.close(descriptor)
+    return connection
+
+
 def _receive_socket(door: socket.socket) -> socket.socket:
     _data, [descriptor], _flags, _address = socket.recv_fds(door, 1, 1)
     connection = socket.socket(fileno=descriptor)
@@ -110,10 +126,10 @@ class Process:
 
     def __init__(self, folder: Path, name: str = "scheduler.sock") -> None:
         self.opened.append(self)
-        self.path = str(folder / name)
         self._door, theirs = socket.socketpair()
         self._body = subprocess.Popen(
-            [sys.executable, "-S", "-E", "-c", _BODY, self.path, str(theirs.fileno())],
+            [sys.executable, "-S", "-E", "-c", _BODY, name, str(theirs.fileno())],
+            cwd=folder,  # sun_path has room for 107 bytes only
             stdin=subprocess.PIPE,
             pass_fds=[theirs.fileno()],
         )

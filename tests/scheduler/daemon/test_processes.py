@@ -2,12 +2,11 @@
 
 import contextlib
 import os
-import socket
 import struct
 from pathlib import Path
 
 import pytest
-from daemon import GIB, Daemon, Process, running_daemon, wait_until
+from daemon import GIB, Daemon, Process, connect, running_daemon, wait_until
 
 from convgpu.protocol import messages as m
 from convgpu.protocol import wire
@@ -148,9 +147,7 @@ def test_a_flood_without_reading_ends_the_flooder_only(daemon: Daemon) -> None:
 
 def test_hundreds_of_connections_that_say_nothing(daemon: Daemon) -> None:
     folder = daemon.container("a", memory="2g")
-    silent = [socket.socket(socket.AF_UNIX) for _ in range(300)]
-    for one in silent:
-        one.connect(str(folder / "scheduler.sock"))
+    silent = [connect(folder) for _ in range(300)]
     process = Process(folder)
     process.hello()
     assert process.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Accepted(GIB, 0)
