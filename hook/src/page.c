@@ -10,7 +10,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 
 EXPORTED void convgpu_page_init(void *page, uint32_t device_count);
-EXPORTED void convgpu_page_give(void *page, uint32_t device, uint64_t size);
+EXPORTED void convgpu_page_lease(void *page, uint32_t device, uint64_t size);
 EXPORTED uint64_t convgpu_page_take_all(void *page, uint32_t device);
 EXPORTED uint64_t convgpu_page_read(void *page, uint32_t device);
 EXPORTED void convgpu_page_want(void *page, uint32_t device, int wanted);
@@ -29,9 +29,9 @@ void convgpu_page_init(void *page, uint32_t device_count) {
     shared->device_count = device_count;
 }
 
-void convgpu_page_give(void *page, uint32_t device, uint64_t size) {
+void convgpu_page_lease(void *page, uint32_t device, uint64_t size) {
     struct convgpu_word *word = word_of(page, device);
-    if (word) (void)convgpu_word_give(word, size);
+    if (word) convgpu_word_lease(word, size);
 }
 
 uint64_t convgpu_page_take_all(void *page, uint32_t device) {

@@ -181,8 +181,9 @@ class Process:
 
     def give(self, size: int, row: int = 0) -> None:
         """Free: add to the headroom and report it if that is wanted."""
-        self._library.convgpu_page_give(self._address, row, ctypes.c_uint64(size))
+        self._library.convgpu_page_lease(self._address, row, ctypes.c_uint64(size))
         if self.wanted(row):
+            self._library.convgpu_page_want(self._address, row, 0)
             self.send(Freed(row))
 
     def send(self, message: Message) -> int:

@@ -101,6 +101,7 @@ class World:
         process.used[device] -= size
         process.headroom[device] += size
         if process.wanted[device]:
+            process.wanted[device] = False
             self.happen(e.MemoryFreed(session, device))
 
     def end(self, session: int) -> None:

@@ -35,7 +35,7 @@ class Page:
         self.library.convgpu_page_init(self._address, ctypes.c_uint32(self.count))
 
     def give(self, row: int, size: int) -> None:
-        self.library.convgpu_page_give(self._address, ctypes.c_uint32(row), ctypes.c_uint64(size))
+        self.library.convgpu_page_lease(self._address, ctypes.c_uint32(row), ctypes.c_uint64(size))
 
     def take_all(self, row: int) -> int:
         return int(self.library.convgpu_page_take_all(self._address, ctypes.c_uint32(row)))

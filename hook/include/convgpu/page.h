@@ -23,7 +23,7 @@
 /* One cache line each, so that threads on different devices do not disturb each other. */
 struct convgpu_word {
     _Alignas(64) _Atomic uint64_t headroom; /* bytes leased and not used */
-    _Atomic uint32_t wanted; /* set by the scheduler: somebody waits, so a free is reported with FREED */
+    _Atomic uint32_t wanted; /* set by the scheduler: somebody waits, the next free is to be reported */
 };
 
 struct convgpu_page {
@@ -45,11 +45,18 @@ static inline bool convgpu_word_take(struct convgpu_word *word, uint64_t size) {
     return true;
 }
 
-/* Gives back. Returns whether somebody waits: sequentially consistent with convgpu_word_take_all and
- * convgpu_word_want, so that either the scheduler's take sees these bytes or the giver sees `wanted`. */
+/* Gives back. Returns whether that is to be reported with FREED: somebody waits, and no report is on its way (the
+ * report takes `wanted` with it, and the scheduler sets it again before it takes). Sequentially consistent with
+ * convgpu_word_take_all and convgpu_word_want, so that either the scheduler's take sees these bytes or the giver
+ * sees `wanted`. */
 static inline bool convgpu_word_give(struct convgpu_word *word, uint64_t size) {
     atomic_fetch_add(&word->headroom, size);
-    return atomic_load(&word->wanted) != 0;
+    return atomic_load(&word->wanted) != 0 && atomic_exchange(&word->wanted, 0) != 0;
+}
+
+/* Scheduler: leases more. */
+static inline void convgpu_word_lease(struct convgpu_word *word, uint64_t size) {
+    atomic_fetch_add(&word->headroom, size);
 }
 
 /* Scheduler: takes everything that is unused and says how much it was. */

@@ -180,7 +180,7 @@ class TakeHeadroom:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Tell a process whether to report what it frees on the device."""
+    """Tell a process whether to report the next free on the device."""
 
     session: int
     device: str

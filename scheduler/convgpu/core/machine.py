@@ -259,8 +259,10 @@ class Machine:
             account.lease(session, -min(size, account.leases.get(session, 0)))
 
     def _free(self, event: e.MemoryFreed) -> None:
+        """Take what was freed; the report took the order to report with it, so it is given anew first."""
         account = self.ledger.accounts[self._sessions[event.session]].get(event.device)
-        if self._requests and account and account.leases.get(event.session):
+        if self._requests and account and event.session in account.leases:
+            self._effects.append(e.Want(event.session, event.device, wanted=True))
             self._effects.append(e.TakeHeadroom(((event.session, event.device),)))
 
     # -- serving -----------------------------------------------------------------------------------------

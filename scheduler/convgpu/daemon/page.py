@@ -21,7 +21,7 @@ class PageLibrary:
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
         self.init = self._function(library.convgpu_page_init, None, ctypes.c_uint32)
-        self.give = self._function(library.convgpu_page_give, None, ctypes.c_uint32, ctypes.c_uint64)
+        self.lease = self._function(library.convgpu_page_lease, None, ctypes.c_uint32, ctypes.c_uint64)
         self.take_all = self._function(library.convgpu_page_take_all, ctypes.c_uint64, ctypes.c_uint32)
         self.read = self._function(library.convgpu_page_read, ctypes.c_uint64, ctypes.c_uint32)
         self.want = self._function(library.convgpu_page_want, None, ctypes.c_uint32, ctypes.c_int)
@@ -56,9 +56,9 @@ class Page:
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         library.init(self._address, rows)
 
-    def give(self, row: int, size: int) -> None:
+    def lease(self, row: int, size: int) -> None:
         """Add to the headroom."""
-        self._library.give(self._address, row, size)
+        self._library.lease(self._address, row, size)
 
     def take_all(self, row: int) -> int:
         """Take the whole headroom and return how much it was, by the word of the process."""
@@ -69,7 +69,7 @@ class Page:
         return int(self._library.read(self._address, row))
 
     def want(self, row: int, *, wanted: bool) -> None:
-        """Say whether frees are to be reported."""
+        """Say whether the next free is to be reported."""
         self._library.want(self._address, row, wanted)
 
     def close_descriptor(self) -> None:

@@ -225,7 +225,7 @@ class Sessions:
                 self._reject(self.asked[request], refusal)
             case e.Lease(number, device, size):
                 session = self.sessions[number]
-                session.page.give(session.rows.index(device), size)
+                session.page.lease(session.rows.index(device), size)
             case e.Want(number, device, wanted):
                 session = self.sessions[number]
                 session.page.want(session.rows.index(device), wanted=wanted)
