@@ -2,8 +2,8 @@
  *
  * Locks of a device: `creating`, held by whoever creates a context there, also while it is paused, so that
  * the contexts' total is corrected by one thread at a time; and `state`, which guards the primary context,
- * taken inside `creating` and never held while paused, so that a release or a destroy (which may be what ends
- * the pause) never waits for a paused creation.
+ * taken inside `creating` and never held while paused by the scheduler (though while the driver settles), so
+ * that a release or a destroy (which may be what ends the pause) never waits for a paused creation.
  */
 #include "context.h"
 

@@ -112,7 +112,7 @@
 #define CONVGPU_USAGE_FIELDS(X, A)                                              \
     X(uint64_t, limit)                                                          \
     X(uint64_t, used)     /* by all processes of the container */               \
-    X(uint64_t, settling) /* as in ACCEPTED, and foreign memory that may end */
+    X(uint64_t, settling) /* as in ACCEPTED */
 
 #define CONVGPU_FAILED_FIELDS(X, A) \
     X(uint32_t, failure)            \

@@ -3,18 +3,15 @@
 import csv
 import io
 import posixpath
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from convgpu.cli.run_options import MOUNT_PATH, CommandLine, UsageError, environment, mounts_at
+from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import parse_size
 
 LIBRARY: Final = f"{MOUNT_PATH}/libconvgpu.so"
-
-
-_DURATION: Final = re.compile(r"[0-9]{1,9}(ms|s|m|h)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +64,7 @@ def check_wait(text: str) -> str:
     Raises:
         ValueError: it is not; the text names the forms.
     """
-    if _DURATION.fullmatch(text) is None:
-        raise ValueError(f"{text!r} is not a duration: write it as 500ms, 30s, 5m or 2h")
+    parse_duration(text)
     return text
 
 

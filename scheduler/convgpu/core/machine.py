@@ -8,43 +8,15 @@ TakeHeadroom, pairs with the hook's order give, then look at `wanted`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import assert_never
 
 from convgpu.core import events as e
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.events import Effect, Event, Kind, Refusal
 from convgpu.core.ledger import Account, Ledger
+from convgpu.core.state import Container, Request
 from convgpu.policies.base import Policy, Waiting
-
-
-@dataclass(slots=True)
-class _Container:
-    """`order`: containers are numbered as they come. `wait`: seconds, None for ever. `requests`: those that wait."""
-
-    order: int
-    wait: float | None
-    mounted: bool = False
-    sessions: int = 0
-    requests: "dict[int, _Request]" = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Request:
-    """An allocation without an answer. `paused`: the history knows that it waits."""
-
-    asked: e.AllocationAsked
-    view: Waiting
-    deadline: float | None
-    paused: bool = False
-
-    @property
-    def sequence(self) -> int:
-        return self.view.sequence
-
-    @property
-    def container(self) -> str:
-        return self.view.container
 
 
 class Machine:
@@ -65,10 +37,10 @@ class Machine:
         self.policy = policy
         self.patience = patience
         self.recovering = recovering
-        self._containers: dict[str, _Container] = {}
+        self._containers: dict[str, Container] = {}
         self._sessions: dict[int, str] = {}
-        self._requests: dict[int, _Request] = {}  # in the order of their sequence
-        self._fresh: list[_Request] = []  # of those, not yet recorded as paused
+        self._requests: dict[int, Request] = {}  # in the order of their sequence
+        self._fresh: list[Request] = []  # of those, not yet recorded as paused
         self._settling: dict[str, dict[int, int]] = {device: {} for device in capacity}
         self._wanting = False
         self._arrivals = 0
@@ -91,7 +63,7 @@ class Machine:
             return None
         return min((r.deadline for r in self._requests.values() if r.deadline is not None), default=None)
 
-    def _account(self, request: _Request) -> Account:
+    def _account(self, request: Request) -> Account:
         return self.ledger.accounts[request.container][request.asked.device]
 
     # -- events ------------------------------------------------------------------------------------------
@@ -134,7 +106,7 @@ class Machine:
         match event:
             case e.ContainerCreated(name, limits, wait):
                 self._arrivals += 1
-                self._containers[name] = _Container(self._arrivals, wait)
+                self._containers[name] = Container(self._arrivals, wait)
                 self.ledger.open(name, limits)
             case e.LimitsSet(name, limits):
                 self.ledger.open(name, limits)
@@ -223,7 +195,7 @@ class Machine:
             missing=event.size,
             since=now,
         )
-        request = _Request(event, view, deadline)
+        request = Request(event, view, deadline)
         if event.size > account.limit:
             self._reject(request, Refusal.LIMIT, now)
         elif event.size <= account.unleased or self._grant_whole_limit(request):
@@ -233,7 +205,7 @@ class Machine:
             self._take_headroom([name] if self._requests else self.ledger.holders)
             self._enqueue(request)
 
-    def _grant_whole_limit(self, request: _Request) -> bool:
+    def _grant_whole_limit(self, request: Request) -> bool:
         """Grant ahead when nobody waits and the container could end with what is free: always safe."""
         account = self._account(request)
         if self._requests or self.recovering or self._exceeds(request) or not self.ledger.can_end(request.container):
@@ -289,7 +261,7 @@ class Machine:
                 return
         self._record_pauses(now)
 
-    def _next(self, now: float) -> _Request | None:
+    def _next(self, now: float) -> Request | None:
         """Choose the request to answer next: out of its own grant or against its limit first, then by policy."""
         if not self._requests:
             return None
@@ -307,16 +279,16 @@ class Machine:
                 return self._requests[chosen.sequence]
         return None
 
-    def _exceeds(self, request: _Request) -> bool:
+    def _exceeds(self, request: Request) -> bool:
         account = self._account(request)
         return account.leased + request.asked.size > account.limit
 
-    def _enqueue(self, request: _Request) -> None:
+    def _enqueue(self, request: Request) -> None:
         self._requests[request.sequence] = request
         self._containers[request.container].requests[request.sequence] = request
         self._fresh.append(request)
 
-    def _dequeue(self, request: _Request) -> None:
+    def _dequeue(self, request: Request) -> None:
         del self._requests[request.sequence]
         del self._containers[request.container].requests[request.sequence]
 
@@ -351,7 +323,7 @@ class Machine:
             overdue.setdefault(request.view.device, request.view)
         return overdue
 
-    def _accept(self, request: _Request, now: float) -> None:
+    def _accept(self, request: Request, now: float) -> None:
         """Answer. If nobody waits, lease the session's share of what is left of the grant ahead of the answer."""
         asked = request.asked
         account = self._account(request)
@@ -365,7 +337,7 @@ class Machine:
         kind = Kind.RESUMED if request.paused else Kind.ACCEPTED
         self._record(request, kind, now)
 
-    def _reject(self, request: _Request, refusal: Refusal, now: float) -> None:
+    def _reject(self, request: Request, refusal: Refusal, now: float) -> None:
         asked = request.asked
         self._effects.append(e.Reject(asked.session, asked.request, refusal))
         self._record(request, Kind.REJECTED, now, refusal)
@@ -391,7 +363,7 @@ class Machine:
                 self._record(request, Kind.PAUSED, now)
         self._fresh.clear()
 
-    def _record(self, request: _Request, kind: Kind, now: float, refusal: Refusal | None = None) -> None:
+    def _record(self, request: Request, kind: Kind, now: float, refusal: Refusal | None = None) -> None:
         asked = request.asked
         waited = now - request.view.since if request.paused and kind is not Kind.PAUSED else None
         self._effects.append(

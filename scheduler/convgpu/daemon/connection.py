@@ -9,7 +9,6 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,14 +23,6 @@ _UCRED: Final = struct.Struct("=iII")
 # Answers are small; who lets this much of them pile up does not read at all.
 _MAX_UNSENT: Final = 1 << 20
 _REST: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """Who connected, by SO_PEERCRED: translated to our pid namespace, 0 when not visible there."""
-
-    pid: int
-    uid: int
 
 
 class Connection:
@@ -49,8 +40,8 @@ class Connection:
     ) -> None:
         sock.setblocking(False)
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-        pid, uid, _gid = _UCRED.unpack(credentials)
-        self.peer = Peer(pid, uid)
+        # Translated to our pid namespace; 0 when it is not visible there.
+        self.pid: int = _UCRED.unpack(credentials)[0]
         self._loop = loop
         self._sock = sock
         self._on_message = on_message
@@ -101,7 +92,7 @@ class Connection:
         self._loop.remove_writer(self._sock)
         self._sock.close()
         if why:
-            log.warning("connection of pid %d closed: %s", self.peer.pid, why)
+            log.warning("connection of pid %d closed: %s", self.pid, why)
         self._on_end(self)
 
     def _readable(self) -> None:
@@ -122,7 +113,7 @@ class Connection:
         except ProtocolError as error:
             self.fail(error)
         except Exception as error:  # a fault of ours must not cost more than this connection
-            log.exception("a message of pid %d could not be handled", self.peer.pid)
+            log.exception("a message of pid %d could not be handled", self.pid)
             self.close(str(error))
 
     def _writable(self) -> None:

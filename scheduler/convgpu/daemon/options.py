@@ -1,15 +1,13 @@
 """What the options of a volume mean: limits per device, and how long an allocation may wait. Pure."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import format_size, parse_size
 
 KNOWN: Final = ("gpus", "memory", "wait")
-_DURATION: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h)?", re.ASCII)
-_SECONDS: Final = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class OptionError(ValueError):
@@ -49,7 +47,7 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
     unknown = sorted(options.keys() - set(KNOWN))
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}: known are {', '.join(KNOWN)}")
-    wait = parse_duration(options["wait"]) if "wait" in options else None
+    wait = _parse_wait(options["wait"]) if "wait" in options else None
     chosen = _choose(options["gpus"], devices) if "gpus" in options else list(devices)
     if "memory" not in options:
         return Terms(chosen, {}, wait)
@@ -82,16 +80,11 @@ def parse_limits(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]
     return limits
 
 
-def parse_duration(text: str) -> float:
-    """Return the seconds of `500ms`, `30s`, `5m`, `2h` or a plain number of seconds.
-
-    Raises:
-        OptionError: another form.
-    """
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise OptionError(f"wait={text}: write a duration as 500ms, 30s, 5m or 2h")
-    return int(match[1]) * _SECONDS[match[2]]
+def _parse_wait(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise OptionError(f"wait={text}: {error}") from error
 
 
 def _choose(text: str, devices: Sequence[DeviceCapacity]) -> list[DeviceCapacity]:

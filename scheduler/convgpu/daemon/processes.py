@@ -94,7 +94,7 @@ class Processes:
             case m.Freed(device):
                 self._sessions.freed(session, session.rows[device])
             case m.Context(device, charged, used):
-                size = self._contexts.measure(session.rows[device], connection.peer.pid, charged, used)
+                size = self._contexts.measure(session.rows[device], connection.pid, charged, used)
                 connection.send(m.ContextSize(size), request)
             case m.Query(device):
                 connection.send(self._usage(session, session.rows[device]), request)
@@ -132,7 +132,7 @@ class Processes:
             rows=rows,
             program=hello.program,
             since=self._wall_clock(),
-            process=_open_process(connection.peer.pid),
+            process=_open_process(connection.pid),
         )
         devices = tuple(
             m.DeviceRow(uuid_bytes(uuid), accounts[uuid].limit, self._contexts.size(uuid, accounts[uuid].limit))

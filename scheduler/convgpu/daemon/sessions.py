@@ -45,7 +45,7 @@ class Session:
     @property
     def pid(self) -> int:
         """As we see it; 0 when it is not visible here."""
-        return self.connection.peer.pid
+        return self.connection.pid
 
     def take_headroom(self) -> dict[str, int]:
         """Take all the words hold, and return how much it was, per device.

@@ -19,7 +19,7 @@ from convgpu.protocol import messages as m
         ({"memory": "17g"}, "has 16GiB to hand out; the largest limit that fits is memory=16384m"),
         ({"memory": "GPU-x:1g"}, "'GPU-x:1g' names no device of this container once; devices: GPU-"),
         ({"memory": "2g", "speed": "fast"}, "unknown option 'speed': known are gpus, memory, wait"),
-        ({"memory": "2g", "wait": "soon"}, "wait=soon: write a duration as 500ms, 30s, 5m or 2h"),
+        ({"memory": "2g", "wait": "soon"}, "wait=soon: 'soon' is not a duration: write it as 500ms, 30s, 5m or 2h"),
         ({"memory": "2g", "gpus": "7"}, "gpus=7: no device '7'; devices: all, 0, GPU-"),
     ],
 )
