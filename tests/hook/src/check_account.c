@@ -72,7 +72,7 @@ int main(void) {
     for (int index = 0; index < THREADS; index++) pthread_create(&threads[index], NULL, take_and_give, NULL);
     for (int turn = 0; turn < SWAPS; turn++) {
         convgpu_word_lease(&page->device[0], 100 * PIECE);
-        account_accept(0, PIECE);                         /* and an accepted request, freed at once */
+        account_accept(0, PIECE); /* and an accepted request, freed at once */
         CHECK(!account_give(0, PIECE));
         page = swap_page(&row);
         lease = page->device[1].headroom;
