@@ -17,52 +17,7 @@ import sys
 import threading
 from pathlib import Path
 
-# One letter per parameter. In: i int, s size, p pointer or handle, t text. Out: I int, S size, P pointer,
-# U UUID, T text of up to 64 bytes (followed by its length).
-SIGNATURES = {
-    "cuInit": "i",
-    "cuDriverGetVersion": "I",
-    "cuGetProcAddress": "tPis",
-    "cuGetProcAddress_v2": "tPisI",
-    "cuDeviceGetCount": "I",
-    "cuDeviceGet": "Ii",
-    "cuDeviceGetName": "Ti",
-    "cuDeviceGetUuid": "Ui",
-    "cuDeviceGetUuid_v2": "Ui",
-    "cuDeviceGetAttribute": "Iii",
-    "cuDeviceTotalMem": "Ii",
-    "cuDeviceTotalMem_v2": "Si",
-    "cuDevicePrimaryCtxRetain": "Pi",
-    "cuDevicePrimaryCtxRelease_v2": "i",
-    "cuDevicePrimaryCtxReset_v2": "i",
-    "cuDevicePrimaryCtxGetState": "iII",
-    "cuDevicePrimaryCtxSetFlags": "ii",
-    "cuDevicePrimaryCtxSetFlags_v2": "ii",
-    "cuCtxCreate_v2": "Pii",
-    "cuCtxCreate_v3": "Ppiii",
-    "cuCtxCreate_v4": "Ppii",
-    "cuCtxDestroy_v2": "p",
-    "cuCtxGetCurrent": "P",
-    "cuCtxSetCurrent": "p",
-    "cuCtxPushCurrent_v2": "p",
-    "cuCtxPopCurrent_v2": "P",
-    "cuCtxGetDevice": "I",
-    "cuCtxSynchronize": "",
-    "cuMemGetInfo_v2": "SS",
-    "cuMemAlloc_v2": "Ps",
-    "cuMemAllocPitch_v2": "PSssi",
-    "cuMemAllocManaged": "Psi",
-    "cuMemFree_v2": "p",
-    "cuMemsetD8_v2": "pis",
-}
-INPUTS = {"i": ctypes.c_int, "s": ctypes.c_size_t, "p": ctypes.c_uint64, "t": lambda text: text.encode()}
-OUTPUTS = {
-    "I": ctypes.c_int,
-    "S": ctypes.c_size_t,
-    "P": ctypes.c_uint64,
-    "U": ctypes.c_ubyte * 16,
-    "T": ctypes.c_char * 64,
-}
+from cuda_signatures import INPUTS, OUTPUTS, SIGNATURES
 
 
 class Process:

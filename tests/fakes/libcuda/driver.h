@@ -71,6 +71,10 @@ void device_give(CUdevice device, uint64_t size);
 /* Waits as long as a refusal takes (the setting oom_us). driver.mutex not held. */
 CUresult refuse_memory(void);
 
+/* Frees the allocation at the address, or nothing at 0. Returns CUDA_ERROR_INVALID_VALUE if there is none.
+ * driver.mutex held. */
+CUresult memory_free(CUdeviceptr address);
+
 /* Frees all blocks of the context. driver.mutex held. */
 void memory_free_all(struct context *context);
 

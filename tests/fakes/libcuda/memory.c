@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "driver.h"
+#include "pool.h"
 
 #define PITCH_ALIGNMENT 512u
 #define ATTACH_GLOBAL   1u
@@ -28,13 +29,28 @@ CUresult refuse_memory(void) {
 
 /* driver.mutex held. */
 static void free_block(struct block *block) {
-    struct context *context = block->context;
+    struct context *context = block->owner;
     device_give(context->device, block->counted);
     blocks_remove(&driver.blocks, block, &context->blocks);
 }
 
 void memory_free_all(struct context *context) {
     while (context->blocks != NULL) free_block(context->blocks);
+}
+
+CUresult memory_free(CUdeviceptr address) {
+    if (address == 0) return CUDA_SUCCESS;
+    struct block *block = blocks_find(&driver.blocks, address); /* of any context: addresses are unified */
+    if (block == NULL) return CUDA_ERROR_INVALID_VALUE;
+    switch (block->kind) {
+    case BLOCK_MEMORY:
+        free_block(block);
+        break;
+    case BLOCK_POOL:
+        pool_free(block);
+        break;
+    }
+    return CUDA_SUCCESS;
 }
 
 static CUresult allocate(CUdeviceptr *address, uint64_t size) {
@@ -90,11 +106,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     /* A thread without a context may free; one whose context has ended may not. */
     const struct context *current = context_current();
     if (current != NULL && !current->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    if (address == 0) return driver_leave(CUDA_SUCCESS);
-    struct block *block = blocks_find(&driver.blocks, address); /* of any context: addresses are unified */
-    if (block == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    free_block(block);
-    return driver_leave(CUDA_SUCCESS);
+    return driver_leave(memory_free(address));
 }
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {

@@ -1,0 +1,14 @@
+"""The structures of cuda.h as hex text, for the letter `b` of cuda_signatures.py."""
+
+import struct
+
+PINNED, MANAGED = 1, 2
+DEVICE, HOST, HOST_NUMA = 1, 2, 3
+
+
+def location(kind: int, number: int = 0) -> str:
+    return struct.pack("ii", kind, number).hex()
+
+
+def pool_properties(kind: int = DEVICE, number: int = 0, *, most: int = 0, handle: int = 0, type_: int = PINNED) -> str:
+    return struct.pack("iiiiPQH54x", type_, handle, kind, number, 0, most, 0).hex()

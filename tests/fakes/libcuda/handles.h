@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a process got a handle for (streams, pools, ...), found by that handle: a foreign or stale one is
+ * recognised without being looked into. driver.mutex held, everywhere.
+ */
+#ifndef SIMULATED_HANDLES_H
+#define SIMULATED_HANDLES_H
+
+#include <stddef.h>
+
+enum handle_kind {
+    HANDLE_STREAM,
+    HANDLE_POOL,
+};
+
+/* First member of everything that has a handle. */
+struct handle {
+    enum handle_kind kind;
+    struct handle *in_bucket;
+};
+
+/* Makes and enters an object of `size` zeroed bytes that begins with a struct handle. Returns NULL if the
+ * process has no memory left. */
+void *handle_new(enum handle_kind kind, size_t size);
+
+/* The object, or NULL if the handle is not one of a living object of this kind. */
+void *handle_find(enum handle_kind kind, const void *handle);
+
+/* Removes the object, and frees it unless it is kept for what still refers to it. */
+void handle_forget(void *object);
+void handle_delete(void *object);
+
+#endif
