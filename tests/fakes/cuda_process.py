@@ -5,7 +5,7 @@ the CUDA calls below there are
 - `fork`: the calls given, in a forked child; `exec`: another program in the place of this one;
 - `many`: as many allocations as given, answered by their addresses;
 - `threads`: as many threads as given, each allocating and freeing so many times, while another asks NVML;
-- `churn`: allocates and frees for ever; `address` of an exported symbol; `reload` the library;
+- `churn`: allocates and frees for ever; `address` of an exported symbol; `open` a file; `reload` the library;
 - `nvml`: use of a device, and that of its processes by pid.
 """
 
@@ -87,6 +87,9 @@ class Process:
 
     def _exec(self) -> list[object]:
         os.execvp("cat", ["cat"])  # noqa: S606 - exec is what is tried
+
+    def _open(self, path: str) -> list[object]:
+        return [0, os.open(path, os.O_RDWR)]
 
     def _reload(self) -> list[object]:
         _ctypes.dlclose(self.cuda._handle)

@@ -64,6 +64,18 @@ SIGNATURES = {
     "cuMemGetDefaultMemPool": "Pbi",
     "cuMemGetMemPool": "Pbi",
     "cuMemSetMemPool": "bip",
+    "cuMemGetAllocationGranularity": "Sbi",
+    "cuMemCreate": "Psbs",
+    "cuMemRelease": "p",
+    "cuMemRetainAllocationHandle": "Pp",
+    "cuMemExportToShareableHandle": "Ipis",
+    "cuMemImportFromShareableHandle": "Ppi",
+    "cuMemAddressReserve": "Pssps",
+    "cuMemAddressFree": "ps",
+    "cuMemMap": "pssps",
+    "cuMemUnmap": "ps",
+    "cuMemSetAccess": "psbs",
+    "cuMemGetAccess": "Sbp",
 }
 
 

@@ -10,5 +10,13 @@ def location(kind: int, number: int = 0) -> str:
     return struct.pack("ii", kind, number).hex()
 
 
+def access(flags: int, number: int = 0, kind: int = DEVICE) -> str:
+    return struct.pack("iii", kind, number, flags).hex()
+
+
+def allocation_properties(kind: int = DEVICE, number: int = 0, *, handle: int = 0, type_: int = PINNED) -> str:
+    return struct.pack("iiiiP8x", type_, handle, kind, number, 0).hex()
+
+
 def pool_properties(kind: int = DEVICE, number: int = 0, *, most: int = 0, handle: int = 0, type_: int = PINNED) -> str:
     return struct.pack("iiiiPQH54x", type_, handle, kind, number, 0, most, 0).hex()

@@ -15,6 +15,7 @@
 enum block_kind {
     BLOCK_MEMORY = 0, /* has its own pages; owner: struct context */
     BLOCK_POOL,       /* lies in a chunk of a pool's arena; owner: struct pool */
+    BLOCK_MAPPING,    /* physical memory at reserved addresses; owner: struct physical */
 };
 
 struct chunk;
@@ -24,6 +25,7 @@ struct block {
     uint64_t size;    /* as asked for */
     uint64_t counted; /* bytes of the device, or of its chunk, that it takes */
     enum block_kind kind;
+    int access;                    /* of a mapping: CU_MEM_ACCESS_FLAGS_PROT_* */
     void *owner;                   /* whose list it is in */
     struct chunk *chunk;           /* that its address lies in, or NULL */
     unsigned order;                /* its address range is 2^order bytes; 0: the range is another's */

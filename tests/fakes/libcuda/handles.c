@@ -17,10 +17,8 @@ static struct handle **bucket_of(const void *handle) {
 void *handle_new(enum handle_kind kind, size_t size) {
     struct handle *handle = calloc(1, size);
     if (handle == NULL) return NULL;
-    struct handle **bucket = bucket_of(handle);
     handle->kind = kind;
-    handle->in_bucket = *bucket;
-    *bucket = handle;
+    handle_remember(handle);
     return handle;
 }
 
@@ -34,6 +32,16 @@ void handle_forget(void *object) {
     struct handle **link = bucket_of(object);
     while (*link != object) link = &(*link)->in_bucket;
     *link = (*link)->in_bucket;
+}
+
+void handle_remember(void *object) {
+    struct handle *handle = object, **bucket = bucket_of(handle);
+    handle->in_bucket = *bucket;
+    *bucket = handle;
+}
+
+void handle_free(void *object) {
+    free(object);
 }
 
 void handle_delete(void *object) {

@@ -11,6 +11,7 @@
 enum handle_kind {
     HANDLE_STREAM,
     HANDLE_POOL,
+    HANDLE_PHYSICAL,
 };
 
 /* First member of everything that has a handle. */
@@ -26,8 +27,14 @@ void *handle_new(enum handle_kind kind, size_t size);
 /* The object, or NULL if the handle is not one of a living object of this kind. */
 void *handle_find(enum handle_kind kind, const void *handle);
 
-/* Removes the object, and frees it unless it is kept for what still refers to it. */
+/* Makes the handle unknown, or known again, of an object that something else still refers to. */
 void handle_forget(void *object);
+void handle_remember(void *object);
+
+/* Frees the object, whose handle was forgotten before. */
+void handle_free(void *object);
+
+/* Forgets and frees. */
 void handle_delete(void *object);
 
 #endif

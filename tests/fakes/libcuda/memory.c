@@ -49,6 +49,8 @@ CUresult memory_free(CUdeviceptr address) {
     case BLOCK_POOL:
         pool_free(block);
         break;
+    case BLOCK_MAPPING:
+        return CUDA_ERROR_INVALID_VALUE; /* is unmapped, not freed */
     }
     return CUDA_SUCCESS;
 }

@@ -4,8 +4,6 @@
  */
 #include "pool.h"
 
-#include <stdlib.h>
-
 #define POOL_STEP (UINT64_C(32) << 20)
 
 static struct pool *pools; /* destroyed ones too, while blocks of them live */
@@ -54,7 +52,7 @@ static void delete_if_over(struct pool *pool) {
     struct pool **link = &pools;
     while (*link != pool) link = &(*link)->next;
     *link = pool->next;
-    free(pool);
+    handle_free(pool);
 }
 
 void pool_free(struct block *block) {

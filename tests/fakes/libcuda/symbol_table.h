@@ -7,6 +7,7 @@
 #define SIMULATED_SYMBOL_TABLE_H
 
 #include "stream_api.h"
+#include "virtual_api.h"
 
 /* X(base name, CUDA version that brought the variant, variant, whether it uses the per-thread stream). */
 #define SYMBOLS(X)                                                                                           \
@@ -89,6 +90,19 @@
     X(cuDeviceSetMemPool, 11020, cuDeviceSetMemPool, false)                                                  \
     X(cuMemGetDefaultMemPool, 13000, cuMemGetDefaultMemPool, false)                                          \
     X(cuMemGetMemPool, 13000, cuMemGetMemPool, false)                                                        \
-    X(cuMemSetMemPool, 13000, cuMemSetMemPool, false)
+    X(cuMemSetMemPool, 13000, cuMemSetMemPool, false)                                                        \
+    X(cuMemGetAllocationGranularity, 10020, cuMemGetAllocationGranularity, false)                            \
+    X(cuMemCreate, 10020, cuMemCreate, false)                                                                \
+    X(cuMemRelease, 10020, cuMemRelease, false)                                                              \
+    X(cuMemGetAllocationPropertiesFromHandle, 10020, cuMemGetAllocationPropertiesFromHandle, false)          \
+    X(cuMemExportToShareableHandle, 10020, cuMemExportToShareableHandle, false)                              \
+    X(cuMemImportFromShareableHandle, 10020, cuMemImportFromShareableHandle, false)                          \
+    X(cuMemAddressReserve, 10020, cuMemAddressReserve, false)                                                \
+    X(cuMemAddressFree, 10020, cuMemAddressFree, false)                                                      \
+    X(cuMemMap, 10020, cuMemMap, false)                                                                      \
+    X(cuMemUnmap, 10020, cuMemUnmap, false)                                                                  \
+    X(cuMemSetAccess, 10020, cuMemSetAccess, false)                                                          \
+    X(cuMemGetAccess, 10020, cuMemGetAccess, false)                                                          \
+    X(cuMemRetainAllocationHandle, 11000, cuMemRetainAllocationHandle, false)
 
 #endif
