@@ -43,7 +43,7 @@ class Process:
     @staticmethod
     def _plain(output: object) -> object:
         if isinstance(output, ctypes.Array):
-            return bytes(output).hex() if output._length_ == 16 else output.value.decode()
+            return output.value.decode() if output._type_ is ctypes.c_char else bytes(output).hex()
         return output.value
 
     def _fork(self, *calls: list[object]) -> list[object]:

@@ -1,8 +1,8 @@
 """How cuda_process.py passes the arguments of each call.
 
 One letter per parameter. In: i int, s size, p pointer or handle, t text, b address of bytes (given in hex; an empty
-text is NULL), q address of a 64-bit number. Out: I int, S size, P pointer, U UUID, T text of up to 64 bytes (followed
-by its length).
+text is NULL), h 64 bytes by value (in hex), q address of a 64-bit number. Out: I int, S size, P pointer, U UUID, B 64
+bytes (both in hex), T text of up to 64 bytes (followed by its length).
 """
 
 import ctypes
@@ -76,7 +76,30 @@ SIGNATURES = {
     "cuMemUnmap": "ps",
     "cuMemSetAccess": "psbs",
     "cuMemGetAccess": "Sbp",
+    "cuArrayCreate": "Pb",
+    "cuArrayCreate_v2": "Pb",
+    "cuArray3DCreate": "Pb",
+    "cuArray3DCreate_v2": "Pb",
+    "cuArray3DGetDescriptor_v2": "Bp",
+    "cuArrayDestroy": "p",
+    "cuArrayGetMemoryRequirements": "Bpi",
+    "cuMipmappedArrayCreate": "Pbi",
+    "cuMipmappedArrayDestroy": "p",
+    "cuMipmappedArrayGetLevel": "Ppi",
+    "cuMipmappedArrayGetMemoryRequirements": "Bpi",
+    "cuIpcGetMemHandle": "Bp",
+    "cuIpcOpenMemHandle": "Phi",
+    "cuIpcOpenMemHandle_v2": "Phi",
+    "cuIpcCloseMemHandle": "p",
+    "cuImportExternalMemory": "Pb",
+    "cuDestroyExternalMemory": "p",
 }
+
+
+class Handle(ctypes.Structure):
+    """A CUipcMemHandle, which is passed by value."""
+
+    _fields_ = (("bytes", ctypes.c_char * 64),)
 
 
 def _bytes(text: str) -> object:
@@ -90,6 +113,7 @@ INPUTS = {
     "p": ctypes.c_uint64,
     "t": lambda text: text.encode(),
     "b": _bytes,
+    "h": lambda text: Handle.from_buffer_copy(bytes.fromhex(text)),
     "q": lambda number: ctypes.byref(ctypes.c_uint64(number)),
 }
 OUTPUTS = {
@@ -97,5 +121,6 @@ OUTPUTS = {
     "S": ctypes.c_size_t,
     "P": ctypes.c_uint64,
     "U": ctypes.c_ubyte * 16,
+    "B": ctypes.c_ubyte * 64,
     "T": ctypes.c_char * 64,
 }

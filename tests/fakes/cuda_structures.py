@@ -10,6 +10,14 @@ def location(kind: int, number: int = 0) -> str:
     return struct.pack("ii", kind, number).hex()
 
 
+def array(width: int, height: int, format_: int, channels: int = 1) -> str:
+    return struct.pack("NNiI", width, height, format_, channels).hex()
+
+
+def array_3d(width: int, height: int, depth: int, format_: int, channels: int = 1, flags: int = 0) -> str:
+    return struct.pack("NNNiII4x", width, height, depth, format_, channels, flags).hex()
+
+
 def access(flags: int, number: int = 0, kind: int = DEVICE) -> str:
     return struct.pack("iii", kind, number, flags).hex()
 

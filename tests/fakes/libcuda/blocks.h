@@ -15,6 +15,7 @@
 enum block_kind {
     BLOCK_MEMORY = 0, /* has its own pages; owner: struct context */
     BLOCK_POOL,       /* lies in a chunk of a pool's arena; owner: struct pool */
+    BLOCK_IMPORTED,   /* memory of another process; owner: struct context */
     BLOCK_MAPPING,    /* physical memory at reserved addresses; owner: struct physical */
 };
 
@@ -29,6 +30,10 @@ struct block {
     void *owner;                   /* whose list it is in */
     struct chunk *chunk;           /* that its address lies in, or NULL */
     unsigned order;                /* its address range is 2^order bytes; 0: the range is another's */
+    uint64_t serial;               /* unique in the process */
+    uint64_t imported_serial;      /* of an import: the serial at its owner, */
+    uint64_t imported_from;        /* and which process that is */
+    unsigned references;           /* of an import: how often it is open */
     struct block *in_bucket;       /* next with the same hash; or next spare one of the same order */
     struct block *previous, *next; /* of the same owner */
 };
@@ -37,7 +42,7 @@ struct blocks {
     struct block **bucket; /* 2^bits of them, at least as many as live blocks */
     unsigned bits;
     size_t count;
-    uint64_t next_address;
+    uint64_t next_address, last_serial;
     struct block *spare[64]; /* by order: freed blocks, whose addresses are used again */
     uint64_t steps;          /* links followed so far, so that a test can count instead of timing */
 };

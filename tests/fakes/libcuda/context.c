@@ -53,6 +53,7 @@ static bool has_context(CUdevice device) {
 static void end(struct context *context) {
     if (!context->alive) return;
     memory_free_all(context);
+    array_end_all(context);
     device_give(context->device, driver.state.configuration.context_size);
     context->alive = false;
     if (!has_context(context->device)) pool_end_all(context->device);

@@ -22,6 +22,7 @@
     X(CUDA_ERROR_INVALID_DEVICE, 101, "invalid device ordinal")                                              \
     X(CUDA_ERROR_INVALID_IMAGE, 200, "device kernel image is invalid")                                       \
     X(CUDA_ERROR_INVALID_CONTEXT, 201, "invalid device context")                                             \
+    X(CUDA_ERROR_MAP_FAILED, 205, "mapping of buffer object failed")                                         \
     X(CUDA_ERROR_OPERATING_SYSTEM, 304, "OS call failed or operation not supported on this OS")              \
     X(CUDA_ERROR_INVALID_HANDLE, 400, "invalid resource handle")                                             \
     X(CUDA_ERROR_NOT_FOUND, 500, "named symbol not found")                                                   \

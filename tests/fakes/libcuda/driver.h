@@ -21,7 +21,8 @@ struct context {
     CUdevice device;
     unsigned references; /* of a primary context; survives a reset */
     unsigned flags;
-    struct block *blocks; /* freed with the context */
+    struct block *blocks;  /* freed with the context */
+    struct block *imports; /* of other processes' memory; closed with the context */
 };
 
 enum driver_phase {
@@ -75,7 +76,10 @@ CUresult refuse_memory(void);
  * driver.mutex held. */
 CUresult memory_free(CUdeviceptr address);
 
-/* Frees all blocks of the context. driver.mutex held. */
+/* Frees all blocks of the context, and closes its imports. driver.mutex held. */
 void memory_free_all(struct context *context);
+
+/* Ends all arrays of the context. driver.mutex held. */
+void array_end_all(const struct context *context);
 
 #endif

@@ -12,6 +12,8 @@ enum handle_kind {
     HANDLE_STREAM,
     HANDLE_POOL,
     HANDLE_PHYSICAL,
+    HANDLE_ARRAY,
+    HANDLE_MIPMAP,
 };
 
 /* First member of everything that has a handle. */

@@ -36,6 +36,7 @@ static void free_block(struct block *block) {
 
 void memory_free_all(struct context *context) {
     while (context->blocks != NULL) free_block(context->blocks);
+    while (context->imports != NULL) blocks_remove(&driver.blocks, context->imports, &context->imports);
 }
 
 CUresult memory_free(CUdeviceptr address) {
@@ -49,8 +50,9 @@ CUresult memory_free(CUdeviceptr address) {
     case BLOCK_POOL:
         pool_free(block);
         break;
-    case BLOCK_MAPPING:
-        return CUDA_ERROR_INVALID_VALUE; /* is unmapped, not freed */
+    case BLOCK_IMPORTED: /* is closed, */
+    case BLOCK_MAPPING:  /* is unmapped */
+        return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;
 }

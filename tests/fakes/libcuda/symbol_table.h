@@ -6,6 +6,7 @@
 #ifndef SIMULATED_SYMBOL_TABLE_H
 #define SIMULATED_SYMBOL_TABLE_H
 
+#include "array_api.h"
 #include "stream_api.h"
 #include "virtual_api.h"
 
@@ -103,6 +104,24 @@
     X(cuMemUnmap, 10020, cuMemUnmap, false)                                                                  \
     X(cuMemSetAccess, 10020, cuMemSetAccess, false)                                                          \
     X(cuMemGetAccess, 10020, cuMemGetAccess, false)                                                          \
-    X(cuMemRetainAllocationHandle, 11000, cuMemRetainAllocationHandle, false)
+    X(cuMemRetainAllocationHandle, 11000, cuMemRetainAllocationHandle, false)                                \
+    X(cuArrayCreate, 2000, cuArrayCreate, false)                                                             \
+    X(cuArrayCreate, 3020, cuArrayCreate_v2, false)                                                          \
+    X(cuArray3DCreate, 2000, cuArray3DCreate, false)                                                         \
+    X(cuArray3DCreate, 3020, cuArray3DCreate_v2, false)                                                      \
+    X(cuArrayGetDescriptor, 3020, cuArrayGetDescriptor_v2, false)                                            \
+    X(cuArray3DGetDescriptor, 3020, cuArray3DGetDescriptor_v2, false)                                        \
+    X(cuArrayDestroy, 2000, cuArrayDestroy, false)                                                           \
+    X(cuArrayGetMemoryRequirements, 11060, cuArrayGetMemoryRequirements, false)                              \
+    X(cuMipmappedArrayCreate, 5000, cuMipmappedArrayCreate, false)                                           \
+    X(cuMipmappedArrayDestroy, 5000, cuMipmappedArrayDestroy, false)                                         \
+    X(cuMipmappedArrayGetLevel, 5000, cuMipmappedArrayGetLevel, false)                                       \
+    X(cuMipmappedArrayGetMemoryRequirements, 11060, cuMipmappedArrayGetMemoryRequirements, false)            \
+    X(cuIpcGetMemHandle, 4010, cuIpcGetMemHandle, false)                                                     \
+    X(cuIpcOpenMemHandle, 4010, cuIpcOpenMemHandle, false)                                                   \
+    X(cuIpcOpenMemHandle, 11000, cuIpcOpenMemHandle_v2, false)                                               \
+    X(cuIpcCloseMemHandle, 4010, cuIpcCloseMemHandle, false)                                                 \
+    X(cuImportExternalMemory, 10000, cuImportExternalMemory, false)                                          \
+    X(cuDestroyExternalMemory, 10000, cuDestroyExternalMemory, false)
 
 #endif
