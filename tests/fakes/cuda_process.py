@@ -17,7 +17,7 @@ import sys
 import threading
 from pathlib import Path
 
-from cuda_signatures import INPUTS, OUTPUTS, SIGNATURES
+from cuda_signatures import INPUTS, OUTPUTS, SIGNATURES, in_and_out
 
 
 class Process:
@@ -33,7 +33,7 @@ class Process:
             if letter in INPUTS:
                 given.append(INPUTS[letter](left.pop(0)))
                 continue
-            outputs.append(OUTPUTS[letter]())
+            outputs.append(in_and_out(left.pop(0)) if letter == "X" else OUTPUTS[letter]())
             given.append(ctypes.byref(outputs[-1]))
             if letter == "T":
                 given.append(ctypes.c_int(64))

@@ -2,7 +2,7 @@
 
 One letter per parameter. In: i int, s size, p pointer or handle, t text, b address of bytes (given in hex; an empty
 text is NULL), h 64 bytes by value (in hex), q address of a 64-bit number. Out: I int, S size, P pointer, U UUID, B 64
-bytes (both in hex), T text of up to 64 bytes (followed by its length).
+bytes (both in hex), T text of up to 64 bytes (followed by its length). Both: X address of bytes (in hex).
 """
 
 import ctypes
@@ -91,6 +91,28 @@ SIGNATURES = {
     "cuIpcOpenMemHandle": "Phi",
     "cuIpcOpenMemHandle_v2": "Phi",
     "cuIpcCloseMemHandle": "p",
+    "cuGraphCreate": "Pi",
+    "cuGraphDestroy": "p",
+    "cuGraphAddEmptyNode": "Pppi",
+    "cuGraphAddMemAllocNode": "PppiX",
+    "cuGraphAddMemFreeNode": "Pppip",
+    "cuGraphMemFreeNodeGetParams": "pP",
+    "cuGraphAddNode": "PppiX",
+    "cuGraphAddNode_v2": "PpppiX",
+    "cuGraphInstantiate": "Ppppi",
+    "cuGraphInstantiate_v2": "Ppppi",
+    "cuGraphInstantiateWithFlags": "Pps",
+    "cuGraphInstantiateWithParams": "PpX",
+    "cuGraphUpload": "pp",
+    "cuGraphLaunch": "pp",
+    "cuGraphLaunch_ptsz": "pp",
+    "cuGraphExecDestroy": "p",
+    "cuDeviceGetGraphMemAttribute": "iiS",
+    "cuDeviceSetGraphMemAttribute": "iiq",
+    "cuDeviceGraphMemTrim": "i",
+    "cuStreamBeginCapture_v2": "pi",
+    "cuStreamEndCapture": "pP",
+    "cuStreamIsCapturing": "pI",
     "cuImportExternalMemory": "Pb",
     "cuDestroyExternalMemory": "p",
 }
@@ -105,6 +127,12 @@ class Handle(ctypes.Structure):
 def _bytes(text: str) -> object:
     content = bytes.fromhex(text)
     return ctypes.create_string_buffer(content, len(content)) if content else None
+
+
+def in_and_out(text: str) -> ctypes.Array:
+    """Bytes that the call may change."""
+    content = bytes.fromhex(text)
+    return (ctypes.c_ubyte * len(content)).from_buffer_copy(content)
 
 
 INPUTS = {

@@ -15,6 +15,7 @@
 enum block_kind {
     BLOCK_MEMORY = 0, /* has its own pages; owner: struct context */
     BLOCK_POOL,       /* lies in a chunk of a pool's arena; owner: struct pool */
+    BLOCK_GRAPH,      /* allocated by a graph that does not free it; owner: struct node */
     BLOCK_IMPORTED,   /* memory of another process; owner: struct context */
     BLOCK_MAPPING,    /* physical memory at reserved addresses; owner: struct physical */
 };

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "driver.h"
+#include "graph.h"
 #include "pool.h"
 
 #define STACK_MAX 64
@@ -56,7 +57,9 @@ static void end(struct context *context) {
     array_end_all(context);
     device_give(context->device, driver.state.configuration.context_size);
     context->alive = false;
-    if (!has_context(context->device)) pool_end_all(context->device);
+    if (has_context(context->device)) return;
+    pool_end_all(context->device);
+    graph_end_all(context->device);
 }
 
 static CUresult push(struct context *context) {

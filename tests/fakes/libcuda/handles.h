@@ -14,6 +14,9 @@ enum handle_kind {
     HANDLE_PHYSICAL,
     HANDLE_ARRAY,
     HANDLE_MIPMAP,
+    HANDLE_GRAPH,
+    HANDLE_NODE,
+    HANDLE_GRAPH_EXEC,
 };
 
 /* First member of everything that has a handle. */

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "driver.h"
+#include "graph.h"
 #include "pool.h"
 
 #define PITCH_ALIGNMENT 512u
@@ -49,6 +50,9 @@ CUresult memory_free(CUdeviceptr address) {
         break;
     case BLOCK_POOL:
         pool_free(block);
+        break;
+    case BLOCK_GRAPH:
+        graph_free(block);
         break;
     case BLOCK_IMPORTED: /* is closed, */
     case BLOCK_MAPPING:  /* is unmapped */

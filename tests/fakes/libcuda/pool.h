@@ -14,6 +14,8 @@
 struct stream {
     struct handle handle;
     struct context *context;
+    struct graph *capture; /* what is captured, or NULL */
+    bool capture_invalid;  /* by a call that may not happen meanwhile */
 };
 
 struct pool {

@@ -7,6 +7,7 @@
 #define SIMULATED_SYMBOL_TABLE_H
 
 #include "array_api.h"
+#include "graph_api.h"
 #include "stream_api.h"
 #include "virtual_api.h"
 
@@ -122,6 +123,35 @@
     X(cuIpcOpenMemHandle, 11000, cuIpcOpenMemHandle_v2, false)                                               \
     X(cuIpcCloseMemHandle, 4010, cuIpcCloseMemHandle, false)                                                 \
     X(cuImportExternalMemory, 10000, cuImportExternalMemory, false)                                          \
-    X(cuDestroyExternalMemory, 10000, cuDestroyExternalMemory, false)
+    X(cuDestroyExternalMemory, 10000, cuDestroyExternalMemory, false)                                        \
+    X(cuGraphCreate, 10000, cuGraphCreate, false)                                                            \
+    X(cuGraphDestroy, 10000, cuGraphDestroy, false)                                                          \
+    X(cuGraphAddEmptyNode, 10000, cuGraphAddEmptyNode, false)                                                \
+    X(cuGraphAddMemAllocNode, 11040, cuGraphAddMemAllocNode, false)                                          \
+    X(cuGraphAddMemFreeNode, 11040, cuGraphAddMemFreeNode, false)                                            \
+    X(cuGraphMemAllocNodeGetParams, 11040, cuGraphMemAllocNodeGetParams, false)                              \
+    X(cuGraphMemFreeNodeGetParams, 11040, cuGraphMemFreeNodeGetParams, false)                                \
+    X(cuGraphAddNode, 12020, cuGraphAddNode, false)                                                          \
+    X(cuGraphAddNode, 12030, cuGraphAddNode_v2, false)                                                       \
+    X(cuGraphInstantiate, 10000, cuGraphInstantiate, false)                                                  \
+    X(cuGraphInstantiate, 11000, cuGraphInstantiate_v2, false)                                               \
+    X(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags, false)                                         \
+    X(cuGraphInstantiateWithFlags, 11040, cuGraphInstantiateWithFlags, false)                                \
+    X(cuGraphInstantiateWithParams, 12000, cuGraphInstantiateWithParams, false)                              \
+    X(cuGraphInstantiateWithParams, 12000, cuGraphInstantiateWithParams_ptsz, true)                          \
+    X(cuGraphUpload, 11010, cuGraphUpload, false)                                                            \
+    X(cuGraphUpload, 11010, cuGraphUpload_ptsz, true)                                                        \
+    X(cuGraphLaunch, 10000, cuGraphLaunch, false)                                                            \
+    X(cuGraphLaunch, 10000, cuGraphLaunch_ptsz, true)                                                        \
+    X(cuGraphExecDestroy, 10000, cuGraphExecDestroy, false)                                                  \
+    X(cuDeviceGetGraphMemAttribute, 11040, cuDeviceGetGraphMemAttribute, false)                              \
+    X(cuDeviceSetGraphMemAttribute, 11040, cuDeviceSetGraphMemAttribute, false)                              \
+    X(cuDeviceGraphMemTrim, 11040, cuDeviceGraphMemTrim, false)                                              \
+    X(cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2, false)                                           \
+    X(cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2_ptsz, true)                                       \
+    X(cuStreamEndCapture, 10000, cuStreamEndCapture, false)                                                  \
+    X(cuStreamEndCapture, 10000, cuStreamEndCapture_ptsz, true)                                              \
+    X(cuStreamIsCapturing, 10000, cuStreamIsCapturing, false)                                                \
+    X(cuStreamIsCapturing, 10000, cuStreamIsCapturing_ptsz, true)
 
 #endif
