@@ -15,9 +15,27 @@ typedef int CUresult; /* an enum in cuda.h: the same width and calling conventio
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
+typedef struct CUstream_st *CUstream;
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct {
     char bytes[16];
 } CUuuid;
+
+/* CUmemLocation; `ordinal` is that of a device only for the types that say so. */
+struct memory_location {
+    int type, ordinal;
+};
+enum {
+    LOCATION_NONE = 0,
+    LOCATION_DEVICE = 1,
+    LOCATION_PART_OF_DEVICE = 6, /* the ordinal is in the lowest byte */
+};
+
+/* CUmemPoolProps, as far as it is read. */
+struct pool_properties {
+    int type, handle_types;
+    struct memory_location location;
+};
 
 enum {
     CUDA_SUCCESS = 0,
@@ -28,6 +46,8 @@ enum {
     CUDA_ERROR_SYSTEM_NOT_READY = 802,
 };
 
+enum { CU_STREAM_PER_THREAD = 2 };
+enum { MEMPOOL_RESERVED = 5, MEMPOOL_USED = 7, MEMPOOL_LOCATION_ID = 11, MEMPOOL_LOCATION_TYPE = 12 };
 enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
 
 #include "hooked_calls.h"
@@ -36,6 +56,15 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
 #define CONVGPU_DRIVER_CALLS(X)                                                                              \
     X(cuCtxGetCurrent, (CUcontext * context))                                                                \
     X(cuCtxGetDevice, (CUdevice * device))                                                                   \
+    X(cuCtxPushCurrent_v2, (CUcontext context))                                                              \
+    X(cuCtxPopCurrent_v2, (CUcontext * context))                                                             \
+    X(cuDeviceGetCount, (int *count))                                                                        \
+    X(cuDeviceGetDefaultMemPool, (CUmemoryPool * pool, CUdevice device))                                     \
+    X(cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice device))                                            \
+    X(cuMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void *value))                                \
+    X(cuStreamGetCtx, (CUstream stream, CUcontext * context))                                                \
+    X(cuStreamGetDevice, (CUstream stream, CUdevice * device))                                               \
+    X(cuStreamIsCapturing, (CUstream stream, int *capturing))                                                \
     X(cuDeviceGetUuid, (CUuuid * uuid, CUdevice device))                                                     \
     X(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))                                                  \
     X(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active))
@@ -65,7 +94,7 @@ extern _Thread_local int inside_driver __attribute__((tls_model("initial-exec"))
         driver_result;                                                                                       \
     })
 
-/* What stands behind each exported symbol: memory.c, context.c, query.c, resolve.c. */
+/* What stands behind each exported symbol: the file of its family of calls, or resolve.c. */
 #define CONVGPU_DECLARE_HOOK(symbol, base, since, stream, parameters, arguments)                             \
     CUresult hooked_##symbol parameters;
 CONVGPU_HOOKED_CALLS(CONVGPU_DECLARE_HOOK)

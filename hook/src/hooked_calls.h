@@ -24,6 +24,26 @@
     X(cuMemAllocManaged, cuMemAllocManaged, 6000, NONE,                                                      \
       (CUdeviceptr * address, size_t size, unsigned flags), (address, size, flags))                          \
     X(cuMemFree_v2, cuMemFree, 3020, NONE, (CUdeviceptr address), (address))                                 \
+    X(cuMemAllocAsync, cuMemAllocAsync, 11020, NONE, (CUdeviceptr * address, size_t size, CUstream stream),  \
+      (address, size, stream))                                                                               \
+    X(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, PTSZ,                                                    \
+      (CUdeviceptr * address, size_t size, CUstream stream), (address, size, stream))                        \
+    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, NONE,                                         \
+      (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream stream),                              \
+      (address, size, pool, stream))                                                                         \
+    X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020, PTSZ,                                    \
+      (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream stream),                              \
+      (address, size, pool, stream))                                                                         \
+    X(cuMemFreeAsync, cuMemFreeAsync, 11020, NONE, (CUdeviceptr address, CUstream stream),                   \
+      (address, stream))                                                                                     \
+    X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, PTSZ, (CUdeviceptr address, CUstream stream),              \
+      (address, stream))                                                                                     \
+    X(cuMemPoolCreate, cuMemPoolCreate, 11020, NONE,                                                         \
+      (CUmemoryPool * pool, const struct pool_properties *properties), (pool, properties))                   \
+    X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, NONE, (CUmemoryPool pool), (pool))                          \
+    X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, NONE, (CUmemoryPool pool, size_t keep), (pool, keep))         \
+    X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, NONE,                                             \
+      (CUmemoryPool pool, int attribute, void *value), (pool, attribute, value))                             \
     X(cuMemGetInfo_v2, cuMemGetInfo, 3020, NONE, (size_t *unused, size_t *total), (unused, total))           \
     X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, NONE, (size_t *total, CUdevice device), (total, device))  \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, NONE,                                        \

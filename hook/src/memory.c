@@ -5,6 +5,7 @@
 #include "allocations.h"
 #include "charge.h"
 #include "device.h"
+#include "pool.h"
 #include "session.h"
 
 enum { PITCH_STEP = 512 };
@@ -130,17 +131,66 @@ CUresult hooked_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t w
     return CUDA_SUCCESS;
 }
 
-/* The entry goes first: once the driver has freed the address, it may give it to another thread. */
-CUresult hooked_cuMemFree_v2(CUdeviceptr address) {
+/* One free on its way. */
+struct freeing {
+    charge_attempt *attempt;
+    CUdeviceptr address;
+    CUstream stream;
+};
+
+static CUresult free_of_pool(struct freeing *freeing) {
+    struct allocation entry;
+    if (!pool_remove(freeing->address, &entry)) return freeing->attempt(freeing);
+    CUresult result = freeing->attempt(freeing);
+    if (result == CUDA_SUCCESS)
+        pool_freed(&entry);
+    else
+        pool_restore(&entry);
+    return result;
+}
+
+/* The entry goes first: once the driver has freed the address, it may give it to another thread. Either kind
+ * of free takes either kind of pointer. */
+static CUresult give(struct freeing *freeing) {
     struct allocation entry, replaced;
-    if (!allocations_remove(&live, address, &entry)) return DRIVER(cuMemFree_v2, address);
-    CUresult result = DRIVER(cuMemFree_v2, address);
+    if (!allocations_remove(&live, freeing->address, &entry)) return free_of_pool(freeing);
+    CUresult result = freeing->attempt(freeing);
     if (result == CUDA_SUCCESS) {
         charge_give((int)entry.device, entry.size);
     } else if (allocations_insert(&live, entry, &replaced) && replaced.address != 0) {
         charge_give((int)replaced.device, replaced.size);
     }
     return result;
+}
+
+static CUresult attempt_free(void *arguments) {
+    struct freeing *freeing = arguments;
+    return DRIVER(cuMemFree_v2, freeing->address);
+}
+
+CUresult hooked_cuMemFree_v2(CUdeviceptr address) {
+    struct freeing freeing = {.attempt = attempt_free, .address = address};
+    return give(&freeing);
+}
+
+static CUresult attempt_free_async(void *arguments) {
+    struct freeing *freeing = arguments;
+    return DRIVER(cuMemFreeAsync, freeing->address, freeing->stream);
+}
+
+CUresult hooked_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+    struct freeing freeing = {.attempt = attempt_free_async, .address = address, .stream = stream};
+    return give(&freeing);
+}
+
+static CUresult attempt_free_async_ptsz(void *arguments) {
+    struct freeing *freeing = arguments;
+    return DRIVER(cuMemFreeAsync_ptsz, freeing->address, freeing->stream);
+}
+
+CUresult hooked_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
+    struct freeing freeing = {.attempt = attempt_free_async_ptsz, .address = address, .stream = stream};
+    return give(&freeing);
 }
 
 void memory_mark(CUcontext context) {
@@ -156,6 +206,7 @@ void memory_drop(CUcontext context) {
     allocations_drop(&live, (uint64_t)(uintptr_t)context, sizes);
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
         if (sizes[device] > 0) charge_give(device, sizes[device]);
+    for (int device = 0; device < (int)account_devices(); device++) pool_reclaim(device, false);
 }
 
 void memory_reset(void) {

@@ -5,6 +5,7 @@
 #include "account.h"
 #include "channel.h"
 #include "device.h"
+#include "pool.h"
 #include "session.h"
 
 static uint64_t smaller(uint64_t one, uint64_t other) {
@@ -22,6 +23,7 @@ CUresult hooked_cuMemGetInfo_v2(size_t *unused, size_t *total) {
         if (unused) *unused = 0; /* nothing can be had there; the size of the card is no secret */
         return CUDA_SUCCESS;
     }
+    pool_reclaim(device, false);
     struct channel_answer answer;
     struct convgpu_usage usage = {.limit = account_limit((uint32_t)device),
                                   .used = account_used((uint32_t)device)};

@@ -9,6 +9,7 @@
 #include "driver.h"
 #include "log.h"
 #include "memory.h"
+#include "pool.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -59,6 +60,7 @@ static void start_anew(void) {
     account_reset();
     device_reset();
     memory_reset();
+    pool_reset();
     context_reset();
     charge_reset();
     opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;

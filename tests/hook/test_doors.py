@@ -22,7 +22,7 @@ Start = Callable[..., Program]
 
 
 def test_the_list_is_read() -> None:
-    assert len(HOOKED) == 20
+    assert len(HOOKED) == 30
     assert HOOKED["cuMemAlloc_v2"] == "cuMemAlloc"
 
 
@@ -56,6 +56,7 @@ def test_without_the_hook_they_are_in_the_driver(start: Start) -> None:
         ("cuCtxDestroy", 4000, "cuCtxDestroy_v2"),
         ("cuGetProcAddress", 11030, "cuGetProcAddress"),
         ("cuGetProcAddress", 12000, "cuGetProcAddress_v2"),
+        ("cuMemPoolCreate", 11020, "cuMemPoolCreate"),
     ],
 )
 @pytest.mark.parametrize("flags", [DEFAULT, LEGACY, PER_THREAD])
@@ -64,6 +65,12 @@ def test_the_asked_version_decides_the_form(start: Start, base: str, version: in
     assert program.call(f"ask {base} {version} {flags}").values == ("0", f"libconvgpu.so:{symbol}")
     first_form = program.call(f"ask1 {base} {version} {flags}")
     assert (first_form.code, first_form.values) == (SUCCESS, ("-1", f"libconvgpu.so:{symbol}"))
+
+
+@pytest.mark.parametrize("base", ["cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFreeAsync"])
+@pytest.mark.parametrize(("flags", "suffix"), [(DEFAULT, ""), (LEGACY, ""), (PER_THREAD, "_ptsz")])
+def test_the_asked_stream_decides_the_twin(start: Start, base: str, flags: int, suffix: str) -> None:
+    assert start().call(f"ask {base} 12000 {flags}").values == ("0", f"libconvgpu.so:{base}{suffix}")
 
 
 @pytest.mark.parametrize(

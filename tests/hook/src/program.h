@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of the test program: each runs the commands of a family of calls, and returns -1 for one that it
+ * does not know. `values` takes what the call wrote.
+ */
+#ifndef PROGRAM_H
+#define PROGRAM_H
+
+#include "driver.h"
+
+enum { NUMBERS = 6 };
+
+extern struct driver cuda;
+
+/* A call of the driver that is not hooked. */
+void *driver_symbol(const char *symbol);
+
+CUresult run_pool(const char *command, const size_t *number, char *values);
+
+#endif
