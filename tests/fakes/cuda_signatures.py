@@ -2,7 +2,8 @@
 
 One letter per parameter. In: i int, s size, p pointer or handle, t text, b address of bytes (given in hex; an empty
 text is NULL), h 64 bytes by value (in hex), q address of a 64-bit number. Out: I int, S size, P pointer, U UUID, B 64
-bytes (both in hex), T text of up to 64 bytes (followed by its length). Both: X address of bytes (in hex).
+bytes (both in hex), R 144 bytes (in hex), T text of up to 64 bytes (followed by its length). Both:
+X address of bytes (in hex).
 """
 
 import ctypes
@@ -113,6 +114,21 @@ SIGNATURES = {
     "cuStreamBeginCapture_v2": "pi",
     "cuStreamEndCapture": "pP",
     "cuStreamIsCapturing": "pI",
+    "cuDeviceGetDevResource": "iRi",
+    "cuDevResourceGenerateDesc": "Pbi",
+    "cuGreenCtxCreate": "Ppii",
+    "cuGreenCtxDestroy": "p",
+    "cuCtxFromGreenCtx": "Pp",
+    "cuGreenCtxStreamCreate": "Ppii",
+    "cuStreamGetCtx": "pP",
+    "cuStreamGetCtx_v2": "pPP",
+    "cuStreamGetDevice": "pI",
+    "cuMemAlloc": "Ii",
+    "cuMemAllocPitch": "IIiii",
+    "cuMemFree": "i",
+    "cuMemGetInfo": "II",
+    "cuMemGetAddressRange": "IIi",
+    "cuMemGetAddressRange_v2": "PSp",
     "cuImportExternalMemory": "Pb",
     "cuDestroyExternalMemory": "p",
 }
@@ -150,5 +166,6 @@ OUTPUTS = {
     "P": ctypes.c_uint64,
     "U": ctypes.c_ubyte * 16,
     "B": ctypes.c_ubyte * 64,
+    "R": ctypes.c_ubyte * 144,
     "T": ctypes.c_char * 64,
 }

@@ -72,6 +72,7 @@ static void insert(struct blocks *blocks, struct block *block, void *owner, stru
     block->owner = owner;
     block->kind = BLOCK_MEMORY;
     block->chunk = NULL;
+    block->low_range = NULL;
     block->serial = ++blocks->last_serial;
     block->in_bucket = *bucket;
     *bucket = block;

@@ -34,6 +34,7 @@ struct block {
     uint64_t serial;               /* unique in the process */
     uint64_t imported_serial;      /* of an import: the serial at its owner, */
     uint64_t imported_from;        /* and which process that is */
+    struct block *low_range;       /* legacy.c's; NULL elsewhere */
     unsigned references;           /* of an import: how often it is open */
     struct block *in_bucket;       /* next with the same hash; or next spare one of the same order */
     struct block *previous, *next; /* of the same owner */

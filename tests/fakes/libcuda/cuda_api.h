@@ -33,6 +33,7 @@
     X(CUDA_ERROR_SYSTEM_NOT_READY, 802, "system not yet initialized")                                        \
     X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900, "operation not permitted when stream is capturing")        \
     X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901, "operation failed due to a previous error during capture") \
+    X(CUDA_ERROR_INVALID_RESOURCE_TYPE, 914, "invalid resource type")                                        \
     X(CUDA_ERROR_UNKNOWN, 999, "unknown error")
 
 #define CUDA_DECLARE_RESULT(name, number, text) name = (number),

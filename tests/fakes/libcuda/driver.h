@@ -14,6 +14,8 @@
 #include "blocks.h"
 #include "cuda_api.h"
 
+#define MEMORY_PITCH 512u /* bytes: rows of pitched memory are multiples */
+
 struct context {
     struct context *next; /* in driver.contexts; never removed, so that a stale handle is recognised */
     bool alive;           /* takes context_size bytes of the device */
@@ -68,6 +70,9 @@ struct context *context_current(void);
 /* Takes or gives device memory for the thread's process. driver.mutex held. */
 bool device_take(CUdevice device, uint64_t size);
 void device_give(CUdevice device, uint64_t size);
+
+/* The address range of a block of legacy.c may come again. driver.mutex held. */
+void legacy_give_range(struct block *range);
 
 /* Waits as long as a refusal takes (the setting oom_us). driver.mutex not held. */
 CUresult refuse_memory(void);

@@ -17,6 +17,8 @@ enum handle_kind {
     HANDLE_GRAPH,
     HANDLE_NODE,
     HANDLE_GRAPH_EXEC,
+    HANDLE_RESOURCES,
+    HANDLE_GREEN,
 };
 
 /* First member of everything that has a handle. */

@@ -9,9 +9,8 @@
 #include "graph.h"
 #include "pool.h"
 
-#define PITCH_ALIGNMENT 512u
-#define ATTACH_GLOBAL   1u
-#define ATTACH_HOST     2u
+#define ATTACH_GLOBAL 1u
+#define ATTACH_HOST   2u
 
 bool device_take(CUdevice device, uint64_t size) {
     return state_take(&driver.state, driver.row[device], size);
@@ -32,6 +31,7 @@ CUresult refuse_memory(void) {
 static void free_block(struct block *block) {
     struct context *context = block->owner;
     device_give(context->device, block->counted);
+    if (block->low_range != NULL) legacy_give_range(block->low_range);
     blocks_remove(&driver.blocks, block, &context->blocks);
 }
 
@@ -93,8 +93,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
         return result != CUDA_SUCCESS ? result : driver_leave(CUDA_ERROR_INVALID_VALUE);
     }
     uint64_t row, size;
-    bool overflow = __builtin_add_overflow(width, PITCH_ALIGNMENT - 1, &row);
-    row = row / PITCH_ALIGNMENT * PITCH_ALIGNMENT;
+    bool overflow = __builtin_add_overflow(width, MEMORY_PITCH - 1, &row);
+    row = row / MEMORY_PITCH * MEMORY_PITCH;
     overflow = overflow || __builtin_mul_overflow(row, height, &size);
     CUresult result = allocate(address, overflow ? UINT64_MAX : size);
     if (result == CUDA_SUCCESS) *pitch = row;

@@ -14,8 +14,9 @@
 struct stream {
     struct handle handle;
     struct context *context;
-    struct graph *capture; /* what is captured, or NULL */
-    bool capture_invalid;  /* by a call that may not happen meanwhile */
+    struct green_context *green; /* that it was made in, or NULL */
+    struct graph *capture;       /* what is captured, or NULL */
+    bool capture_invalid;        /* by a call that may not happen meanwhile */
 };
 
 struct pool {

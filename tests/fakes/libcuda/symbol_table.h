@@ -8,6 +8,8 @@
 
 #include "array_api.h"
 #include "graph_api.h"
+#include "green_api.h"
+#include "legacy_api.h"
 #include "stream_api.h"
 #include "virtual_api.h"
 
@@ -152,6 +154,24 @@
     X(cuStreamEndCapture, 10000, cuStreamEndCapture, false)                                                  \
     X(cuStreamEndCapture, 10000, cuStreamEndCapture_ptsz, true)                                              \
     X(cuStreamIsCapturing, 10000, cuStreamIsCapturing, false)                                                \
-    X(cuStreamIsCapturing, 10000, cuStreamIsCapturing_ptsz, true)
+    X(cuStreamIsCapturing, 10000, cuStreamIsCapturing_ptsz, true)                                            \
+    X(cuDeviceGetDevResource, 12040, cuDeviceGetDevResource, false)                                          \
+    X(cuDevResourceGenerateDesc, 12040, cuDevResourceGenerateDesc, false)                                    \
+    X(cuGreenCtxCreate, 12040, cuGreenCtxCreate, false)                                                      \
+    X(cuGreenCtxDestroy, 12040, cuGreenCtxDestroy, false)                                                    \
+    X(cuCtxFromGreenCtx, 12040, cuCtxFromGreenCtx, false)                                                    \
+    X(cuGreenCtxStreamCreate, 12050, cuGreenCtxStreamCreate, false)                                          \
+    X(cuStreamGetCtx, 9020, cuStreamGetCtx, false)                                                           \
+    X(cuStreamGetCtx, 9020, cuStreamGetCtx_ptsz, true)                                                       \
+    X(cuStreamGetCtx, 12050, cuStreamGetCtx_v2, false)                                                       \
+    X(cuStreamGetCtx, 12050, cuStreamGetCtx_v2_ptsz, true)                                                   \
+    X(cuStreamGetDevice, 12080, cuStreamGetDevice, false)                                                    \
+    X(cuStreamGetDevice, 12080, cuStreamGetDevice_ptsz, true)                                                \
+    X(cuMemGetInfo, 2000, cuMemGetInfo, false)                                                               \
+    X(cuMemAlloc, 2000, cuMemAlloc, false)                                                                   \
+    X(cuMemAllocPitch, 2000, cuMemAllocPitch, false)                                                         \
+    X(cuMemFree, 2000, cuMemFree, false)                                                                     \
+    X(cuMemGetAddressRange, 2000, cuMemGetAddressRange, false)                                               \
+    X(cuMemGetAddressRange, 3020, cuMemGetAddressRange_v2, false)
 
 #endif
