@@ -37,6 +37,12 @@ struct pool_properties {
     struct memory_location location;
 };
 
+/* CUmemAllocationProp, as far as it is read. */
+struct memory_properties {
+    int type, handle_types;
+    struct memory_location location;
+};
+
 enum {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_OUT_OF_MEMORY = 2,

@@ -44,6 +44,18 @@
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, NONE, (CUmemoryPool pool, size_t keep), (pool, keep))         \
     X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, NONE,                                             \
       (CUmemoryPool pool, int attribute, void *value), (pool, attribute, value))                             \
+    X(cuMemCreate, cuMemCreate, 10020, NONE,                                                                 \
+      (uint64_t *handle, size_t size, const struct memory_properties *properties, unsigned long long flags), \
+      (handle, size, properties, flags))                                                                     \
+    X(cuMemRelease, cuMemRelease, 10020, NONE, (uint64_t handle), (handle))                                  \
+    X(cuMemMap, cuMemMap, 10020, NONE,                                                                       \
+      (CUdeviceptr address, size_t size, size_t offset, uint64_t handle, unsigned long long flags),          \
+      (address, size, offset, handle, flags))                                                                \
+    X(cuMemUnmap, cuMemUnmap, 10020, NONE, (CUdeviceptr address, size_t size), (address, size))              \
+    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, NONE,                                 \
+      (uint64_t *handle, void *address), (handle, address))                                                  \
+    X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, NONE,                           \
+      (uint64_t *handle, void *shareable, int type), (handle, shareable, type))                              \
     X(cuMemGetInfo_v2, cuMemGetInfo, 3020, NONE, (size_t *unused, size_t *total), (unused, total))           \
     X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, NONE, (size_t *total, CUdevice device), (total, device))  \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, NONE,                                        \

@@ -10,6 +10,7 @@
 #include "log.h"
 #include "memory.h"
 #include "pool.h"
+#include "virtual_memory.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -61,6 +62,7 @@ static void start_anew(void) {
     device_reset();
     memory_reset();
     pool_reset();
+    virtual_memory_reset();
     context_reset();
     charge_reset();
     opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;

@@ -22,7 +22,7 @@ Start = Callable[..., Program]
 
 
 def test_the_list_is_read() -> None:
-    assert len(HOOKED) == 30
+    assert len(HOOKED) == 36
     assert HOOKED["cuMemAlloc_v2"] == "cuMemAlloc"
 
 
@@ -76,7 +76,7 @@ def test_the_asked_stream_decides_the_twin(start: Start, base: str, flags: int, 
 @pytest.mark.parametrize(
     ("question", "values"),
     [
-        ("cuMemAlloc 2000 0", ("2", "none")),
+        ("cuMemAllocManaged 5000 0", ("2", "none")),
         ("cuNoSuchCall 12000 0", ("1", "none")),
         ("cuMemAlloc_v2 12000 0", ("1", "none")),
         ("cuMemAlloc 99990 0", ("-1", "none")),

@@ -253,6 +253,7 @@ static CUresult run(const char *line, char *values) {
         return set_current(shared_context); /* this thread uses the same context */
     CUresult result = run_memory(command, number, values);
     if (result == -1) result = run_pool(command, number, values);
+    if (result == -1) result = run_virtual(command, number, values);
     return result == -1 ? run_context(command, number, values) : result;
 }
 

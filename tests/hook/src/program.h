@@ -16,5 +16,6 @@ extern struct driver cuda;
 void *driver_symbol(const char *symbol);
 
 CUresult run_pool(const char *command, const size_t *number, char *values);
+CUresult run_virtual(const char *command, const size_t *number, char *values);
 
 #endif
