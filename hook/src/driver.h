@@ -43,6 +43,22 @@ struct memory_properties {
     struct memory_location location;
 };
 
+/* CUDA_ARRAY3D_DESCRIPTOR and CUDA_ARRAY_DESCRIPTOR, and their forms of CUDA 2. */
+struct array_descriptor {
+    size_t width, height, depth;
+    unsigned format, channels, flags;
+};
+struct flat_descriptor {
+    size_t width, height;
+    unsigned format, channels;
+};
+struct array_descriptor_v1 {
+    unsigned width, height, depth, format, channels, flags;
+};
+struct flat_descriptor_v1 {
+    unsigned width, height, format, channels;
+};
+
 enum {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_OUT_OF_MEMORY = 2,

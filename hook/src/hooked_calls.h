@@ -9,20 +9,23 @@
  *   since    the CUDA version from which cuGetProcAddress gives this symbol for that base: the number of its
  *            PFN_<base>_v<since> in cudaTypedefs.h; 0 when it is never given
  *   stream   NONE, or PTSZ for the per-thread-default-stream twin of a call that takes a stream
- *
- * Not here: the forms of CUDA 2 with 32-bit sizes and addresses (cuMemAlloc, cuMemFree, ... without _v2).
  */
 #ifndef CONVGPU_HOOKED_CALLS_H
 #define CONVGPU_HOOKED_CALLS_H
 
 #define CONVGPU_HOOKED_CALLS(X)                                                                              \
     X(cuInit, cuInit, 2000, NONE, (unsigned flags), (flags))                                                 \
+    X(cuMemAlloc, cuMemAlloc, 2000, NONE, (uint32_t *address, unsigned size), (address, size))               \
     X(cuMemAlloc_v2, cuMemAlloc, 3020, NONE, (CUdeviceptr * address, size_t size), (address, size))          \
+    X(cuMemAllocPitch, cuMemAllocPitch, 2000, NONE,                                                          \
+      (uint32_t *address, unsigned *pitch, unsigned width, unsigned height, unsigned element),               \
+      (address, pitch, width, height, element))                                                              \
     X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, NONE,                                                       \
       (CUdeviceptr * address, size_t *pitch, size_t width, size_t height, unsigned element),                 \
       (address, pitch, width, height, element))                                                              \
     X(cuMemAllocManaged, cuMemAllocManaged, 6000, NONE,                                                      \
       (CUdeviceptr * address, size_t size, unsigned flags), (address, size, flags))                          \
+    X(cuMemFree, cuMemFree, 2000, NONE, (uint32_t address), (address))                                       \
     X(cuMemFree_v2, cuMemFree, 3020, NONE, (CUdeviceptr address), (address))                                 \
     X(cuMemAllocAsync, cuMemAllocAsync, 11020, NONE, (CUdeviceptr * address, size_t size, CUstream stream),  \
       (address, size, stream))                                                                               \
@@ -56,7 +59,22 @@
       (uint64_t *handle, void *address), (handle, address))                                                  \
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, NONE,                           \
       (uint64_t *handle, void *shareable, int type), (handle, shareable, type))                              \
+    X(cuArrayCreate, cuArrayCreate, 2000, NONE, (void **array, const struct flat_descriptor_v1 *descriptor), \
+      (array, descriptor))                                                                                   \
+    X(cuArrayCreate_v2, cuArrayCreate, 3020, NONE, (void **array, const struct flat_descriptor *descriptor), \
+      (array, descriptor))                                                                                   \
+    X(cuArray3DCreate, cuArray3DCreate, 2000, NONE,                                                          \
+      (void **array, const struct array_descriptor_v1 *descriptor), (array, descriptor))                     \
+    X(cuArray3DCreate_v2, cuArray3DCreate, 3020, NONE,                                                       \
+      (void **array, const struct array_descriptor *descriptor), (array, descriptor))                        \
+    X(cuArrayDestroy, cuArrayDestroy, 2000, NONE, (void *array), (array))                                    \
+    X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, NONE,                                            \
+      (void **array, const struct array_descriptor *descriptor, unsigned levels),                            \
+      (array, descriptor, levels))                                                                           \
+    X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, NONE, (void *array), (array))                  \
+    X(cuMemGetInfo, cuMemGetInfo, 2000, NONE, (unsigned *unused, unsigned *total), (unused, total))          \
     X(cuMemGetInfo_v2, cuMemGetInfo, 3020, NONE, (size_t *unused, size_t *total), (unused, total))           \
+    X(cuDeviceTotalMem, cuDeviceTotalMem, 2000, NONE, (unsigned *total, CUdevice device), (total, device))   \
     X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, NONE, (size_t *total, CUdevice device), (total, device))  \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, NONE,                                        \
       (CUcontext * context, CUdevice device), (context, device))                                             \

@@ -3,6 +3,7 @@
 
 #include "account.h"
 #include "allocations.h"
+#include "array.h"
 #include "charge.h"
 #include "device.h"
 #include "pool.h"
@@ -83,6 +84,24 @@ CUresult hooked_cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
     return result;
 }
 
+/* The form of CUDA 2, with addresses below 4 GiB. */
+static CUresult attempt_linear_v1(void *arguments) {
+    struct taking *taking = arguments;
+    uint32_t address = 0;
+    CUresult result = DRIVER(cuMemAlloc, &address, (unsigned)taking->size);
+    taking->address = address;
+    return result;
+}
+
+CUresult hooked_cuMemAlloc(uint32_t *address, unsigned size) {
+    if (!address || size == 0) return DRIVER(cuMemAlloc, address, size);
+    struct taking taking = {
+        .call = "cuMemAlloc", .attempt = attempt_linear_v1, .charge = charge_round(size), .size = size};
+    CUresult result = take(&taking);
+    if (result == CUDA_SUCCESS) *address = (uint32_t)taking.address;
+    return result;
+}
+
 static CUresult attempt_managed(void *arguments) {
     struct taking *taking = arguments;
     return DRIVER(cuMemAllocManaged, &taking->address, taking->size, taking->option);
@@ -131,6 +150,34 @@ CUresult hooked_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t w
     return CUDA_SUCCESS;
 }
 
+static CUresult attempt_pitch_v1(void *arguments) {
+    struct taking *taking = arguments;
+    uint32_t address = 0;
+    unsigned pitch = 0;
+    CUresult result = DRIVER(cuMemAllocPitch, &address, &pitch, (unsigned)taking->width,
+                             (unsigned)taking->height, taking->option);
+    taking->address = address;
+    taking->pitch = pitch;
+    return result;
+}
+
+CUresult hooked_cuMemAllocPitch(uint32_t *address, unsigned *pitch, unsigned width, unsigned height,
+                                unsigned element) {
+    if (!address || !pitch || width == 0 || height == 0)
+        return DRIVER(cuMemAllocPitch, address, pitch, width, height, element);
+    struct taking taking = {.call = "cuMemAllocPitch",
+                            .attempt = attempt_pitch_v1,
+                            .charge = guess_pitch_charge(width, height),
+                            .width = width,
+                            .height = height,
+                            .option = element};
+    CUresult result = take(&taking);
+    if (result != CUDA_SUCCESS) return result;
+    *address = (uint32_t)taking.address;
+    *pitch = (unsigned)taking.pitch;
+    return CUDA_SUCCESS;
+}
+
 /* One free on its way. */
 struct freeing {
     charge_attempt *attempt;
@@ -173,6 +220,16 @@ CUresult hooked_cuMemFree_v2(CUdeviceptr address) {
     return give(&freeing);
 }
 
+static CUresult attempt_free_v1(void *arguments) {
+    struct freeing *freeing = arguments;
+    return DRIVER(cuMemFree, (uint32_t)freeing->address);
+}
+
+CUresult hooked_cuMemFree(uint32_t address) {
+    struct freeing freeing = {.attempt = attempt_free_v1, .address = address};
+    return give(&freeing);
+}
+
 static CUresult attempt_free_async(void *arguments) {
     struct freeing *freeing = arguments;
     return DRIVER(cuMemFreeAsync, freeing->address, freeing->stream);
@@ -195,15 +252,18 @@ CUresult hooked_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
 
 void memory_mark(CUcontext context) {
     allocations_mark(&live, (uint64_t)(uintptr_t)context);
+    array_mark(context);
 }
 
 void memory_unmark(CUcontext context) {
     allocations_unmark(&live, (uint64_t)(uintptr_t)context);
+    array_unmark(context);
 }
 
 void memory_drop(CUcontext context) {
     uint64_t sizes[CONVGPU_MAX_DEVICES] = {0};
     allocations_drop(&live, (uint64_t)(uintptr_t)context, sizes);
+    array_drop(context, sizes);
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
         if (sizes[device] > 0) charge_give(device, sizes[device]);
     for (int device = 0; device < (int)account_devices(); device++) pool_reclaim(device, false);

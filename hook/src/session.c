@@ -2,6 +2,7 @@
 #include "session.h"
 
 #include "account.h"
+#include "array.h"
 #include "channel.h"
 #include "charge.h"
 #include "context.h"
@@ -61,6 +62,7 @@ static void start_anew(void) {
     account_reset();
     device_reset();
     memory_reset();
+    array_reset();
     pool_reset();
     virtual_memory_reset();
     context_reset();

@@ -22,7 +22,7 @@ Start = Callable[..., Program]
 
 
 def test_the_list_is_read() -> None:
-    assert len(HOOKED) == 36
+    assert len(HOOKED) == 48
     assert HOOKED["cuMemAlloc_v2"] == "cuMemAlloc"
 
 
@@ -40,7 +40,10 @@ def test_without_the_hook_they_are_in_the_driver(start: Start) -> None:
 @pytest.mark.parametrize(
     ("base", "version", "symbol"),
     [
+        ("cuMemAlloc", 2000, "cuMemAlloc"),
         ("cuMemAlloc", 3020, "cuMemAlloc_v2"),
+        ("cuArrayCreate", 3010, "cuArrayCreate"),
+        ("cuArrayCreate", 12000, "cuArrayCreate_v2"),
         ("cuMemAlloc", 12080, "cuMemAlloc_v2"),
         ("cuMemAllocManaged", 13000, "cuMemAllocManaged"),
         ("cuDevicePrimaryCtxRelease", 10020, "cuDevicePrimaryCtxRelease"),

@@ -254,6 +254,7 @@ static CUresult run(const char *line, char *values) {
     CUresult result = run_memory(command, number, values);
     if (result == -1) result = run_pool(command, number, values);
     if (result == -1) result = run_virtual(command, number, values);
+    if (result == -1) result = run_array_or_first_form(command, number, values);
     return result == -1 ? run_context(command, number, values) : result;
 }
 
