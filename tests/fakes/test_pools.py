@@ -136,6 +136,18 @@ def test_refused_allocations(process, pool: int) -> None:
     assert reserved_and_used(process, pool) == (STEP, STEP)
 
 
+@pytest.mark.parametrize("call", ["cuMemAlloc_v2", "cuMemAllocFromPoolAsync", "cuCtxCreate_v2"])
+def test_what_pools_keep_unused_comes_before_a_refusal(process, pool: int, call: str) -> None:
+    own = process("cuMemPoolCreate", pool_properties())[1]
+    arguments = {"cuMemAlloc_v2": [GIB], "cuMemAllocFromPoolAsync": [GIB, own, 0], "cuCtxCreate_v2": [0, 0]}
+    assert process("cuMemPoolSetAttribute", pool, THRESHOLD, 2**64 - 1) == SUCCESS
+    assert process("cuMemFreeAsync", take(process, 2 * GIB), 0) == SUCCESS
+    assert process("cuCtxSynchronize") == SUCCESS
+    process.allocate(process.free_memory() - STEP)
+    assert process(call, *arguments[call])[0] == 0
+    assert reserved_and_used(process, pool) == (0, 0)
+
+
 def test_streams(process) -> None:
     result, stream = process("cuStreamCreate", 1)
     assert result == 0

@@ -11,6 +11,8 @@
 
 #include "blocks.h"
 
+#define SLAB (UINT64_C(2) << 20) /* step of the arena for small allocations */
+
 #define ARENA_HOST (-1) /* in place of a device: memory of the host, which no device counts */
 
 /* Adjacent pieces of a chunk that nobody uses. */

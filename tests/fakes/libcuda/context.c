@@ -38,6 +38,7 @@ static CUresult check_context(const struct context *handle) {
 /* driver.mutex held. */
 static bool start(struct context *context) {
     context->alive = device_take(context->device, driver.state.configuration.context_size);
+    context->slabs = (struct arena){.device = context->device, .step = SLAB};
     return context->alive;
 }
 

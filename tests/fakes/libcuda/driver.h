@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 #include "../simulated/state.h"
-#include "blocks.h"
+#include "arena.h"
 #include "cuda_api.h"
 
 #define MEMORY_PITCH 512u /* bytes: rows of pitched memory are multiples */
@@ -24,6 +24,7 @@ struct context {
     unsigned references; /* of a primary context; survives a reset */
     unsigned flags;
     struct block *blocks;  /* freed with the context */
+    struct arena slabs;    /* where its small blocks lie */
     struct block *imports; /* of other processes' memory; closed with the context */
 };
 

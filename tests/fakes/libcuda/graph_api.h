@@ -72,6 +72,9 @@ CUDA_EXPORT CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgr
 CUDA_EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                        const void *edges, size_t count, CUgraphNodeParams *parameters);
 
+CUDA_EXPORT CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count);
+CUDA_EXPORT CUresult cuGraphNodeGetType(CUgraphNode node, int *type);
+
 CUDA_EXPORT CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
                                         size_t log_size);
 CUDA_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node,

@@ -3,16 +3,21 @@
  * Device memory. Copies and fills only check their arguments: there is nothing behind the addresses.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "driver.h"
 #include "graph.h"
 #include "pool.h"
 
+#define SMALL         (UINT64_C(1) << 20) /* up to here allocations share slabs */
 #define ATTACH_GLOBAL 1u
 #define ATTACH_HOST   2u
 
 bool device_take(CUdevice device, uint64_t size) {
+    if (state_take(&driver.state, driver.row[device], size)) return true;
+    /* Whatever is asked for, the process's own pools come before a refusal. */
+    pool_reclaim(device);
     return state_take(&driver.state, driver.row[device], size);
 }
 
@@ -30,7 +35,12 @@ CUresult refuse_memory(void) {
 /* driver.mutex held. */
 static void free_block(struct block *block) {
     struct context *context = block->owner;
-    device_give(context->device, block->counted);
+    if (block->chunk != NULL) {
+        arena_give(block->chunk, block->address, block->counted);
+        arena_trim(&context->slabs, 0);
+    } else {
+        device_give(context->device, block->counted);
+    }
     if (block->low_range != NULL) legacy_give_range(block->low_range);
     blocks_remove(&driver.blocks, block, &context->blocks);
 }
@@ -61,20 +71,37 @@ CUresult memory_free(CUdeviceptr address) {
     return CUDA_SUCCESS;
 }
 
+/* A block with pages of its own, or NULL. driver.mutex held. */
+static struct block *add_large(struct context *context, uint64_t size) {
+    uint64_t counted = blocks_counted(size);
+    if (counted == 0 || !device_take(context->device, counted)) return NULL;
+    struct block *block = blocks_add(&driver.blocks, size, context, &context->blocks);
+    if (block == NULL) device_give(context->device, counted);
+    return block;
+}
+
+/* A block in a slab, or NULL. driver.mutex held. */
+static struct block *add_small(struct context *context, uint64_t size) {
+    struct chunk *chunk = NULL;
+    uint64_t counted = arena_counted(size);
+    uint64_t at = arena_take(&context->slabs, counted, &chunk);
+    if (at == 0) return NULL;
+    struct block *block = blocks_add_at(&driver.blocks, at, size, context, &context->blocks);
+    if (block == NULL) abort(); /* this is a test double */
+    block->chunk = chunk;
+    block->counted = counted;
+    return block;
+}
+
 static CUresult allocate(CUdeviceptr *address, uint64_t size) {
     struct context *context = NULL;
     CUresult result = driver_enter_context(&context);
     if (result != CUDA_SUCCESS) return result;
     if (address == NULL || size == 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    uint64_t counted = blocks_counted(size);
-    if (counted == 0 || !device_take(context->device, counted)) {
+    struct block *block = size <= SMALL ? add_small(context, size) : add_large(context, size);
+    if (block == NULL) {
         driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
         return refuse_memory();
-    }
-    struct block *block = blocks_add(&driver.blocks, size, context, &context->blocks);
-    if (block == NULL) {
-        device_give(context->device, counted);
-        return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
     *address = block->address;
     return driver_leave(CUDA_SUCCESS);

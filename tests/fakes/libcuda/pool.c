@@ -68,6 +68,12 @@ void pool_synchronise(CUdevice device) {
     }
 }
 
+void pool_reclaim(CUdevice device) {
+    for (struct pool *pool = pools; pool != NULL; pool = pool->next) {
+        if (pool->arena.device == device) arena_trim(&pool->arena, 0);
+    }
+}
+
 void pool_end_all(CUdevice device) {
     for (struct pool *pool = pools, *next; pool != NULL; pool = next) {
         next = pool->next;

@@ -46,6 +46,9 @@ void pool_free(struct block *block);
 /* What a synchronisation of the device does: pools give back what is beyond their release threshold. */
 void pool_synchronise(CUdevice device);
 
+/* Gives everything unused in the device's pools back to it, whatever their thresholds. */
+void pool_reclaim(CUdevice device);
+
 /* The last context of the process on the device ends, and with it everything in its pools. */
 void pool_end_all(CUdevice device);
 

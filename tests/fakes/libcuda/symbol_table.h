@@ -133,6 +133,8 @@
     X(cuGraphAddMemFreeNode, 11040, cuGraphAddMemFreeNode, false)                                            \
     X(cuGraphMemAllocNodeGetParams, 11040, cuGraphMemAllocNodeGetParams, false)                              \
     X(cuGraphMemFreeNodeGetParams, 11040, cuGraphMemFreeNodeGetParams, false)                                \
+    X(cuGraphGetNodes, 10000, cuGraphGetNodes, false)                                                        \
+    X(cuGraphNodeGetType, 10000, cuGraphNodeGetType, false)                                                  \
     X(cuGraphAddNode, 12020, cuGraphAddNode, false)                                                          \
     X(cuGraphAddNode, 12030, cuGraphAddNode_v2, false)                                                       \
     X(cuGraphInstantiate, 10000, cuGraphInstantiate, false)                                                  \
