@@ -3,6 +3,7 @@
 
 #include "account.h"
 #include "channel.h"
+#include "graph.h"
 #include "log.h"
 #include "pool.h"
 
@@ -41,8 +42,10 @@ static void say_rejected(int device, uint64_t size, const char *call, const stru
  * before an allocation fails. */
 static bool take_after_reclaim(int device, uint64_t size) {
     pool_reclaim(device, false);
+    graph_reclaim(device, false);
     if (account_take((uint32_t)device, size)) return true;
     pool_reclaim(device, true);
+    graph_reclaim(device, true);
     return account_take((uint32_t)device, size);
 }
 

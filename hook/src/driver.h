@@ -37,6 +37,20 @@ struct pool_properties {
     struct memory_location location;
 };
 
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef struct CUgraphExec_st *CUgraphExec;
+
+/* CUDA_MEM_ALLOC_NODE_PARAMS. */
+struct allocation_node {
+    struct pool_properties pool;
+    char pool_rest[72];
+    const void *access;
+    size_t access_count, size;
+    CUdeviceptr address;
+};
+_Static_assert(sizeof(struct allocation_node) == 120, "as in cuda.h");
+
 /* CUmemAllocationProp, as far as it is read. */
 struct memory_properties {
     int type, handle_types;
@@ -83,6 +97,11 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
     X(cuDeviceGetCount, (int *count))                                                                        \
     X(cuDeviceGetDefaultMemPool, (CUmemoryPool * pool, CUdevice device))                                     \
     X(cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice device))                                            \
+    X(cuDeviceGetGraphMemAttribute, (CUdevice device, int attribute, void *value))                           \
+    X(cuGraphChildGraphNodeGetGraph, (CUgraphNode node, CUgraph * graph))                                    \
+    X(cuGraphGetNodes, (CUgraph graph, CUgraphNode * nodes, size_t *count))                                  \
+    X(cuGraphMemAllocNodeGetParams, (CUgraphNode node, struct allocation_node * parameters))                 \
+    X(cuGraphNodeGetType, (CUgraphNode node, int *type))                                                     \
     X(cuMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void *value))                                \
     X(cuStreamGetCtx, (CUstream stream, CUcontext * context))                                                \
     X(cuStreamGetDevice, (CUstream stream, CUdevice * device))                                               \

@@ -72,6 +72,20 @@
       (void **array, const struct array_descriptor *descriptor, unsigned levels),                            \
       (array, descriptor, levels))                                                                           \
     X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, NONE, (void *array), (array))                  \
+    X(cuGraphInstantiate, cuGraphInstantiate, 10000, NONE,                                                   \
+      (CUgraphExec * exec, CUgraph graph, void *error_node, char *text, size_t size),                        \
+      (exec, graph, error_node, text, size))                                                                 \
+    X(cuGraphInstantiate_v2, cuGraphInstantiate, 11000, NONE,                                                \
+      (CUgraphExec * exec, CUgraph graph, void *error_node, char *text, size_t size),                        \
+      (exec, graph, error_node, text, size))                                                                 \
+    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, NONE,                                 \
+      (CUgraphExec * exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))                   \
+    X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, NONE,                               \
+      (CUgraphExec * exec, CUgraph graph, void *parameters), (exec, graph, parameters))                      \
+    X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000, PTSZ,                          \
+      (CUgraphExec * exec, CUgraph graph, void *parameters), (exec, graph, parameters))                      \
+    X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, NONE, (CUgraphExec exec), (exec))                       \
+    X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, NONE, (CUdevice device), (device))                  \
     X(cuMemGetInfo, cuMemGetInfo, 2000, NONE, (unsigned *unused, unsigned *total), (unused, total))          \
     X(cuMemGetInfo_v2, cuMemGetInfo, 3020, NONE, (size_t *unused, size_t *total), (unused, total))           \
     X(cuDeviceTotalMem, cuDeviceTotalMem, 2000, NONE, (unsigned *total, CUdevice device), (total, device))   \
@@ -99,6 +113,9 @@
     X(cuGetProcAddress_v2, cuGetProcAddress, 12000, NONE,                                                    \
       (const char *name, void **function, int version, uint64_t flags, int *status),                         \
       (name, function, version, flags, status))
+
+/* Symbols that cuGetProcAddress gives for a second name too: A(symbol, base, since, stream). */
+#define CONVGPU_ALIASES(A) A(cuGraphInstantiateWithFlags, cuGraphInstantiate, 12000, NONE)
 
 enum convgpu_stream { CONVGPU_STREAM_NONE, CONVGPU_STREAM_PTSZ };
 

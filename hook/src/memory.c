@@ -6,6 +6,7 @@
 #include "array.h"
 #include "charge.h"
 #include "device.h"
+#include "graph.h"
 #include "pool.h"
 #include "session.h"
 
@@ -253,11 +254,13 @@ CUresult hooked_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
 void memory_mark(CUcontext context) {
     allocations_mark(&live, (uint64_t)(uintptr_t)context);
     array_mark(context);
+    graph_mark(context);
 }
 
 void memory_unmark(CUcontext context) {
     allocations_unmark(&live, (uint64_t)(uintptr_t)context);
     array_unmark(context);
+    graph_unmark(context);
 }
 
 void memory_drop(CUcontext context) {
@@ -266,6 +269,7 @@ void memory_drop(CUcontext context) {
     array_drop(context, sizes);
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
         if (sizes[device] > 0) charge_give(device, sizes[device]);
+    graph_drop(context);
     for (int device = 0; device < (int)account_devices(); device++) pool_reclaim(device, false);
 }
 

@@ -8,6 +8,7 @@
 #include "context.h"
 #include "device.h"
 #include "driver.h"
+#include "graph.h"
 #include "log.h"
 #include "memory.h"
 #include "pool.h"
@@ -63,6 +64,7 @@ static void start_anew(void) {
     device_reset();
     memory_reset();
     array_reset();
+    graph_reset();
     pool_reset();
     virtual_memory_reset();
     context_reset();

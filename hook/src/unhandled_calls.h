@@ -57,10 +57,6 @@
     X(cuGraphConditionalHandleCreate, OBJECT)                                                                \
     X(cuGraphCreate, OBJECT)                                                                                 \
     X(cuGraphDestroy, OBJECT)                                                                                \
-    X(cuGraphInstantiate, GRAPH)                                                                             \
-    X(cuGraphInstantiateWithParams, GRAPH)                                                                   \
-    X(cuGraphExecDestroy, GRAPH)                                                                             \
-    X(cuDeviceGraphMemTrim, GRAPH)                                                                           \
     X(cuGraphLaunch, GRAPH)                                                                                  \
     X(cuGraphRetainUserObject, OBJECT)                                                                       \
     X(cuGraphUpload, GRAPH)                                                                                  \

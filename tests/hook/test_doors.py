@@ -22,7 +22,7 @@ Start = Callable[..., Program]
 
 
 def test_the_list_is_read() -> None:
-    assert len(HOOKED) == 48
+    assert len(HOOKED) == 55
     assert HOOKED["cuMemAlloc_v2"] == "cuMemAlloc"
 
 
@@ -60,6 +60,10 @@ def test_without_the_hook_they_are_in_the_driver(start: Start) -> None:
         ("cuGetProcAddress", 11030, "cuGetProcAddress"),
         ("cuGetProcAddress", 12000, "cuGetProcAddress_v2"),
         ("cuMemPoolCreate", 11020, "cuMemPoolCreate"),
+        ("cuGraphInstantiate", 10000, "cuGraphInstantiate"),
+        ("cuGraphInstantiate", 11080, "cuGraphInstantiate_v2"),
+        ("cuGraphInstantiate", 12000, "cuGraphInstantiateWithFlags"),
+        ("cuGraphInstantiateWithFlags", 13000, "cuGraphInstantiateWithFlags"),
     ],
 )
 @pytest.mark.parametrize("flags", [DEFAULT, LEGACY, PER_THREAD])

@@ -18,5 +18,6 @@ void *driver_symbol(const char *symbol);
 CUresult run_pool(const char *command, const size_t *number, char *values);
 CUresult run_virtual(const char *command, const size_t *number, char *values);
 CUresult run_array_or_first_form(const char *command, const size_t *number, char *values);
+CUresult run_graph(const char *command, const size_t *number, char *values);
 
 #endif
