@@ -41,6 +41,9 @@ bool allocations_insert(struct allocations *table, struct allocation entry, stru
 /* Takes the entry of `address` out. False when it is not there. */
 bool allocations_remove(struct allocations *table, uint64_t address, struct allocation *removed);
 
+/* Copies the entry of `address`. False when it is not there. */
+bool allocations_find(struct allocations *table, uint64_t address, struct allocation *found);
+
 /* Destroying a context takes three steps, because the driver may hand its addresses out again before its call
  * returns, and because the call may fail: mark what would die; then, after the call, drop what is still
  * marked

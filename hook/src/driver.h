@@ -37,6 +37,7 @@ struct pool_properties {
     struct memory_location location;
 };
 
+typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUgraphExec_st *CUgraphExec;

@@ -108,6 +108,12 @@
       (context, parameters, flags, device))                                                                  \
     X(cuCtxDestroy, cuCtxDestroy, 2000, NONE, (CUcontext context), (context))                                \
     X(cuCtxDestroy_v2, cuCtxDestroy, 4000, NONE, (CUcontext context), (context))                             \
+    X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, NONE,                                                       \
+      (CUgreenCtx * green, void *description, CUdevice device, unsigned flags),                              \
+      (green, description, device, flags))                                                                   \
+    X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, NONE, (CUgreenCtx green), (green))                        \
+    X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, NONE, (CUcontext * context, CUgreenCtx green),            \
+      (context, green))                                                                                      \
     X(cuGetProcAddress, cuGetProcAddress, 11030, NONE,                                                       \
       (const char *name, void **function, int version, uint64_t flags), (name, function, version, flags))    \
     X(cuGetProcAddress_v2, cuGetProcAddress, 12000, NONE,                                                    \

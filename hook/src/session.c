@@ -9,6 +9,7 @@
 #include "device.h"
 #include "driver.h"
 #include "graph.h"
+#include "green_context.h"
 #include "log.h"
 #include "memory.h"
 #include "pool.h"
@@ -65,6 +66,7 @@ static void start_anew(void) {
     memory_reset();
     array_reset();
     graph_reset();
+    green_context_reset();
     pool_reset();
     virtual_memory_reset();
     context_reset();

@@ -28,7 +28,6 @@
     X(cuCheckpointProcessRestore, CHECKPOINT)                                                                \
     X(cuCtxAttach, OBJECT)                                                                                   \
     X(cuCtxEnablePeerAccess, CONTEXT)                                                                        \
-    X(cuCtxFromGreenCtx, OBJECT)                                                                             \
     X(cuCtxResetPersistingL2Cache, OBJECT)                                                                   \
     X(cuCtxSetLimit, CONTEXT)                                                                                \
     X(cuDeviceGetDefaultMemPool, MAPPED)                                                                     \
@@ -66,8 +65,6 @@
     X(cuGraphicsSubResourceGetMappedArray, OWNER)                                                            \
     X(cuGraphicsUnmapResources, OWNER)                                                                       \
     X(cuGraphicsUnregisterResource, OWNER)                                                                   \
-    X(cuGreenCtxCreate, CONTEXT)                                                                             \
-    X(cuGreenCtxDestroy, CONTEXT)                                                                            \
     X(cuGreenCtxStreamCreate, OBJECT)                                                                        \
     X(cuDestroyExternalMemory, OWNER)                                                                        \
     X(cuImportExternalMemory, OWNER)                                                                         \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Graphs whose nodes allocate memory, and capture.
+ * Graphs whose nodes allocate memory, capture, and green contexts.
  */
 #include "program.h"
 
@@ -53,6 +53,17 @@ static CUresult instantiate(const size_t *number, uint64_t *written) {
     }
 }
 
+/* newgreen ORDINAL: with all multiprocessors. */
+static CUresult new_green(CUdevice ordinal, uint64_t *green) {
+    char resource[144];
+    void *description = NULL;
+    CUresult result = CALL(cuDeviceGetDevResource, CUdevice, void *, int)(ordinal, resource, 1);
+    if (result == CUDA_SUCCESS)
+        result = CALL(cuDevResourceGenerateDesc, void **, void *, unsigned)(&description, resource, 1);
+    return result == CUDA_SUCCESS ? cuda.cuGreenCtxCreate((CUgreenCtx *)green, description, ordinal, 1)
+                                  : result;
+}
+
 CUresult run_graph(const char *command, const size_t *number, char *values) {
     CUresult result = -1;
     uint64_t written = 0x5a5a;
@@ -61,6 +72,10 @@ CUresult run_graph(const char *command, const size_t *number, char *values) {
     if (strcmp(command, "trimgraphs") == 0) return cuda.cuDeviceGraphMemTrim((CUdevice)number[0]);
     if (strcmp(command, "launch") == 0) return CALL(cuGraphLaunch, uint64_t, uint64_t)(number[0], number[1]);
     if (strcmp(command, "capture") == 0) return CALL(cuStreamBeginCapture_v2, uint64_t, int)(number[0], 2);
+    if (strcmp(command, "destroygreen") == 0) return cuda.cuGreenCtxDestroy((CUgreenCtx)number[0]);
+    if (strcmp(command, "newgreen") == 0) result = new_green((CUdevice)number[0], &written);
+    if (strcmp(command, "fromgreen") == 0)
+        result = cuda.cuCtxFromGreenCtx((CUcontext *)&written, (CUgreenCtx)number[0]);
     if (strcmp(command, "graph") == 0) result = new_graph(&written);
     if (strcmp(command, "addalloc") == 0) result = add_allocation(number, &written);
     if (strcmp(command, "instantiate") == 0) result = instantiate(number, &written);
