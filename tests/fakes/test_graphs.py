@@ -1,4 +1,7 @@
-"""Memory that graphs allocate: reserved at the first launch, cached per stream, given back by trimming."""
+"""Memory that graphs allocate: reserved at the first launch, kept for others, given back by trimming.
+
+What is expected of launches, trimming and attributes was seen on an H200 with driver 580.159.
+"""
 
 import pytest
 from cuda_structures import DEVICE, HOST, allocated_address, allocation_node, node, pool_properties
@@ -43,8 +46,10 @@ def instantiate(process, graph: int, flags: int = 0) -> int:
     return instance
 
 
-def used_and_reserved(process, device: int = 0) -> tuple[int, int]:
-    return tuple(process("cuDeviceGetGraphMemAttribute", device, attribute)[1] for attribute in (USED, RESERVED))
+def reserved(process, device: int = 0) -> int:
+    used, now = (process("cuDeviceGetGraphMemAttribute", device, attribute)[1] for attribute in (USED, RESERVED))
+    assert used == now  # as on a card: it is what addresses of graphs are backed with
+    return now
 
 
 def device_use(process) -> int:
@@ -57,31 +62,31 @@ def test_the_first_launch_reserves_and_trimming_gives_back(process, graph: int) 
     assert device_use(process) == 0
     for _ in range(2):
         assert process("cuGraphLaunch", instance, 0) == SUCCESS
-        assert used_and_reserved(process) == (0, 64 * MIB)
+        assert reserved(process) == 64 * MIB
         assert device_use(process) == 64 * MIB
     assert process("cuCtxSynchronize") == SUCCESS
     assert process("cuGraphExecDestroy", instance) == SUCCESS
     assert process("cuGraphDestroy", graph) == SUCCESS
     assert device_use(process) == 64 * MIB
     assert process("cuDeviceGraphMemTrim", 0) == SUCCESS
-    assert used_and_reserved(process) == (0, 0)
+    assert reserved(process) == 0
     assert device_use(process) == 0
 
 
-def test_graphs_of_one_stream_share_what_is_reserved(process) -> None:
+def test_graphs_share_what_is_reserved(process) -> None:
     instances = []
     for size in (64 * MIB, 32 * MIB, 96 * MIB):
         graph = process("cuGraphCreate", 0)[1]
         free(process, graph, allocate(process, graph, size))
         instances.append(instantiate(process, graph))
-    reserved = []
+    sizes = []
     for instance in instances:
         assert process("cuGraphLaunch_ptsz", instance, 0) == SUCCESS
-        reserved.append(device_use(process))
-    assert reserved == [64 * MIB, 64 * MIB, 96 * MIB]
+        sizes.append(device_use(process))
+    assert sizes == [64 * MIB, 64 * MIB, 96 * MIB]
     stream = process("cuStreamCreate", 0)[1]
     assert process("cuGraphLaunch", instances[0], stream) == SUCCESS
-    assert device_use(process) == (96 + 64) * MIB
+    assert device_use(process) == 96 * MIB
 
 
 def test_nodes_one_after_the_other_need_the_most_at_a_time(process, graph: int) -> None:
@@ -94,13 +99,30 @@ def test_nodes_one_after_the_other_need_the_most_at_a_time(process, graph: int) 
     assert device_use(process) == 160 * MIB
 
 
+def test_allocations_of_a_launch_share_its_steps(process, graph: int) -> None:
+    addresses = [allocate(process, graph, 20 * MIB) for _ in range(5)]
+    assert process("cuGraphLaunch", instantiate(process, graph), 0) == SUCCESS
+    for address in addresses:
+        assert process("cuDeviceGraphMemTrim", 0) == SUCCESS
+        assert device_use(process) == 128 * MIB
+        assert process("cuMemFree_v2", address) == SUCCESS
+    assert process("cuDeviceGraphMemTrim", 0) == SUCCESS
+    assert device_use(process) == 0
+
+
+def test_what_only_the_device_lacks_is_refused_at_the_launch(process, graph: int) -> None:
+    allocate(process, graph, 256 * GIB)
+    assert process("cuGraphLaunch", instantiate(process, graph), 0) == [OUT_OF_MEMORY]
+    assert device_use(process) == 0
+
+
 @pytest.mark.parametrize("how", ["cuMemFree_v2", "cuMemFreeAsync", "graph"])
 def test_what_a_graph_does_not_free_lives_until_somebody_does(process, graph: int, how: str) -> None:
     address = allocate(process, graph, 64 * MIB)
     instance = instantiate(process, graph)
     assert process("cuMemFree_v2", address) == [INVALID_VALUE]  # not launched yet
     assert process("cuGraphLaunch", instance, 0) == SUCCESS
-    assert used_and_reserved(process) == (64 * MIB, 64 * MIB)
+    assert reserved(process) == 64 * MIB
     assert process("cuGraphLaunch", instance, 0) == [INVALID_VALUE]
     assert process("cuDeviceGraphMemTrim", 0) == SUCCESS
     assert device_use(process) == 64 * MIB
@@ -114,7 +136,7 @@ def test_what_a_graph_does_not_free_lives_until_somebody_does(process, graph: in
     else:
         assert process(how, address, *((0,) if how == "cuMemFreeAsync" else ())) == SUCCESS
     assert process("cuMemFree_v2", address) == [INVALID_VALUE]
-    assert used_and_reserved(process) == (0, 64 * MIB)
+    assert reserved(process) == 64 * MIB
     assert process("cuGraphLaunch", instance, 0) == SUCCESS
     assert device_use(process) == 64 * MIB
 
@@ -124,7 +146,7 @@ def test_a_launch_frees_what_the_last_one_left_if_asked(process, graph: int) -> 
     instance = instantiate(process, graph, AUTO_FREE)
     for _ in range(3):
         assert process("cuGraphLaunch", instance, 0) == SUCCESS
-        assert used_and_reserved(process) == (64 * MIB, 64 * MIB)
+        assert reserved(process) == 64 * MIB
 
 
 def test_live_memory_outlives_its_graph(process, graph: int) -> None:
@@ -162,9 +184,9 @@ def test_a_launch_or_an_upload_that_does_not_fit_is_refused(process, graph: int)
     assert device_use(process) == 2 * GIB
     assert process("cuMemFree_v2", held) == SUCCESS
     assert process("cuGraphUpload", instance, 0) == SUCCESS
-    assert used_and_reserved(process) == (0, 2 * GIB)
+    assert reserved(process) == 2 * GIB
     assert process("cuGraphLaunch", instance, 0) == SUCCESS
-    assert used_and_reserved(process) == (2 * GIB, 2 * GIB)
+    assert reserved(process) == 2 * GIB
     assert process("cuMemFree_v2", address) == SUCCESS
 
 
@@ -172,7 +194,7 @@ def test_a_graph_allocates_on_any_device(process, graph: int) -> None:
     allocate(process, graph, GIB, 1)
     assert process("cuGraphLaunch", instantiate(process, graph), 0) == SUCCESS
     assert device_use(process) == 0
-    assert used_and_reserved(process, 1) == (GIB, GIB)
+    assert reserved(process, 1) == GIB
     assert process("nvml", 1)[1] == GIB
 
 
@@ -198,7 +220,7 @@ def test_nodes_of_the_general_kind(process, graph: int) -> None:
     assert result == 0
     assert process("cuGraphMemFreeNodeGetParams", handle) == [0, address]
     assert process("cuGraphLaunch", instantiate(process, graph), 0) == SUCCESS
-    assert used_and_reserved(process) == (0, 64 * MIB)
+    assert reserved(process) == 64 * MIB
 
 
 def test_a_graph_with_memory_has_one_instance_at_a_time(process, graph: int) -> None:
@@ -207,10 +229,10 @@ def test_a_graph_with_memory_has_one_instance_at_a_time(process, graph: int) -> 
         assert process("cuGraphExecDestroy", process(call, graph, 0, 0, 0)[1]) == SUCCESS
     allocate(process, graph, MIB)
     instance = instantiate(process, graph)
-    assert process("cuGraphInstantiateWithFlags", graph, 0)[0] == INVALID_VALUE
+    assert process("cuGraphInstantiateWithFlags", graph, 0)[0] == NOT_SUPPORTED
     assert process("cuGraphExecDestroy", instance) == SUCCESS
     result, instance, _ = process("cuGraphInstantiateWithParams", graph, "02" + "00" * 31)  # UPLOAD
-    assert (result, device_use(process)) == (0, 2 * MIB)
+    assert (result, device_use(process)) == (0, 32 * MIB)
     assert process("cuGraphExecDestroy", instance) == SUCCESS
     assert process("cuGraphExecDestroy", instance) == [INVALID_VALUE]
 
@@ -229,7 +251,7 @@ def test_capture_makes_nodes_of_allocations(process) -> None:
     assert process("cuStreamIsCapturing", stream) == [0, 0]
     assert process("cuStreamEndCapture", stream)[0] == ILLEGAL_STATE
     assert process("cuGraphLaunch", instantiate(process, graph), stream) == SUCCESS
-    assert used_and_reserved(process) == (64 * MIB, 104 * MIB)
+    assert reserved(process) == 128 * MIB
     assert process("cuMemFreeAsync", kept, stream) == SUCCESS
 
 
@@ -258,7 +280,7 @@ def test_memory_of_graphs_ends_with_the_last_context(process, graph: int) -> Non
     assert process("nvml", 0)[1] == 0
     process.start()
     assert process("cuMemFree_v2", address) == [INVALID_VALUE]
-    assert used_and_reserved(process) == (0, 0)
+    assert reserved(process) == 0
     assert process("cuGraphLaunch", instance, 0) == SUCCESS
     assert device_use(process) == 64 * MIB
 

@@ -1,11 +1,14 @@
-"""Virtual memory management: physical memory lives until it is both released and unmapped."""
+"""Virtual memory management: physical memory lives until it is both released and unmapped.
+
+The results were seen on an H200 with driver 580.159, also where cuda.h says otherwise.
+"""
 
 import pytest
 from cuda_structures import DEVICE, HOST, HOST_NUMA, access, allocation_properties, location
 from gpu_host import CONTEXT, GIB, MIB
 
 SUCCESS = [0]
-INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_DEVICE, NOT_SUPPORTED = 1, 2, 3, 101, 801
+INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_DEVICE, NOT_PERMITTED, NOT_SUPPORTED = 1, 2, 3, 101, 800, 801
 GRANULE = 2 * MIB
 SIZE = 4 * GIB
 READ_WRITE = 3
@@ -62,7 +65,8 @@ def test_the_granularity_is_two_mebibytes(process) -> None:
         (GRANULE, allocation_properties(0), INVALID_VALUE),
         (GRANULE, allocation_properties(DEVICE, 2), INVALID_DEVICE),
         (GRANULE, allocation_properties(DEVICE, -1), INVALID_DEVICE),
-        (GRANULE, allocation_properties(handle=8), NOT_SUPPORTED),
+        (GRANULE, allocation_properties(handle=8), NOT_PERMITTED),
+        (GRANULE, allocation_properties(handle=2), INVALID_VALUE),
         (GRANULE, allocation_properties(HOST, handle=1), INVALID_VALUE),
         (2**64 - GRANULE, allocation_properties(), OUT_OF_MEMORY),
         (SIZE, allocation_properties(), OUT_OF_MEMORY),
@@ -128,42 +132,46 @@ def test_only_whole_mappings_are_unmapped(process) -> None:
         handle = create(process, 2 * GRANULE)
         assert process("cuMemMap", address + offset * GRANULE, 2 * GRANULE, 0, handle, 0) == SUCCESS
         assert process("cuMemRelease", handle) == SUCCESS
-    for start, granules in ((0, 1), (1, 1), (1, 2), (0, 3), (4, 4), (6, 2), (0, 0)):
+    for start, granules in ((0, 1), (1, 1), (1, 2), (0, 3), (3, 5), (0, 0), (7, 2)):
         assert process("cuMemUnmap", address + start * GRANULE, granules * GRANULE) == [INVALID_VALUE]
     assert device_use(process) == 6 * GRANULE
     assert process("cuMemUnmap", address, 4 * GRANULE) == SUCCESS
     assert device_use(process) == 2 * GRANULE
     assert process("cuMemAddressFree", address, 8 * GRANULE) == [INVALID_VALUE]  # still mapped
-    assert process("cuMemUnmap", address + 4 * GRANULE, 2 * GRANULE) == SUCCESS
+    for _ in range(2):
+        assert process("cuMemUnmap", address, 8 * GRANULE) == SUCCESS  # what is not mapped does not matter
+        assert device_use(process) == 0
 
 
 def test_refused_mappings(process) -> None:
     address, handle = reserve(process, 4 * GRANULE), create(process, 2 * GRANULE)
     assert process("cuMemMap", address + GRANULE, 2 * GRANULE, 0, handle, 0) == SUCCESS
-    for start, size, offset in (
-        (0, 2 * GRANULE, 0),
-        (GRANULE, GRANULE, 0),
-        (2 * GRANULE, GRANULE, 0),
-        (4 * GRANULE, GRANULE, 0),
-        (3 * GRANULE, 2 * GRANULE, 0),
-        (0, GRANULE, GRANULE),
-        (0, 512, 0),
-        (512, GRANULE, 0),
-        (0, 0, 0),
+    for start, size, offset, result in (
+        (0, 2 * GRANULE, 0, INVALID_VALUE),
+        (2 * GRANULE, 2 * GRANULE, 0, INVALID_VALUE),
+        (4 * GRANULE, GRANULE, 0, INVALID_VALUE),
+        (3 * GRANULE, 2 * GRANULE, 0, INVALID_VALUE),
+        (512, GRANULE, 0, INVALID_VALUE),
+        (0, 0, 0, INVALID_VALUE),
+        (0, GRANULE, 0, NOT_SUPPORTED),  # a part
+        (0, GRANULE, GRANULE, NOT_SUPPORTED),
+        (0, 512, 0, NOT_SUPPORTED),
+        (0, 3 * GRANULE, 0, NOT_SUPPORTED),
     ):
-        assert process("cuMemMap", address + start, size, offset, handle, 0) == [INVALID_VALUE]
+        assert process("cuMemMap", address + start, size, offset, handle, 0) == [result]
     assert process("cuMemMap", process.allocate(GRANULE), GRANULE, 0, handle, 0) == [INVALID_VALUE]
     assert process("cuMemMap", address, GRANULE, 0, 4096, 0) == [INVALID_VALUE]
-    assert process("cuMemMap", address, GRANULE, 0, handle, 0) == SUCCESS
+    assert process("cuMemUnmap", address + GRANULE, 2 * GRANULE) == SUCCESS
+    assert process("cuMemMap", address, 2 * GRANULE, 0, handle, 0) == SUCCESS
 
 
 def test_reservations(process) -> None:
     first, second = reserve(process, GIB), reserve(process, GIB)
     assert abs(first - second) >= GIB
     assert device_use(process) == 0
-    result, aligned = process("cuMemAddressReserve", 4096, GIB, 0, 0)
+    result, aligned = process("cuMemAddressReserve", GRANULE, GIB, 0, 0)
     assert (result, aligned % GIB) == (0, 0)
-    for arguments in ((0, 0, 0, 0), (100, 0, 0, 0), (GIB, 3, 0, 0), (GIB, 0, 0, 1)):
+    for arguments in ((0, 0, 0, 0), (100, 0, 0, 0), (65536, 0, 0, 0), (GIB, 3, 0, 0), (GIB, 0, 0, 1)):
         assert process("cuMemAddressReserve", *arguments)[0] == INVALID_VALUE
     assert process("cuMemAddressReserve", 1 << 60, *ANYWHERE)[0] == OUT_OF_MEMORY
     assert process("cuMemAddressFree", first, GRANULE) == [INVALID_VALUE]

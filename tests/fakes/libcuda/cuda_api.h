@@ -29,6 +29,7 @@
     X(CUDA_ERROR_NOT_FOUND, 500, "named symbol not found")                                                   \
     X(CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE, 708, "cannot set while device is active in this process")           \
     X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709, "context is destroyed")                                          \
+    X(CUDA_ERROR_NOT_PERMITTED, 800, "operation not permitted")                                              \
     X(CUDA_ERROR_NOT_SUPPORTED, 801, "operation not supported")                                              \
     X(CUDA_ERROR_SYSTEM_NOT_READY, 802, "system not yet initialized")                                        \
     X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900, "operation not permitted when stream is capturing")        \

@@ -6,7 +6,8 @@
 
 #include <stdlib.h>
 
-#define PAGE (UINT64_C(2) << 20) /* unit of what an allocation takes */
+#define PAGE    (UINT64_C(2) << 20) /* alignment of addresses */
+#define LARGEST (UINT64_C(1) << 46) /* bytes that there are addresses for */
 
 static struct node *allocations; /* nodes that allocate, of all graphs */
 
@@ -55,14 +56,13 @@ static struct node *add_node(struct graph *graph, int type) {
 
 CUresult graph_add_allocation(struct graph *graph, CUdevice device, uint64_t size, struct node **node) {
     if (size == 0) return CUDA_ERROR_INVALID_VALUE;
-    if (size > driver.state.configuration.device[driver.row[device]].total) return CUDA_ERROR_OUT_OF_MEMORY;
-    uint64_t counted = (size + PAGE - 1) / PAGE * PAGE;
-    struct block *range = blocks_take_range(&driver.blocks, counted);
+    if (size > LARGEST)
+        return CUDA_ERROR_OUT_OF_MEMORY; /* what only the device lacks is refused at the launch */
+    struct block *range = blocks_take_range(&driver.blocks, (size + PAGE - 1) / PAGE * PAGE);
     *node = add_node(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
     if (range == NULL || *node == NULL) abort(); /* this is a test double */
     (*node)->device = device;
     (*node)->size = size;
-    (*node)->counted = counted;
     (*node)->range = range;
     (*node)->address = range->address;
     (*node)->next_allocation = allocations;
@@ -84,19 +84,19 @@ CUresult graph_add_free(struct graph *graph, uint64_t address, struct node **nod
     return CUDA_SUCCESS;
 }
 
-CUresult graph_start(struct node *node, struct graph_cache *cache) {
+CUresult graph_start(struct node *node, struct graph_hold *hold) {
     struct block *block = blocks_add_at(&driver.blocks, node->address, node->size, node, &node->live);
     if (block == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     block->kind = BLOCK_GRAPH;
-    block->counted = node->counted;
-    node->cache = cache;
-    cache->size -= node->counted;
+    node->hold = hold;
+    hold->live++;
     return CUDA_SUCCESS;
 }
 
 void graph_free(struct block *block) {
     struct node *node = block->owner;
-    node->cache->size += node->counted;
+    node->hold->live--;
+    graph_release(node->hold);
     blocks_remove(&driver.blocks, block, &node->live);
     if (node->graph == NULL) end_node(node);
 }

@@ -3,8 +3,8 @@
  * Graphs, as the rest of the simulated driver sees them. driver.mutex held, everywhere.
  *
  * An allocation of a graph is live from a launch until it is freed; one that the graph frees itself is live
- * only within a launch, which is over when the call returns. The physical memory is cached per stream, as
- * graphs launched in one stream cannot run at the same time, and stays reserved until cuDeviceGraphMemTrim.
+ * only within a launch, which is over when the call returns. The physical memory stays
+ * reserved until cuDeviceGraphMemTrim, and serves the next launch of any graph.
  */
 #ifndef SIMULATED_GRAPH_H
 #define SIMULATED_GRAPH_H
@@ -13,12 +13,11 @@
 #include "graph_api.h"
 #include "handles.h"
 
-/* What a stream has reserved for graphs, and no live allocation holds. For ever, once made. */
-struct graph_cache {
+/* What one launch holds of a device, until the last of its live allocations is freed. */
+struct graph_hold {
     CUdevice device;
-    CUstream stream;
     uint64_t size;
-    struct graph_cache *next;
+    unsigned live;
 };
 
 struct node {
@@ -29,10 +28,10 @@ struct node {
     uint64_t address;    /* of what it allocates or frees */
     /* Of an allocation: */
     CUdevice device;
-    uint64_t size, counted;
+    uint64_t size;
     struct block *range;
     struct block *live;               /* NULL, or the one block */
-    struct graph_cache *cache;        /* where the live memory came from */
+    struct graph_hold *hold;          /* where the live memory is */
     bool freed_here, freed_elsewhere; /* by a node of this, or of another graph */
     struct node *next_allocation;     /* of all graphs */
 };
@@ -58,14 +57,14 @@ void graph_unreference(struct graph *graph);
 CUresult graph_add_allocation(struct graph *graph, CUdevice device, uint64_t size, struct node **node);
 CUresult graph_add_free(struct graph *graph, uint64_t address, struct node **node);
 
-/* The stream's cache on the device, made when it is first asked for. */
-struct graph_cache *graph_cache_of(CUdevice device, CUstream stream);
+/* Reserves `size` bytes for a launch, from what is cached first. Returns NULL if the device has no room. */
+struct graph_hold *graph_hold(CUdevice device, uint64_t size);
 
-/* Makes the cache at least so large. Returns false if the device has no room. */
-bool graph_cache_grow(struct graph_cache *cache, uint64_t size);
+/* Gives back what a launch held, unless something in it lives. */
+void graph_release(struct graph_hold *hold);
 
-/* Makes the node's allocation live, from the cache. */
-CUresult graph_start(struct node *node, struct graph_cache *cache);
+/* Makes the node's allocation live. */
+CUresult graph_start(struct node *node, struct graph_hold *hold);
 
 /* Ends a live allocation of a graph; its memory goes back to the cache. */
 void graph_free(struct block *block);

@@ -25,9 +25,8 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph graph_handle, 
     if (result != CUDA_SUCCESS) return result;
     struct graph *graph = handle_find(HANDLE_GRAPH, graph_handle);
     bool valid = handle != NULL && graph != NULL && flags <= KNOWN_FLAGS;
-    if (!valid || (graph->instances > 0 && has_memory_nodes(graph))) {
-        return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    }
+    if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (graph->instances > 0 && has_memory_nodes(graph)) return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
     struct graph_exec *exec = handle_new(HANDLE_GRAPH_EXEC, sizeof *exec);
     if (exec == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     exec->graph = graph;
@@ -91,20 +90,36 @@ static uint64_t peak(const struct graph_exec *exec, CUdevice device) {
     const struct node *node = exec->graph->nodes;
     for (unsigned i = 0; i < exec->count; i++, node = node->next) {
         if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->device == device) {
-            now += node->counted;
+            now += node->size;
         } else if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
             const struct node *allocation = find_allocation(exec, node->address);
-            if (allocation != NULL && allocation->device == device) now -= allocation->counted;
+            if (allocation != NULL && allocation->device == device) now -= allocation->size;
         }
         if (now > most) most = now;
     }
     return most;
 }
 
-static bool reserve(const struct graph_exec *exec, CUstream stream) {
+/* What a launch holds of each device. */
+struct holds {
+    struct graph_hold *of[SIMULATED_DEVICES_MAX]; /* NULL where the graph allocates nothing */
+};
+
+static void release(const struct holds *holds) {
+    for (CUdevice device = 0; device < driver.device_count; device++) {
+        if (holds->of[device] != NULL) graph_release(holds->of[device]);
+    }
+}
+
+static bool reserve(const struct graph_exec *exec, struct holds *holds) {
+    *holds = (struct holds){0};
     for (CUdevice device = 0; device < driver.device_count; device++) {
         uint64_t size = peak(exec, device);
-        if (size > 0 && !graph_cache_grow(graph_cache_of(device, stream), size)) return false;
+        if (size == 0) continue;
+        holds->of[device] = graph_hold(device, size);
+        if (holds->of[device] != NULL) continue;
+        release(holds);
+        return false;
     }
     return true;
 }
@@ -133,17 +148,19 @@ static CUresult prepare(const struct graph_exec *exec) {
     return CUDA_SUCCESS;
 }
 
-static CUresult launch(const struct graph_exec *exec, CUstream stream) {
+static CUresult launch(const struct graph_exec *exec) {
     CUresult result = prepare(exec);
     if (result != CUDA_SUCCESS) return result;
-    if (!reserve(exec, stream)) return CUDA_ERROR_OUT_OF_MEMORY;
+    struct holds holds;
+    if (!reserve(exec, &holds)) return CUDA_ERROR_OUT_OF_MEMORY;
     struct node *node = exec->graph->nodes;
     for (unsigned i = 0; result == CUDA_SUCCESS && i < exec->count; i++, node = node->next) {
         struct block *block = foreign_block(exec, node);
         if (block != NULL) graph_free(block);
         bool stays = node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !node->freed_here;
-        if (stays) result = graph_start(node, graph_cache_of(node->device, stream));
+        if (stays) result = graph_start(node, holds.of[node->device]);
     }
+    release(&holds); /* but for what lives in it */
     return result;
 }
 
@@ -159,7 +176,9 @@ CUresult cuGraphUpload(CUgraphExec handle, CUstream stream) {
     struct graph_exec *exec = NULL;
     CUresult result = enter_exec(handle, stream, &exec);
     if (result != CUDA_SUCCESS) return result;
-    bool reserved = reserve(exec, stream);
+    struct holds holds;
+    bool reserved = reserve(exec, &holds);
+    if (reserved) release(&holds);
     driver_leave(CUDA_SUCCESS);
     return reserved ? CUDA_SUCCESS : refuse_memory();
 }
@@ -172,7 +191,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream) {
     struct graph_exec *exec = NULL;
     CUresult result = enter_exec(handle, stream, &exec);
     if (result != CUDA_SUCCESS) return result;
-    result = launch(exec, stream);
+    result = launch(exec);
     driver_leave(result);
     return result == CUDA_ERROR_OUT_OF_MEMORY ? refuse_memory() : result;
 }

@@ -6,55 +6,40 @@
 
 #include "graph.h"
 
+#define STEP (UINT64_C(32) << 20) /* as on driver 580.159 */
+
 static struct {
-    uint64_t reserved, most_reserved, most_used;
+    uint64_t reserved, most_reserved;
+    uint64_t cached; /* of what is reserved: bytes that no launch holds */
 } memory[SIMULATED_DEVICES_MAX];
 
-static struct graph_cache *caches;
-
-struct graph_cache *graph_cache_of(CUdevice device, CUstream stream) {
-    struct graph_cache *cache = caches;
-    while (cache != NULL && (cache->device != device || cache->stream != stream)) cache = cache->next;
-    if (cache != NULL) return cache;
-    cache = malloc(sizeof *cache);
-    if (cache == NULL) abort(); /* this is a test double */
-    *cache = (struct graph_cache){.device = device, .stream = stream, .next = caches};
-    caches = cache;
-    return cache;
-}
-
-/* Bytes of live allocations: what is reserved and in no cache. */
-static uint64_t used(CUdevice device) {
-    uint64_t result = memory[device].reserved;
-    for (const struct graph_cache *cache = caches; cache != NULL; cache = cache->next) {
-        if (cache->device == device) result -= cache->size;
-    }
-    return result;
-}
-
-bool graph_cache_grow(struct graph_cache *cache, uint64_t size) {
-    CUdevice device = cache->device;
-    uint64_t now = used(device) + size;
-    if (size > cache->size) {
-        uint64_t missing = size - cache->size;
-        if (!device_take(device, missing)) return false;
-        cache->size = size;
-        memory[device].reserved += missing;
-    }
+struct graph_hold *graph_hold(CUdevice device, uint64_t size) {
+    if (size > UINT64_MAX - STEP) return NULL;
+    uint64_t whole = (size + STEP - 1) / STEP * STEP;
+    uint64_t missing = whole > memory[device].cached ? whole - memory[device].cached : 0;
+    if (missing > 0 && !device_take(device, missing)) return NULL;
+    struct graph_hold *hold = malloc(sizeof *hold);
+    if (hold == NULL) abort(); /* this is a test double */
+    *hold = (struct graph_hold){.device = device, .size = whole};
+    memory[device].reserved += missing;
+    memory[device].cached += missing;
+    memory[device].cached -= whole;
     if (memory[device].reserved > memory[device].most_reserved) {
         memory[device].most_reserved = memory[device].reserved;
     }
-    if (now > memory[device].most_used) memory[device].most_used = now; /* while the graph runs */
-    return true;
+    return hold;
+}
+
+void graph_release(struct graph_hold *hold) {
+    if (hold->live > 0) return;
+    memory[hold->device].cached += hold->size;
+    free(hold);
 }
 
 static void trim(CUdevice device) {
-    for (struct graph_cache *cache = caches; cache != NULL; cache = cache->next) {
-        if (cache->device != device) continue;
-        device_give(device, cache->size);
-        memory[device].reserved -= cache->size;
-        cache->size = 0;
-    }
+    device_give(device, memory[device].cached);
+    memory[device].reserved -= memory[device].cached;
+    memory[device].cached = 0;
 }
 
 void graph_end_all(CUdevice device) {
@@ -72,8 +57,9 @@ CUresult cuDeviceGraphMemTrim(CUdevice device) {
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, void *value) {
     CUresult result = driver_enter_device(device);
     if (result != CUDA_SUCCESS) return result;
-    const uint64_t numbers[] = {used(device), memory[device].most_used, memory[device].reserved,
-                                memory[device].most_reserved};
+    /* "Used" is what the addresses of graphs are backed with, and that lasts until it is trimmed. */
+    const uint64_t numbers[] = {memory[device].reserved, memory[device].most_reserved,
+                                memory[device].reserved, memory[device].most_reserved};
     bool known =
         attribute >= CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT && attribute <= CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH;
     if (!known || value == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
@@ -87,8 +73,6 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, int attribute, void *valu
     if (value == NULL || *(uint64_t *)value != 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     switch (attribute) { /* only the marks of the most, and only back to now */
     case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
-        memory[device].most_used = used(device);
-        return driver_leave(CUDA_SUCCESS);
     case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
         memory[device].most_reserved = memory[device].reserved;
         return driver_leave(CUDA_SUCCESS);

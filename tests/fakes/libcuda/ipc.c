@@ -124,8 +124,9 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory,
     if (result != CUDA_SUCCESS) return result;
     bool valid = memory != NULL && descriptor != NULL && descriptor->type >= 1 &&
                  descriptor->type <= EXTERNAL_KINDS_LAST && descriptor->size != 0;
-    /* No other interface is here that could have exported it. */
-    return driver_leave(valid ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_ERROR_INVALID_VALUE);
+    /* No other interface is here that could have exported it: as driver 580.159 says of a descriptor that is
+     * not one. */
+    return driver_leave(valid ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_VALUE);
 }
 
 CUresult cuDestroyExternalMemory(CUexternalMemory memory) {

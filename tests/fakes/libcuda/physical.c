@@ -33,8 +33,8 @@ static CUresult check_properties(const CUmemAllocationProp *properties) {
     bool numa = location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA && location->id == 0;
     int shareable = host ? CU_MEM_HANDLE_TYPE_NONE : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (properties->handle_types < 0) return CUDA_ERROR_INVALID_VALUE;
-    if (properties->handle_types > shareable)
-        return host ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+    if (properties->handle_types == CU_MEM_HANDLE_TYPE_FABRIC && !host) return CUDA_ERROR_NOT_PERMITTED;
+    if (properties->handle_types > shareable) return CUDA_ERROR_INVALID_VALUE;
     if (host || numa) return CUDA_SUCCESS;
     if (!on_device(properties)) return CUDA_ERROR_INVALID_VALUE;
     bool known = location->id >= 0 && location->id < driver.device_count;

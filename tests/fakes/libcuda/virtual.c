@@ -7,7 +7,6 @@
 
 #include <stdlib.h>
 
-#define HOST_PAGE     4096u
 #define LARGEST_RANGE (UINT64_C(1) << 46)
 
 struct reservation {
@@ -63,20 +62,28 @@ static bool partly_mapped(uint64_t address, uint64_t size) {
     return false;
 }
 
+/* Whether the range is reserved, and cuts no mapping in two. What is not mapped in it does not matter. */
+static bool ends_between_mappings(uint64_t address, uint64_t size) {
+    if (size == 0 || address % GRANULARITY != 0 || size % GRANULARITY != 0) return false;
+    if (reservation_of(address, size) == NULL) return false;
+    const struct block *first = mapping_at(address), *last = mapping_at(address + size - 1);
+    return (first == NULL || first->address == address) &&
+           (last == NULL || last->address + last->size == address + size);
+}
+
 CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr hint,
                              unsigned long long flags) {
     (void)hint; /* no more than that */
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
-    bool valid = address != NULL && size != 0 && size % HOST_PAGE == 0 && flags == 0 &&
+    bool valid = address != NULL && size != 0 && size % GRANULARITY == 0 && flags == 0 &&
                  (alignment & (alignment - 1)) == 0;
     if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     if (size > LARGEST_RANGE || alignment > LARGEST_RANGE) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     uint64_t aligned = alignment > GRANULARITY ? alignment : GRANULARITY;
     uint64_t slack = aligned - GRANULARITY; /* ranges are aligned to a granule by themselves */
     struct reservation *reservation = malloc(sizeof *reservation);
-    uint64_t whole = (size + GRANULARITY - 1) / GRANULARITY * GRANULARITY;
-    struct block *range = blocks_take_range(&driver.blocks, whole + slack);
+    struct block *range = blocks_take_range(&driver.blocks, size + slack);
     if (reservation == NULL || range == NULL) abort();
     *reservation = (struct reservation){
         .address = (range->address + aligned - 1) / aligned * aligned,
@@ -107,10 +114,12 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
     struct physical *physical = physical_find(handle);
-    bool aligned = address % GRANULARITY == 0 && size % GRANULARITY == 0 && size != 0;
-    bool valid = physical != NULL && aligned && offset == 0 && flags == 0 && size <= physical->size &&
-                 reservation_of(address, size) != NULL && !partly_mapped(address, size);
+    bool valid = physical != NULL && address % GRANULARITY == 0 && flags == 0 && size != 0 &&
+                 reservation_of(address, size) != NULL;
     if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    /* In part, as cuda.h says, driver 580.159 cannot. */
+    if (offset != 0 || size != physical->size) return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
+    if (partly_mapped(address, size)) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     struct block *mapping = blocks_add_at(&driver.blocks, address, size, physical, &physical->mappings);
     if (mapping == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     mapping->kind = BLOCK_MAPPING;
@@ -120,11 +129,11 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
-    if (!wholly_mapped(address, size)) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    for (uint64_t done = 0; done < size;) {
+    if (!ends_between_mappings(address, size)) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    for (uint64_t done = 0; done < size; done += GRANULARITY) {
         struct block *mapping = mapping_from(address + done);
+        if (mapping == NULL) continue; /* nothing there, or the middle of one that is just ended */
         struct physical *physical = mapping->owner;
-        done += mapping->size;
         blocks_remove(&driver.blocks, mapping, &physical->mappings);
         physical_end_if_unused(physical);
     }
