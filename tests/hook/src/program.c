@@ -242,6 +242,8 @@ static CUresult run(const char *line, char *values) {
         sscanf(rest, "%s %zi %zi", word, &number[0], &number[1]);
         return ask(word, (int)number[0], number[1], command[3] == '\0', values);
     }
+    CUresult result = run_ipc(command, rest, values);
+    if (result != -1) return result;
     for (int index = 0; index < NUMBERS; index++, rest = end) number[index] = strtoull(rest, &end, 0);
     if (strcmp(command, "where") == 0) return where(values), 0;
     if (strcmp(command, "bench") == 0) return bench((int)number[0], (int)number[1], values);
@@ -251,7 +253,7 @@ static CUresult run(const char *line, char *values) {
     if (strcmp(command, "signals") == 0) return sprintf(values, " %d", (int)signals_seen), 0;
     if (strcmp(command, "join") == 0)
         return set_current(shared_context); /* this thread uses the same context */
-    CUresult result = run_memory(command, number, values);
+    result = run_memory(command, number, values);
     if (result == -1) result = run_pool(command, number, values);
     if (result == -1) result = run_virtual(command, number, values);
     if (result == -1) result = run_array_or_first_form(command, number, values);
