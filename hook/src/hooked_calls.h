@@ -114,6 +114,10 @@
     X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, NONE, (CUgreenCtx green), (green))                        \
     X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, NONE, (CUcontext * context, CUgreenCtx green),            \
       (context, green))                                                                                      \
+    X(cuStreamSynchronize, cuStreamSynchronize, 2000, NONE, (CUstream stream), (stream))                     \
+    X(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, PTSZ, (CUstream stream), (stream))                \
+    X(cuCtxSynchronize, cuCtxSynchronize, 2000, NONE, (void), ())                                            \
+    X(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, NONE, (CUcontext context), (context))                    \
     X(cuGetProcAddress, cuGetProcAddress, 11030, NONE,                                                       \
       (const char *name, void **function, int version, uint64_t flags), (name, function, version, flags))    \
     X(cuGetProcAddress_v2, cuGetProcAddress, 12000, NONE,                                                    \

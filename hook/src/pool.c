@@ -12,6 +12,7 @@
 #include "session.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -29,6 +30,7 @@ struct pool {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pool *pools; /* guarded by `lock`, as all below */
+static _Atomic bool any;   /* a pool was entered; read without `lock` */
 static size_t pool_count;  /* slots in use are below */
 static size_t pool_room;
 static struct allocations live = ALLOCATIONS_INITIALIZER; /* pointers; `value` is the slot */
@@ -64,6 +66,7 @@ static bool enter(CUmemoryPool handle, int device, size_t *slot) {
         pool_count++;
     }
     pools[*slot] = (struct pool){.handle = handle, .device = device};
+    any = true;
     return true;
 }
 
@@ -86,6 +89,14 @@ static uint64_t settle(struct pool *pool) {
     }
     if (pool->destroyed) pool->handle = NULL;
     return 0;
+}
+
+void pool_synchronised(void) {
+    if (!atomic_load_explicit(&any, memory_order_relaxed)) return;
+    pthread_mutex_lock(&lock);
+    for (size_t slot = 0; slot < pool_count; slot++)
+        if (pools[slot].handle && pools[slot].charged > 0) (void)settle(&pools[slot]);
+    pthread_mutex_unlock(&lock);
 }
 
 void pool_reclaim(int device, bool trim) {
@@ -249,6 +260,7 @@ void pool_freed(const struct allocation *entry) {
 void pool_reset(void) {
     if (pools) munmap(pools, pool_room * sizeof *pools);
     pools = NULL;
+    any = false;
     pool_count = pool_room = 0;
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     allocations_reset(&live);

@@ -35,8 +35,11 @@ bool pool_remove(CUdeviceptr address, struct allocation *entry);
 void pool_restore(const struct allocation *entry);
 void pool_freed(const struct allocation *entry);
 
-/* Notices what pools of the device gave back to the driver since the last look (a synchronisation does that
- * without a call of ours). With `trim`, lets them give back what nobody uses. */
+/* A synchronisation has ended: pools of any device may have given memory back to the driver. */
+void pool_synchronised(void);
+
+/* Notices what pools of the device gave back to the driver since the last look. With `trim`, lets them give
+ * back what nobody uses. */
 void pool_reclaim(int device, bool trim);
 
 void pool_reset(void);

@@ -50,8 +50,7 @@ def test_a_pool_is_charged_until_it_gives_back(session: Session, allocate: str, 
         call(session, free.format(address, stream=stream))
         assert charged(session) == CHUNK
     call(session, f"sync {stream}")
-    call(session, "async 512 0")
-    assert charged(session) == CHUNK
+    assert charged(session) == 0
     assert session.peer.silent()
 
 
@@ -81,13 +80,16 @@ def test_the_default_pool_by_its_name(session: Session) -> None:
     assert charged(session) == CHUNK
 
 
-def test_what_a_synchronisation_gave_back_is_seen_at_the_next_call(session: Session) -> None:
-    address = call(session, f"async {CHUNK} 0").number
-    call(session, f"freeasync {address} 0")
-    call(session, "sync 0")
-    assert charged(session) == CHUNK  # no call of a pool since
-    call(session, f"threshold {call(session, 'defaultpool 0').number} 0")
+@pytest.mark.parametrize("synchronise", ["sync 0", "syncp 0", "sync {stream}", "syncall", "syncall2 {context}"])
+def test_what_a_synchronisation_gave_back_is_seen_at_once(session: Session, synchronise: str) -> None:
+    stream = call(session, "stream").number
+    address = call(session, f"async {CHUNK} {stream}").number
+    call(session, f"freeasync {address} {stream}")
+    assert charged(session) == CHUNK
+    session.page.want(0, wanted=True)
+    call(session, synchronise.format(stream=stream, context=session.context))
     assert charged(session) == 0
+    assert session.peer.receive() == (0, Freed(0))
 
 
 def test_a_threshold_keeps_memory_charged(session: Session) -> None:

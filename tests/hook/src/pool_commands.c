@@ -16,8 +16,11 @@ static CUresult run_stream(const char *command, const size_t *number, char *valu
         sprintf(values, " %p", (void *)stream);
         return result;
     }
-    if (strcmp(command, "sync") != 0) return -1;
-    return ((CUresult (*)(CUstream))driver_symbol("cuStreamSynchronize"))((CUstream)number[0]);
+    if (strcmp(command, "sync") == 0) return cuda.cuStreamSynchronize((CUstream)number[0]);
+    if (strcmp(command, "syncp") == 0) return cuda.cuStreamSynchronize_ptsz((CUstream)number[0]);
+    if (strcmp(command, "syncall") == 0) return cuda.cuCtxSynchronize();
+    if (strcmp(command, "syncall2") == 0) return cuda.cuCtxSynchronize_v2((CUcontext)number[0]);
+    return -1;
 }
 
 /* async SIZE STREAM, frompool SIZE POOL STREAM, freeasync ADDRESS STREAM; with a `p` the per-thread twin. */
