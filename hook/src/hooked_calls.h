@@ -124,9 +124,6 @@
       (const char *name, void **function, int version, uint64_t flags, int *status),                         \
       (name, function, version, flags, status))
 
-/* Symbols that cuGetProcAddress gives for a second name too: A(symbol, base, since, stream). */
-#define CONVGPU_ALIASES(A) A(cuGraphInstantiateWithFlags, cuGraphInstantiate, 12000, NONE)
-
 enum convgpu_stream { CONVGPU_STREAM_NONE, CONVGPU_STREAM_PTSZ };
 
 #endif

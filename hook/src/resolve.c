@@ -74,11 +74,9 @@ struct hooked_call {
 
 #define LIST_CALL(symbol, base, since, stream, parameters, arguments)                                        \
     {#symbol, #base, since, CONVGPU_STREAM_##stream, (void *)symbol},
-#define LIST_ALIAS(symbol, base, since, stream)                                                              \
-    {#symbol, #base, since, CONVGPU_STREAM_##stream, (void *)symbol},
-static const struct hooked_call calls[] = {CONVGPU_HOOKED_CALLS(LIST_CALL) CONVGPU_ALIASES(LIST_ALIAS){
-                                               "dlsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlsym},
-                                           {"dlvsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlvsym}};
+static const struct hooked_call calls[] = {
+    CONVGPU_HOOKED_CALLS(LIST_CALL){"dlsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlsym},
+    {"dlvsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlvsym}};
 enum { CALL_COUNT = sizeof calls / sizeof calls[0] };
 
 static const struct hooked_call *find_symbol(const char *name) {

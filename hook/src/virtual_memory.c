@@ -118,7 +118,8 @@ CUresult hooked_cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
 }
 
 /* Memory that another process made is not in the table, and charged to that process. What this process
- * exported to itself may come back under its own handle, which is held once more then. */
+ * exported to itself comes back under another handle (seen on an H200), which holds nothing in our book; a
+ * driver that gives the same one has it held once more. */
 CUresult hooked_cuMemImportFromShareableHandle(uint64_t *handle, void *shareable, int type) {
     pthread_mutex_lock(&lock);
     CUresult result = DRIVER(cuMemImportFromShareableHandle, handle, shareable, type);

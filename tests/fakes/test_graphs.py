@@ -290,7 +290,7 @@ def test_memory_of_graphs_ends_with_the_last_context(process, graph: int) -> Non
     [
         ("cuGraphInstantiate", 10000, 0, "cuGraphInstantiate"),
         ("cuGraphInstantiate", 11080, 0, "cuGraphInstantiate_v2"),
-        ("cuGraphInstantiate", 12000, 0, "cuGraphInstantiateWithFlags"),
+        ("cuGraphInstantiate", 13000, 0, "cuGraphInstantiate_v2"),
         ("cuGraphAddNode", 12020, 0, "cuGraphAddNode"),
         ("cuGraphAddNode", 12030, 0, "cuGraphAddNode_v2"),
         ("cuGraphLaunch", 12000, 2, "cuGraphLaunch_ptsz"),

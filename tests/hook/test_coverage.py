@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 HOOKED = {
     symbol: (base, int(since), stream)
     for symbol, base, since, stream in re.findall(
-        r"[XA]\((\w+),\s+(\w+),\s+(\d+),\s+(\w+),", (ROOT / "hook/src/hooked_calls.h").read_text()
+        r"X\((\w+),\s+(\w+),\s+(\d+),\s+(\w+),", (ROOT / "hook/src/hooked_calls.h").read_text()
     )
 }
 UNHANDLED_TEXT = (ROOT / "hook/src/unhandled_calls.h").read_text()

@@ -62,7 +62,7 @@ def test_without_the_hook_they_are_in_the_driver(start: Start) -> None:
         ("cuMemPoolCreate", 11020, "cuMemPoolCreate"),
         ("cuGraphInstantiate", 10000, "cuGraphInstantiate"),
         ("cuGraphInstantiate", 11080, "cuGraphInstantiate_v2"),
-        ("cuGraphInstantiate", 12000, "cuGraphInstantiateWithFlags"),
+        ("cuGraphInstantiate", 13000, "cuGraphInstantiate_v2"),
         ("cuGraphInstantiateWithFlags", 13000, "cuGraphInstantiateWithFlags"),
     ],
 )

@@ -139,7 +139,6 @@
     X(cuGraphAddNode, 12030, cuGraphAddNode_v2, false)                                                       \
     X(cuGraphInstantiate, 10000, cuGraphInstantiate, false)                                                  \
     X(cuGraphInstantiate, 11000, cuGraphInstantiate_v2, false)                                               \
-    X(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags, false)                                         \
     X(cuGraphInstantiateWithFlags, 11040, cuGraphInstantiateWithFlags, false)                                \
     X(cuGraphInstantiateWithParams, 12000, cuGraphInstantiateWithParams, false)                              \
     X(cuGraphInstantiateWithParams, 12000, cuGraphInstantiateWithParams_ptsz, true)                          \
