@@ -87,6 +87,17 @@ bool allocations_remove(struct allocations *table, uint64_t address, struct allo
     return found;
 }
 
+bool allocations_find(struct allocations *table, uint64_t address, struct allocation *found) {
+    pthread_mutex_lock(&table->lock);
+    bool there = table->capacity > 0 && address != 0;
+    if (there) {
+        *found = table->slots[find(table, address)];
+        there = found->address != 0;
+    }
+    pthread_mutex_unlock(&table->lock);
+    return there;
+}
+
 static void set_dying(struct allocations *table, uint64_t context, bool dying) {
     pthread_mutex_lock(&table->lock);
     for (size_t slot = 0; table->count > 0 && slot < table->capacity; slot++) {

@@ -14,11 +14,16 @@
 #include <stdint.h>
 
 struct allocation {
-    uint64_t address;      /* never 0 in the table */
-    uint64_t size : 56;    /* bytes charged */
-    uint64_t device : 8;   /* index of account.h */
-    uint64_t context : 63; /* handle of the context that it dies with, shifted right by one */
-    uint64_t dying : 1;    /* its context is being destroyed */
+    uint64_t address;    /* never 0 in the table */
+    uint64_t size : 56;  /* bytes charged */
+    uint64_t device : 8; /* index of account.h */
+    union {
+        struct {
+            uint64_t context : 63; /* handle of the context that it dies with, shifted right by one */
+            uint64_t dying : 1;    /* its context is being destroyed */
+        };
+        uint64_t value; /* in a table of things that no context takes along: what its owner likes */
+    };
 };
 
 struct allocations {
@@ -35,6 +40,9 @@ bool allocations_insert(struct allocations *table, struct allocation entry, stru
 
 /* Takes the entry of `address` out. False when it is not there. */
 bool allocations_remove(struct allocations *table, uint64_t address, struct allocation *removed);
+
+/* Copies the entry of `address`. False when it is not there. */
+bool allocations_find(struct allocations *table, uint64_t address, struct allocation *found);
 
 /* Destroying a context takes three steps, because the driver may hand its addresses out again before its call
  * returns, and because the call may fail: mark what would die; then, after the call, drop what is still

@@ -3,7 +3,9 @@
 
 #include "account.h"
 #include "channel.h"
+#include "graph.h"
 #include "log.h"
+#include "pool.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -36,9 +38,21 @@ static void say_rejected(int device, uint64_t size, const char *call, const stru
                            (unsigned long long)answer->rejected.used);
 }
 
+/* Before anybody waits or is refused: what this process has cached comes back, as the driver itself does it
+ * before an allocation fails. */
+static bool take_after_reclaim(int device, uint64_t size) {
+    pool_reclaim(device, false);
+    graph_reclaim(device, false);
+    if (account_take((uint32_t)device, size)) return true;
+    pool_reclaim(device, true);
+    graph_reclaim(device, true);
+    return account_take((uint32_t)device, size);
+}
+
 CUresult charge_take(int device, uint64_t size, const char *call, uint64_t *settling) {
     *settling = 0;
     if (size == 0 || account_take((uint32_t)device, size)) return CUDA_SUCCESS;
+    if (take_after_reclaim(device, size)) return CUDA_SUCCESS;
     struct channel_answer answer;
     if (channel_allocate((uint32_t)device, size, call, &answer) != CHANNEL_ANSWERED)
         return CUDA_ERROR_OUT_OF_MEMORY; /* refused: the channel has said why */

@@ -2,6 +2,7 @@
 #include "device.h"
 
 #include "account.h"
+#include "green_context.h"
 #include "log.h"
 
 #include <stdatomic.h>
@@ -18,7 +19,7 @@ static _Atomic uint32_t epoch = 1;
 static _Thread_local struct {
     uint32_t epoch;
     int device;
-    CUcontext context;
+    CUcontext context, owner;
 } last __attribute__((tls_model("initial-exec")));
 
 /* The v2 call names an instance (MIG) by its own UUID, the first one only the card. */
@@ -49,6 +50,7 @@ CUresult device_current(CUcontext *context, int *device) {
     uint32_t now = atomic_load_explicit(&epoch, memory_order_acquire);
     if (last.epoch == now && last.context == *context) {
         *device = last.device;
+        *context = last.owner;
         return CUDA_SUCCESS;
     }
     CUdevice ordinal;
@@ -61,6 +63,7 @@ CUresult device_current(CUcontext *context, int *device) {
     }
     last.epoch = now;
     last.context = *context;
+    last.owner = *context = green_context_owner(*context);
     last.device = *device;
     return CUDA_SUCCESS;
 }

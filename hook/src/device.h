@@ -14,7 +14,8 @@ enum { DEVICE_UNKNOWN = -1 };
  */
 int device_of_ordinal(CUdevice ordinal);
 
-/* The calling thread's context and its device; the driver's own error when there is none. */
+/* The calling thread's context, or the one that its memory dies with, and its device; the driver's own error
+ * when there is none. */
 CUresult device_current(CUcontext *context, int *device);
 
 /* Contexts were created or destroyed: a handle may name another one now. */

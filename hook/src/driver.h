@@ -15,9 +15,64 @@ typedef int CUresult; /* an enum in cuda.h: the same width and calling conventio
 typedef int CUdevice;
 typedef uint64_t CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
+typedef struct CUstream_st *CUstream;
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
 typedef struct {
     char bytes[16];
 } CUuuid;
+
+/* CUmemLocation; `ordinal` is that of a device only for the types that say so. */
+struct memory_location {
+    int type, ordinal;
+};
+enum {
+    LOCATION_NONE = 0,
+    LOCATION_DEVICE = 1,
+    LOCATION_PART_OF_DEVICE = 6, /* the ordinal is in the lowest byte */
+};
+
+/* CUmemPoolProps, as far as it is read. */
+struct pool_properties {
+    int type, handle_types;
+    struct memory_location location;
+};
+
+typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef struct CUgraphExec_st *CUgraphExec;
+
+/* CUDA_MEM_ALLOC_NODE_PARAMS. */
+struct allocation_node {
+    struct pool_properties pool;
+    char pool_rest[72];
+    const void *access;
+    size_t access_count, size;
+    CUdeviceptr address;
+};
+_Static_assert(sizeof(struct allocation_node) == 120, "as in cuda.h");
+
+/* CUmemAllocationProp, as far as it is read. */
+struct memory_properties {
+    int type, handle_types;
+    struct memory_location location;
+};
+
+/* CUDA_ARRAY3D_DESCRIPTOR and CUDA_ARRAY_DESCRIPTOR, and their forms of CUDA 2. */
+struct array_descriptor {
+    size_t width, height, depth;
+    unsigned format, channels, flags;
+};
+struct flat_descriptor {
+    size_t width, height;
+    unsigned format, channels;
+};
+struct array_descriptor_v1 {
+    unsigned width, height, depth, format, channels, flags;
+};
+struct flat_descriptor_v1 {
+    unsigned width, height, format, channels;
+};
 
 enum {
     CUDA_SUCCESS = 0,
@@ -28,6 +83,8 @@ enum {
     CUDA_ERROR_SYSTEM_NOT_READY = 802,
 };
 
+enum { CU_STREAM_PER_THREAD = 2 };
+enum { MEMPOOL_RESERVED = 5, MEMPOOL_USED = 7, MEMPOOL_LOCATION_ID = 11, MEMPOOL_LOCATION_TYPE = 12 };
 enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
 
 #include "hooked_calls.h"
@@ -36,6 +93,20 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
 #define CONVGPU_DRIVER_CALLS(X)                                                                              \
     X(cuCtxGetCurrent, (CUcontext * context))                                                                \
     X(cuCtxGetDevice, (CUdevice * device))                                                                   \
+    X(cuCtxPushCurrent_v2, (CUcontext context))                                                              \
+    X(cuCtxPopCurrent_v2, (CUcontext * context))                                                             \
+    X(cuDeviceGetCount, (int *count))                                                                        \
+    X(cuDeviceGetDefaultMemPool, (CUmemoryPool * pool, CUdevice device))                                     \
+    X(cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice device))                                            \
+    X(cuDeviceGetGraphMemAttribute, (CUdevice device, int attribute, void *value))                           \
+    X(cuGraphChildGraphNodeGetGraph, (CUgraphNode node, CUgraph * graph))                                    \
+    X(cuGraphGetNodes, (CUgraph graph, CUgraphNode * nodes, size_t *count))                                  \
+    X(cuGraphMemAllocNodeGetParams, (CUgraphNode node, struct allocation_node * parameters))                 \
+    X(cuGraphNodeGetType, (CUgraphNode node, int *type))                                                     \
+    X(cuMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void *value))                                \
+    X(cuStreamGetCtx, (CUstream stream, CUcontext * context))                                                \
+    X(cuStreamGetDevice, (CUstream stream, CUdevice * device))                                               \
+    X(cuStreamIsCapturing, (CUstream stream, int *capturing))                                                \
     X(cuDeviceGetUuid, (CUuuid * uuid, CUdevice device))                                                     \
     X(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))                                                  \
     X(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active))
@@ -65,7 +136,7 @@ extern _Thread_local int inside_driver __attribute__((tls_model("initial-exec"))
         driver_result;                                                                                       \
     })
 
-/* What stands behind each exported symbol: memory.c, context.c, query.c, resolve.c. */
+/* What stands behind each exported symbol: the file of its family of calls, or resolve.c. */
 #define CONVGPU_DECLARE_HOOK(symbol, base, since, stream, parameters, arguments)                             \
     CUresult hooked_##symbol parameters;
 CONVGPU_HOOKED_CALLS(CONVGPU_DECLARE_HOOK)

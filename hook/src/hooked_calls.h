@@ -9,22 +9,86 @@
  *   since    the CUDA version from which cuGetProcAddress gives this symbol for that base: the number of its
  *            PFN_<base>_v<since> in cudaTypedefs.h; 0 when it is never given
  *   stream   NONE, or PTSZ for the per-thread-default-stream twin of a call that takes a stream
- *
- * Not here: the forms of CUDA 2 with 32-bit sizes and addresses (cuMemAlloc, cuMemFree, ... without _v2).
  */
 #ifndef CONVGPU_HOOKED_CALLS_H
 #define CONVGPU_HOOKED_CALLS_H
 
 #define CONVGPU_HOOKED_CALLS(X)                                                                              \
     X(cuInit, cuInit, 2000, NONE, (unsigned flags), (flags))                                                 \
+    X(cuMemAlloc, cuMemAlloc, 2000, NONE, (uint32_t *address, unsigned size), (address, size))               \
     X(cuMemAlloc_v2, cuMemAlloc, 3020, NONE, (CUdeviceptr * address, size_t size), (address, size))          \
+    X(cuMemAllocPitch, cuMemAllocPitch, 2000, NONE,                                                          \
+      (uint32_t *address, unsigned *pitch, unsigned width, unsigned height, unsigned element),               \
+      (address, pitch, width, height, element))                                                              \
     X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, NONE,                                                       \
       (CUdeviceptr * address, size_t *pitch, size_t width, size_t height, unsigned element),                 \
       (address, pitch, width, height, element))                                                              \
     X(cuMemAllocManaged, cuMemAllocManaged, 6000, NONE,                                                      \
       (CUdeviceptr * address, size_t size, unsigned flags), (address, size, flags))                          \
+    X(cuMemFree, cuMemFree, 2000, NONE, (uint32_t address), (address))                                       \
     X(cuMemFree_v2, cuMemFree, 3020, NONE, (CUdeviceptr address), (address))                                 \
+    X(cuMemAllocAsync, cuMemAllocAsync, 11020, NONE, (CUdeviceptr * address, size_t size, CUstream stream),  \
+      (address, size, stream))                                                                               \
+    X(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, PTSZ,                                                    \
+      (CUdeviceptr * address, size_t size, CUstream stream), (address, size, stream))                        \
+    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, NONE,                                         \
+      (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream stream),                              \
+      (address, size, pool, stream))                                                                         \
+    X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020, PTSZ,                                    \
+      (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream stream),                              \
+      (address, size, pool, stream))                                                                         \
+    X(cuMemFreeAsync, cuMemFreeAsync, 11020, NONE, (CUdeviceptr address, CUstream stream),                   \
+      (address, stream))                                                                                     \
+    X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, PTSZ, (CUdeviceptr address, CUstream stream),              \
+      (address, stream))                                                                                     \
+    X(cuMemPoolCreate, cuMemPoolCreate, 11020, NONE,                                                         \
+      (CUmemoryPool * pool, const struct pool_properties *properties), (pool, properties))                   \
+    X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, NONE, (CUmemoryPool pool), (pool))                          \
+    X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, NONE, (CUmemoryPool pool, size_t keep), (pool, keep))         \
+    X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, NONE,                                             \
+      (CUmemoryPool pool, int attribute, void *value), (pool, attribute, value))                             \
+    X(cuMemCreate, cuMemCreate, 10020, NONE,                                                                 \
+      (uint64_t *handle, size_t size, const struct memory_properties *properties, unsigned long long flags), \
+      (handle, size, properties, flags))                                                                     \
+    X(cuMemRelease, cuMemRelease, 10020, NONE, (uint64_t handle), (handle))                                  \
+    X(cuMemMap, cuMemMap, 10020, NONE,                                                                       \
+      (CUdeviceptr address, size_t size, size_t offset, uint64_t handle, unsigned long long flags),          \
+      (address, size, offset, handle, flags))                                                                \
+    X(cuMemUnmap, cuMemUnmap, 10020, NONE, (CUdeviceptr address, size_t size), (address, size))              \
+    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, NONE,                                 \
+      (uint64_t *handle, void *address), (handle, address))                                                  \
+    X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, NONE,                           \
+      (uint64_t *handle, void *shareable, int type), (handle, shareable, type))                              \
+    X(cuArrayCreate, cuArrayCreate, 2000, NONE, (void **array, const struct flat_descriptor_v1 *descriptor), \
+      (array, descriptor))                                                                                   \
+    X(cuArrayCreate_v2, cuArrayCreate, 3020, NONE, (void **array, const struct flat_descriptor *descriptor), \
+      (array, descriptor))                                                                                   \
+    X(cuArray3DCreate, cuArray3DCreate, 2000, NONE,                                                          \
+      (void **array, const struct array_descriptor_v1 *descriptor), (array, descriptor))                     \
+    X(cuArray3DCreate_v2, cuArray3DCreate, 3020, NONE,                                                       \
+      (void **array, const struct array_descriptor *descriptor), (array, descriptor))                        \
+    X(cuArrayDestroy, cuArrayDestroy, 2000, NONE, (void *array), (array))                                    \
+    X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, NONE,                                            \
+      (void **array, const struct array_descriptor *descriptor, unsigned levels),                            \
+      (array, descriptor, levels))                                                                           \
+    X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, NONE, (void *array), (array))                  \
+    X(cuGraphInstantiate, cuGraphInstantiate, 10000, NONE,                                                   \
+      (CUgraphExec * exec, CUgraph graph, void *error_node, char *text, size_t size),                        \
+      (exec, graph, error_node, text, size))                                                                 \
+    X(cuGraphInstantiate_v2, cuGraphInstantiate, 11000, NONE,                                                \
+      (CUgraphExec * exec, CUgraph graph, void *error_node, char *text, size_t size),                        \
+      (exec, graph, error_node, text, size))                                                                 \
+    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, NONE,                                 \
+      (CUgraphExec * exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))                   \
+    X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, NONE,                               \
+      (CUgraphExec * exec, CUgraph graph, void *parameters), (exec, graph, parameters))                      \
+    X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000, PTSZ,                          \
+      (CUgraphExec * exec, CUgraph graph, void *parameters), (exec, graph, parameters))                      \
+    X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, NONE, (CUgraphExec exec), (exec))                       \
+    X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, NONE, (CUdevice device), (device))                  \
+    X(cuMemGetInfo, cuMemGetInfo, 2000, NONE, (unsigned *unused, unsigned *total), (unused, total))          \
     X(cuMemGetInfo_v2, cuMemGetInfo, 3020, NONE, (size_t *unused, size_t *total), (unused, total))           \
+    X(cuDeviceTotalMem, cuDeviceTotalMem, 2000, NONE, (unsigned *total, CUdevice device), (total, device))   \
     X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, NONE, (size_t *total, CUdevice device), (total, device))  \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, NONE,                                        \
       (CUcontext * context, CUdevice device), (context, device))                                             \
@@ -44,6 +108,16 @@
       (context, parameters, flags, device))                                                                  \
     X(cuCtxDestroy, cuCtxDestroy, 2000, NONE, (CUcontext context), (context))                                \
     X(cuCtxDestroy_v2, cuCtxDestroy, 4000, NONE, (CUcontext context), (context))                             \
+    X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, NONE,                                                       \
+      (CUgreenCtx * green, void *description, CUdevice device, unsigned flags),                              \
+      (green, description, device, flags))                                                                   \
+    X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, NONE, (CUgreenCtx green), (green))                        \
+    X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, NONE, (CUcontext * context, CUgreenCtx green),            \
+      (context, green))                                                                                      \
+    X(cuStreamSynchronize, cuStreamSynchronize, 2000, NONE, (CUstream stream), (stream))                     \
+    X(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, PTSZ, (CUstream stream), (stream))                \
+    X(cuCtxSynchronize, cuCtxSynchronize, 2000, NONE, (void), ())                                            \
+    X(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, NONE, (CUcontext context), (context))                    \
     X(cuGetProcAddress, cuGetProcAddress, 11030, NONE,                                                       \
       (const char *name, void **function, int version, uint64_t flags), (name, function, version, flags))    \
     X(cuGetProcAddress_v2, cuGetProcAddress, 12000, NONE,                                                    \

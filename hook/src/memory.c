@@ -3,8 +3,11 @@
 
 #include "account.h"
 #include "allocations.h"
+#include "array.h"
 #include "charge.h"
 #include "device.h"
+#include "graph.h"
+#include "pool.h"
 #include "session.h"
 
 enum { PITCH_STEP = 512 };
@@ -82,6 +85,24 @@ CUresult hooked_cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
     return result;
 }
 
+/* The form of CUDA 2, with addresses below 4 GiB. */
+static CUresult attempt_linear_v1(void *arguments) {
+    struct taking *taking = arguments;
+    uint32_t address = 0;
+    CUresult result = DRIVER(cuMemAlloc, &address, (unsigned)taking->size);
+    taking->address = address;
+    return result;
+}
+
+CUresult hooked_cuMemAlloc(uint32_t *address, unsigned size) {
+    if (!address || size == 0) return DRIVER(cuMemAlloc, address, size);
+    struct taking taking = {
+        .call = "cuMemAlloc", .attempt = attempt_linear_v1, .charge = charge_round(size), .size = size};
+    CUresult result = take(&taking);
+    if (result == CUDA_SUCCESS) *address = (uint32_t)taking.address;
+    return result;
+}
+
 static CUresult attempt_managed(void *arguments) {
     struct taking *taking = arguments;
     return DRIVER(cuMemAllocManaged, &taking->address, taking->size, taking->option);
@@ -130,11 +151,58 @@ CUresult hooked_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t w
     return CUDA_SUCCESS;
 }
 
-/* The entry goes first: once the driver has freed the address, it may give it to another thread. */
-CUresult hooked_cuMemFree_v2(CUdeviceptr address) {
+static CUresult attempt_pitch_v1(void *arguments) {
+    struct taking *taking = arguments;
+    uint32_t address = 0;
+    unsigned pitch = 0;
+    CUresult result = DRIVER(cuMemAllocPitch, &address, &pitch, (unsigned)taking->width,
+                             (unsigned)taking->height, taking->option);
+    taking->address = address;
+    taking->pitch = pitch;
+    return result;
+}
+
+CUresult hooked_cuMemAllocPitch(uint32_t *address, unsigned *pitch, unsigned width, unsigned height,
+                                unsigned element) {
+    if (!address || !pitch || width == 0 || height == 0)
+        return DRIVER(cuMemAllocPitch, address, pitch, width, height, element);
+    struct taking taking = {.call = "cuMemAllocPitch",
+                            .attempt = attempt_pitch_v1,
+                            .charge = guess_pitch_charge(width, height),
+                            .width = width,
+                            .height = height,
+                            .option = element};
+    CUresult result = take(&taking);
+    if (result != CUDA_SUCCESS) return result;
+    *address = (uint32_t)taking.address;
+    *pitch = (unsigned)taking.pitch;
+    return CUDA_SUCCESS;
+}
+
+/* One free on its way. */
+struct freeing {
+    charge_attempt *attempt;
+    CUdeviceptr address;
+    CUstream stream;
+};
+
+static CUresult free_of_pool(struct freeing *freeing) {
+    struct allocation entry;
+    if (!pool_remove(freeing->address, &entry)) return freeing->attempt(freeing);
+    CUresult result = freeing->attempt(freeing);
+    if (result == CUDA_SUCCESS)
+        pool_freed(&entry);
+    else
+        pool_restore(&entry);
+    return result;
+}
+
+/* The entry goes first: once the driver has freed the address, it may give it to another thread. Either kind
+ * of free takes either kind of pointer. */
+static CUresult give(struct freeing *freeing) {
     struct allocation entry, replaced;
-    if (!allocations_remove(&live, address, &entry)) return DRIVER(cuMemFree_v2, address);
-    CUresult result = DRIVER(cuMemFree_v2, address);
+    if (!allocations_remove(&live, freeing->address, &entry)) return free_of_pool(freeing);
+    CUresult result = freeing->attempt(freeing);
     if (result == CUDA_SUCCESS) {
         charge_give((int)entry.device, entry.size);
     } else if (allocations_insert(&live, entry, &replaced) && replaced.address != 0) {
@@ -143,19 +211,66 @@ CUresult hooked_cuMemFree_v2(CUdeviceptr address) {
     return result;
 }
 
+static CUresult attempt_free(void *arguments) {
+    struct freeing *freeing = arguments;
+    return DRIVER(cuMemFree_v2, freeing->address);
+}
+
+CUresult hooked_cuMemFree_v2(CUdeviceptr address) {
+    struct freeing freeing = {.attempt = attempt_free, .address = address};
+    return give(&freeing);
+}
+
+static CUresult attempt_free_v1(void *arguments) {
+    struct freeing *freeing = arguments;
+    return DRIVER(cuMemFree, (uint32_t)freeing->address);
+}
+
+CUresult hooked_cuMemFree(uint32_t address) {
+    struct freeing freeing = {.attempt = attempt_free_v1, .address = address};
+    return give(&freeing);
+}
+
+static CUresult attempt_free_async(void *arguments) {
+    struct freeing *freeing = arguments;
+    return DRIVER(cuMemFreeAsync, freeing->address, freeing->stream);
+}
+
+CUresult hooked_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+    struct freeing freeing = {.attempt = attempt_free_async, .address = address, .stream = stream};
+    return give(&freeing);
+}
+
+static CUresult attempt_free_async_ptsz(void *arguments) {
+    struct freeing *freeing = arguments;
+    return DRIVER(cuMemFreeAsync_ptsz, freeing->address, freeing->stream);
+}
+
+CUresult hooked_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
+    struct freeing freeing = {.attempt = attempt_free_async_ptsz, .address = address, .stream = stream};
+    return give(&freeing);
+}
+
 void memory_mark(CUcontext context) {
     allocations_mark(&live, (uint64_t)(uintptr_t)context);
+    array_mark(context);
+    graph_mark(context);
 }
 
 void memory_unmark(CUcontext context) {
     allocations_unmark(&live, (uint64_t)(uintptr_t)context);
+    array_unmark(context);
+    graph_unmark(context);
 }
 
 void memory_drop(CUcontext context) {
     uint64_t sizes[CONVGPU_MAX_DEVICES] = {0};
     allocations_drop(&live, (uint64_t)(uintptr_t)context, sizes);
+    array_drop(context, sizes);
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
         if (sizes[device] > 0) charge_give(device, sizes[device]);
+    graph_drop(context);
+    for (int device = 0; device < (int)account_devices(); device++) pool_reclaim(device, false);
 }
 
 void memory_reset(void) {

@@ -2,13 +2,18 @@
 #include "session.h"
 
 #include "account.h"
+#include "array.h"
 #include "channel.h"
 #include "charge.h"
 #include "context.h"
 #include "device.h"
 #include "driver.h"
+#include "graph.h"
+#include "green_context.h"
 #include "log.h"
 #include "memory.h"
+#include "pool.h"
+#include "virtual_memory.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -59,6 +64,11 @@ static void start_anew(void) {
     account_reset();
     device_reset();
     memory_reset();
+    array_reset();
+    graph_reset();
+    green_context_reset();
+    pool_reset();
+    virtual_memory_reset();
     context_reset();
     charge_reset();
     opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;

@@ -5,7 +5,7 @@ the CUDA calls below there are
 - `fork`: the calls given, in a forked child; `exec`: another program in the place of this one;
 - `many`: as many allocations as given, answered by their addresses;
 - `threads`: as many threads as given, each allocating and freeing so many times, while another asks NVML;
-- `churn`: allocates and frees for ever; `address` of an exported symbol; `reload` the library;
+- `churn`: allocates and frees for ever; `address` of an exported symbol; `open` a file; `reload` the library;
 - `nvml`: use of a device, and that of its processes by pid.
 """
 
@@ -17,52 +17,7 @@ import sys
 import threading
 from pathlib import Path
 
-# One letter per parameter. In: i int, s size, p pointer or handle, t text. Out: I int, S size, P pointer,
-# U UUID, T text of up to 64 bytes (followed by its length).
-SIGNATURES = {
-    "cuInit": "i",
-    "cuDriverGetVersion": "I",
-    "cuGetProcAddress": "tPis",
-    "cuGetProcAddress_v2": "tPisI",
-    "cuDeviceGetCount": "I",
-    "cuDeviceGet": "Ii",
-    "cuDeviceGetName": "Ti",
-    "cuDeviceGetUuid": "Ui",
-    "cuDeviceGetUuid_v2": "Ui",
-    "cuDeviceGetAttribute": "Iii",
-    "cuDeviceTotalMem": "Ii",
-    "cuDeviceTotalMem_v2": "Si",
-    "cuDevicePrimaryCtxRetain": "Pi",
-    "cuDevicePrimaryCtxRelease_v2": "i",
-    "cuDevicePrimaryCtxReset_v2": "i",
-    "cuDevicePrimaryCtxGetState": "iII",
-    "cuDevicePrimaryCtxSetFlags": "ii",
-    "cuDevicePrimaryCtxSetFlags_v2": "ii",
-    "cuCtxCreate_v2": "Pii",
-    "cuCtxCreate_v3": "Ppiii",
-    "cuCtxCreate_v4": "Ppii",
-    "cuCtxDestroy_v2": "p",
-    "cuCtxGetCurrent": "P",
-    "cuCtxSetCurrent": "p",
-    "cuCtxPushCurrent_v2": "p",
-    "cuCtxPopCurrent_v2": "P",
-    "cuCtxGetDevice": "I",
-    "cuCtxSynchronize": "",
-    "cuMemGetInfo_v2": "SS",
-    "cuMemAlloc_v2": "Ps",
-    "cuMemAllocPitch_v2": "PSssi",
-    "cuMemAllocManaged": "Psi",
-    "cuMemFree_v2": "p",
-    "cuMemsetD8_v2": "pis",
-}
-INPUTS = {"i": ctypes.c_int, "s": ctypes.c_size_t, "p": ctypes.c_uint64, "t": lambda text: text.encode()}
-OUTPUTS = {
-    "I": ctypes.c_int,
-    "S": ctypes.c_size_t,
-    "P": ctypes.c_uint64,
-    "U": ctypes.c_ubyte * 16,
-    "T": ctypes.c_char * 64,
-}
+from cuda_signatures import INPUTS, OUTPUTS, SIGNATURES, in_and_out
 
 
 class Process:
@@ -78,7 +33,7 @@ class Process:
             if letter in INPUTS:
                 given.append(INPUTS[letter](left.pop(0)))
                 continue
-            outputs.append(OUTPUTS[letter]())
+            outputs.append(in_and_out(left.pop(0)) if letter == "X" else OUTPUTS[letter]())
             given.append(ctypes.byref(outputs[-1]))
             if letter == "T":
                 given.append(ctypes.c_int(64))
@@ -88,7 +43,7 @@ class Process:
     @staticmethod
     def _plain(output: object) -> object:
         if isinstance(output, ctypes.Array):
-            return bytes(output).hex() if output._length_ == 16 else output.value.decode()
+            return output.value.decode() if output._type_ is ctypes.c_char else bytes(output).hex()
         return output.value
 
     def _fork(self, *calls: list[object]) -> list[object]:
@@ -132,6 +87,9 @@ class Process:
 
     def _exec(self) -> list[object]:
         os.execvp("cat", ["cat"])  # noqa: S606 - exec is what is tried
+
+    def _open(self, path: str) -> list[object]:
+        return [0, os.open(path, os.O_RDWR)]
 
     def _reload(self) -> list[object]:
         _ctypes.dlclose(self.cuda._handle)

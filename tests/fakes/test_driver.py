@@ -104,11 +104,12 @@ def test_calls_without_a_context(process) -> None:
 @pytest.mark.parametrize(
     ("size", "counted"),
     [
-        (1, 512),
-        (512, 512),
-        (100_000, 100_352),
-        (MIB - 1, MIB),
+        (1, 2 * MIB),
+        (512, 2 * MIB),
+        (100_000, 2 * MIB),
+        (MIB - 1, 2 * MIB),
         (MIB, 2 * MIB),
+        (MIB + 1, 2 * MIB),
         (2 * MIB, 2 * MIB),
         (2 * MIB + 1, 4 * MIB),
         (GIB, GIB),
@@ -121,10 +122,26 @@ def test_an_allocation_takes_what_it_is_rounded_to(process, size: int, counted: 
     address = process.allocate(size)
     assert process.free_memory() == before - counted
     assert address >= 0x7F0000000000
-    assert address % (2 * MIB if size >= MIB else 512) == 0
+    assert address % (2 * MIB if size > MIB else 512) == 0
     assert process("cuMemFree_v2", address) == SUCCESS
     assert process.free_memory() == before
     assert process.allocate(size) == address
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "taken"),
+    [(1, 9_000, 6 * MIB), (700 * 1024, 7, 8 * MIB), (MIB, 2, 2 * MIB), (MIB + 1, 2, 4 * MIB)],
+)
+def test_small_allocations_share_slabs(process, size: int, count: int, taken: int) -> None:
+    process.start()
+    before = process.free_memory()
+    first, *others = process("many", size, count)
+    assert before - process.free_memory() == taken
+    for address in others:
+        assert process("cuMemFree_v2", address) == SUCCESS
+    assert before - process.free_memory() == 2 * MIB
+    assert process("cuMemFree_v2", first) == SUCCESS
+    assert process.free_memory() == before
 
 
 def test_refused_allocations(process) -> None:
@@ -163,7 +180,7 @@ def test_pitch_and_managed(process) -> None:
         assert process("cuMemAllocPitch_v2", width, height, element)[0] == INVALID_VALUE
     assert process("cuMemAllocPitch_v2", 2**63, 2**63, 4)[0] == OUT_OF_MEMORY
     before = process.free_memory()
-    assert [process("cuMemAllocManaged", MIB, flags)[0] for flags in (0, 1, 2, 3)] == [1, 0, 0, 1]
+    assert [process("cuMemAllocManaged", 2 * MIB, flags)[0] for flags in (0, 1, 2, 3)] == [1, 0, 0, 1]
     assert before - process.free_memory() == 4 * MIB
 
 

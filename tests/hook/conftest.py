@@ -35,8 +35,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory, simulated_driver: Path) -
     """Folder of the compiled test programs."""
     folder = tmp_path_factory.mktemp("programs")
     driver = simulated_driver / "libcuda.so.1"
-    compile_c(folder / "program", SOURCES / "program.c", "-ldl")
-    compile_c(folder / "linked", "-DLINKED", SOURCES / "program.c", driver, "-ldl")
+    program = [SOURCES / "program.c", *sorted(SOURCES.glob("*_commands.c"))]
+    compile_c(folder / "program", *program, "-ldl")
+    compile_c(folder / "linked", "-DLINKED", *program, driver, "-ldl")
     compile_c(folder / "lookups", SOURCES / "lookups.c", "-ldl")
     compile_c(folder / "libnext.so", "-shared", "-fPIC", SOURCES / "next.c", "-ldl")
     version_script = f"-Wl,--version-script={SOURCES}/versioned.map"

@@ -22,7 +22,7 @@ Start = Callable[..., Program]
 
 
 def test_the_list_is_read() -> None:
-    assert len(HOOKED) == 20
+    assert len(HOOKED) == 62
     assert HOOKED["cuMemAlloc_v2"] == "cuMemAlloc"
 
 
@@ -40,7 +40,10 @@ def test_without_the_hook_they_are_in_the_driver(start: Start) -> None:
 @pytest.mark.parametrize(
     ("base", "version", "symbol"),
     [
+        ("cuMemAlloc", 2000, "cuMemAlloc"),
         ("cuMemAlloc", 3020, "cuMemAlloc_v2"),
+        ("cuArrayCreate", 3010, "cuArrayCreate"),
+        ("cuArrayCreate", 12000, "cuArrayCreate_v2"),
         ("cuMemAlloc", 12080, "cuMemAlloc_v2"),
         ("cuMemAllocManaged", 13000, "cuMemAllocManaged"),
         ("cuDevicePrimaryCtxRelease", 10020, "cuDevicePrimaryCtxRelease"),
@@ -56,6 +59,11 @@ def test_without_the_hook_they_are_in_the_driver(start: Start) -> None:
         ("cuCtxDestroy", 4000, "cuCtxDestroy_v2"),
         ("cuGetProcAddress", 11030, "cuGetProcAddress"),
         ("cuGetProcAddress", 12000, "cuGetProcAddress_v2"),
+        ("cuMemPoolCreate", 11020, "cuMemPoolCreate"),
+        ("cuGraphInstantiate", 10000, "cuGraphInstantiate"),
+        ("cuGraphInstantiate", 11080, "cuGraphInstantiate_v2"),
+        ("cuGraphInstantiate", 13000, "cuGraphInstantiate_v2"),
+        ("cuGraphInstantiateWithFlags", 13000, "cuGraphInstantiateWithFlags"),
     ],
 )
 @pytest.mark.parametrize("flags", [DEFAULT, LEGACY, PER_THREAD])
@@ -66,10 +74,16 @@ def test_the_asked_version_decides_the_form(start: Start, base: str, version: in
     assert (first_form.code, first_form.values) == (SUCCESS, ("-1", f"libconvgpu.so:{symbol}"))
 
 
+@pytest.mark.parametrize("base", ["cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFreeAsync"])
+@pytest.mark.parametrize(("flags", "suffix"), [(DEFAULT, ""), (LEGACY, ""), (PER_THREAD, "_ptsz")])
+def test_the_asked_stream_decides_the_twin(start: Start, base: str, flags: int, suffix: str) -> None:
+    assert start().call(f"ask {base} 12000 {flags}").values == ("0", f"libconvgpu.so:{base}{suffix}")
+
+
 @pytest.mark.parametrize(
     ("question", "values"),
     [
-        ("cuMemAlloc 2000 0", ("2", "none")),
+        ("cuMemAllocManaged 5000 0", ("2", "none")),
         ("cuNoSuchCall 12000 0", ("1", "none")),
         ("cuMemAlloc_v2 12000 0", ("1", "none")),
         ("cuMemAlloc 99990 0", ("-1", "none")),

@@ -39,8 +39,8 @@ static bool grow(struct blocks *blocks) {
     return true;
 }
 
-/* A new block with an address range never used before, or a spare one with its old address. */
-static struct block *take_range(struct blocks *blocks, unsigned order) {
+struct block *blocks_take_range(struct blocks *blocks, uint64_t size) {
+    unsigned order = 64 - (unsigned)__builtin_clzll(size - 1);
     struct block *block = blocks->spare[order];
     if (block != NULL) {
         blocks->spare[order] = block->in_bucket;
@@ -57,17 +57,23 @@ static struct block *take_range(struct blocks *blocks, unsigned order) {
     return block;
 }
 
-struct block *blocks_add(struct blocks *blocks, uint64_t size, struct context *context, struct block **head) {
+void blocks_give_range(struct blocks *blocks, struct block *block) {
+    block->in_bucket = blocks->spare[block->order];
+    blocks->spare[block->order] = block;
+}
+
+static bool make_room(struct blocks *blocks) {
     bool full = blocks->bucket == NULL || blocks->count >= (size_t)1 << blocks->bits;
-    if (full && !grow(blocks)) return NULL;
-    uint64_t counted = blocks_counted(size);
-    unsigned order = 64 - (unsigned)__builtin_clzll(counted - 1);
-    struct block *block = take_range(blocks, order);
-    if (block == NULL) return NULL;
+    return !full || grow(blocks);
+}
+
+static void insert(struct blocks *blocks, struct block *block, void *owner, struct block **head) {
     struct block **bucket = &blocks->bucket[bucket_of(blocks, block->address)];
-    block->size = size;
-    block->counted = counted;
-    block->context = context;
+    block->owner = owner;
+    block->kind = BLOCK_MEMORY;
+    block->chunk = NULL;
+    block->low_range = NULL;
+    block->serial = ++blocks->last_serial;
     block->in_bucket = *bucket;
     *bucket = block;
     block->previous = NULL;
@@ -75,6 +81,26 @@ struct block *blocks_add(struct blocks *blocks, uint64_t size, struct context *c
     if (*head != NULL) (*head)->previous = block;
     *head = block;
     blocks->count++;
+}
+
+struct block *blocks_add(struct blocks *blocks, uint64_t size, void *owner, struct block **head) {
+    if (!make_room(blocks)) return NULL;
+    uint64_t counted = blocks_counted(size);
+    struct block *block = blocks_take_range(blocks, counted);
+    if (block == NULL) return NULL;
+    block->size = size;
+    block->counted = counted;
+    insert(blocks, block, owner, head);
+    return block;
+}
+
+struct block *blocks_add_at(struct blocks *blocks, uint64_t address, uint64_t size, void *owner,
+                            struct block **head) {
+    if (!make_room(blocks)) return NULL;
+    struct block *block = malloc(sizeof *block);
+    if (block == NULL) return NULL;
+    *block = (struct block){.address = address, .size = size, .counted = size};
+    insert(blocks, block, owner, head);
     return block;
 }
 
@@ -98,7 +124,10 @@ void blocks_remove(struct blocks *blocks, struct block *block, struct block **he
     } else {
         *head = block->next;
     }
-    block->in_bucket = blocks->spare[block->order];
-    blocks->spare[block->order] = block;
     blocks->count--;
+    if (block->order == 0) {
+        free(block);
+    } else {
+        blocks_give_range(blocks, block);
+    }
 }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "driver.h"
+#include "graph.h"
+#include "pool.h"
 
 #define STACK_MAX 64
 
@@ -36,15 +38,29 @@ static CUresult check_context(const struct context *handle) {
 /* driver.mutex held. */
 static bool start(struct context *context) {
     context->alive = device_take(context->device, driver.state.configuration.context_size);
+    context->slabs = (struct arena){.device = context->device, .step = SLAB};
     return context->alive;
+}
+
+/* driver.mutex held. */
+static bool has_context(CUdevice device) {
+    if (driver.primary[device].alive) return true;
+    for (const struct context *context = driver.contexts; context != NULL; context = context->next) {
+        if (context->alive && context->device == device) return true;
+    }
+    return false;
 }
 
 /* driver.mutex held. */
 static void end(struct context *context) {
     if (!context->alive) return;
     memory_free_all(context);
+    array_end_all(context);
     device_give(context->device, driver.state.configuration.context_size);
     context->alive = false;
+    if (has_context(context->device)) return;
+    pool_end_all(context->device);
+    graph_end_all(context->device);
 }
 
 static CUresult push(struct context *context) {
@@ -229,7 +245,9 @@ CUresult cuCtxGetDevice(CUdevice *device) {
 
 CUresult cuCtxSynchronize_v2(CUcontext context) {
     CUresult result = enter_given(&context);
-    return result != CUDA_SUCCESS ? result : driver_leave(CUDA_SUCCESS);
+    if (result != CUDA_SUCCESS) return result;
+    pool_synchronise(context->device);
+    return driver_leave(CUDA_SUCCESS);
 }
 
 CUresult cuCtxSynchronize(void) {

@@ -22,12 +22,19 @@
     X(CUDA_ERROR_INVALID_DEVICE, 101, "invalid device ordinal")                                              \
     X(CUDA_ERROR_INVALID_IMAGE, 200, "device kernel image is invalid")                                       \
     X(CUDA_ERROR_INVALID_CONTEXT, 201, "invalid device context")                                             \
+    X(CUDA_ERROR_MAP_FAILED, 205, "mapping of buffer object failed")                                         \
+    X(CUDA_ERROR_OPERATING_SYSTEM, 304, "OS call failed or operation not supported on this OS")              \
     X(CUDA_ERROR_INVALID_HANDLE, 400, "invalid resource handle")                                             \
+    X(CUDA_ERROR_ILLEGAL_STATE, 401, "the operation cannot be performed in the present state")               \
     X(CUDA_ERROR_NOT_FOUND, 500, "named symbol not found")                                                   \
     X(CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE, 708, "cannot set while device is active in this process")           \
     X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709, "context is destroyed")                                          \
+    X(CUDA_ERROR_NOT_PERMITTED, 800, "operation not permitted")                                              \
     X(CUDA_ERROR_NOT_SUPPORTED, 801, "operation not supported")                                              \
     X(CUDA_ERROR_SYSTEM_NOT_READY, 802, "system not yet initialized")                                        \
+    X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900, "operation not permitted when stream is capturing")        \
+    X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901, "operation failed due to a previous error during capture") \
+    X(CUDA_ERROR_INVALID_RESOURCE_TYPE, 914, "invalid resource type")                                        \
     X(CUDA_ERROR_UNKNOWN, 999, "unknown error")
 
 #define CUDA_DECLARE_RESULT(name, number, text) name = (number),

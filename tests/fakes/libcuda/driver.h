@@ -11,8 +11,10 @@
 #include <stdbool.h>
 
 #include "../simulated/state.h"
-#include "blocks.h"
+#include "arena.h"
 #include "cuda_api.h"
+
+#define MEMORY_PITCH 512u /* bytes: rows of pitched memory are multiples */
 
 struct context {
     struct context *next; /* in driver.contexts; never removed, so that a stale handle is recognised */
@@ -21,7 +23,9 @@ struct context {
     CUdevice device;
     unsigned references; /* of a primary context; survives a reset */
     unsigned flags;
-    struct block *blocks; /* freed with the context */
+    struct block *blocks;  /* freed with the context */
+    struct arena slabs;    /* where its small blocks lie */
+    struct block *imports; /* of other processes' memory; closed with the context */
 };
 
 enum driver_phase {
@@ -68,10 +72,20 @@ struct context *context_current(void);
 bool device_take(CUdevice device, uint64_t size);
 void device_give(CUdevice device, uint64_t size);
 
+/* The address range of a block of legacy.c may come again. driver.mutex held. */
+void legacy_give_range(struct block *range);
+
 /* Waits as long as a refusal takes (the setting oom_us). driver.mutex not held. */
 CUresult refuse_memory(void);
 
-/* Frees all blocks of the context. driver.mutex held. */
+/* Frees the allocation at the address, or nothing at 0. Returns CUDA_ERROR_INVALID_VALUE if there is none.
+ * driver.mutex held. */
+CUresult memory_free(CUdeviceptr address);
+
+/* Frees all blocks of the context, and closes its imports. driver.mutex held. */
 void memory_free_all(struct context *context);
+
+/* Ends all arrays of the context. driver.mutex held. */
+void array_end_all(const struct context *context);
 
 #endif

@@ -3,15 +3,21 @@
  * Device memory. Copies and fills only check their arguments: there is nothing behind the addresses.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "driver.h"
+#include "graph.h"
+#include "pool.h"
 
-#define PITCH_ALIGNMENT 512u
-#define ATTACH_GLOBAL   1u
-#define ATTACH_HOST     2u
+#define SMALL         (UINT64_C(1) << 20) /* up to here allocations share slabs */
+#define ATTACH_GLOBAL 1u
+#define ATTACH_HOST   2u
 
 bool device_take(CUdevice device, uint64_t size) {
+    if (state_take(&driver.state, driver.row[device], size)) return true;
+    /* Whatever is asked for, the process's own pools come before a refusal. */
+    pool_reclaim(device);
     return state_take(&driver.state, driver.row[device], size);
 }
 
@@ -28,13 +34,63 @@ CUresult refuse_memory(void) {
 
 /* driver.mutex held. */
 static void free_block(struct block *block) {
-    struct context *context = block->context;
-    device_give(context->device, block->counted);
+    struct context *context = block->owner;
+    if (block->chunk != NULL) {
+        arena_give(block->chunk, block->address, block->counted);
+        arena_trim(&context->slabs, 0);
+    } else {
+        device_give(context->device, block->counted);
+    }
+    if (block->low_range != NULL) legacy_give_range(block->low_range);
     blocks_remove(&driver.blocks, block, &context->blocks);
 }
 
 void memory_free_all(struct context *context) {
     while (context->blocks != NULL) free_block(context->blocks);
+    while (context->imports != NULL) blocks_remove(&driver.blocks, context->imports, &context->imports);
+}
+
+CUresult memory_free(CUdeviceptr address) {
+    if (address == 0) return CUDA_SUCCESS;
+    struct block *block = blocks_find(&driver.blocks, address); /* of any context: addresses are unified */
+    if (block == NULL) return CUDA_ERROR_INVALID_VALUE;
+    switch (block->kind) {
+    case BLOCK_MEMORY:
+        free_block(block);
+        break;
+    case BLOCK_POOL:
+        pool_free(block);
+        break;
+    case BLOCK_GRAPH:
+        graph_free(block);
+        break;
+    case BLOCK_IMPORTED: /* is closed, */
+    case BLOCK_MAPPING:  /* is unmapped */
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* A block with pages of its own, or NULL. driver.mutex held. */
+static struct block *add_large(struct context *context, uint64_t size) {
+    uint64_t counted = blocks_counted(size);
+    if (counted == 0 || !device_take(context->device, counted)) return NULL;
+    struct block *block = blocks_add(&driver.blocks, size, context, &context->blocks);
+    if (block == NULL) device_give(context->device, counted);
+    return block;
+}
+
+/* A block in a slab, or NULL. driver.mutex held. */
+static struct block *add_small(struct context *context, uint64_t size) {
+    struct chunk *chunk = NULL;
+    uint64_t counted = arena_counted(size);
+    uint64_t at = arena_take(&context->slabs, counted, &chunk);
+    if (at == 0) return NULL;
+    struct block *block = blocks_add_at(&driver.blocks, at, size, context, &context->blocks);
+    if (block == NULL) abort(); /* this is a test double */
+    block->chunk = chunk;
+    block->counted = counted;
+    return block;
 }
 
 static CUresult allocate(CUdeviceptr *address, uint64_t size) {
@@ -42,15 +98,10 @@ static CUresult allocate(CUdeviceptr *address, uint64_t size) {
     CUresult result = driver_enter_context(&context);
     if (result != CUDA_SUCCESS) return result;
     if (address == NULL || size == 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    uint64_t counted = blocks_counted(size);
-    if (counted == 0 || !device_take(context->device, counted)) {
+    struct block *block = size <= SMALL ? add_small(context, size) : add_large(context, size);
+    if (block == NULL) {
         driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
         return refuse_memory();
-    }
-    struct block *block = blocks_add(&driver.blocks, size, context, &context->blocks);
-    if (block == NULL) {
-        device_give(context->device, counted);
-        return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
     *address = block->address;
     return driver_leave(CUDA_SUCCESS);
@@ -69,8 +120,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
         return result != CUDA_SUCCESS ? result : driver_leave(CUDA_ERROR_INVALID_VALUE);
     }
     uint64_t row, size;
-    bool overflow = __builtin_add_overflow(width, PITCH_ALIGNMENT - 1, &row);
-    row = row / PITCH_ALIGNMENT * PITCH_ALIGNMENT;
+    bool overflow = __builtin_add_overflow(width, MEMORY_PITCH - 1, &row);
+    row = row / MEMORY_PITCH * MEMORY_PITCH;
     overflow = overflow || __builtin_mul_overflow(row, height, &size);
     CUresult result = allocate(address, overflow ? UINT64_MAX : size);
     if (result == CUDA_SUCCESS) *pitch = row;
@@ -90,11 +141,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     /* A thread without a context may free; one whose context has ended may not. */
     const struct context *current = context_current();
     if (current != NULL && !current->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    if (address == 0) return driver_leave(CUDA_SUCCESS);
-    struct block *block = blocks_find(&driver.blocks, address); /* of any context: addresses are unified */
-    if (block == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    free_block(block);
-    return driver_leave(CUDA_SUCCESS);
+    return driver_leave(memory_free(address));
 }
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {

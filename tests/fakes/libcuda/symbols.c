@@ -5,63 +5,7 @@
 #include <string.h>
 
 #include "driver.h"
-
-/* X(base name, CUDA version that brought the variant, variant, whether it uses the per-thread stream). */
-#define SYMBOLS(X)                                                                                           \
-    X(cuInit, 2000, cuInit, false)                                                                           \
-    X(cuDriverGetVersion, 2020, cuDriverGetVersion, false)                                                   \
-    X(cuGetErrorName, 6000, cuGetErrorName, false)                                                           \
-    X(cuGetErrorString, 6000, cuGetErrorString, false)                                                       \
-    X(cuGetProcAddress, 11030, cuGetProcAddress, false)                                                      \
-    X(cuGetProcAddress, 12000, cuGetProcAddress_v2, false)                                                   \
-    X(cuDeviceGetCount, 2000, cuDeviceGetCount, false)                                                       \
-    X(cuDeviceGet, 2000, cuDeviceGet, false)                                                                 \
-    X(cuDeviceGetName, 2000, cuDeviceGetName, false)                                                         \
-    X(cuDeviceGetUuid, 9020, cuDeviceGetUuid, false)                                                         \
-    X(cuDeviceGetUuid, 11040, cuDeviceGetUuid_v2, false)                                                     \
-    X(cuDeviceGetAttribute, 2000, cuDeviceGetAttribute, false)                                               \
-    X(cuDeviceTotalMem, 2000, cuDeviceTotalMem, false)                                                       \
-    X(cuDeviceTotalMem, 3020, cuDeviceTotalMem_v2, false)                                                    \
-    X(cuDevicePrimaryCtxRetain, 7000, cuDevicePrimaryCtxRetain, false)                                       \
-    X(cuDevicePrimaryCtxRelease, 7000, cuDevicePrimaryCtxRelease, false)                                     \
-    X(cuDevicePrimaryCtxRelease, 11000, cuDevicePrimaryCtxRelease_v2, false)                                 \
-    X(cuDevicePrimaryCtxReset, 7000, cuDevicePrimaryCtxReset, false)                                         \
-    X(cuDevicePrimaryCtxReset, 11000, cuDevicePrimaryCtxReset_v2, false)                                     \
-    X(cuDevicePrimaryCtxGetState, 7000, cuDevicePrimaryCtxGetState, false)                                   \
-    X(cuDevicePrimaryCtxSetFlags, 7000, cuDevicePrimaryCtxSetFlags, false)                                   \
-    X(cuDevicePrimaryCtxSetFlags, 11000, cuDevicePrimaryCtxSetFlags_v2, false)                               \
-    X(cuCtxCreate, 2000, cuCtxCreate, false)                                                                 \
-    X(cuCtxCreate, 3020, cuCtxCreate_v2, false)                                                              \
-    X(cuCtxCreate, 11040, cuCtxCreate_v3, false)                                                             \
-    X(cuCtxCreate, 12050, cuCtxCreate_v4, false)                                                             \
-    X(cuCtxDestroy, 2000, cuCtxDestroy, false)                                                               \
-    X(cuCtxDestroy, 4000, cuCtxDestroy_v2, false)                                                            \
-    X(cuCtxGetCurrent, 4000, cuCtxGetCurrent, false)                                                         \
-    X(cuCtxSetCurrent, 4000, cuCtxSetCurrent, false)                                                         \
-    X(cuCtxPushCurrent, 2000, cuCtxPushCurrent, false)                                                       \
-    X(cuCtxPushCurrent, 4000, cuCtxPushCurrent_v2, false)                                                    \
-    X(cuCtxPopCurrent, 2000, cuCtxPopCurrent, false)                                                         \
-    X(cuCtxPopCurrent, 4000, cuCtxPopCurrent_v2, false)                                                      \
-    X(cuCtxGetDevice, 2000, cuCtxGetDevice, false)                                                           \
-    X(cuCtxGetDevice, 13000, cuCtxGetDevice_v2, false)                                                       \
-    X(cuCtxSynchronize, 2000, cuCtxSynchronize, false)                                                       \
-    X(cuCtxSynchronize, 13000, cuCtxSynchronize_v2, false)                                                   \
-    X(cuMemGetInfo, 3020, cuMemGetInfo_v2, false)                                                            \
-    X(cuMemAlloc, 3020, cuMemAlloc_v2, false)                                                                \
-    X(cuMemAllocPitch, 3020, cuMemAllocPitch_v2, false)                                                      \
-    X(cuMemAllocManaged, 6000, cuMemAllocManaged, false)                                                     \
-    X(cuMemFree, 3020, cuMemFree_v2, false)                                                                  \
-    X(cuMemcpyHtoD, 3020, cuMemcpyHtoD_v2, false)                                                            \
-    X(cuMemcpyHtoD, 7000, cuMemcpyHtoD_v2_ptds, true)                                                        \
-    X(cuMemcpyDtoH, 3020, cuMemcpyDtoH_v2, false)                                                            \
-    X(cuMemcpyDtoH, 7000, cuMemcpyDtoH_v2_ptds, true)                                                        \
-    X(cuMemsetD8, 3020, cuMemsetD8_v2, false)                                                                \
-    X(cuMemsetD8, 7000, cuMemsetD8_v2_ptds, true)                                                            \
-    X(cuModuleLoadData, 2000, cuModuleLoadData, false)                                                       \
-    X(cuModuleUnload, 2000, cuModuleUnload, false)                                                           \
-    X(cuModuleGetFunction, 2000, cuModuleGetFunction, false)                                                 \
-    X(cuLaunchKernel, 4000, cuLaunchKernel, false)                                                           \
-    X(cuLaunchKernel, 7000, cuLaunchKernel_ptsz, true)
+#include "symbol_table.h"
 
 struct symbol {
     const char *base;

@@ -55,7 +55,10 @@ static void insert_one(size_t index) {
 }
 
 static void remove_one(size_t index) {
-    struct allocation removed;
+    struct allocation removed, seen;
+    bool there = allocations_find(&table, address_of(index), &seen);
+    CHECK(there == (model[index].address != 0));
+    if (there) CHECK(same(seen, model[index]));
     bool found = allocations_remove(&table, address_of(index), &removed);
     CHECK(found == (model[index].address != 0));
     if (!found) return;

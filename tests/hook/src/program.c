@@ -5,7 +5,7 @@
  * A line on stdin is `THREAD COMMAND ARGUMENTS`; each thread runs its commands in order, on its own, and
  * writes one line `THREAD RESULT VALUES` for each, RESULT being the CUresult (or 0).
  */
-#include "driver.h"
+#include "program.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,9 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { THREADS = 8, LINE = 256, KEPT = 32768 };
+enum { THREADS = 8, LINE = 256, VALUES = 16384, KEPT = 32768 };
 
-static struct driver cuda;
+struct driver cuda;
 static CUresult (*set_current)(CUcontext);
 static void *library;
 static CUcontext shared_context;
@@ -29,38 +29,40 @@ static volatile sig_atomic_t signals_seen;
 
 #ifdef LINKED
 #define DECLARE_LINKED(symbol, base, since, stream, parameters, arguments) CUresult symbol parameters;
-#define DECLARE_DRIVER(symbol, parameters)                                 CUresult symbol parameters;
 CONVGPU_HOOKED_CALLS(DECLARE_LINKED)
-CONVGPU_DRIVER_CALLS(DECLARE_DRIVER)
 CUresult cuCtxSetCurrent(CUcontext context);
 #endif
 
-static void *find_by_proc(const char *base, int since, bool second) {
+static void *find_by_proc(const char *base, int since, enum convgpu_stream stream, bool second) {
     void *function = NULL;
     int status;
+    uint64_t flags = stream == CONVGPU_STREAM_PTSZ ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0;
     if (second)
-        cuda.cuGetProcAddress_v2(base, &function, since, 0, &status);
+        cuda.cuGetProcAddress_v2(base, &function, since, flags, &status);
     else
-        cuda.cuGetProcAddress(base, &function, since, 0);
+        cuda.cuGetProcAddress(base, &function, since, flags);
     return function;
 }
 
-static void *find(const char *door, const char *symbol, const char *base, int since) {
+void *driver_symbol(const char *symbol) {
+    return dlsym(library ? library : RTLD_DEFAULT, symbol);
+}
+
+static void *find(const char *door, const char *symbol, const char *base, int since,
+                  enum convgpu_stream stream) {
     bool first = strcmp(symbol, "cuGetProcAddress") == 0 || strcmp(symbol, "cuGetProcAddress_v2") == 0;
     if (strcmp(door, "default") == 0) return dlsym(RTLD_DEFAULT, symbol);
     if (strcmp(door, "dlsym") == 0 || since == 0 || (first && !cuda.cuGetProcAddress))
         return dlsym(library, symbol);
-    return find_by_proc(base, since, strcmp(door, "proc2") == 0);
+    return find_by_proc(base, since, stream, strcmp(door, "proc2") == 0);
 }
 
 static void open_door(const char *door) {
 #ifdef LINKED
 #define FIND_LINKED(symbol, base, since, stream, parameters, arguments) cuda.symbol = symbol;
-#define FIND_DRIVER(symbol, parameters)                                 cuda.symbol = symbol;
     (void)door;
     (void)find;
     CONVGPU_HOOKED_CALLS(FIND_LINKED)
-    CONVGPU_DRIVER_CALLS(FIND_DRIVER)
     set_current = cuCtxSetCurrent;
 #else
     library = dlopen("libcuda.so.1", RTLD_NOW | (strcmp(door, "default") == 0 ? RTLD_GLOBAL : RTLD_LOCAL));
@@ -73,12 +75,12 @@ static void open_door(const char *door) {
     cuda.cuGetProcAddress_v2 =
         (CUresult (*)(const char *, void **, int, uint64_t, int *))dlsym(library, "cuGetProcAddress_v2");
 #define FIND(symbol, base, since, stream, parameters, arguments)                                             \
-    cuda.symbol = (CUresult(*) parameters)find(door, #symbol, #base, since);
-#define FIND_DRIVER(symbol, parameters) cuda.symbol = (CUresult(*) parameters)dlsym(library, #symbol);
+    cuda.symbol = (CUresult(*) parameters)find(door, #symbol, #base, since, CONVGPU_STREAM_##stream);
     CONVGPU_HOOKED_CALLS(FIND)
-    CONVGPU_DRIVER_CALLS(FIND_DRIVER)
     set_current = (CUresult (*)(CUcontext))dlsym(library, "cuCtxSetCurrent");
 #endif
+#define FIND_DRIVER(symbol, parameters) cuda.symbol = (CUresult(*) parameters)driver_symbol(#symbol);
+    CONVGPU_DRIVER_CALLS(FIND_DRIVER)
 }
 
 /* FILE:SYMBOL of a function. */
@@ -232,7 +234,7 @@ static struct {
 
 static CUresult run(const char *line, char *values) {
     char command[LINE] = "", word[LINE] = "", *end;
-    size_t number[3] = {0};
+    size_t number[NUMBERS] = {0};
     int used = 0;
     sscanf(line, "%*d %s %n", command, &used);
     const char *rest = line + used;
@@ -240,7 +242,9 @@ static CUresult run(const char *line, char *values) {
         sscanf(rest, "%s %zi %zi", word, &number[0], &number[1]);
         return ask(word, (int)number[0], number[1], command[3] == '\0', values);
     }
-    for (int index = 0; index < 3; index++, rest = end) number[index] = strtoull(rest, &end, 0);
+    CUresult result = run_ipc(command, rest, values);
+    if (result != -1) return result;
+    for (int index = 0; index < NUMBERS; index++, rest = end) number[index] = strtoull(rest, &end, 0);
     if (strcmp(command, "where") == 0) return where(values), 0;
     if (strcmp(command, "bench") == 0) return bench((int)number[0], (int)number[1], values);
     if (strcmp(command, "fork") == 0) return fork_child(number[0], false, values);
@@ -249,13 +253,17 @@ static CUresult run(const char *line, char *values) {
     if (strcmp(command, "signals") == 0) return sprintf(values, " %d", (int)signals_seen), 0;
     if (strcmp(command, "join") == 0)
         return set_current(shared_context); /* this thread uses the same context */
-    CUresult result = run_memory(command, number, values);
+    result = run_memory(command, number, values);
+    if (result == -1) result = run_pool(command, number, values);
+    if (result == -1) result = run_virtual(command, number, values);
+    if (result == -1) result = run_array_or_first_form(command, number, values);
+    if (result == -1) result = run_graph(command, number, values);
     return result == -1 ? run_context(command, number, values) : result;
 }
 
 static void *work(void *argument) {
     int index = (int)(size_t)argument;
-    char line[LINE], values[8192];
+    char line[LINE], values[VALUES];
     while (fgets(line, sizeof line, threads[index].lines)) {
         values[0] = '\0';
         CUresult result = run(line, values);

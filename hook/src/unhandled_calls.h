@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The other list: calls that take, give or name memory, or could, by their names, and that are not hooked;
+ * each with the reason. Not compiled into anything: tests/hook/test_coverage.py reads it, walks cuda.h and
+ * fails when such a call stands neither here nor in hooked_calls.h.
+ *
+ * X(base, reason)
+ *
+ * - OWNER: memory of another process or another API. It is charged once, to the process that made it, or is
+ * no CUDA memory at all. Not seen: memory that lives on in importers after its owner has released it.
+ * - MAPPED: gives addresses or a second name to memory that is charged already, or to none
+ * - HOST: memory of the host
+ * - GRAPH: nodes of graphs, charged when the graph is instantiated (graph.c); launches are never hooked
+ * - CONTEXT: grows a context (stacks, heap, printf buffer). Not seen when it happens; the driver's own count
+ * of a process's contexts (CONTEXT in docs/protocol.md) brings it in when the next one is made.
+ * - CODE: code, constants and global variables of modules go to the device, in a size that the driver alone
+ *   knows. Not charged; the same count brings them in. Gigabytes of global variables escape until then.
+ * - OBJECT: a small object, which the driver keeps in the host's memory or in what the context took
+ * - MANAGED: moves managed memory, which is charged in full where it was allocated
+ * - CHECKPOINT: gives back and takes again what is charged to the process all the while
+ * - OUTSIDE: a table of undocumented calls of the driver, for NVIDIA's own libraries
+ */
+#ifndef CONVGPU_UNHANDLED_CALLS_H
+#define CONVGPU_UNHANDLED_CALLS_H
+
+#define CONVGPU_UNHANDLED_CALLS(X)                                                                           \
+    X(cuCheckpointProcessCheckpoint, CHECKPOINT)                                                             \
+    X(cuCheckpointProcessRestore, CHECKPOINT)                                                                \
+    X(cuCtxAttach, OBJECT)                                                                                   \
+    X(cuCtxEnablePeerAccess, CONTEXT)                                                                        \
+    X(cuCtxResetPersistingL2Cache, OBJECT)                                                                   \
+    X(cuCtxSetLimit, CONTEXT)                                                                                \
+    X(cuDeviceGetDefaultMemPool, MAPPED)                                                                     \
+    X(cuDeviceGetMemPool, MAPPED)                                                                            \
+    X(cuDeviceSetMemPool, MAPPED)                                                                            \
+    X(cuEventCreate, OBJECT)                                                                                 \
+    X(cuExternalMemoryGetMappedBuffer, OWNER)                                                                \
+    X(cuExternalMemoryGetMappedMipmappedArray, OWNER)                                                        \
+    X(cuFuncLoad, CODE)                                                                                      \
+    X(cuGetExportTable, OUTSIDE)                                                                             \
+    X(cuGraphAddBatchMemOpNode, OBJECT)                                                                      \
+    X(cuGraphAddChildGraphNode, GRAPH)                                                                       \
+    X(cuGraphAddEmptyNode, OBJECT)                                                                           \
+    X(cuGraphAddEventRecordNode, OBJECT)                                                                     \
+    X(cuGraphAddEventWaitNode, OBJECT)                                                                       \
+    X(cuGraphAddExternalSemaphoresSignalNode, OBJECT)                                                        \
+    X(cuGraphAddExternalSemaphoresWaitNode, OBJECT)                                                          \
+    X(cuGraphAddHostNode, OBJECT)                                                                            \
+    X(cuGraphAddKernelNode, OBJECT)                                                                          \
+    X(cuGraphAddMemAllocNode, GRAPH)                                                                         \
+    X(cuGraphAddMemFreeNode, GRAPH)                                                                          \
+    X(cuGraphAddMemcpyNode, OBJECT)                                                                          \
+    X(cuGraphAddMemsetNode, OBJECT)                                                                          \
+    X(cuGraphAddNode, GRAPH)                                                                                 \
+    X(cuGraphClone, OBJECT)                                                                                  \
+    X(cuGraphConditionalHandleCreate, OBJECT)                                                                \
+    X(cuGraphCreate, OBJECT)                                                                                 \
+    X(cuGraphDestroy, OBJECT)                                                                                \
+    X(cuGraphLaunch, GRAPH)                                                                                  \
+    X(cuGraphRetainUserObject, OBJECT)                                                                       \
+    X(cuGraphUpload, GRAPH)                                                                                  \
+    X(cuGraphicsMapResources, OWNER)                                                                         \
+    X(cuGraphicsResourceGetMappedMipmappedArray, OWNER)                                                      \
+    X(cuGraphicsResourceGetMappedPointer, OWNER)                                                             \
+    X(cuGraphicsSubResourceGetMappedArray, OWNER)                                                            \
+    X(cuGraphicsUnmapResources, OWNER)                                                                       \
+    X(cuGraphicsUnregisterResource, OWNER)                                                                   \
+    X(cuGreenCtxStreamCreate, OBJECT)                                                                        \
+    X(cuDestroyExternalMemory, OWNER)                                                                        \
+    X(cuImportExternalMemory, OWNER)                                                                         \
+    X(cuImportExternalSemaphore, OBJECT)                                                                     \
+    X(cuIpcCloseMemHandle, OWNER)                                                                            \
+    X(cuIpcOpenEventHandle, OBJECT)                                                                          \
+    X(cuIpcOpenMemHandle, OWNER)                                                                             \
+    X(cuLaunch, CONTEXT)                                                                                     \
+    X(cuLaunchCooperativeKernel, CONTEXT)                                                                    \
+    X(cuLaunchCooperativeKernelMultiDevice, CONTEXT)                                                         \
+    X(cuLaunchGrid, CONTEXT)                                                                                 \
+    X(cuLaunchGridAsync, CONTEXT)                                                                            \
+    X(cuLaunchHostFunc, OBJECT)                                                                              \
+    X(cuLaunchKernel, CONTEXT)                                                                               \
+    X(cuLaunchKernelEx, CONTEXT)                                                                             \
+    X(cuLibraryLoadData, CODE)                                                                               \
+    X(cuLibraryLoadFromFile, CODE)                                                                           \
+    X(cuLibraryUnload, CODE)                                                                                 \
+    X(cuLinkAddData, HOST)                                                                                   \
+    X(cuLinkAddFile, HOST)                                                                                   \
+    X(cuLinkCreate, HOST)                                                                                    \
+    X(cuLogicalEndpointAddDevice, MAPPED)                                                                    \
+    X(cuLogicalEndpointBindAddr, MAPPED)                                                                     \
+    X(cuLogicalEndpointBindMem, MAPPED)                                                                      \
+    X(cuLogicalEndpointCreate, OBJECT)                                                                       \
+    X(cuLogicalEndpointIdReserve, OBJECT)                                                                    \
+    X(cuLogicalEndpointImport, OWNER)                                                                        \
+    X(cuMemAddressFree, MAPPED)                                                                              \
+    X(cuMemAddressReserve, MAPPED)                                                                           \
+    X(cuMemAllocHost, HOST)                                                                                  \
+    X(cuMemBatchDecompressAsync, MAPPED)                                                                     \
+    X(cuMemDiscardAndPrefetchBatchAsync, MANAGED)                                                            \
+    X(cuMemExportToShareableHandle, MAPPED)                                                                  \
+    X(cuMemFreeHost, HOST)                                                                                   \
+    X(cuMemGetDefaultMemPool, MAPPED)                                                                        \
+    X(cuMemGetMemPool, MAPPED)                                                                               \
+    X(cuMemHostAlloc, HOST)                                                                                  \
+    X(cuMemHostRegister, HOST)                                                                               \
+    X(cuMemHostUnregister, HOST)                                                                             \
+    X(cuMemMapArrayAsync, MAPPED)                                                                            \
+    X(cuMemPoolExportPointer, MAPPED)                                                                        \
+    X(cuMemPoolExportToShareableHandle, MAPPED)                                                              \
+    X(cuMemPoolImportFromShareableHandle, OWNER)                                                             \
+    X(cuMemPoolImportPointer, OWNER)                                                                         \
+    X(cuMemPrefetchAsync, MANAGED)                                                                           \
+    X(cuMemPrefetchBatchAsync, MANAGED)                                                                      \
+    X(cuMemSetAccess, MAPPED)                                                                                \
+    X(cuMemSetMemPool, MAPPED)                                                                               \
+    X(cuModuleLoad, CODE)                                                                                    \
+    X(cuModuleLoadData, CODE)                                                                                \
+    X(cuModuleLoadDataEx, CODE)                                                                              \
+    X(cuModuleLoadFatBinary, CODE)                                                                           \
+    X(cuModuleUnload, CODE)                                                                                  \
+    X(cuMulticastAddDevice, MAPPED)                                                                          \
+    X(cuMulticastBindAddr, MAPPED)                                                                           \
+    X(cuMulticastBindMem, MAPPED)                                                                            \
+    X(cuMulticastCreate, OBJECT)                                                                             \
+    X(cuMulticastUnbind, MAPPED)                                                                             \
+    X(cuStreamAttachMemAsync, MANAGED)                                                                       \
+    X(cuStreamCreate, OBJECT)                                                                                \
+    X(cuStreamCreateWithPriority, OBJECT)                                                                    \
+    X(cuSurfObjectCreate, OBJECT)                                                                            \
+    X(cuTexObjectCreate, OBJECT)                                                                             \
+    X(cuTexRefCreate, OBJECT)                                                                                \
+    X(cuUserObjectCreate, OBJECT)                                                                            \
+    X(cuUserObjectRetain, OBJECT)
+
+#endif

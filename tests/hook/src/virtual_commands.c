@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Virtual memory management: addresses and physical memory apart.
+ */
+#include "program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* create SIZE TYPE ORDINAL: physical memory at that location. */
+static CUresult create(const size_t *number, uint64_t *handle) {
+    struct {
+        struct memory_properties read;
+        char rest[16];
+    } properties = {.read = {.type = 1,
+                             .handle_types = number[1] == 2 ? 0 : 1, /* none for memory of the host */
+                             .location = {.type = (int)number[1], .ordinal = (int)number[2]}}};
+    _Static_assert(sizeof properties == 32, "as in cuda.h");
+    return cuda.cuMemCreate(handle, number[0], &properties.read, 0);
+}
+
+/* reserve SIZE: addresses. */
+static CUresult reserve(size_t size, uint64_t *address) {
+    CUresult (*call)(uint64_t *, size_t, size_t, uint64_t, unsigned long long) = (CUresult (*)(
+        uint64_t *, size_t, size_t, uint64_t, unsigned long long))driver_symbol("cuMemAddressReserve");
+    return call(address, size, 0, 0, 0);
+}
+
+static CUresult export_handle(uint64_t handle, uint64_t *shareable) {
+    int descriptor = 0x5a5a;
+    CUresult (*call)(void *, uint64_t, int, unsigned long long) = (CUresult (*)(
+        void *, uint64_t, int, unsigned long long))driver_symbol("cuMemExportToShareableHandle");
+    CUresult result = call(&descriptor, handle, 1, 0);
+    *shareable = (uint64_t)descriptor;
+    return result;
+}
+
+CUresult run_virtual(const char *command, const size_t *number, char *values) {
+    CUresult result = -1;
+    uint64_t written = 0x5a5a;
+    if (strcmp(command, "map") == 0) return cuda.cuMemMap(number[0], number[1], number[2], number[3], 0);
+    if (strcmp(command, "unmap") == 0) return cuda.cuMemUnmap(number[0], number[1]);
+    if (strcmp(command, "releasehandle") == 0) return cuda.cuMemRelease(number[0]);
+    if (strcmp(command, "create") == 0) result = create(number, &written);
+    if (strcmp(command, "reserve") == 0) result = reserve(number[0], &written);
+    if (strcmp(command, "retainhandle") == 0)
+        result = cuda.cuMemRetainAllocationHandle(&written, (void *)number[0]);
+    if (strcmp(command, "export") == 0) result = export_handle(number[0], &written);
+    if (strcmp(command, "import") == 0)
+        result = cuda.cuMemImportFromShareableHandle(&written, (void *)number[0], 1);
+    if (result != -1) sprintf(values, " %#lx", (unsigned long)written);
+    return result;
+}
