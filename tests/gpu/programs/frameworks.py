@@ -21,15 +21,15 @@ def allocator(name: str) -> Callable[[], object]:
     """Return what allocates one block; the framework is imported here, after its settings are made."""
     if name in PYTORCH:
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = os.environ["PYTORCH_ALLOC_CONF"] = PYTORCH[name]
-        import torch
+        import torch  # noqa: PLC0415 - after its settings are made
 
         return lambda: torch.full((BLOCK,), 1, dtype=torch.uint8, device="cuda")
     if name == "jax":
         os.environ |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "4"}
-        import jax
+        import jax  # noqa: PLC0415 - after its settings are made
 
         return lambda: jax.block_until_ready(jax.device_put(jax.numpy.ones((BLOCK,), dtype="uint8")))
-    import cupy
+    import cupy  # noqa: PLC0415 - after its settings are made
 
     if name == "cupy-async":
         cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
