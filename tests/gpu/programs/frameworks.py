@@ -25,7 +25,11 @@ def allocator(name: str) -> Callable[[], object]:
 
         return lambda: torch.full((BLOCK,), 1, dtype=torch.uint8, device="cuda")
     if name == "jax":
-        os.environ |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "4"}
+        os.environ |= {
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            "XLA_PYTHON_CLIENT_MEM_FRACTION": "1.0",
+            "TF_CPP_MIN_LOG_LEVEL": "4",
+        }
         import jax  # noqa: PLC0415 - after its settings are made
 
         return lambda: jax.block_until_ready(jax.device_put(jax.numpy.ones((BLOCK,), dtype="uint8")))
