@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 SUCCESS = 0
 INVALID_VALUE = 1
