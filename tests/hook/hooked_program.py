@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE = 60.0
+PATIENCE = 10.0
 
 SUCCESS = 0
 INVALID_VALUE = 1
@@ -76,7 +76,19 @@ class Program:
 
     def result(self, thread: int = 0) -> Result:
         """Wait for the next result of a thread."""
-        return self._results[thread].get(timeout=PATIENCE)
+        try:
+            return self._results[thread].get(timeout=PATIENCE)
+        except queue.Empty:
+            raise AssertionError(f"no answer within {PATIENCE:g} s; {self._where()}") from None
+
+    def _where(self) -> str:
+        """What each thread of the process is doing, as the kernel sees it, and what it said on stderr."""
+        said = [f"exit status {self._process.poll()}", *self._errors]
+        for task in Path(f"/proc/{self.pid}/task").glob("*"):
+            said += [
+                f"{task.name} {name}: {(task / name).read_text().strip()}" for name in ("comm", "wchan", "syscall")
+            ]
+        return "; ".join(said)
 
     def returned(self, thread: int = 0) -> bool:
         """Whether a result is there already."""
