@@ -16,16 +16,27 @@ class Record(BaseModel):
 
 
 class Share(Record):
-    """What a container has on one device."""
+    """What a container has on one device.
+
+    `seen` is what the driver says that its processes hold, at the last audit, None when it does not tell;
+    `target` a limit that was asked for and is below what is in use, None otherwise.
+    """
 
     uuid: str
     limit: int
     grant: int
     usage: int
+    seen: int | None = None
+    target: int | None = None
 
 
 class Waiting(Record):
-    """One paused allocation; `missing` is what the grant lacks for it."""
+    """One paused allocation; `missing` is what the grant lacks for it.
+
+    `reason` says why it is not served: `memory` (not enough is free), `turn` (others are before it), `safety` (it
+    fits, but then not everybody could end), `drained`, `recovering`. `ahead` counts the allocations on the device
+    that the policy would serve before it, `behind` names the containers that hold what it waits for, most first.
+    """
 
     uuid: str
     size: int
@@ -33,6 +44,9 @@ class Waiting(Record):
     pid: int
     since: float
     missing: int
+    reason: str = "memory"
+    ahead: int = 0
+    behind: tuple[str, ...] = ()
 
 
 class SessionShare(Record):
@@ -51,10 +65,24 @@ class Session(Record):
     devices: tuple[SessionShare, ...] = ()
 
 
+class EngineContainer(Record):
+    """The container as the Engine names it."""
+
+    id: str
+    name: str
+    image: str = ""
+
+
 class Container(Record):
-    """One container; `name` is that of its volume, `mountpoint` the volume's folder."""
+    """One container; `name` is that of its volume, `mountpoint` the volume's folder.
+
+    `engine` is None until the Engine was asked; `since` is when it came into its state.
+    """
 
     name: str
+    engine: EngineContainer | None = None
+    priority: int = 0
+    since: float | None = None
     mountpoint: str
     created: float
     state: Literal["created", "running", "waiting", "ended"]
@@ -71,7 +99,10 @@ class Containers(Record):
 
 
 class Device(Record):
-    """One GPU; `used` by containers as the ledger says, `settling` as in docs/protocol.md."""
+    """One GPU; `used` by containers as the ledger says, `settling` as in docs/protocol.md.
+
+    `foreign` is what programs outside ConvGPU hold; `health` is `ok` or one line that says what is wrong with it.
+    """
 
     uuid: str
     index: int
@@ -81,6 +112,9 @@ class Device(Record):
     granted: int
     used: int
     settling: int
+    foreign: int = 0
+    drained: bool = False
+    health: str = "ok"
 
 
 class Devices(Record):
@@ -107,6 +141,34 @@ class Event(Record):
     reason: str | None = None
     waited: float | None = None
     limits: dict[str, int] | None = None
+
+
+class LimitChange(Record):
+    """What became of a limit on one device: `limit` is in force now, `target` what was asked for."""
+
+    uuid: str
+    limit: int
+    target: int
+    usage: int
+
+
+class LimitChanges(Record):
+    """Answer of `set`."""
+
+    devices: tuple[LimitChange, ...]
+
+
+class PolicyChoice(Record):
+    """Answer of `policy`; `known` are the names that can be chosen."""
+
+    policy: str
+    known: tuple[str, ...] = ()
+
+
+class Past(Record):
+    """Answer of `history`."""
+
+    events: tuple[Event, ...]
 
 
 class Events(Record):

@@ -63,5 +63,83 @@ class Events(_Model):
     since: int = Field(default=1, ge=0)
 
 
-Request = Annotated[Create | Remove | Mount | Unmount | Containers | Devices | Events, Field(discriminator="op")]
+class Past(_Model):
+    """The kept history, newest last; what the database still has of it.
+
+    Attributes:
+        container: name of a volume, or None for all.
+        kinds: of events, or empty for all.
+        after: Unix seconds; only later events.
+        limit: at most so many of the newest.
+    """
+
+    op: Literal["history"]
+    container: Name | None = None
+    kinds: tuple[str, ...] = ()
+    after: float | None = None
+    limit: int = Field(default=1000, ge=1, le=100_000)
+
+
+class SetLimits(_Model):
+    """Change the limits of a container; `memory` as the option of a volume."""
+
+    op: Literal["set"]
+    name: Name
+    memory: str
+
+
+class Drain(_Model):
+    """Give no new grants on a device (UUID or index), or give them again."""
+
+    op: Literal["drain"]
+    device: str
+    drained: bool
+
+
+class ChoosePolicy(_Model):
+    """Change the policy, or with None only tell it."""
+
+    op: Literal["policy"]
+    policy: str | None = None
+
+
+class ListedContainer(_Model):
+    """A container as the Engine lists it; `state` is the Engine's own word, `volumes` the names of its volumes."""
+
+    id: str
+    name: str
+    image: str = ""
+    state: str
+    volumes: tuple[str, ...] = ()
+
+
+class Listed(_Model):
+    """What the Engine lists: all containers that have a volume of ours, whatever their state.
+
+    Attributes:
+        asked: Unix seconds, before the Engine was asked; a mount that came later is not contradicted by the list.
+        volumes: names of all volumes of ours that the Engine knows.
+    """
+
+    op: Literal["listed"]
+    asked: float
+    containers: tuple[ListedContainer, ...]
+    volumes: tuple[str, ...]
+
+
+Request = Annotated[
+    Create
+    | Remove
+    | Mount
+    | Unmount
+    | Containers
+    | Devices
+    | Events
+    | Past
+    | SetLimits
+    | Drain
+    | ChoosePolicy
+    | Listed,
+    Field(discriminator="op"),
+]
 REQUEST: TypeAdapter[Request] = TypeAdapter(Request)
