@@ -48,7 +48,10 @@ class Bench:
 
     def run(self, container: Path | None, *words: object) -> str:
         """Return what the program says."""
-        command = [str(self.program), *map(str, words)]
+        return self.run_command(container, [str(self.program), *map(str, words)])
+
+    def run_command(self, container: Path | None, command: list[str]) -> str:
+        """Return what another program says."""
         return subprocess.check_output(
             command, env=self.environment(container), text=True, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import threading
+import time
 from collections import defaultdict
 from types import TracebackType
 from typing import Self
@@ -10,6 +11,7 @@ from typing import Self
 import pynvml
 
 STEP = 0.005  # seconds between two looks
+FINE_STEP = 0.001
 
 
 class Card:
@@ -41,6 +43,32 @@ class Card:
         """Return bytes per host pid."""
         rows = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
         return {row.pid: int(row.usedGpuMemory) for row in rows if row.usedGpuMemory is not None}
+
+
+class FreeMemory:
+    """Looks while the block runs for the moment at which `size` bytes are free: Unix seconds, None if it was missed."""
+
+    def __init__(self, card: Card, size: int) -> None:
+        self.since: float | None = None
+        self._card = card
+        self._size = size
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def _look(self) -> None:
+        while self.since is None and not self._ended.wait(FINE_STEP):
+            if self._card.total - self._card.used() >= self._size:
+                self.since = time.time()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
 
 
 class Watch:

@@ -69,11 +69,15 @@ def share(card: Card) -> int:
 
 @pytest.fixture
 def start(libraries: str, request: pytest.FixtureRequest) -> Iterator[Start]:
-    """Start `program` of tests/gpu/programs with a limit; all containers are removed after the test."""
+    """Start `program` of tests/gpu/programs with a limit; all containers are removed after the test.
+
+    One without a suffix is what tests/gpu/run compiled.
+    """
     started: list[Container] = []
 
     def begin(letter: str, memory: str, program: str, *words: object, **options: str) -> Container:
-        command = ["python3", f"/programs/{program}", *map(str, words)]
+        interpreted = ["python3", f"/programs/{program}"]
+        command = [*(interpreted if "." in program else [f"/compiled/{program}"]), *map(str, words)]
         settings = run_options(NAME, memory, options.pop("libraries", libraries), **options)
         container = Container(f"convgpu-card-{letter}", settings, command)
         started.append(container)

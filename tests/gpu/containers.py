@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 PROGRAMS = Path(__file__).parent / "programs"
+COMPILED = Path(__file__).parents[2] / "build/gpu/programs"
 NAME = os.environ.get("CONVGPU_NAME", "")  # of the plugin
 SIMULATED = os.environ.get("CONVGPU_DEVICES", "").startswith("simulated:")  # a rehearsal
 GIB = 1 << 30
@@ -31,14 +32,23 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.02)
 
 
-def run_options(plugin: str, memory: str, libraries: str, hook: str = "/run/convgpu/libconvgpu.so") -> list[str]:
-    """Return the options of `docker run`: ConvGPU's two, then what gives a container the host's card and software."""
-    convgpu = ["--mount", f"type=volume,volume-driver={plugin},volume-opt=memory={memory},dst=/run/convgpu"]
+def run_options(
+    plugin: str, memory: str, libraries: str, hook: str = "/run/convgpu/libconvgpu.so", visible: str | None = None
+) -> list[str]:
+    """Return the options of `docker run`: ConvGPU's two, then what gives a container the host's card and software.
+
+    `visible`: CUDA_VISIBLE_DEVICES, if it is to be set.
+    """
+    # In double quotes, because a limit for each device has commas: the option is CSV.
+    volume = f'type=volume,volume-driver={plugin},"volume-opt=memory={memory}",dst=/run/convgpu'
+    convgpu = ["--mount", volume]
     convgpu += ["-e", f"LD_PRELOAD={hook}"]
     nodes = [word for pattern in NODES for node in Path("/dev").glob(pattern) for word in ("--device", str(node))]
     folders = [word for name in ("usr", "opt", "etc") for word in ("-v", f"/{name}:/{name}:ro")]
     environment = ["-e", f"PATH={os.environ['PATH']}", "-e", f"LD_LIBRARY_PATH={libraries}"]
-    return [*convgpu, "--network", "none", *nodes, *folders, "-v", f"{PROGRAMS}:/programs:ro", *environment]
+    environment += [] if visible is None else ["-e", f"CUDA_VISIBLE_DEVICES={visible}"]
+    programs = ["-v", f"{PROGRAMS}:/programs:ro", "-v", f"{COMPILED}:/compiled:ro"]
+    return [*convgpu, "--network", "none", *nodes, *folders, *programs, *environment]
 
 
 class Container:

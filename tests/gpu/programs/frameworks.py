@@ -1,6 +1,6 @@
 """Fills a container's limit through one allocator of a framework, until it refuses. Runs in a container.
 
-    frameworks.py torch | torch-expandable | torch-async | cupy | cupy-async | jax
+    frameworks.py torch | torch-expandable | torch-async | triton | cupy | cupy-async | jax
 
 Reports, in bytes, what could be had in blocks of 256 MiB, and the name of the exception that refused; then whether a
 smaller allocation works again after everything was freed. SIGUSR1 ends it.
@@ -24,6 +24,10 @@ def allocator(name: str) -> Callable[[], object]:
         import torch  # noqa: PLC0415 - after its settings are made
 
         return lambda: torch.full((BLOCK,), 1, dtype=torch.uint8, device="cuda")
+    if name == "triton":
+        from triton_blocks import allocate  # noqa: PLC0415 - not every framework is imported
+
+        return lambda: allocate(BLOCK)
     if name == "jax":
         os.environ |= {
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
