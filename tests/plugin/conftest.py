@@ -86,6 +86,7 @@ class AdminSocket:
 
     def __init__(self, path: Path, scheduler: FakeScheduler) -> None:
         self._scheduler = scheduler
+        self.causes: list[str] = []
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(path))
         self._listener.listen(64)
@@ -114,8 +115,10 @@ class AdminSocket:
                 connection.sendall(pack(AdminReply(json.dumps(self._reply(message)).encode()), number))
 
     def _reply(self, message: Admin) -> dict[str, object]:
+        question = json.loads(message.body)
+        self.causes.append(question.pop("cause", ""))
         try:
-            return {"ok": self._scheduler.request(**json.loads(message.body))}
+            return {"ok": self._scheduler.request(**question)}
         except SchedulerRefused as refusal:
             return {"error": {"code": refusal.code, "text": refusal.text}}
 

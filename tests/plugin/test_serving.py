@@ -107,7 +107,9 @@ def test_every_line_of_the_log_has_level_and_cause(settings, tmp_path):
     ask(settings.socket, b'{"Name": "v\\nlevel=ERROR"}', target=api.REMOVE)
     lines = (tmp_path / "log").read_text().splitlines()
     assert [line for line in lines if not re.match(r"\S+ \S+ level=[A-Z]+ cause=\S+ [\w.]+: ", line)] == []
-    assert any(re.search(r"level=INFO cause=Create-\d+ .*: volume v created with \{\}$", line) for line in lines)
+    assert any(
+        re.search(r"level=INFO cause=Create-[0-9a-f]{6}-\d+ .*: volume v created with \{\}$", line) for line in lines
+    )
 
 
 def test_a_setting_that_is_not_possible_is_one_line():

@@ -27,6 +27,7 @@ def plugin(settings, wait_until_served, tmp_path):
         **os.environ,
         **settings.environment(),
         "CONVGPU_DEVICES": "simulated:16GiB",
+        "CONVGPU_LOG_FORMAT": "json",
         "CONVGPU_LIBRARIES": str(ROOT / "hook/build"),
         "CONVGPU_SIMULATED_DRIVER": str(ROOT / "tests/fakes/build"),
     }
@@ -108,6 +109,23 @@ def test_administration(session, base):
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "unknown")
     refused = session.get(f"{base}/v1/containers/{'w' * 300}")
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid")
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_cause_leads_from_dockers_request_to_its_answer(session, base, tmp_path):
+    post(session, base, api.CREATE, {"Name": "v", "Opts": {"memory": "2g"}})
+    post(session, base, api.CREATE, {"Name": "w\n", "Opts": {"memory": "17g"}})
+    [event] = session.get(f"{base}/v1/events?since=1").json()["events"]
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    said = {
+        (line["logger"].split(".")[1], line["level"], line["message"].split()[0])
+        for line in lines
+        if line["cause"] == event["cause"]
+    }
+    assert said == {("plugin", "INFO", "volume"), ("daemon", "INFO", "created")}
+    assert [line["event"]["kind"] for line in lines if "event" in line] == ["created"]
+    refused = [line["cause"] for line in lines if line["level"] == "WARNING"]
+    assert (len(refused), len(set(refused))) == (2, 1)
 
 
 @pytest.mark.parametrize("module", ["convgpu.daemon", "gunicorn"])

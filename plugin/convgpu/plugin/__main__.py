@@ -16,6 +16,7 @@ _OPTIONS: Final = {
     "directory": "the scheduler's directory",
     "socket": "where the Engine looks for the plugin",
     "log": "the least level that is logged: debug, info, warning or error",
+    "log_format": "of the log's lines: text, or json",
 }
 
 
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
     except ValueError as error:
         sys.stderr.write(f"convgpu.plugin: {error}\n")
         return 2
-    logging.config.dictConfig(journal.configuration(settings.log))
+    logging.config.dictConfig(journal.configuration(settings.log, settings.log_format))
     settings.socket.parent.mkdir(parents=True, exist_ok=True)
     return Processes(_commands(), {**environment, **settings.environment()}).run()
 
@@ -37,7 +38,7 @@ def _parse(arguments: Sequence[str] | None) -> dict[str, str]:
     parser = argparse.ArgumentParser(prog="python -m convgpu.plugin", description=__doc__)
     for name, meaning in _OPTIONS.items():
         text = f"{meaning} (CONVGPU_{name.upper()}, default {getattr(defaults, name)})"
-        parser.add_argument(f"--{name}", help=text)
+        parser.add_argument(f"--{name.replace('_', '-')}", help=text)
     given = vars(parser.parse_args(arguments))
     return {f"CONVGPU_{name.upper()}": value for name, value in given.items() if value is not None}
 

@@ -32,4 +32,4 @@ graceful_timeout: Final = 3
 control_socket_disable: Final = True
 logger_class: Final = QuietLogger
 loglevel: Final = _settings.log
-logconfig_dict: Final = journal.configuration(_settings.log)
+logconfig_dict: Final = journal.configuration(_settings.log, _settings.log_format)

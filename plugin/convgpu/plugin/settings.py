@@ -1,11 +1,14 @@
 """Settings of the plugin: environment variables `CONVGPU_*`, each with its default here."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
+from convgpu.protocol import journal
+
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+_NAMES: Final = ("name", "directory", "socket", "log", "log_format")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +20,14 @@ class Settings:
         directory: the scheduler's directory; `admin.sock` and the volumes lie in it.
         socket: where the Engine looks for the plugin.
         log: the least level that is logged.
+        log_format: of its lines: text, or json.
     """
 
     name: str = "convgpu"
     directory: Path = Path("/var/lib/convgpu")
     socket: Path = Path("/run/docker/plugins/convgpu.sock")
     log: str = "info"
+    log_format: str = "text"
 
     @property
     def admin_socket(self) -> Path:
@@ -40,7 +45,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     Raises:
         ValueError: a variable has a value that is not possible; one line that names it.
     """
-    given = {name: environment.get(_variable(name), "") for name in ("name", "directory", "socket", "log")}
+    given = {name: environment.get(_variable(name), "") for name in _NAMES}
     settings = Settings()
     if given["name"]:
         settings = replace(settings, name=given["name"])
@@ -49,7 +54,9 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     if given["socket"]:
         settings = replace(settings, socket=_absolute("socket", given["socket"]))
     if given["log"]:
-        settings = replace(settings, log=_log_level(given["log"]))
+        settings = replace(settings, log=_one_of("log", given["log"], LOG_LEVELS))
+    if given["log_format"]:
+        settings = replace(settings, log_format=_one_of("log_format", given["log_format"], journal.FORMATS))
     return settings
 
 
@@ -64,8 +71,8 @@ def _absolute(name: str, text: str) -> Path:
     return path
 
 
-def _log_level(text: str) -> str:
-    level = text.lower()
-    if level not in LOG_LEVELS:
-        raise ValueError(f"{_variable('log')}={text}: must be one of {', '.join(LOG_LEVELS)}")
-    return level
+def _one_of(name: str, text: str, known: Sequence[str]) -> str:
+    word = text.lower()
+    if word not in known:
+        raise ValueError(f"{_variable(name)}={text}: must be one of {', '.join(known)}")
+    return word

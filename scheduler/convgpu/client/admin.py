@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from convgpu.protocol import journal
 from convgpu.protocol.messages import Admin, AdminReply, MalformedMessageError, pack
 from convgpu.protocol.stream import MessageStream, ProtocolError
 
@@ -31,6 +32,8 @@ class AdminClient:
     Args:
         path: of `admin.sock`.
         timeout: seconds for a whole request, waiting for a scheduler that is just starting included.
+
+    Each question carries the cause for which the asking thread works (`convgpu.protocol.journal`).
     """
 
     def __init__(self, path: str, timeout: float = 10.0) -> None:
@@ -45,6 +48,8 @@ class AdminClient:
             SchedulerUnavailable: no answer in time.
         """
         deadline = time.monotonic() + self._timeout
+        if cause := journal.current():
+            fields["cause"] = cause
         try:
             frame = pack(Admin(json.dumps({"op": op, **fields}).encode()), 1)
         except MalformedMessageError as error:

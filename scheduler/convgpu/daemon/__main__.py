@@ -11,16 +11,10 @@ import click
 from convgpu.daemon.devices import DeviceError
 from convgpu.daemon.service import Service, Settings
 from convgpu.policies import POLICIES
+from convgpu.protocol import journal
 from convgpu.protocol.sizes import parse_size
 
 log = logging.getLogger("convgpud")
-
-
-class _OneLine(logging.Formatter):
-    """What clients send can stand in a message; it must not forge lines."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in logging
-        return super().formatMessage(record).replace("\n", "\\n")
 
 
 def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
@@ -60,10 +54,18 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> in
 @click.option(
     "--log", "level", envvar="CONVGPU_LOG", default="info", type=click.Choice(["debug", "info", "warning", "error"])
 )
-def main(level: str, **settings: object) -> None:
+@click.option(
+    "--log-format",
+    "form",
+    envvar="CONVGPU_LOG_FORMAT",
+    default="text",
+    type=click.Choice(journal.FORMATS),
+    help="Of lines.",
+)
+def main(level: str, form: str, **settings: object) -> None:
     """Keep the ledger of every GPU: who may use how much, who waits, who is next."""
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(_OneLine("%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"))
+    handler.setFormatter(journal.formatter(form))
     logging.basicConfig(handlers=[handler], level=level.upper())
     try:
         asyncio.run(_serve(Settings(**settings)))  # type: ignore[arg-type]  # click checked them

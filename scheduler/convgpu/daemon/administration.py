@@ -12,7 +12,7 @@ from convgpu.daemon.devices import Device
 from convgpu.daemon.options import DeviceCapacity
 from convgpu.daemon.sessions import Session, Sessions
 from convgpu.daemon.store import MOUNTED_AT
-from convgpu.protocol import records, requests
+from convgpu.protocol import journal, records, requests
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +48,12 @@ class Administration:
 
     def answer(self, body: bytes) -> bytes:
         """Return the JSON answer to a JSON request; whatever is asked, there is one."""
+        cause = ""
         try:
-            result = {"ok": self._do(requests.REQUEST.validate_json(body))}
+            request = requests.REQUEST.validate_json(body)
+            cause = request.cause
+            with journal.working_for(cause):
+                result = {"ok": self._do(request)}
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"]) or "request"
@@ -57,12 +61,13 @@ class Administration:
         except ContainerRefusedError as error:
             result = _error(error.code, str(error))
         except OSError as error:
-            log.exception("administration")
+            log.exception("administration", extra={"cause": cause})
             result = _error("failed", f"the scheduler could not do it: {error}")
         if "error" in result:
             # The Engine asks for each new volume first whether it is there: no news.
             level = logging.DEBUG if result["error"]["code"] == "unknown" else logging.WARNING
-            log.log(level, "refused code=%s %s", result["error"]["code"], result["error"]["text"])
+            text = result["error"]["text"]
+            log.log(level, "refused code=%s %s", result["error"]["code"], text, extra={"cause": cause})
         return json.dumps(result).encode()
 
     def _do(self, request: requests.Request) -> Mapping[str, object]:

@@ -11,6 +11,7 @@ from convgpu.daemon.connection import Listener
 from convgpu.daemon.options import DeviceCapacity, OptionError, Terms, parse_limits, parse_options
 from convgpu.daemon.sessions import Sessions
 from convgpu.daemon.store import Store, Volume
+from convgpu.protocol import journal
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,8 @@ class Containers:
             self._close(container)
             raise
         self._unfit.pop(name, None)
-        self._sessions.history.add("created", name, f"create:{name}", limits=dict(container.terms.limits) or None)
+        cause = journal.current() or f"create:{name}"
+        self._sessions.history.add("created", name, cause, limits=dict(container.terms.limits) or None)
 
     def _open(self, volume: Volume) -> Container:
         terms = parse_options(volume.options, self._devices)
@@ -153,7 +155,7 @@ class Containers:
         self._change(container, mounts)
         if first:
             self._sessions.happen(e.ContainerStarted(name))
-            self._sessions.history.add("mounted", name, f"mount:{mount_id}")
+            self._sessions.history.add("mounted", name, journal.current() or f"mount:{mount_id}")
         return self.mountpoint(name)
 
     def mountpoint(self, name: str) -> str:
@@ -175,7 +177,7 @@ class Containers:
         self._change(container, {each: count for each, count in mounts.items() if count})
         if not container.mounted:
             self._sessions.happen(e.ContainerEnded(name))
-            self._sessions.history.add("ended", name, f"unmount:{mount_id}")
+            self._sessions.history.add("ended", name, journal.current() or f"unmount:{mount_id}")
 
     def _change(self, container: Container, mounts: dict[str, int]) -> None:
         """Set the mounts, saved before anything follows from them; unsaved they stay as they were."""
@@ -203,7 +205,7 @@ class Containers:
         if self._sessions.of(name):
             raise ContainerRefusedError("busy", f"volume {name} is in use: stop its container first")
         self._close(container)
-        self._sessions.history.add("removed", name, f"remove:{name}")
+        self._sessions.history.add("removed", name, journal.current() or f"remove:{name}")
         self._save()
 
     def close(self) -> None:

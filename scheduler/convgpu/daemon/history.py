@@ -1,8 +1,11 @@
 """The newest decisions and deaths, for people who ask what happened."""
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final
+
+log = logging.getLogger(__name__)
 
 LENGTH: Final = 4096
 
@@ -23,7 +26,9 @@ class History:
         """Record an event (docs/protocol.md, Event); fields that are None are left out."""
         event: dict[str, object] = {"sequence": self._next, "time": self._wall_clock(), "cause": cause}
         event |= {"kind": kind, "container": container}
-        event |= {name: value for name, value in fields.items() if value is not None}
+        known = {name: value for name, value in fields.items() if value is not None}
+        event |= known
+        log.info("%s %s %s", kind, container, known, extra={"cause": cause, "event": event})
         self._events.append(event)
         self._next += 1
 

@@ -261,7 +261,6 @@ class Sessions:
             "waited": waited,
         }
         self.history.add(happened.kind, happened.container, cause, **fields)
-        log.info("%s %s cause=%s %s", happened.kind, happened.container, cause, fields)
         if asked and happened.kind is not e.Kind.PAUSED:
             asked.session.open_requests -= 1
             del self.asked[happened.request]

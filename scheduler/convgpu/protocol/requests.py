@@ -9,7 +9,10 @@ Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$", max_length=
 
 
 class _Model(BaseModel):
+    """`cause` is the asker's word for what the request is part of, for log and history (`journal`)."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
+    cause: str = Field(default="", max_length=64, pattern=r"^[!-~]*$")
 
 
 class Create(_Model):
