@@ -114,7 +114,7 @@ def test_administration(session, base):
 @pytest.mark.usefixtures("plugin")
 def test_a_cause_leads_from_dockers_request_to_its_answer(session, base, tmp_path):
     post(session, base, api.CREATE, {"Name": "v", "Opts": {"memory": "2g"}})
-    post(session, base, api.CREATE, {"Name": "w\n", "Opts": {"memory": "17g"}})
+    post(session, base, api.CREATE, {"Name": "w", "Opts": {"memory": "17g"}})
     [event] = session.get(f"{base}/v1/events?since=1").json()["events"]
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     said = {
