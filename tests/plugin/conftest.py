@@ -77,6 +77,9 @@ class FakeScheduler:
     def _devices(self) -> dict[str, object]:
         return {"devices": [{"uuid": UUID, "total": 16 << 30}], "policy": "best-fit"}
 
+    def _listed(self, asked: float, containers: object, volumes: object) -> dict[str, object]:  # noqa: ARG002
+        return {}
+
     def _events(self, since: int) -> dict[str, object]:
         return {"events": [], "next": since}
 

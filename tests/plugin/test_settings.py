@@ -16,9 +16,10 @@ def test_every_setting():
         "CONVGPU_NAME": "limits",
         "CONVGPU_DIRECTORY": "/d",
         "CONVGPU_SOCKET": "/s",
+        "CONVGPU_ENGINE": "/e",
         "CONVGPU_LOG": "DEBUG",
     }
-    expected = Settings("limits", Path("/d"), Path("/s"), "debug")
+    expected = Settings("limits", Path("/d"), Path("/s"), Path("/e"), "debug")
     assert read_settings(given) == expected
     assert read_settings(expected.environment()) == expected
     assert expected.admin_socket == Path("/d/admin.sock")

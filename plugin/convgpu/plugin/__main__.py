@@ -15,6 +15,7 @@ _OPTIONS: Final = {
     "name": "the plugin's name in the Engine",
     "directory": "the scheduler's directory",
     "socket": "where the Engine looks for the plugin",
+    "engine": "the Engine's own socket",
     "log": "the least level that is logged: debug, info, warning or error",
     "log_format": "of the log's lines: text, or json",
 }

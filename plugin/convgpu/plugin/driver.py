@@ -1,6 +1,7 @@
 """The meaning of each volume call: it is put to the scheduler, whose answers and refusals go back to the user."""
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -23,10 +24,16 @@ class UnknownVolume(LookupError):  # noqa: N818 - an answer
 
 
 class VolumeDriver:
-    """Every call may come twice and changes nothing the second time; the scheduler sees to that."""
+    """Every call may come twice and changes nothing the second time; the scheduler sees to that.
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    Args:
+        scheduler: decides.
+        on_use: is called after each mount and unmount.
+    """
+
+    def __init__(self, scheduler: Scheduler, on_use: Callable[[], None] = lambda: None) -> None:
         self._scheduler = scheduler
+        self._on_use = on_use
 
     def create(self, request: api.CreateRequest) -> bytes:
         """Reserve nothing yet: the scheduler checks the options and keeps them."""
@@ -46,12 +53,14 @@ class VolumeDriver:
         if not isinstance(mountpoint, str):
             raise TypeError(f"the scheduler named no mountpoint for volume {request.name}")
         _log.info("volume %s mounted for %.12s", request.name, request.id)
+        self._on_use()
         return api.encode_mountpoint(mountpoint)
 
     def unmount(self, request: api.MountRequest) -> bytes:
         """A container ended, or `docker cp` is done."""
         self._scheduler.request("unmount", name=request.name, id=request.id)
         _log.info("volume %s unmounted for %.12s", request.name, request.id)
+        self._on_use()
         return api.encode_done()
 
     def path(self, request: api.NameRequest) -> bytes:

@@ -21,12 +21,12 @@ _log: Final = logging.getLogger(__name__)
 Handler = Callable[[bytes], bytes]
 
 
-def create_app(scheduler: Scheduler, settings: Settings) -> Flask:
-    """Return the application that serves Docker and the administration."""
+def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], None] = lambda: None) -> Flask:
+    """Return the application that serves Docker and the administration; `on_use` follows each mount and unmount."""
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MOST
     app.json.sort_keys = False  # type: ignore[attr-defined]  # Flask's own provider has it
-    for path, handler in _docker_calls(VolumeDriver(scheduler)).items():
+    for path, handler in _docker_calls(VolumeDriver(scheduler, on_use)).items():
         app.add_url_rule(path, endpoint=path, view_func=_view(handler), methods=["POST"])
     app.register_blueprint(create_blueprint(scheduler))
     app.register_error_handler(Exception, _answer_error)

@@ -8,7 +8,7 @@ from typing import Final
 from convgpu.protocol import journal
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-_NAMES: Final = ("name", "directory", "socket", "log", "log_format")
+_NAMES: Final = ("name", "directory", "socket", "engine", "log", "log_format")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class Settings:
         name: of the plugin in the Engine, as users write it behind `volume-driver=`.
         directory: the scheduler's directory; `admin.sock` and the volumes lie in it.
         socket: where the Engine looks for the plugin.
+        engine: the Engine's own socket; a folder above it is mounted, because the socket comes anew with each Engine.
         log: the least level that is logged.
         log_format: of its lines: text, or json.
     """
@@ -26,6 +27,7 @@ class Settings:
     name: str = "convgpu"
     directory: Path = Path("/var/lib/convgpu")
     socket: Path = Path("/run/docker/plugins/convgpu.sock")
+    engine: Path = Path("/host/run/docker.sock")
     log: str = "info"
     log_format: str = "text"
 
@@ -53,6 +55,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         settings = replace(settings, directory=_absolute("directory", given["directory"]))
     if given["socket"]:
         settings = replace(settings, socket=_absolute("socket", given["socket"]))
+    if given["engine"]:
+        settings = replace(settings, engine=_absolute("engine", given["engine"]))
     if given["log"]:
         settings = replace(settings, log=_one_of("log", given["log"], LOG_LEVELS))
     if given["log_format"]:

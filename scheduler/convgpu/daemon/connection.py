@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from convgpu.daemon.files import put_in_place
+from convgpu.protocol import wire
 from convgpu.protocol.messages import Failed, Message, pack
 from convgpu.protocol.stream import MessageStream, ProtocolError
 
@@ -37,6 +38,7 @@ class Connection:
         sock: socket.socket,
         on_message: "Callable[[Connection, int, Message], None]",
         on_end: "Callable[[Connection], None]",
+        max_frame: int = wire.MAX_FRAME,
     ) -> None:
         sock.setblocking(False)
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
@@ -46,7 +48,7 @@ class Connection:
         self._sock = sock
         self._on_message = on_message
         self._on_end = on_end
-        self._stream = MessageStream()
+        self._stream = MessageStream(max_frame)
         self._unsent = bytearray()
         self._limit = _MAX_UNSENT
         self.closed = False

@@ -30,7 +30,7 @@ from convgpu.daemon.settling import Settling
 from convgpu.daemon.simulated import PREFIX, parse_devices, prepare_driver
 from convgpu.daemon.store import Store, make_staging
 from convgpu.policies import POLICIES
-from convgpu.protocol.messages import Admin, AdminReply, Message
+from convgpu.protocol.messages import MAX_ADMIN_FRAME, Admin, AdminReply, Message
 from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.wire import Failure
 
@@ -117,7 +117,7 @@ class Service:
         return sessions
 
     def _accept_administrator(self, sock: socket.socket) -> None:
-        Connection(self._loop, sock, self._administer, lambda _: None)
+        Connection(self._loop, sock, self._administer, lambda _: None, MAX_ADMIN_FRAME)
 
     def _administer(self, connection: Connection, request: int, message: Message) -> None:
         if isinstance(message, Admin):

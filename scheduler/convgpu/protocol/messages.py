@@ -10,6 +10,9 @@ from typing import Final
 from convgpu.protocol import wire
 from convgpu.protocol.wire import Kind
 
+# Bytes of an administrator's question: what the Engine lists is long on a host with a thousand containers.
+MAX_ADMIN_FRAME: Final = 16 << 20
+
 
 class MalformedMessageError(ValueError):
     """A body that is not of its kind; the text says what is wrong with it."""
@@ -271,10 +274,11 @@ def pack(message: Message, request: int = 0) -> bytes:
     """Return the whole frame; `request` is the header's `id`.
 
     Raises:
-        MalformedMessageError: the frame would be longer than `wire.MAX_FRAME`.
+        MalformedMessageError: the frame would be longer than `wire.MAX_FRAME`, or `MAX_ADMIN_FRAME` for `Admin`.
     """
     body = _pack_body(message)
     size = _LAYOUT["header"].size + len(body)
-    if size > wire.MAX_FRAME and not isinstance(message, AdminReply):  # a long listing goes to our own people
-        raise MalformedMessageError(f"a frame of {size} bytes is longer than {wire.MAX_FRAME}")
+    most = MAX_ADMIN_FRAME if isinstance(message, Admin) else wire.MAX_FRAME
+    if size > most and not isinstance(message, AdminReply):  # a long listing goes to our own people
+        raise MalformedMessageError(f"a frame of {size} bytes is longer than {most}")
     return _LAYOUT["header"].pack(size, wire.VERSION, KIND_OF[type(message)], request) + body

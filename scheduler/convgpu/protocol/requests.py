@@ -20,7 +20,9 @@ class Create(_Model):
 
     op: Literal["create"]
     name: Name
-    options: dict[str, str] = Field(default_factory=dict)
+    options: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=4096)]] = Field(
+        default_factory=dict
+    )
 
 
 class Remove(_Model):
@@ -118,6 +120,9 @@ class ListedContainer(_Model):
 
 class Listed(_Model):
     """What the Engine lists: all containers that have a volume of ours, whatever their state.
+
+    A container that is being started is mounted, and listed with its old state (`created`, `exited`) for as long as
+    that takes. The Engine asks the plugin for its volumes, so `volumes` never lacks one that the plugin has.
 
     Attributes:
         asked: Unix seconds, before the Engine was asked; a mount that came later is not contradicted by the list.
