@@ -3,11 +3,12 @@
 import queue
 import subprocess
 import threading
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
 PATIENCE = 10.0
+THREADS = 8
+"""As many as `src/program.c` has."""
 
 SUCCESS = 0
 INVALID_VALUE = 1
@@ -48,7 +49,8 @@ class Program:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self._results: dict[int, queue.Queue[Result]] = defaultdict(queue.Queue)
+        # All of them at once: made on demand by two threads, one could be replaced with its result inside.
+        self._results: list[queue.Queue[Result]] = [queue.Queue() for _thread in range(THREADS)]
         self._errors: list[str] = []
         self._readers = [threading.Thread(target=read) for read in (self._read_results, self._read_errors)]
         for reader in self._readers:
