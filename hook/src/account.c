@@ -72,7 +72,18 @@ const uint8_t *account_uuid(uint32_t device) {
 }
 
 uint64_t account_limit(uint32_t device) {
-    return accounts[device].limit;
+    bool alone;
+    return account_told(device, &alone);
+}
+
+/* Offline words tell nothing: then the limit is the last WELCOME's, and nobody else is known of. */
+uint64_t account_told(uint32_t device, bool *alone) {
+    pthread_rwlock_rdlock(&swap);
+    struct convgpu_word *word = word_of(device);
+    uint64_t limit = word ? atomic_load_explicit(&word->limit, memory_order_relaxed) : 0;
+    *alone = word && atomic_load_explicit(&word->alone, memory_order_relaxed) != 0;
+    pthread_rwlock_unlock(&swap);
+    return limit > 0 ? limit : accounts[device].limit;
 }
 
 uint64_t account_context_size(uint32_t device) {

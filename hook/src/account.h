@@ -23,6 +23,10 @@ int account_row(uint32_t device);
 
 const uint8_t *account_uuid(uint32_t device);
 uint64_t account_limit(uint32_t device);
+
+/* The limit, and whether no other process of the container can use any of it. */
+uint64_t account_told(uint32_t device, bool *alone);
+
 uint64_t account_context_size(uint32_t device);
 
 /* What this process uses, contexts included, and the part of it that is contexts. */

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 enum { FIRST_DELAY_MS = 50, LAST_DELAY_MS = 1000, STACK_SIZE = 256 * 1024 };
+enum { ANSWER_SECONDS = 5 }; /* a scheduler that is silent for longer on a question is given up */
 
 /* Lies on the stack of the thread that waits. */
 struct request {
@@ -107,6 +108,22 @@ static void finish_all(int kind, enum channel_outcome outcome) {
     for (struct request *request; (request = unlist(0, kind));) finish(request, outcome);
 }
 
+/* Waits for the end of a request. A question that is not answered ends the connection, and with it the
+ * question (leave()); only the answer to an allocation may take for ever. */
+static enum channel_outcome wait_for(struct request *request) {
+    struct timespec bound = {.tv_sec = ANSWER_SECONDS};
+    const struct timespec *patience = request->kind == CONVGPU_ALLOCATE ? NULL : &bound;
+    while (atomic_load(&request->done) == 0) {
+        long woken = syscall(SYS_futex, &request->done, FUTEX_WAIT_PRIVATE, 0, patience, NULL, 0);
+        if (woken == 0 || errno != ETIMEDOUT) continue;
+        pthread_mutex_lock(&sending);
+        if (connected) connection_shutdown();
+        pthread_mutex_unlock(&sending);
+        patience = NULL;
+    }
+    return request->outcome;
+}
+
 /* A futex and not a condition variable: the wait is no cancellation point (the request is on this stack), and
  * signal handlers run in it as in any system call. */
 static enum channel_outcome ask(struct request *request) {
@@ -125,10 +142,7 @@ static enum channel_outcome ask(struct request *request) {
         if (connected) send_request(request, row);
     }
     pthread_mutex_unlock(&sending);
-    if (outcome != CHANNEL_ANSWERED) return outcome;
-    while (atomic_load(&request->done) == 0)
-        syscall(SYS_futex, &request->done, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
-    return request->outcome;
+    return outcome == CHANNEL_ANSWERED ? wait_for(request) : outcome;
 }
 
 enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call,

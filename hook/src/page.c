@@ -14,6 +14,7 @@ EXPORTED void convgpu_page_lease(void *page, uint32_t device, uint64_t size);
 EXPORTED uint64_t convgpu_page_take_all(void *page, uint32_t device);
 EXPORTED uint64_t convgpu_page_read(void *page, uint32_t device);
 EXPORTED void convgpu_page_want(void *page, uint32_t device, int wanted);
+EXPORTED void convgpu_page_tell(void *page, uint32_t device, uint64_t limit, int alone);
 
 /* The bound is ours, not page->device_count: the process can write the page. */
 static struct convgpu_word *word_of(void *page, uint32_t device) {
@@ -47,4 +48,9 @@ uint64_t convgpu_page_read(void *page, uint32_t device) {
 void convgpu_page_want(void *page, uint32_t device, int wanted) {
     struct convgpu_word *word = word_of(page, device);
     if (word) convgpu_word_want(word, wanted != 0);
+}
+
+void convgpu_page_tell(void *page, uint32_t device, uint64_t limit, int alone) {
+    struct convgpu_word *word = word_of(page, device);
+    if (word) convgpu_word_tell(word, limit, alone != 0);
 }

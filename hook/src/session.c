@@ -13,6 +13,7 @@
 #include "log.h"
 #include "memory.h"
 #include "pool.h"
+#include "query.h"
 #include "virtual_memory.h"
 
 #include <dlfcn.h>
@@ -71,6 +72,7 @@ static void start_anew(void) {
     virtual_memory_reset();
     context_reset();
     charge_reset();
+    query_reset();
     opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     ready = false;
 }

@@ -46,6 +46,10 @@ class Page:
     def want(self, row: int, wanted: bool) -> None:
         self.library.convgpu_page_want(self._address, ctypes.c_uint32(row), int(wanted))
 
+    def tell(self, row: int, limit: int, *, alone: bool) -> None:
+        library, arguments = self.library, (ctypes.c_uint32(row), ctypes.c_uint64(limit), int(alone))
+        library.convgpu_page_tell(self._address, *arguments)
+
 
 class Peer:
     """One process's connection."""

@@ -24,6 +24,8 @@
 struct convgpu_word {
     _Alignas(64) _Atomic uint64_t headroom; /* bytes leased and not used */
     _Atomic uint32_t wanted; /* set by the scheduler: somebody waits, the next free is to be reported */
+    _Atomic uint32_t alone;  /* told by the scheduler: no other process of the container has a session */
+    _Atomic uint64_t limit;  /* told by the scheduler: of the container; 0 by one that does not tell it here */
 };
 
 struct convgpu_page {
@@ -70,6 +72,12 @@ static inline uint64_t convgpu_word_read(struct convgpu_word *word) {
 
 static inline void convgpu_word_want(struct convgpu_word *word, bool wanted) {
     atomic_store(&word->wanted, wanted);
+}
+
+/* Scheduler: tells what a question about memory can be answered with, before a second process can lease. */
+static inline void convgpu_word_tell(struct convgpu_word *word, uint64_t limit, bool alone) {
+    atomic_store(&word->limit, limit);
+    atomic_store(&word->alone, alone);
 }
 
 #endif

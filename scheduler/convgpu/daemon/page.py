@@ -25,6 +25,7 @@ class PageLibrary:
         self.take_all = self._function(library.convgpu_page_take_all, ctypes.c_uint64, ctypes.c_uint32)
         self.read = self._function(library.convgpu_page_read, ctypes.c_uint64, ctypes.c_uint32)
         self.want = self._function(library.convgpu_page_want, None, ctypes.c_uint32, ctypes.c_int)
+        self.tell = self._function(library.convgpu_page_tell, None, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int)
 
     @staticmethod
     def _function(function: "ctypes._FuncPointer", result: type | None, *arguments: type) -> "ctypes._FuncPointer":
@@ -71,6 +72,16 @@ class Page:
     def want(self, row: int, *, wanted: bool) -> None:
         """Say whether the next free is to be reported."""
         self._library.want(self._address, row, wanted)
+
+    def tell(self, row: int, limit: int, *, alone: bool) -> None:
+        """Say what the process can answer questions about memory with.
+
+        Args:
+            row: of the device.
+            limit: of the container, in bytes.
+            alone: no other process of the container has a session.
+        """
+        self._library.tell(self._address, row, limit, alone)
 
     def close_descriptor(self) -> None:
         """Close our descriptor once the process has its own; the mapping stays until the page is forgotten."""

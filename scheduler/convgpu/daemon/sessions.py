@@ -155,13 +155,26 @@ class Sessions:
         """Let a process whose connection was lost go on; `held`: what it uses, per device."""
         self.sessions[session.number] = session
         self._forget(former)
+        self.tell(session.container)
         self.happen(e.SessionResumed(session.number, former.number, held))
 
     def open(self, session: Session, held: dict[str, int]) -> None:
         """Add a session that was welcomed; `held`: what it uses already, per device."""
         self.sessions[session.number] = session
         self.history.add("started", session.container, self._cause(session), pid=session.pid, program=session.program)
+        self.tell(session.container)
         self.happen(e.SessionStarted(session.number, session.container, held))
+
+    def tell(self, container: str) -> None:
+        """Put into the pages of a container's processes its limits, and whether there is only one of them.
+
+        Before another process is welcomed: one that is alone answers questions about memory by itself.
+        """
+        sessions = self.of(container)
+        accounts = self.machine.ledger.accounts[container]
+        for session in sessions:
+            for row, uuid in enumerate(session.rows):
+                session.page.tell(row, accounts[uuid].limit, alone=len(sessions) == 1)
 
     def ask(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
         """Pass an ALLOCATE on; its answer goes out under the frame's id."""
@@ -195,6 +208,7 @@ class Sessions:
 
     def _ended(self, session: Session) -> e.SessionEnded:
         self._forget(session)
+        self.tell(session.container)
         self._ending = session
         headroom = session.take_headroom()
         leases = {uuid: self._lease(session, uuid) for uuid in session.rows}

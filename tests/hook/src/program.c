@@ -185,6 +185,13 @@ static CUresult run_memory(const char *command, size_t *number, char *values) {
     } else if (strcmp(command, "nullinfo") == 0) {
         result = cuda.cuMemGetInfo_v2(NULL, &total);
         sprintf(values, " %zu", total);
+    } else if (strcmp(command, "infos") ==
+               0) { /* infos COUNT: as often as that, and in how many milliseconds */
+        double start = seconds();
+        result = 0;
+        for (size_t turn = 0; turn < number[0] && !result; turn++)
+            result = cuda.cuMemGetInfo_v2(&unused, &total);
+        sprintf(values, " %zu %zu %.0f", unused, total, (seconds() - start) * 1e3);
     } else if (strcmp(command, "total") == 0) {
         result = cuda.cuDeviceTotalMem_v2(&total, (int)number[0]);
         sprintf(values, " %zu", total);
