@@ -12,6 +12,7 @@ from typing import Any, Final
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin.engine import Engine, EngineUnavailable
 from convgpu.plugin.scheduler import Scheduler, list_containers
+from convgpu.protocol import journal
 from convgpu.protocol.requests import Listed, ListedContainer
 
 _log: Final = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Listing:
         self._doubt.set()
 
     def _run(self) -> None:
+        journal.begin("listing")
         while True:
             begun = time.monotonic()
             self._doubt.clear()
