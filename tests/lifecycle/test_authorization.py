@@ -12,7 +12,7 @@ def guarded(engine, plugin):
     engine.configure({"authorization-plugins": [plugin]})
     yield engine
     # Before the plugin is disabled: an Engine that names a disabled one in daemon.json ends when it reads that.
-    engine.configure({})
+    engine.configure({"authorization-plugins": []})
 
 
 @pytest.mark.parametrize("request_gpu", [("--device", "/dev/nvidia0"), ("--gpus", "all")])

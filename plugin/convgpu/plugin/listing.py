@@ -19,8 +19,9 @@ _log: Final = logging.getLogger(__name__)
 
 # Seconds from a doubt to the question: long enough for the Engine to finish what it is doing, and for more doubts.
 SETTLE: Final = 1.0
-# Seconds between questions without any doubt.
+# Seconds between questions without any doubt; after a question that failed, because the Engine is maybe just starting.
 INTERVAL: Final = 30.0
+RETRY: Final = 2.0
 # With a thousand containers a question takes a noticeable part of a second; it is to take 5 % of the time at most.
 _SHARE: Final = 0.05
 
@@ -61,7 +62,7 @@ class Listing:
             self._doubt.clear()
             self.tell()
             took = time.monotonic() - begun
-            if self._doubt.wait(INTERVAL):
+            if self._doubt.wait(RETRY if self._failed else INTERVAL):
                 time.sleep(max(SETTLE, took / _SHARE))
 
     def tell(self) -> None:
