@@ -2,9 +2,9 @@
  *
  * Why usage is never under-counted when the page is swapped.
  *
- * `swap` is held for reading by take, give and accept, each of which changes the word and `used` together,
- * and for writing by whoever exchanges the page or reads `used` for a HELLO. So at those moments no thread
- * stands between the two changes, and this always holds:
+ * `swap` is taken by take, give and accept, each of which changes the word and `used` together, and by
+ * whoever exchanges the page or reads `used` for a HELLO. So at those moments no thread stands between the
+ * two changes, and this always holds:
  *
  *     lease = used + headroom of the page in use        (the lease as this process knows it)
  *
@@ -21,12 +21,13 @@
  * A try that ends between 3 and 4 is repeated from 3. A take that succeeded on the old page before step 1 is
  * in `used`, hence in `held`, even if the scheduler had counted the old lease as returned by then.
  *
- * Locks: `swap` is a leaf; nothing is called while it is held. Writers go first, or a busy program could keep
- * the service thread out for ever. Uncontended it costs two atomic operations on memory of this process.
+ * `swap` is a leaf: nothing is called while it is taken. The word alone is shared with the scheduler, so it
+ * is changed by atomic operations; `used` and `due` are written under `swap` only.
  */
 #include "account.h"
 
-#include <pthread.h>
+#include "latch.h"
+
 #include <string.h>
 #include <sys/mman.h>
 
@@ -36,18 +37,27 @@ struct device_account {
     _Atomic uint64_t limit;
     _Atomic uint64_t context_size;
     _Alignas(64) _Atomic uint64_t used;
+    _Atomic uint64_t due; /* beyond so much use a measurement is due; 0: never, it cannot be made */
     _Atomic uint64_t contexts;
 };
 
-#define SWAP_INITIALIZER PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
+enum { SMALLEST_STRIDE = 2 << 20 };
 
-static pthread_rwlock_t swap = SWAP_INITIALIZER;
+static struct latch swap;
 static struct device_account accounts[CONVGPU_MAX_DEVICES];
 static _Atomic uint32_t account_count;
 static struct convgpu_page offline;
 static struct convgpu_page *page = &offline; /* guarded by `swap` */
 
-/* The word of a device in the page in use; `swap` is held. Offline words stand at the device's number. */
+static uint64_t load(const _Atomic uint64_t *number) {
+    return atomic_load_explicit(number, memory_order_relaxed);
+}
+
+static void store(_Atomic uint64_t *number, uint64_t value) {
+    atomic_store_explicit(number, value, memory_order_relaxed);
+}
+
+/* The word of a device in the page in use; `swap` is taken. Offline words stand at the device's number. */
 static struct convgpu_word *word_of(uint32_t device) {
     int row = page == &offline ? (int)device : accounts[device].row;
     return row < 0 ? NULL : &page->device[row];
@@ -78,11 +88,11 @@ uint64_t account_limit(uint32_t device) {
 
 /* Offline words tell nothing: then the limit is the last WELCOME's, and nobody else is known of. */
 uint64_t account_told(uint32_t device, bool *alone) {
-    pthread_rwlock_rdlock(&swap);
+    latch_take(&swap);
     struct convgpu_word *word = word_of(device);
     uint64_t limit = word ? atomic_load_explicit(&word->limit, memory_order_relaxed) : 0;
     *alone = word && atomic_load_explicit(&word->alone, memory_order_relaxed) != 0;
-    pthread_rwlock_unlock(&swap);
+    latch_leave(&swap);
     return limit > 0 ? limit : accounts[device].limit;
 }
 
@@ -99,28 +109,53 @@ uint64_t account_contexts(uint32_t device) {
 }
 
 bool account_take(uint32_t device, uint64_t size) {
-    pthread_rwlock_rdlock(&swap);
+    struct device_account *account = &accounts[device];
+    latch_take(&swap);
     struct convgpu_word *word = word_of(device);
     bool taken = word && convgpu_word_take(word, size);
-    if (taken) atomic_fetch_add_explicit(&accounts[device].used, size, memory_order_relaxed);
-    pthread_rwlock_unlock(&swap);
+    if (taken) store(&account->used, load(&account->used) + size);
+    latch_leave(&swap);
     return taken;
 }
 
+/* Half of what can be had without asking, so that few measurements come before the last bytes. */
+static uint64_t mark(uint64_t used, uint64_t headroom) {
+    return used + (headroom / 2 > SMALLEST_STRIDE ? headroom / 2 : SMALLEST_STRIDE);
+}
+
 bool account_give(uint32_t device, uint64_t size) {
+    struct device_account *account = &accounts[device];
     if (size == 0) return false;
-    pthread_rwlock_rdlock(&swap);
+    latch_take(&swap);
     struct convgpu_word *word = word_of(device);
-    atomic_fetch_sub_explicit(&accounts[device].used, size, memory_order_relaxed);
+    uint64_t used = load(&account->used) - size, due = load(&account->due);
+    store(&account->used, used);
     bool wanted = word && convgpu_word_give(word, size);
-    pthread_rwlock_unlock(&swap);
+    if (due > 0 && word) {
+        uint64_t next = mark(used, convgpu_word_read(word));
+        if (next < due) store(&account->due, next);
+    }
+    latch_leave(&swap);
     return wanted;
 }
 
 void account_accept(uint32_t device, uint64_t size) {
-    pthread_rwlock_rdlock(&swap);
-    atomic_fetch_add_explicit(&accounts[device].used, size, memory_order_relaxed);
-    pthread_rwlock_unlock(&swap);
+    latch_take(&swap);
+    store(&accounts[device].used, load(&accounts[device].used) + size);
+    latch_leave(&swap);
+}
+
+bool account_due(uint32_t device) {
+    uint64_t due = load(&accounts[device].due);
+    return due > 0 && load(&accounts[device].used) > due;
+}
+
+void account_measured(uint32_t device, bool known) {
+    struct device_account *account = &accounts[device];
+    latch_take(&swap);
+    struct convgpu_word *word = word_of(device);
+    store(&account->due, known ? mark(load(&account->used), word ? convgpu_word_read(word) : 0) : 0);
+    latch_leave(&swap);
 }
 
 void account_add_context(uint32_t device, uint64_t size) {
@@ -131,35 +166,35 @@ void account_remove_context(uint32_t device, uint64_t size) {
     accounts[device].contexts -= size;
 }
 
-/* `swap` is held for writing. */
+/* `swap` is taken for writing. */
 static void clear_offline(void) {
     for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++)
         (void)convgpu_word_take_all(&offline.device[device]);
 }
 
 void account_leave(void) {
-    pthread_rwlock_wrlock(&swap);
+    latch_take(&swap);
     struct convgpu_page *left = page;
     page = &offline;
     if (left != &offline) clear_offline();
-    pthread_rwlock_unlock(&swap);
+    latch_leave(&swap);
     if (left != &offline) munmap(left, sizeof *left); /* no reader is left: they read under `swap` */
 }
 
 uint32_t account_hold(struct convgpu_held *held) {
     uint32_t rows = 0;
-    pthread_rwlock_wrlock(&swap);
+    latch_take(&swap);
     clear_offline();
     for (uint32_t device = 0; device < account_count; device++) {
         if (accounts[device].used == 0) continue;
         memcpy(held[rows].device, accounts[device].uuid, CONVGPU_UUID_SIZE);
         held[rows++].size = accounts[device].used;
     }
-    pthread_rwlock_unlock(&swap);
+    latch_leave(&swap);
     return rows;
 }
 
-/* The number of the device, a new one if it was never named. `swap` is held for writing; there is room. */
+/* The number of the device, a new one if it was never named. `swap` is taken for writing; there is room. */
 static uint32_t enter(const struct convgpu_device *row) {
     int known = account_find(row->uuid);
     uint32_t device = known < 0 ? account_count : (uint32_t)known;
@@ -180,7 +215,7 @@ static bool has_room(const struct convgpu_device *rows, uint32_t count) {
 bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct convgpu_page *welcomed,
                      uint64_t *wanted) {
     *wanted = 0;
-    pthread_rwlock_wrlock(&swap);
+    latch_take(&swap);
     bool room = has_room(rows, count);
     if (room) {
         for (uint32_t device = 0; device < account_count; device++) accounts[device].row = -1;
@@ -193,13 +228,13 @@ bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct c
         }
         page = welcomed;
     }
-    pthread_rwlock_unlock(&swap);
+    latch_leave(&swap);
     return room;
 }
 
 void account_reset(void) {
     if (page != &offline) munmap(page, sizeof *page);
-    swap = (pthread_rwlock_t)SWAP_INITIALIZER;
+    swap = (struct latch){0};
     page = &offline;
     account_count = 0;
     memset(accounts, 0, sizeof accounts);

@@ -42,6 +42,13 @@ bool account_give(uint32_t device, uint64_t size);
 /* The scheduler gave `size` past the headroom (ACCEPTED). Called by the service thread only. */
 void account_accept(uint32_t device, uint64_t size);
 
+/* Whether so much was taken since the last measurement of the contexts (growth.h) that another is due: half
+ * of what could then be had without asking, or since then; never before one was made. */
+bool account_due(uint32_t device);
+
+/* A measurement was made; or cannot be, and is not due any more. */
+void account_measured(uint32_t device, bool known);
+
 /* Of what is used already, `size` more (or less) is for contexts. */
 void account_add_context(uint32_t device, uint64_t size);
 void account_remove_context(uint32_t device, uint64_t size);

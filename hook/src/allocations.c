@@ -44,7 +44,7 @@ static bool make_room(struct allocations *table) {
 
 bool allocations_insert(struct allocations *table, struct allocation entry, struct allocation *replaced) {
     *replaced = (struct allocation){0};
-    pthread_mutex_lock(&table->lock);
+    latch_take(&table->latch);
     bool room = make_room(table);
     if (room) {
         struct allocation *slot = &table->slots[find(table, entry.address)];
@@ -55,7 +55,7 @@ bool allocations_insert(struct allocations *table, struct allocation entry, stru
         }
         *slot = entry;
     }
-    pthread_mutex_unlock(&table->lock);
+    latch_leave(&table->latch);
     return room;
 }
 
@@ -74,7 +74,7 @@ static void empty_slot(struct allocations *table, size_t slot) {
 
 bool allocations_remove(struct allocations *table, uint64_t address, struct allocation *removed) {
     bool found = false;
-    pthread_mutex_lock(&table->lock);
+    latch_take(&table->latch);
     if (table->capacity > 0 && address != 0) {
         size_t slot = find(table, address);
         found = table->slots[slot].address != 0;
@@ -83,28 +83,28 @@ bool allocations_remove(struct allocations *table, uint64_t address, struct allo
             empty_slot(table, slot);
         }
     }
-    pthread_mutex_unlock(&table->lock);
+    latch_leave(&table->latch);
     return found;
 }
 
 bool allocations_find(struct allocations *table, uint64_t address, struct allocation *found) {
-    pthread_mutex_lock(&table->lock);
+    latch_take(&table->latch);
     bool there = table->capacity > 0 && address != 0;
     if (there) {
         *found = table->slots[find(table, address)];
         there = found->address != 0;
     }
-    pthread_mutex_unlock(&table->lock);
+    latch_leave(&table->latch);
     return there;
 }
 
 static void set_dying(struct allocations *table, uint64_t context, bool dying) {
-    pthread_mutex_lock(&table->lock);
+    latch_take(&table->latch);
     for (size_t slot = 0; table->count > 0 && slot < table->capacity; slot++) {
         struct allocation *entry = &table->slots[slot];
         if (entry->address != 0 && entry->context == context >> 1) entry->dying = dying;
     }
-    pthread_mutex_unlock(&table->lock);
+    latch_leave(&table->latch);
 }
 
 void allocations_mark(struct allocations *table, uint64_t context) {
@@ -116,7 +116,7 @@ void allocations_unmark(struct allocations *table, uint64_t context) {
 }
 
 void allocations_drop(struct allocations *table, uint64_t context, uint64_t *sizes) {
-    pthread_mutex_lock(&table->lock);
+    latch_take(&table->latch);
     for (size_t slot = 0; table->count > 0 && slot < table->capacity;) {
         struct allocation *entry = &table->slots[slot];
         if (entry->address == 0 || entry->context != context >> 1 || !entry->dying) {
@@ -126,7 +126,7 @@ void allocations_drop(struct allocations *table, uint64_t context, uint64_t *siz
         sizes[entry->device] += entry->size;
         empty_slot(table, slot); /* the next entry may stand here now: look again */
     }
-    pthread_mutex_unlock(&table->lock);
+    latch_leave(&table->latch);
 }
 
 void allocations_reset(struct allocations *table) {

@@ -8,7 +8,8 @@
 #ifndef CONVGPU_ALLOCATIONS_H
 #define CONVGPU_ALLOCATIONS_H
 
-#include <pthread.h>
+#include "latch.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,12 +28,12 @@ struct allocation {
 };
 
 struct allocations {
-    pthread_mutex_t lock; /* innermost: nothing is called while it is held, except mmap */
+    struct latch latch; /* innermost: nothing is called while it is taken, except mmap */
     struct allocation *slots;
     size_t capacity; /* power of two, or 0 before the first entry */
     size_t count;
 };
-#define ALLOCATIONS_INITIALIZER {.lock = PTHREAD_MUTEX_INITIALIZER}
+#define ALLOCATIONS_INITIALIZER {.slots = NULL}
 
 /* Enters `entry`. An entry that is already there under the address belongs to a context that has died in
  * between: it is replaced and returned in *replaced (else replaced->address is 0). False: no memory. */

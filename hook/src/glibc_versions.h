@@ -19,9 +19,6 @@ CONVGPU_OLD(dlopen, "2.2.5");
 CONVGPU_OLD(memcpy, "2.2.5");
 CONVGPU_OLD(pthread_attr_setstacksize, "2.2.5");
 CONVGPU_OLD(pthread_create, "2.2.5");
-CONVGPU_OLD(pthread_rwlock_rdlock, "2.2.5");
-CONVGPU_OLD(pthread_rwlock_unlock, "2.2.5");
-CONVGPU_OLD(pthread_rwlock_wrlock, "2.2.5");
 CONVGPU_OLD(pthread_sigmask, "2.2.5");
 #endif
 

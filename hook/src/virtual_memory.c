@@ -17,6 +17,8 @@
 #include "device.h"
 #include "session.h"
 
+#include <pthread.h>
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocations memory = ALLOCATIONS_INITIALIZER;   /* by handle; `value` counts what holds it */
 static struct allocations mappings = ALLOCATIONS_INITIALIZER; /* by address; `value` is the handle */
