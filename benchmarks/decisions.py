@@ -33,8 +33,8 @@ class Timed(Machine):
 def play(policy: str) -> list[float]:
     """Containers ask for parts of their limits, end, and are followed by others; always 1,000 at a time."""
     draw = random.Random(1)  # noqa: S311 - a workload, not a secret
-    machine = Timed({"gpu": 140 * GIB}, POLICIES[policy](), 60.0)
-    world = World(machine)
+    machine = Timed({"gpu": 140 * GIB}, POLICIES[policy](draw), 60.0)
+    world = World(machine, judging=False)
     for number in range(CONTAINERS):
         world.create(f"c{number}", {"gpu": draw.randrange(1, 40) * GIB})
         world.start(f"c{number}")

@@ -3,12 +3,14 @@
 What a process really uses is counted here, apart from the ledger, so that the tests compare two books.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
+
+FACTS = (e.SessionStarted, e.CapacityChanged, e.Overuse)
 
 
 @dataclass
@@ -20,22 +22,43 @@ class Process:
 
 
 class World:
-    """`after_look`: called after headroom was taken, before the machine hears of it, as another thread may run."""
+    """`after_look`: called after headroom was taken, before the machine hears of it, as another thread may run.
 
-    def __init__(self, machine: Machine) -> None:
+    Args:
+        judging: look after each event whether it made worse what only facts may. Benchmarks do not.
+    """
+
+    def __init__(self, machine: Machine, *, judging: bool = True) -> None:
         self.machine = machine
+        self.judging = judging
         self.now = 0.0
         self.processes: dict[int, Process] = {}
         self.open: dict[int, e.AllocationAsked] = {}
         self.answers: dict[int, e.Accept | e.Reject] = {}
         self.history: list[e.Happened] = []
+        self.limits: list[e.LimitInForce] = []
         self.after_look: Callable[[], None] = lambda: None
         self._numbers = 0
 
     def happen(self, event: e.Event) -> None:
-        """Let an event happen and carry out its effects as the daemon does."""
+        """Let an event happen and carry out its effects as the daemon does. Only facts may break rules."""
+        before = self.excess() if self.judging else Counter()
+        self._pass_on(event)
+        if self.judging and not isinstance(event, FACTS):
+            assert not self.excess() - before, f"{event} made it worse: {before} -> {self.excess()}"
+
+    def _pass_on(self, event: e.Event) -> None:
         for effect in self.machine.handle(event, self.now):
             self._perform(effect)
+
+    def excess(self) -> Counter[str]:
+        """Bytes that facts took against the rules: beyond capacity, beyond a limit, and of the debt of safety."""
+        ledger = self.machine.ledger
+        excess = Counter({device: max(-free, 0) for device, free in ledger.free.items()})
+        for name, accounts in ledger.accounts.items():
+            excess.update({f"{name} on {d}": max(one.grant - one.limit, 0) for d, one in accounts.items()})
+        excess["debt"] = sum(ledger.debt.values())
+        return excess
 
     def _perform(self, effect: e.Effect) -> None:
         match effect:
@@ -56,14 +79,16 @@ class World:
                     taken[session, device] = self.processes[session].headroom[device]
                     self.processes[session].headroom[device] = 0
                 self.after_look()
-                self.happen(e.HeadroomTaken(taken))
+                self._pass_on(e.HeadroomTaken(taken))
+            case e.LimitInForce():
+                self.limits.append(effect)
             case e.Happened():
                 self.history.append(effect)
 
     # -- what containers and processes do -----------------------------------------------------------------
 
-    def create(self, name: str, limits: Mapping[str, int], wait: float | None = None) -> None:
-        self.happen(e.ContainerCreated(name, limits, wait))
+    def create(self, name: str, limits: Mapping[str, int], wait: float | None = None, priority: int = 0) -> None:
+        self.happen(e.ContainerCreated(name, limits, wait, priority))
         self.happen(e.ContainerStarted(name))
 
     def start(self, container: str, held: Mapping[str, int] | None = None) -> int:
@@ -121,7 +146,8 @@ class World:
         self.machine.check_invariants(self.now)
         ledger = self.machine.ledger
         for device, capacity in ledger.capacity.items():
-            assert sum(process.used[device] for process in self.processes.values()) <= capacity
+            used = sum(process.used[device] for process in self.processes.values())
+            assert used <= capacity + max(-ledger.free[device], 0)
         for session, process in self.processes.items():
             for device, account in ledger.accounts[process.container].items():
                 assert account.leases[session] == process.used[device] + process.headroom[device]

@@ -4,22 +4,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from convgpu.policies.base import Policy
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerCreated:
     """A container is known. `wait`: seconds that an allocation may be paused, None for ever.
 
-    `limits` may be empty: they come later, with LimitsSet.
+    `limits` may be empty: they come later, with LimitsSet. Of higher `priority` is served first (docs/policies.md).
     """
 
     container: str
     limits: Mapping[str, int]
     wait: float | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LimitsSet:
     """The limits of a container that was created without."""
+
+    container: str
+    limits: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsChanged:
+    """Other limits are asked for, on devices on which the container has one; each comes into force when it can.
+
+    A lower one at once as far as memory in use allows, then with what is freed; a higher one when the state with it
+    is safe. LimitInForce tells. The last word counts: the limit in force again ends what was pending.
+    """
 
     container: str
     limits: Mapping[str, int]
@@ -108,6 +123,38 @@ class SettlingEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Overuse:
+    """The container holds `size` bytes of the device that no session leases; 0 when it does not any more."""
+
+    container: str
+    device: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityChanged:
+    """So many bytes of the device may be handed out from now on; 0 when it is lost."""
+
+    device: str
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDrained:
+    """No grants are to be given on the device any more, or they are again."""
+
+    device: str
+    drained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChosen:
+    """Another policy chooses from now on."""
+
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryEnded:
     """The processes of an earlier scheduler had their time to come back; grants may be given."""
 
@@ -120,6 +167,7 @@ class TimePassed:
 Event = (
     ContainerCreated
     | LimitsSet
+    | LimitsChanged
     | ContainerStarted
     | ContainerEnded
     | ContainerRemoved
@@ -130,6 +178,10 @@ Event = (
     | MemoryFreed
     | HeadroomTaken
     | SettlingEnded
+    | Overuse
+    | CapacityChanged
+    | DeviceDrained
+    | PolicyChosen
     | RecoveryEnded
     | TimePassed
 )
@@ -187,6 +239,16 @@ class Want:
     wanted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LimitInForce:
+    """A limit changed, or what is pending did. `target`: what was asked for and is not in force yet, or None."""
+
+    container: str
+    device: str
+    limit: int
+    target: int | None
+
+
 class Kind(StrEnum):
     """What the history records."""
 
@@ -211,4 +273,4 @@ class Happened:
     refusal: Refusal | None = None
 
 
-Effect = Accept | Reject | Lease | TakeHeadroom | Want | Happened
+Effect = Accept | Reject | Lease | TakeHeadroom | Want | LimitInForce | Happened

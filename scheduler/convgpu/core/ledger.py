@@ -2,45 +2,43 @@
 
 Of a device's capacity a part is *granted* to containers, and of a container's grant a part is *leased* to its
 processes (sessions), which use it without asking. What a process really uses is between zero and its lease, so
-the ledger's figures are always on the safe side: usage <= leased <= grant <= limit.
+the ledger's figures are always on the safe side: usage <= held <= grant <= limit. What a container holds and no
+session leases is *charged* to it.
+
+Facts can be stronger than rules: memory that is held already (by a program that escaped the hook, by a process of an
+earlier scheduler, by programs outside when the capacity falls) is booked whatever limit and capacity say. A grant is
+then above its limit by what is held, a device *overcommitted*, or the state not safe, by a *debt*. No decision of the
+scheduler makes any of the three more.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from convgpu.core import safety
 from convgpu.core.errors import InvariantBrokenError
-from convgpu.core.safety import Claim, is_safe
+from convgpu.core.safety import Claim
 
 
 @dataclass(slots=True)
 class Account:
-    """One container on one device; all figures in bytes."""
+    """One container on one device; all figures in bytes. `target`: a limit that was asked for, not yet in force."""
 
     limit: int
     grant: int = 0
     leased: int = 0
+    charged: int = 0
+    target: int | None = None
     leases: dict[int, int] = field(default_factory=dict)
 
     @property
-    def unleased(self) -> int:
-        """Granted, and not in the hands of a process."""
-        return self.grant - self.leased
+    def held(self) -> int:
+        """In the hands of processes."""
+        return self.leased + self.charged
 
     @property
-    def missing(self) -> int:
-        """What the container may still be granted."""
-        return self.limit - self.grant
-
-    def lease(self, session: int, size: int) -> None:
-        """Hand `size` unleased bytes to a session; a negative size takes leased ones back."""
-        self.leases[session] = self.leases.get(session, 0) + size
-        self.leased += size
-
-    def end_lease(self, session: int) -> int:
-        """Forget a session and return what was leased to it."""
-        size = self.leases.pop(session, 0)
-        self.leased -= size
-        return size
+    def idle(self) -> int:
+        """Granted, and in nobody's hands."""
+        return self.grant - self.leased - self.charged
 
 
 class Ledger:
@@ -53,9 +51,16 @@ class Ledger:
     def __init__(self, capacity: Mapping[str, int]) -> None:
         self.capacity = dict(capacity)
         self.accounts: dict[str, dict[str, Account]] = {}
+        self.debt = dict.fromkeys(capacity, 0)
+        # Since they were last looked at: containers whose account changed, and accounts whose limit did.
+        self.touched: dict[str, None] = {}
+        self.changed_limits: dict[tuple[str, str], None] = {}
+        self.targets: dict[tuple[str, str], None] = {}  # accounts that have one
         self._free = dict(capacity)
         # Containers with a grant: few, however many wait, because each holds memory of a device.
         self._holders: dict[str, None] = {}
+        self._ordered: list[tuple[str, Claim]] | None = None
+        self._suspect = False  # a fact was booked since the debt was reckoned
 
     @property
     def holders(self) -> list[str]:
@@ -64,44 +69,114 @@ class Ledger:
 
     @property
     def free(self) -> Mapping[str, int]:
-        """Bytes per device that are granted to nobody. Negative only while adopted usage overcommits it."""
+        """Bytes per device that are granted to nobody; negative while it is overcommitted."""
         return self._free
 
+    # -- containers --------------------------------------------------------------------------------------
+
     def open(self, container: str, limits: Mapping[str, int]) -> None:
-        """Open the accounts of a container. No limit may be above its device's capacity."""
-        for device, limit in limits.items():
-            if not 0 < limit <= self.capacity[device]:
-                raise InvariantBrokenError(f"limit {limit} of {container} is not within {device}'s capacity")
+        """Open the accounts of a container."""
         self.accounts[container] = {device: Account(limit) for device, limit in limits.items()}
 
     def close(self, container: str) -> None:
         """Forget a container, and with it its grants."""
         for device, account in self.accounts.pop(container, {}).items():
             self._free[device] += account.grant
+            self.targets.pop((container, device), None)
+            self.changed_limits.pop((container, device), None)
         self._holders.pop(container, None)
+        self.touched.pop(container, None)
+        self._ordered = None
+
+    def ask_limit(self, container: str, device: str, limit: int) -> None:
+        """Ask for another limit; `apply_targets` brings it into force when it can be."""
+        account = self.accounts[container][device]
+        account.target = None if limit == account.limit else limit
+        self.changed_limits[container, device] = None
+        if account.target is None:
+            self.targets.pop((container, device), None)
+        else:
+            self.targets[container, device] = None
+
+    def change_capacity(self, device: str, capacity: int) -> None:
+        """Hand out so much of the device from now on; what is granted stays granted."""
+        self._free[device] += capacity - self.capacity[device]
+        self.capacity[device] = capacity
+        self._ordered = None
+        self._suspect = True
+
+    # -- grants and leases -------------------------------------------------------------------------------
 
     def grant(self, container: str, device: str, size: int) -> None:
         """Set `size` more bytes aside for a container; a negative size takes some back."""
         accounts = self.accounts[container]
         accounts[device].grant += size
         self._free[device] -= size
+        self._ordered = None
         if size > 0:
             self._holders[container] = None
         elif not any(account.grant for account in accounts.values()):
             self._holders.pop(container, None)
 
-    def revoke_unleased(self, container: str) -> None:
-        """Take back what of its grants is in no process's hands. Never makes a safe state unsafe."""
-        for device, account in self.accounts[container].items():
-            if account.unleased:
-                self.grant(container, device, -account.unleased)
+    def lease(self, container: str, device: str, session: int, size: int) -> None:
+        """Hand `size` idle bytes to a session; a negative size takes leased ones back."""
+        account = self.accounts[container][device]
+        account.leases[session] = account.leases.get(session, 0) + size
+        account.leased += size
+        self._adjust(container, device)
+
+    def end_lease(self, container: str, device: str, session: int) -> int:
+        """Forget a session and return what was leased to it."""
+        account = self.accounts[container][device]
+        size = account.leases.pop(session, 0)
+        account.leased -= size
+        self._adjust(container, device)
+        return size
+
+    def adopt(self, container: str, device: str, session: int, size: int) -> None:
+        """Lease what a session holds already, up to the limit: granted even if nothing is free."""
+        account = self.accounts[container][device]
+        size = max(min(size, account.limit - account.held), 0)
+        self._suspect = True
+        self.grant(container, device, max(size - account.idle, 0))
+        self.lease(container, device, session, size)
+
+    def charge(self, container: str, device: str, size: int) -> None:
+        """Book what a container holds without a lease: granted even above its limit and if nothing is free."""
+        account = self.accounts[container][device]
+        account.charged = size
+        self._suspect = True
+        self.grant(container, device, max(-account.idle, 0))
+        self._adjust(container, device)
+
+    def _adjust(self, container: str, device: str) -> None:
+        """Take back what is granted above the limit and in nobody's hands any more."""
+        account = self.accounts[container][device]
+        above = min(account.grant - account.limit, account.idle)
+        if above > 0:
+            self.grant(container, device, -above)
+        self.touched[container] = None
+
+    def take_idle(self, container: str, device: str) -> None:
+        """Take back what of a grant is in nobody's hands. Never makes a safe state unsafe."""
+        account = self.accounts[container][device]
+        if account.idle:
+            self.grant(container, device, -account.idle)
+
+    # -- what may be granted -----------------------------------------------------------------------------
+
+    def missing(self, container: str, device: str) -> int:
+        """What the container may still be granted: up to its limit, and to what the device has at all."""
+        account = self.accounts[container][device]
+        return max(min(account.limit, self.capacity[device]) - account.grant, 0)
 
     def claim(self, container: str) -> Claim:
         """Return what the container holds and may still ask for."""
         accounts = self.accounts[container]
+        missing = ((device, self.missing(container, device)) for device in accounts)
         return Claim(
-            {device: account.grant for device, account in accounts.items()},
-            {device: account.missing for device, account in accounts.items()},
+            tuple((device, account.grant) for device, account in accounts.items() if account.grant),
+            tuple((device, size) for device, size in missing if size),
         )
 
     def can_end(self, container: str) -> bool:
@@ -109,19 +184,68 @@ class Ledger:
         return self.claim(container).fits(self._free)
 
     def is_safe_to_grant(self, container: str, device: str, size: int) -> bool:
-        """Would the state be safe after granting `size` more bytes (invariant 2)? It is safe before."""
-        if size > self._free[device]:
+        """May it be granted `size` more bytes: are they free, within its limit, and the state safe with them?"""
+        account = self.accounts[container][device]
+        if size > self._free[device] or account.grant + size > account.limit:
             return False
-        if self.can_end(container):
-            return True  # it could end first, and what it gives back is at least what it was given
-        self.grant(container, device, size)
-        safe = self.is_safe()
-        self.grant(container, device, -size)
-        return safe
+        others, free = self._others(container), self._with_debt()
+        account.grant += size
+        after = self.claim(container)
+        account.grant -= size
+        free[device] -= size
+        return safety.can_end(after, free, others)
 
     def is_safe(self) -> bool:
-        """Is there an order in which every container can get its whole limit and end?"""
-        return is_safe(self._free, (self.claim(container) for container in self._holders))
+        """Is there an order in which every container can get its whole limit and end, debts apart (invariant 2)?"""
+        return safety.is_safe(self._with_debt(), (claim for _, claim in self._claims()))
+
+    def reckon(self) -> None:
+        """Find the debt anew: facts may have made it more, memory that came back less."""
+        if not self._suspect and not any(self.debt.values()):
+            return
+        self._suspect = False
+        debt = safety.debt(self._free, [claim for _, claim in self._claims()])
+        if sum(debt.values()) <= sum(self.debt.values()) or not self.is_safe():
+            self.debt = debt
+
+    def apply_targets(self) -> None:
+        """Bring the limits that were asked for into force as far as they can be."""
+        for container, device in list(self.targets):
+            account = self.accounts[container][device]
+            target, limit = account.target or account.limit, account.limit
+            if target < limit:
+                account.limit = min(limit, max(target, account.held))
+            elif self._is_safe_to_raise(container, account, target):
+                account.limit = target
+            if account.limit == target:
+                account.target = None
+                del self.targets[container, device]
+            if account.limit != limit:
+                self.changed_limits[container, device] = None
+                self._ordered = None
+                self._adjust(container, device)
+
+    def _is_safe_to_raise(self, container: str, account: Account, target: int) -> bool:
+        if container not in self._holders:
+            return True
+        others = self._others(container)
+        limit, account.limit = account.limit, target
+        after = self.claim(container)
+        account.limit = limit
+        return safety.can_end(after, self._with_debt(), others)
+
+    def _claims(self) -> list[tuple[str, Claim]]:
+        """Return what the holders claim, in the order in which to try them; kept until something is granted."""
+        if self._ordered is None:
+            claims = [(container, self.claim(container)) for container in self._holders]
+            self._ordered = sorted(claims, key=lambda one: sum(size for _, size in one[1].missing))
+        return self._ordered
+
+    def _others(self, container: str) -> list[Claim]:
+        return [claim for name, claim in self._claims() if name != container]
+
+    def _with_debt(self) -> dict[str, int]:
+        return {device: size + self.debt[device] for device, size in self._free.items()}
 
     def check_invariants(self) -> None:
         """Recompute everything from the leases up.
@@ -139,9 +263,11 @@ class Ledger:
                 leases = account.leases.values()
                 if min(leases, default=0) < 0 or sum(leases) != account.leased:
                     raise InvariantBrokenError(f"leases of {container} on {device}: {account}")
-                if not 0 <= account.leased <= account.grant <= account.limit:
-                    raise InvariantBrokenError(f"not 0 <= leased <= grant <= limit: {container} on {device}: {account}")
-        if free != self._free or min(free.values(), default=0) < 0:
+                if not 0 <= account.leased <= account.held <= account.grant <= max(account.limit, account.held):
+                    raise InvariantBrokenError(f"not 0 <= held <= grant <= limit: {container} on {device}: {account}")
+                if self._free[device] < 0 and account.idle:
+                    raise InvariantBrokenError(f"idle grant on an overcommitted device: {container} on {device}")
+        if free != self._free:
             raise InvariantBrokenError(f"grants and capacity: {free} free, {self._free} in the book")
         if not self.is_safe():
             raise InvariantBrokenError(f"the state is not safe: {self.accounts}")

@@ -1,44 +1,91 @@
-"""The Banker's algorithm: is there an order in which everybody can get the whole limit and end?
+"""The Banker's algorithm: is there an order in which everybody can get all that is claimed, and end?
 
 E. W. Dijkstra, EWD 623 (1977); over limits as claims and grants as allocations, for all devices jointly.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+Sizes = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one container holds and may still ask for, in bytes per device."""
+    """What one container holds and may still ask for: (device, bytes), without those of no bytes."""
 
-    held: Mapping[str, int]
-    missing: Mapping[str, int]
+    held: Sizes
+    missing: Sizes
 
     def fits(self, free: Mapping[str, int]) -> bool:
         """Could it get all it may still ask for out of `free`?"""
-        return all(size == 0 or size <= free[device] for device, size in self.missing.items())
+        for device, size in self.missing:  # noqa: SIM110 - all() costs three times as much, and this is the inner loop
+            if size > free[device]:
+                return False
+        return True
+
+    def shortage(self, free: Mapping[str, int]) -> int:
+        """Bytes that `free` lacks for it, of all devices."""
+        return sum(max(size - free[device], 0) for device, size in self.missing)
 
 
-def is_safe(free: Mapping[str, int], holders: Iterable[Claim]) -> bool:
-    """Say whether every holder can end, one after the other, giving back what it holds.
+def ordered(claims: Iterable[Claim]) -> list[Claim]:
+    """Return the claims in the order in which to try them: those that miss least first.
 
-    Containers that hold nothing need not be given: they can always come last, because no limit is above the
-    capacity of its device.
-
-    With one device a single pass over the claims in the order of what they miss decides; several devices may
-    need as many passes as there are holders.
+    With one device a single pass in this order decides; several may need as many passes as there are claims.
     """
-    work = dict(free)
-    pending = sorted(holders, key=lambda claim: sum(claim.missing.values()))
-    while pending:
+    return sorted(claims, key=lambda claim: sum(size for _, size in claim.missing))
+
+
+def end_those_that_can(work: dict[str, int], claims: Sequence[Claim]) -> list[Claim]:
+    """Let the claims that fit end, one after the other, each giving back to `work` what it holds; return the rest."""
+    pending = claims
+    while True:
         stuck = []
         for claim in pending:
             if claim.fits(work):
-                for device, size in claim.held.items():
+                for device, size in claim.held:
                     work[device] += size
             else:
                 stuck.append(claim)
         if len(stuck) == len(pending):
-            return False
+            return stuck
         pending = stuck
-    return True
+
+
+def is_safe(free: Mapping[str, int], claims: Iterable[Claim]) -> bool:
+    """Say whether every holder can end.
+
+    Containers that hold nothing need not be given: they can always come last, because no claim is above the
+    capacity of its device.
+    """
+    return not end_those_that_can(dict(free), ordered(claims))
+
+
+def can_end(claim: Claim, free: Mapping[str, int], others: Sequence[Claim]) -> bool:
+    """Say whether one can end, if need be after others.
+
+    That is all there is to see when a safe state gave it something: from then on everything is as it was before.
+    """
+    if claim.fits(free):
+        return True
+    work = dict(free)
+    end_those_that_can(work, others)
+    return claim.fits(work)
+
+
+def debt(free: Mapping[str, int], claims: Iterable[Claim]) -> dict[str, int]:
+    """Return bytes per device that would make the state safe, if they were there: none when it is safe.
+
+    Whenever nobody can end, the one who lacks least is lent that.
+    """
+    work = dict(free)
+    lent = dict.fromkeys(free, 0)
+    stuck = end_those_that_can(work, ordered(claims))
+    while stuck:
+        nearest = min(stuck, key=lambda claim: claim.shortage(work))
+        for device, size in nearest.missing:
+            lack = max(size - work[device], 0)
+            lent[device] += lack
+            work[device] += lack
+        stuck = end_those_that_can(work, stuck)
+    return lent

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import random
 import resource
 import socket
 import time
@@ -105,7 +106,9 @@ class Service:
         self, settings: Settings, devices: Devices, capacities: Sequence[DeviceCapacity], *, recovering: bool
     ) -> Sessions:
         capacity = {one.uuid: one.capacity for one in capacities}
-        machine = Machine(capacity, POLICIES[settings.policy](), settings.patience, recovering=recovering)
+        machine = Machine(
+            capacity, POLICIES[settings.policy](random.SystemRandom()), settings.patience, recovering=recovering
+        )
         sessions = Sessions(self._loop, machine, History(time.time), self._loop.time, time.time)
         sessions.on_broken = self.broken.set
         settling = Settling(devices, capacity, lambda number: sessions.happen(e.SettlingEnded(number)))

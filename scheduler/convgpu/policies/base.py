@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class Waiting:
         size: bytes asked for.
         missing: bytes that the container's grant lacks for it.
         since: seconds, on the clock of the events.
+        priority: of its container; the machine heeds it, not the policy.
     """
 
     sequence: int
@@ -28,15 +29,27 @@ class Waiting:
     size: int
     missing: int
     since: float
+    priority: int = 0
 
 
 class Policy(Protocol):
     """Chooses which waiting allocation gets free memory.
 
     Pure: the same snapshot gives the same answer. The machine serves the first of the answer whose grant leaves
-    the state safe, then asks again, and does not let anybody be overtaken for ever whatever is answered here.
+    the state safe, then asks again; it gives only allocations of equal priority, and does not let anybody be overtaken
+    for ever whatever is answered here.
     """
 
+    name: ClassVar[str]
+
     def rank(self, waiting: Sequence[Waiting], free: Mapping[str, int]) -> Sequence[Waiting]:
-        """Return `waiting` in the order in which to serve them. Each fits in `free` (bytes per device) by itself."""
+        """Return `waiting` in the order in which to serve them, if there were room; `free`: bytes per device."""
+        ...
+
+
+class Rng(Protocol):
+    """The part of `random.Random` that policies use."""
+
+    def getrandbits(self, bits: int, /) -> int:
+        """Return an integer of so many random bits."""
         ...

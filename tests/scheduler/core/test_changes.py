@@ -1,0 +1,233 @@
+"""What changes while containers run: limits, capacities, drained devices, what escaped the hook, the policy."""
+
+from world import World
+
+from convgpu.core import events as e
+from convgpu.core.events import Refusal
+from convgpu.core.machine import Machine
+from convgpu.policies import BestFit, Fifo
+
+
+def world(capacity: int = 16, **options: object) -> World:
+    return World(Machine({"gpu": capacity}, Fifo(), **options))
+
+
+def limit(w: World, name: str) -> tuple[int, int | None]:
+    account = w.machine.ledger.accounts[name]["gpu"]
+    return account.limit, account.target
+
+
+def test_a_raised_limit_is_in_force_at_once_if_everybody_can_still_end() -> None:
+    w = world()
+    w.create("a", {"gpu": 4})
+    a = w.start("a")
+    w.allocate(a, 4)
+    w.happen(e.LimitsChanged("a", {"gpu": 10}))
+    assert limit(w, "a") == (10, None)
+    assert w.limits == [e.LimitInForce("a", "gpu", 10, None)]
+    assert isinstance(w.answers[w.allocate(a, 6)], e.Accept)
+    w.check()
+
+
+def test_a_raised_limit_waits_until_it_is_safe_and_so_does_what_needs_it() -> None:
+    w = world()
+    w.create("a", {"gpu": 8})
+    w.create("b", {"gpu": 14})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 6)
+    w.allocate(b, 6)  # b needs what a gives back
+    w.happen(e.LimitsChanged("a", {"gpu": 12}))
+    assert limit(w, "a") == (8, 12)
+    w.allocate(a, 2)
+    needs_it = w.allocate(a, 2)
+    assert needs_it not in w.answers
+    w.check()
+    w.end(b)
+    assert limit(w, "a") == (12, None)
+    assert isinstance(w.answers[needs_it], e.Accept)
+    assert isinstance(w.answers[w.allocate(a, 3)], e.Reject)
+    w.check()
+
+
+def test_idle_memory_of_others_does_not_keep_a_limit_from_being_raised() -> None:
+    w = world()
+    w.create("a", {"gpu": 4})
+    w.create("b", {"gpu": 12})
+    w.allocate(w.start("a"), 4)
+    w.allocate(w.start("b"), 1)
+    w.happen(e.LimitsChanged("a", {"gpu": 16}))
+    assert limit(w, "a") == (16, None)
+    w.check()
+
+
+def test_a_lowered_limit_is_in_force_at_once_down_to_what_is_in_use_and_follows_what_is_freed() -> None:
+    w = world()
+    w.create("a", {"gpu": 16})
+    a = w.start("a")
+    w.allocate(a, 10)
+    w.happen(e.LimitsChanged("a", {"gpu": 4}))
+    assert limit(w, "a") == (10, 4)
+    assert w.answers[w.allocate(a, 1)] == e.Reject(a, 3, Refusal.LIMIT)
+    w.free(a, 5)
+    assert limit(w, "a") == (5, 4)
+    w.free(a, 5)
+    assert limit(w, "a") == (4, None)
+    assert [one.limit for one in w.limits] == [10, 5, 4]
+    assert isinstance(w.answers[w.allocate(a, 4)], e.Accept)
+    w.check()
+
+
+def test_a_limit_is_lowered_when_the_processes_of_an_earlier_scheduler_are_back() -> None:
+    w = world(recovering=True)
+    w.create("a", {"gpu": 16})
+    w.happen(e.LimitsChanged("a", {"gpu": 4}))
+    a = w.start("a", {"gpu": 10})
+    assert limit(w, "a") == (16, 4)
+    w.happen(e.RecoveryEnded())
+    assert limit(w, "a") == (10, 4)
+    w.end(a)
+    assert limit(w, "a") == (4, None)
+    w.check()
+
+
+def test_the_limit_in_force_asked_for_again_ends_what_was_pending() -> None:
+    w = world()
+    w.create("a", {"gpu": 16})
+    a = w.start("a")
+    w.allocate(a, 10)
+    w.happen(e.LimitsChanged("a", {"gpu": 4}))
+    w.happen(e.LimitsChanged("a", {"gpu": 10}))
+    assert limit(w, "a") == (10, None)
+    assert not w.processes[a].wanted["gpu"]
+    w.check()
+
+
+def test_a_waiting_allocation_beyond_a_lowered_limit_is_rejected() -> None:
+    w = world()
+    w.create("a", {"gpu": 16})
+    w.create("b", {"gpu": 16})
+    w.allocate(w.start("a"), 16)
+    waiting = w.allocate(w.start("b"), 8)
+    w.happen(e.LimitsChanged("b", {"gpu": 7}))
+    assert isinstance(w.answers[waiting], e.Reject)
+    w.check()
+
+
+def test_a_drained_device_grants_nothing_until_it_is_not_drained() -> None:
+    w = world()
+    w.create("a", {"gpu": 8})
+    w.create("b", {"gpu": 8})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 2)
+    w.happen(e.DeviceDrained("gpu", drained=True))
+    waiting = w.allocate(b, 1)
+    assert waiting not in w.answers
+    assert w.allocate(a, 6) in (0, *w.answers)  # it was granted before
+    w.check()
+    w.happen(e.DeviceDrained("gpu", drained=False))
+    assert isinstance(w.answers[waiting], e.Accept)
+    w.check()
+
+
+def test_foreign_memory_is_taken_from_what_is_free_and_then_from_what_is_idle() -> None:
+    w = world()
+    w.create("a", {"gpu": 10})
+    a = w.start("a")
+    w.allocate(a, 2)
+    w.happen(e.CapacityChanged("gpu", 6))
+    assert w.machine.ledger.free == {"gpu": 4}
+    assert w.processes[a].headroom["gpu"] == 0
+    w.check()
+    waiting = w.allocate(a, 8)  # within the limit: it waits for the foreign memory
+    assert waiting not in w.answers
+    w.happen(e.CapacityChanged("gpu", 16))
+    assert isinstance(w.answers[waiting], e.Accept)
+    w.check()
+
+
+def test_a_lost_device_pauses_its_own_and_lets_the_others_go_on() -> None:
+    w = World(Machine({"g0": 16, "g1": 16}, BestFit()))
+    w.create("a", {"g0": 8, "g1": 8})
+    w.create("b", {"g0": 16, "g1": 16})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 8, "g0")
+    w.happen(e.CapacityChanged("g0", 0))
+    lost, other = w.allocate(b, 1, "g0"), w.allocate(b, 16, "g1")
+    assert lost not in w.answers
+    assert isinstance(w.answers[other], e.Accept)
+    w.check()
+    w.happen(e.CapacityChanged("g0", 16))
+    assert isinstance(w.answers[lost], e.Accept)
+    w.check()
+
+
+def test_two_that_foreign_memory_keeps_from_ending_are_not_let_into_a_deadlock() -> None:
+    w = world()
+    w.create("a", {"gpu": 10})
+    w.create("b", {"gpu": 10})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 5)
+    w.allocate(b, 5)
+    w.happen(e.CapacityChanged("gpu", 13))  # 3 free, each may still ask for 5
+    assert sum(w.machine.ledger.debt.values()) == 2
+    first = w.allocate(a, 1)
+    second = w.allocate(b, 1)
+    assert first in w.answers
+    assert second not in w.answers
+    w.check()
+    w.allocate(a, 2)
+    w.end(a)
+    assert second in w.answers
+    assert not any(w.machine.ledger.debt.values())
+    w.check()
+
+
+def test_what_escaped_the_hook_is_charged_even_above_the_limit_and_given_back() -> None:
+    w = world()
+    w.create("a", {"gpu": 8})
+    w.create("b", {"gpu": 16})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 6)
+    w.happen(e.Overuse("a", "gpu", 5))
+    account = w.machine.ledger.accounts["a"]["gpu"]
+    assert (account.grant, account.held, account.charged) == (11, 11, 5)
+    assert isinstance(w.answers[w.allocate(a, 1)], e.Reject)
+    waiting = w.allocate(b, 6)
+    assert waiting not in w.answers
+    w.check()
+    w.happen(e.Overuse("a", "gpu", 0))
+    assert (account.grant, account.held) == (6, 6)
+    assert isinstance(w.answers[waiting], e.Accept)
+    w.check()
+
+
+def test_priority_comes_before_the_policy_and_age_before_priority() -> None:
+    w = world(patience=60.0)
+    w.create("holder", {"gpu": 16})
+    w.create("old", {"gpu": 9})
+    w.create("urgent", {"gpu": 9}, priority=5)
+    holder, old, urgent = (w.start(name) for name in ("holder", "old", "urgent"))
+    w.allocate(holder, 16)
+    first, second = w.allocate(old, 9), w.allocate(urgent, 9)
+    w.end(holder)
+    assert (first in w.answers, second in w.answers) == (False, True)
+    w.now = 60.0
+    w.create("late", {"gpu": 9}, priority=5)
+    third = w.allocate(w.start("late"), 9)
+    w.end(urgent)
+    assert (first in w.answers, third in w.answers) == (True, False)
+    w.check()
+
+
+def test_another_policy_chooses_from_now_on() -> None:
+    w = world()
+    for name, size in (("a", 16), ("b", 5), ("c", 12)):
+        w.create(name, {"gpu": size})
+    a, b, c = (w.start(name) for name in "abc")
+    w.allocate(a, 16)
+    w.allocate(b, 5)
+    waiting = w.allocate(c, 12)
+    w.happen(e.PolicyChosen(BestFit()))
+    w.end(a)
+    assert waiting in w.answers
+    assert w.machine.policy.name == "best-fit"
