@@ -10,6 +10,7 @@
 #include "account.h"
 #include "connection.h"
 #include "log.h"
+#include "stream.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -308,30 +309,6 @@ static bool start_service(void) {
     return error == 0;
 }
 
-static const char *describe(int error) {
-    switch (error) {
-    case ENOENT:
-        return "no such socket";
-    case ECONNREFUSED:
-        return "nobody listens";
-    case EACCES:
-        return "permission denied";
-    case ENAMETOOLONG:
-        return "the path is too long";
-    case ETIMEDOUT:
-        return "no answer within 10 s";
-    case ECONNRESET:
-    case EPIPE:
-        return "it hung up";
-    case EPROTO:
-        return "what answers is no ConvGPU scheduler of this version";
-    case EAGAIN:
-        return "no thread could be started";
-    default:
-        return "connection failed";
-    }
-}
-
 bool channel_open(const char *path, const char *program, const char *memory) {
     struct connection_welcome welcome;
     struct connection_failure failure = {.error = ENAMETOOLONG};
@@ -356,7 +333,7 @@ bool channel_open(const char *path, const char *program, const char *memory) {
         log_refusal(
             "no scheduler at %s (%s): start this container with a convgpu volume and see that the plugin "
             "is enabled. CUDA is not available to this process.",
-            path, describe(failure.error));
+            path, stream_describe(failure.error));
     told = true;
     return false;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "connection.h"
 
+#include "stream.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 enum { HANDSHAKE_SECONDS = 10 };
@@ -22,66 +23,34 @@ static int fail(struct connection_failure *failure, int error) {
     return -1;
 }
 
-static void set_timeout(int option, int seconds) {
-    struct timeval timeout = {.tv_sec = seconds};
-    setsockopt(connection_socket, SOL_SOCKET, option, &timeout, sizeof timeout);
-}
-
 static int dial(const char *path, struct connection_failure *failure) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    memcpy(address.sun_path, path, strlen(path) + 1); /* as long as connection_greeting.path at most */
     pthread_mutex_lock(&descriptors);
     connection_socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     pthread_mutex_unlock(&descriptors);
     if (connection_socket < 0) return fail(failure, errno);
-    set_timeout(SO_SNDTIMEO, HANDSHAKE_SECONDS); /* connect() blocks while the scheduler's backlog is full */
-    set_timeout(SO_RCVTIMEO, HANDSHAKE_SECONDS);
-    int connected;
-    do {
-        connected = connect(connection_socket, (struct sockaddr *)&address, sizeof address);
-    } while (connected < 0 && errno == EINTR);
-    return connected < 0 ? fail(failure, errno == EAGAIN ? ETIMEDOUT : errno) : 0;
+    stream_set_patience(connection_socket, HANDSHAKE_SECONDS);
+    return stream_connect(connection_socket, path) ? 0 : fail(failure, errno);
 }
 
 bool connection_send(const void *frame, uint32_t size) {
-    for (const char *next = frame; size > 0;) {
-        ssize_t sent = send(connection_socket, next, size, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR) continue;
-        if (sent <= 0) {
-            connection_shutdown(); /* half a frame may be out: nothing that follows would be understood */
-            return false;
-        }
-        next += sent;
-        size -= (uint32_t)sent;
-    }
-    return true;
-}
-
-/* errno 0 at the end of the connection. */
-static bool receive_exactly(void *bytes, size_t size) {
-    for (char *next = bytes; size > 0;) {
-        ssize_t received = recv(connection_socket, next, size, 0);
-        if (received < 0 && errno == EINTR) continue;
-        if (received == 0) errno = 0;
-        if (received <= 0) return false;
-        next += received;
-        size -= (size_t)received;
-    }
-    return true;
+    if (stream_send(connection_socket, frame, size)) return true;
+    connection_shutdown(); /* half a frame may be out: nothing that follows would be understood */
+    return false;
 }
 
 /* The rest of a frame whose first `have` bytes of header are here. errno EPROTO for what is no frame. */
 static bool receive_rest(struct connection_frame *frame, size_t have) {
-    if (!receive_exactly((char *)&frame->header + have, sizeof frame->header - have)) return false;
+    if (!stream_receive(connection_socket, (char *)&frame->header + have, sizeof frame->header - have))
+        return false;
     errno = EPROTO;
     if (frame->header.size < sizeof frame->header || frame->header.size > CONVGPU_MAX_FRAME) return false;
     uint32_t left = frame->header.size - (uint32_t)sizeof frame->header;
     frame->size = left < sizeof frame->body ? left : (uint32_t)sizeof frame->body;
-    if (!receive_exactly(frame->body, frame->size)) return false;
+    if (!stream_receive(connection_socket, frame->body, frame->size)) return false;
     for (left -= frame->size; left > 0;) {
         char surplus[256];
         uint32_t part = left < sizeof surplus ? left : (uint32_t)sizeof surplus;
-        if (!receive_exactly(surplus, part)) return false;
+        if (!stream_receive(connection_socket, surplus, part)) return false;
         left -= part;
     }
     return true;
@@ -186,7 +155,7 @@ static int read_welcome(struct connection_welcome *welcome, struct connection_fa
     struct connection_frame frame;
     ssize_t have = receive_first(&frame.header, &welcome->page);
     if (have < 0 || !receive_rest(&frame, (size_t)have)) {
-        return fail(failure, errno == 0 ? ECONNRESET : errno == EAGAIN ? ETIMEDOUT : errno);
+        return fail(failure, errno == 0 ? ECONNRESET : errno);
     }
     if (!connection_well_formed(&frame)) return fail(failure, EPROTO);
     if (frame.header.kind == CONVGPU_FAILED) {
@@ -211,7 +180,7 @@ bool connection_open(const struct connection_greeting *greeting, struct connecti
     welcome->page = NULL;
     if (dial(greeting->path, failure) == 0 && say_hello(greeting, failure) == 0 &&
         read_welcome(welcome, failure) == 0) {
-        set_timeout(SO_RCVTIMEO, 0); /* from here on an answer may take for ever */
+        stream_wait_for_ever(connection_socket); /* from here on: an answer may take that long */
         return true;
     }
     if (welcome->page) munmap(welcome->page, sizeof *welcome->page);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The doors through which a program finds a CUDA call: linked symbols (exported here), dlsym and dlvsym, and
- * cuGetProcAddress. And the door to the real driver.
+ * The doors through which a program finds a call of CUDA or NVML: linked symbols (exported here), dlsym and
+ * dlvsym, and cuGetProcAddress. And the door to the real driver.
  */
 #include "driver.h"
 #include "libc_symbols.h"
 #include "log.h"
+#include "nvml.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -61,6 +62,15 @@ bool driver_load(void) {
     }
 CONVGPU_HOOKED_CALLS(EXPORT_CALL)
 
+#define EXPORT_NVML(symbol, parameters, arguments)                                                           \
+    EXPORTED int symbol parameters;                                                                          \
+    int symbol parameters {                                                                                  \
+        if (!inside_driver) return hooked_##symbol arguments;                                                \
+        symbol##_function *real = (symbol##_function *)nvml_function(#symbol);                               \
+        return real ? real arguments : NVML_ERROR_FUNCTION_NOT_FOUND;                                        \
+    }
+CONVGPU_NVML_CALLS(EXPORT_NVML)
+
 EXPORTED void *dlsym(void *handle, const char *name);
 EXPORTED void *dlvsym(void *handle, const char *name, const char *version);
 
@@ -74,13 +84,18 @@ struct hooked_call {
 
 #define LIST_CALL(symbol, base, since, stream, parameters, arguments)                                        \
     {#symbol, #base, since, CONVGPU_STREAM_##stream, (void *)symbol},
-static const struct hooked_call calls[] = {
-    CONVGPU_HOOKED_CALLS(LIST_CALL){"dlsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlsym},
-    {"dlvsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlvsym}};
+#define LIST_NVML(symbol, parameters, arguments) {#symbol, #symbol, 0, CONVGPU_STREAM_NONE, (void *)symbol},
+static const struct hooked_call calls[] = {CONVGPU_HOOKED_CALLS(LIST_CALL) CONVGPU_NVML_CALLS(LIST_NVML){
+                                               "dlsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlsym},
+                                           {"dlvsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlvsym}};
 enum { CALL_COUNT = sizeof calls / sizeof calls[0] };
 
+static bool is_nvml(const char *name) {
+    return strncmp(name, "nvml", 4) == 0;
+}
+
 static const struct hooked_call *find_symbol(const char *name) {
-    if (!name || (strncmp(name, "cu", 2) != 0 && strncmp(name, "dl", 2) != 0)) return NULL;
+    if (!name || (strncmp(name, "cu", 2) != 0 && !is_nvml(name) && strncmp(name, "dl", 2) != 0)) return NULL;
     for (size_t index = 0; index < CALL_COUNT; index++)
         if (strcmp(calls[index].symbol, name) == 0) return &calls[index];
     return NULL;
@@ -93,7 +108,8 @@ static void *replace(const struct hooked_call *call, void *found) {
     if (!found || found != call->replacement || call->base[0] == '\0')
         return found ? call->replacement : NULL;
     if (libc_dlsym()(RTLD_NEXT, call->symbol)) return found;
-    void *handle = dlopen(driver_file, RTLD_LAZY | RTLD_NOLOAD);
+    const char *file = is_nvml(call->symbol) ? CONVGPU_NVML_FILE : driver_file;
+    void *handle = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
     if (!handle) return NULL; /* with dlerror() of one of the two */
     void *real = libc_dlsym()(handle, call->symbol);
     dlclose(handle);

@@ -33,8 +33,7 @@ static _Atomic bool ready;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* outermost lock: held across the handshake */
 static bool fork_watched; /* guarded by `opening`; stays true in a child, which inherits the handlers */
 
-/* `scheduler.sock` beside this library, absolute so that a later chdir() does not lose it. */
-static void find_socket(char *path, size_t room) {
+void session_socket(char *path, size_t room) {
     const char *asked = secure_getenv("CONVGPU_SOCKET");
     Dl_info self = {0};
     if (asked && *asked) {
@@ -83,13 +82,17 @@ static bool open_session(void) {
     const char *memory = getenv("CONVGPU_MEMORY");
     log_open();
     if (!fork_watched) fork_watched = pthread_atfork(channel_before_fork, channel_in_parent, start_anew) == 0;
-    find_socket(path, sizeof path);
+    session_socket(path, sizeof path);
     read_program(program, sizeof program);
     return channel_open(path, program, memory ? memory : "");
 }
 
+bool session_is_open(void) {
+    return atomic_load_explicit(&ready, memory_order_acquire);
+}
+
 bool session_ready(void) {
-    if (atomic_load_explicit(&ready, memory_order_acquire)) return true;
+    if (session_is_open()) return true;
     int saved_errno = errno;
     pthread_mutex_lock(&opening);
     if (!ready) ready = open_session();

@@ -7,8 +7,16 @@
 #define CONVGPU_SESSION_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Connects if that has not happened. False, after one line on stderr, when there is no scheduler. */
 bool session_ready(void);
+
+/* Whether that has happened. */
+bool session_is_open(void);
+
+/* The scheduler's socket: CONVGPU_SOCKET, or `scheduler.sock` beside this library, absolute so that a later
+ * chdir() does not lose it. */
+void session_socket(char *path, size_t room);
 
 #endif

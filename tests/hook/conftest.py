@@ -11,7 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from compiled import ROOT, SOURCES, compile_c
-from hooked_program import Program
+from daemon import DRIVER, HOOK, Daemon, running_daemon
+from hooked_program import SUCCESS, Program
 from scripted_scheduler import ScriptedScheduler
 from scripted_session import GIB, MIB, UUIDS
 
@@ -39,6 +40,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory, simulated_driver: Path) -
     compile_c(folder / "program", *program, "-ldl")
     compile_c(folder / "linked", "-DLINKED", *program, driver, "-ldl")
     compile_c(folder / "lookups", SOURCES / "lookups.c", "-ldl")
+    compile_c(folder / "smi", SOURCES / "smi.c", "-ldl")
+    compile_c(folder / "linked-smi", "-DLINKED", SOURCES / "smi.c", simulated_driver / "libnvidia-ml.so.1", "-ldl")
+    (folder / "drawing").mkdir()
+    compile_c(folder / "drawing/libnvidia-ml.so.1", "-shared", "-fPIC", SOURCES / "drawing.c")
     compile_c(folder / "libnext.so", "-shared", "-fPIC", SOURCES / "next.c", "-ldl")
     version_script = f"-Wl,--version-script={SOURCES}/versioned.map"
     compile_c(folder / "libversioned.so", "-shared", "-fPIC", version_script, SOURCES / "versioned.c")
@@ -64,7 +69,16 @@ def scheduler(tmp_path: Path, hook: Path) -> Iterator[ScriptedScheduler]:
         yield listening
 
 
+@pytest.fixture
+def daemon(tmp_path: Path, hook: Path, simulated_driver: Path) -> Iterator[Daemon]:
+    """A real scheduler, with two simulated devices of 16 GiB, from the built hook and driver."""
+    assert (hook, simulated_driver) == (HOOK, DRIVER)
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB") as running:
+        yield running
+
+
 Start = Callable[..., Program]
+Join = Callable[..., Program]
 
 
 @pytest.fixture
@@ -88,3 +102,22 @@ def start(hook: Path, programs: Path, simulated_driver: Path, devices: Path, tmp
     yield begin
     for program in running:
         program.kill()
+
+
+@pytest.fixture
+def join(start: Start) -> Join:
+    """Start the test program in the place of a container, whose folder is given, with a context on device 0."""
+
+    def begin(folder: Path, door: str = "dlsym", **environment: str) -> Program:
+        settings = {
+            "LD_PRELOAD": str(folder / "libconvgpu.so"),
+            "LD_LIBRARY_PATH": str(folder / "driver"),
+            "CONVGPU_SOCKET": "",
+            "SIMULATED_GPU_DIRECTORY": "",
+        }
+        program = start(door, **settings | environment)
+        assert program.call("init 0").code == SUCCESS
+        assert program.call(f"use {program.call('retain 0').number}").code == SUCCESS
+        return program
+
+    return begin

@@ -112,12 +112,17 @@ class ScriptedScheduler:
 
     def accept(self) -> tuple[Peer, Hello]:
         """Wait for a process and its HELLO."""
-        connection, _address = self._listener.accept()
-        peer = Peer(connection, self._library)
-        self._peers.append(peer)
+        peer = self.accept_silent()
         _request, hello = peer.receive()
         assert isinstance(hello, Hello)
         return peer, hello
+
+    def accept_silent(self) -> Peer:
+        """Wait for somebody, and for nothing that is said."""
+        connection, _address = self._listener.accept()
+        peer = Peer(connection, self._library)
+        self._peers.append(peer)
+        return peer
 
     def has_caller(self) -> bool:
         """Whether somebody has connected and was not accepted yet."""

@@ -15,6 +15,7 @@ HOOKED = dict(
     re.findall(r"X\((\w+),\s+(\w+),", (ROOT / "hook/src/hooked_calls.h").read_text().partition("CALLS(X)")[2])
 )
 """Symbol to base name, as the one list has them."""
+NVML = re.findall(r"X\((nvml\w+), \(", (ROOT / "hook/src/nvml_calls.h").read_text())
 
 DEFAULT, LEGACY, PER_THREAD = 0, 1, 2
 
@@ -112,9 +113,9 @@ def test_exported_symbols_are_the_list(hook: Path) -> None:
         ["nm", "-D", "--defined-only", hook / "libconvgpu.so"], check=True, capture_output=True, text=True
     ).stdout
     exported = [line.split()[-1] for line in listing.splitlines()]
-    assert sorted(exported) == sorted([*HOOKED, "dlsym", "dlvsym"])
+    assert sorted(exported) == sorted([*HOOKED, *NVML, "dlsym", "dlvsym"])
     mapped = re.findall(r"^ +(\w+);", (ROOT / "hook/convgpu.map").read_text(), re.MULTILINE)
-    assert mapped == [*HOOKED, "dlsym", "dlvsym"]
+    assert mapped == [*HOOKED, *NVML, "dlsym", "dlvsym"]
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere glibc has no older names to ask for")

@@ -61,6 +61,15 @@ def test_the_global_scope_has_no_cuda_without_a_driver(look: Look) -> None:
     assert (code, text.split()[0]) == (1, "none")
 
 
+def test_nvml_is_hooked_where_it_is(look: Look) -> None:
+    assert look("libnvidia-ml.so.1", "nvmlDeviceGetMemoryInfo") == (0, "libconvgpu.so:nvmlDeviceGetMemoryInfo")
+    assert look("libnvidia-ml.so.1", "nvmlDeviceGetName") == (0, "libnvidia-ml.so.1:nvmlDeviceGetName")
+    assert look("libversioned.so", "nvmlDeviceGetMemoryInfo", "LIBCUDA")[1] == "libconvgpu.so:nvmlDeviceGetMemoryInfo"
+    for question in (("default", "nvmlDeviceGetMemoryInfo"), ("libcuda.so.1", "nvmlDeviceGetMemoryInfo")):
+        code, text = look(*question)
+        assert (code, text.split()[0]) == (1, "none")
+
+
 @pytest.mark.parametrize("name", ["dlsym", "dlvsym"])
 def test_the_lookups_themselves_are_hooked(look: Look, name: str) -> None:
     assert look("default", name) == (0, f"libconvgpu.so:{name}")

@@ -1,10 +1,10 @@
 """What a program is told about memory: the container's figures, from the page where that is possible."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemon import Daemon, running_daemon, wait_until
+from daemon import Daemon, wait_until
 from hooked_program import SUCCESS, Program, Result
 from scripted_scheduler import ScriptedScheduler
 from scripted_session import GIB, MIB, Session, open_session
@@ -56,30 +56,6 @@ def test_a_question_that_is_never_answered_is_given_up(session: Session, schedul
     assert session.peer.at_end()
     _peer, hello = scheduler.accept()
     assert hello.pid == session.program.pid
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with running_daemon(tmp_path / "d") as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def join(start: Start) -> Join:
-    """Start a program in the place of a container, with a context."""
-
-    def begin(folder: Path) -> Program:
-        program = start(
-            LD_PRELOAD=str(folder / "libconvgpu.so"),
-            LD_LIBRARY_PATH=str(folder / "driver"),
-            CONVGPU_SOCKET="",
-            SIMULATED_GPU_DIRECTORY="",
-        )
-        assert program.call("init 0").code == SUCCESS
-        assert program.call(f"use {program.call('retain 0').number}").code == SUCCESS
-        return program
-
-    return begin
 
 
 def test_processes_of_a_container_see_each_other(daemon: Daemon, join: Join) -> None:

@@ -28,12 +28,14 @@
     X(FREED, 3)         \
     X(CONTEXT, 4)       \
     X(QUERY, 5)         \
+    X(OBSERVE, 6)       \
     X(WELCOME, 16)      \
     X(ACCEPTED, 17)     \
     X(REJECTED, 18)     \
     X(CONTEXT_SIZE, 19) \
     X(USAGE, 20)        \
     X(FAILED, 21)       \
+    X(OBSERVED, 22)     \
     X(ADMIN, 32)        \
     X(ADMIN_REPLY, 33)
 
@@ -114,6 +116,21 @@
     X(uint64_t, used)     /* by all processes of the container */               \
     X(uint64_t, settling) /* as in ACCEPTED */
 
+#define CONVGPU_OBSERVE_FIELDS(X, A)                                            \
+    A(uint8_t, device, CONVGPU_UUID_SIZE)                                       \
+    A(char, memory, CONVGPU_MEMORY_SIZE) /* as in HELLO */
+
+#define CONVGPU_OBSERVED_FIELDS(X, A)                                           \
+    X(uint64_t, limit)         /* 0: the container has none on that device */   \
+    X(uint64_t, used)                                                           \
+    X(uint32_t, process_count) /* rows of `process` that follow */              \
+    X(uint32_t, reserved)
+
+#define CONVGPU_PROCESS_FIELDS(X, A)                                            \
+    X(uint32_t, pid)      /* in the asker's pid namespace */                    \
+    X(uint32_t, host_pid) /* as the scheduler sees it, and the driver; 0: not known */ \
+    X(uint64_t, used)
+
 #define CONVGPU_FAILED_FIELDS(X, A) \
     X(uint32_t, failure)            \
     X(uint32_t, reserved)           \
@@ -134,6 +151,9 @@
     S(rejected, CONVGPU_REJECTED_FIELDS, 24)                        \
     S(context_size, CONVGPU_CONTEXT_SIZE_FIELDS, 8)                 \
     S(usage, CONVGPU_USAGE_FIELDS, 24)                              \
+    S(observe, CONVGPU_OBSERVE_FIELDS, 80)                          \
+    S(observed, CONVGPU_OBSERVED_FIELDS, 24)                        \
+    S(process, CONVGPU_PROCESS_FIELDS, 16)                          \
     S(failed, CONVGPU_FAILED_FIELDS, 248)
 
 #define CONVGPU_DECLARE_FIELD(type, name) type name;

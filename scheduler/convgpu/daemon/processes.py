@@ -12,6 +12,7 @@ from convgpu.daemon.connection import Connection
 from convgpu.daemon.containers import Containers
 from convgpu.daemon.contexts import Contexts
 from convgpu.daemon.detached import Detached
+from convgpu.daemon.observers import observe
 from convgpu.daemon.options import OptionError
 from convgpu.daemon.page import PAGE_SIZE, Page, PageLibrary
 from convgpu.daemon.sessions import Session, Sessions
@@ -73,6 +74,9 @@ class Processes:
             timer.cancel()
 
     def _receive(self, container: str, connection: Connection, request: int, message: m.Message) -> None:
+        if isinstance(message, m.Observe):
+            self._observe(container, connection, request, message)
+            return
         session = self._open.get(connection)
         if session is None:
             self._hello(container, connection, request, message)
@@ -104,6 +108,15 @@ class Processes:
         used = self._sessions.used(session.container, device)
         return m.Usage(account.limit, used, self._sessions.machine.settling(device))
 
+    def _observe(self, container: str, connection: Connection, request: int, message: m.Observe) -> None:
+        """Answer who has no session and needs none; a bound on silent connections holds for it as well."""
+        try:
+            self._containers.declare(container, message.memory)
+        except OptionError as error:
+            connection.fail(ProtocolError(Failure.NO_LIMIT, str(error), request))
+            return
+        connection.send(observe(self._sessions, container, connection.pid, message.device), request)
+
     def _hello(self, container: str, connection: Connection, request: int, message: m.Message) -> None:
         if not isinstance(message, m.Hello):
             text = f"{type(message).__name__} before HELLO"
@@ -133,6 +146,7 @@ class Processes:
             program=hello.program,
             since=self._wall_clock(),
             process=_open_process(connection.pid),
+            own_pid=hello.pid,
         )
         devices = tuple(
             m.DeviceRow(uuid_bytes(uuid), accounts[uuid].limit, self._contexts.size(uuid, accounts[uuid].limit))

@@ -29,7 +29,7 @@ _REASON: Final = {
 class Session:
     """One process. `rows`: device UUIDs in the order of its WELCOME; `since`: Unix seconds.
 
-    `process`: a pidfd, or None when the pid is not visible here.
+    `process`: a pidfd, or None when the pid is not visible here; `own_pid`: as the process sees itself.
     """
 
     number: int
@@ -40,6 +40,7 @@ class Session:
     program: str
     since: float
     process: int | None = None
+    own_pid: int = 0
     open_requests: int = 0
 
     @property

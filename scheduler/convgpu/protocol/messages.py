@@ -61,6 +61,14 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
+class Observe:
+    """Asks, without a session, for the container's usage of a device (binary UUID). `memory` as in Hello."""
+
+    device: bytes
+    memory: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceRow:
     """A device of the container: binary UUID, limit and context size in bytes."""
 
@@ -111,6 +119,24 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """A process of the container: its pid for the asker and for the scheduler (0: not known), and bytes used."""
+
+    pid: int
+    host_pid: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Answer to Observe, in bytes; a limit of 0 says that the container has none on the device."""
+
+    limit: int
+    used: int
+    processes: tuple[ProcessRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The connection is refused; one line for the user."""
 
@@ -138,11 +164,13 @@ Message = (
     | Freed
     | Context
     | Query
+    | Observe
     | Welcome
     | Accepted
     | Rejected
     | ContextSize
     | Usage
+    | Observed
     | Failed
     | Admin
     | AdminReply
@@ -155,11 +183,13 @@ KIND_OF: Final[dict[type[Message], Kind]] = {
     Freed: Kind.FREED,
     Context: Kind.CONTEXT,
     Query: Kind.QUERY,
+    Observe: Kind.OBSERVE,
     Welcome: Kind.WELCOME,
     Accepted: Kind.ACCEPTED,
     Rejected: Kind.REJECTED,
     ContextSize: Kind.CONTEXT_SIZE,
     Usage: Kind.USAGE,
+    Observed: Kind.OBSERVED,
     Failed: Kind.FAILED,
     Admin: Kind.ADMIN,
     AdminReply: Kind.ADMIN_REPLY,
@@ -200,6 +230,15 @@ def _unpack_welcome(body: bytes) -> Welcome:
     return Welcome(page_size, tuple(DeviceRow(uuid, int(limit), int(size)) for uuid, limit, size in rows))
 
 
+def _unpack_observed(body: bytes) -> Observed:
+    head = _LAYOUT["observed"]
+    if len(body) < head.size:
+        raise MalformedMessageError(f"OBSERVED needs {head.size} bytes, has {len(body)}")
+    limit, used, process_count, _reserved = head.unpack_from(body)
+    rows = _rows("process", body, head.size, process_count)
+    return Observed(limit, used, tuple(ProcessRow(int(pid), int(host), int(size)) for pid, host, size in rows))
+
+
 def _fixed(name: str, make: Callable[..., Message]) -> Callable[[bytes], Message]:
     """Return the unpacker of a body without rows; `reserved` fields are left out of the dataclass."""
     packer = _LAYOUT[name]
@@ -221,11 +260,13 @@ _UNPACK: Final[dict[Kind, Callable[[bytes], Message]]] = {
     Kind.FREED: _fixed("freed", Freed),
     Kind.CONTEXT: _fixed("context", Context),
     Kind.QUERY: _fixed("query", Query),
+    Kind.OBSERVE: _fixed("observe", Observe),
     Kind.WELCOME: _unpack_welcome,
     Kind.ACCEPTED: _fixed("accepted", Accepted),
     Kind.REJECTED: _fixed("rejected", Rejected),
     Kind.CONTEXT_SIZE: _fixed("context_size", ContextSize),
     Kind.USAGE: _fixed("usage", Usage),
+    Kind.OBSERVED: _unpack_observed,
     Kind.FAILED: _fixed("failed", Failed),
     Kind.ADMIN: Admin,
     Kind.ADMIN_REPLY: AdminReply,
@@ -264,6 +305,9 @@ def _pack_body(message: Message) -> bytes:
             head = _LAYOUT["welcome"].pack(len(devices), page_size)
             rows = (_LAYOUT["device"].pack(row.uuid, row.limit, row.context_size) for row in devices)
             return head + b"".join(rows)
+        case Observed(limit, used, processes):
+            head = _LAYOUT["observed"].pack(limit, used, len(processes), 0)
+            return head + b"".join(_LAYOUT["process"].pack(row.pid, row.host_pid, row.used) for row in processes)
         case Admin(body) | AdminReply(body):
             return body
         case _:

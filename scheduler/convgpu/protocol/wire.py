@@ -24,12 +24,14 @@ class Kind(IntEnum):
     FREED = 3
     CONTEXT = 4
     QUERY = 5
+    OBSERVE = 6
     WELCOME = 16
     ACCEPTED = 17
     REJECTED = 18
     CONTEXT_SIZE = 19
     USAGE = 20
     FAILED = 21
+    OBSERVED = 22
     ADMIN = 32
     ADMIN_REPLY = 33
 
@@ -93,6 +95,14 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
     ),
     "context_size": (("uint64_t", "size", 1),),
     "usage": (("uint64_t", "limit", 1), ("uint64_t", "used", 1), ("uint64_t", "settling", 1)),
+    "observe": (("uint8_t", "device", UUID_SIZE), ("char", "memory", MEMORY_SIZE)),
+    "observed": (
+        ("uint64_t", "limit", 1),
+        ("uint64_t", "used", 1),
+        ("uint32_t", "process_count", 1),
+        ("uint32_t", "reserved", 1),
+    ),
+    "process": (("uint32_t", "pid", 1), ("uint32_t", "host_pid", 1), ("uint64_t", "used", 1)),
     "failed": (("uint32_t", "failure", 1), ("uint32_t", "reserved", 1), ("char", "text", TEXT_SIZE)),
 }
 

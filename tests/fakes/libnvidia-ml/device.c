@@ -146,7 +146,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsign
     return nvmlDeviceGetComputeRunningProcesses_v3(device, count, row);
 }
 
-/* Nobody draws anything here. */
+/* Nobody draws anything here, and there is no MPS. */
 static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned *count) {
     unsigned row;
     nvmlReturn_t result = nvml_enter_device(device, count != NULL, &row);
@@ -171,4 +171,38 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsig
                                                       nvmlProcessInfo_v2_t *row) {
     (void)row;
     return no_processes(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
+                                                     nvmlProcessInfo_v1_t *row) {
+    (void)row;
+    return no_processes(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
+                                                        nvmlProcessInfo_v2_t *row) {
+    (void)row;
+    return no_processes(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                        nvmlProcessInfo_v2_t *row) {
+    (void)row;
+    return no_processes(device, count);
+}
+
+nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_t *list) {
+    if (list == NULL) return NVML_ERROR_INVALID_ARGUMENT;
+    if (list->version != NVML_PROCESS_DETAIL_LIST_V1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (list->mode > NVML_MODE_MPS) return NVML_ERROR_INVALID_ARGUMENT;
+    if (list->mode != NVML_MODE_COMPUTE) return no_processes(device, &list->count);
+    nvmlReturn_t result = enter_processes(device, &list->count, list->row != NULL);
+    if (result != NVML_SUCCESS) return result;
+    for (unsigned i = 0; i < list->count; i++) {
+        list->row[i] = (nvmlProcessDetail_t){.pid = (unsigned)processes[i].pid,
+                                             .used = processes[i].used,
+                                             .gpu_instance = NVML_NO_INSTANCE,
+                                             .compute_instance = NVML_NO_INSTANCE};
+    }
+    return nvml_leave(NVML_SUCCESS);
 }

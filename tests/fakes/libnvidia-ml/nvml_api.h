@@ -50,6 +50,20 @@ typedef struct {
 #define NVML_NO_INSTANCE UINT32_MAX
 
 typedef struct {
+    unsigned pid;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
+    unsigned long long protected;
+} nvmlProcessDetail_t;
+
+typedef struct {
+    unsigned version, mode, count;
+    nvmlProcessDetail_t *row;
+} nvmlProcessDetailList_t;
+#define NVML_PROCESS_DETAIL_LIST_V1 (unsigned)(sizeof(nvmlProcessDetailList_t) | 1u << 24)
+enum { NVML_MODE_COMPUTE, NVML_MODE_GRAPHICS, NVML_MODE_MPS };
+
+typedef struct {
     char bus_id_legacy[16];
     unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
     char bus_id[32];
@@ -90,5 +104,14 @@ NVML_EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t d
                                                                   nvmlProcessInfo_v2_t *row);
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
                                                                   nvmlProcessInfo_v2_t *row);
+
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
+                                                                 nvmlProcessInfo_v1_t *row);
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
+                                                                    nvmlProcessInfo_v2_t *row);
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                                    nvmlProcessInfo_v2_t *row);
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
+                                                               nvmlProcessDetailList_t *list);
 
 #endif
