@@ -4,18 +4,22 @@
 #include "stream.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-enum { HANDSHAKE_SECONDS = 10 };
+enum { HANDSHAKE_SECONDS = 10, LOOK_MS = 2000 };
+enum { HIGH_DESCRIPTOR = 960 }; /* below the usual limit of 1024 */
 
 /* Held while a descriptor exists that no variable names yet, so that a forked child can close them all. */
 static pthread_mutex_t descriptors = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int connection_socket = -1;
+static _Atomic uint64_t cookie; /* the kernel's own name of the socket; 0 where it has none (Linux 4.11) */
 
 static int fail(struct connection_failure *failure, int error) {
     failure->refused = false;
@@ -23,9 +27,32 @@ static int fail(struct connection_failure *failure, int error) {
     return -1;
 }
 
+static uint64_t read_cookie(int descriptor) {
+    uint64_t number = 0;
+    socklen_t size = sizeof number;
+    return getsockopt(descriptor, SOL_SOCKET, SO_COOKIE, &number, &size) == 0 ? number : 0;
+}
+
+/* Programs close descriptors that they do not know (daemons close all), and then the number is a file of
+ * theirs: it is not for us to read, write or close. */
+static bool is_ours(int descriptor) {
+    return descriptor >= 0 && read_cookie(descriptor) == cookie;
+}
+
+/* With a high number, which no file of the program gets by chance, and which is in nobody's way. */
+static int new_socket(void) {
+    int low = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int high = low < 0 ? -1 : (int)syscall(SYS_fcntl, low, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
+    if (high < 0) return low;
+    close(low);
+    return high;
+}
+
 static int dial(const char *path, struct connection_failure *failure) {
     pthread_mutex_lock(&descriptors);
-    connection_socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int descriptor = new_socket();
+    cookie = descriptor < 0 ? 0 : read_cookie(descriptor);
+    connection_socket = descriptor;
     pthread_mutex_unlock(&descriptors);
     if (connection_socket < 0) return fail(failure, errno);
     stream_set_patience(connection_socket, HANDSHAKE_SECONDS);
@@ -33,7 +60,7 @@ static int dial(const char *path, struct connection_failure *failure) {
 }
 
 bool connection_send(const void *frame, uint32_t size) {
-    if (stream_send(connection_socket, frame, size)) return true;
+    if (is_ours(connection_socket) && stream_send(connection_socket, frame, size)) return true;
     connection_shutdown(); /* half a frame may be out: nothing that follows would be understood */
     return false;
 }
@@ -56,8 +83,15 @@ static bool receive_rest(struct connection_frame *frame, size_t have) {
     return true;
 }
 
+/* The kernel keeps a socket that is waited for, though the program has closed its descriptor: so it is looked
+ * at from time to time. */
 bool connection_receive(struct connection_frame *frame) {
-    return receive_rest(frame, 0);
+    struct pollfd ready = {.fd = connection_socket, .events = POLLIN};
+    int polled;
+    do {
+        polled = poll(&ready, 1, LOOK_MS);
+    } while ((polled == 0 && is_ours(connection_socket)) || (polled < 0 && errno == EINTR));
+    return is_ours(connection_socket) && receive_rest(frame, 0);
 }
 
 bool connection_well_formed(const struct connection_frame *frame) {
@@ -190,14 +224,18 @@ bool connection_open(const struct connection_greeting *greeting, struct connecti
 
 void connection_shutdown(void) {
     int saved_errno = errno;
-    shutdown(connection_socket, SHUT_RDWR);
+    if (is_ours(connection_socket)) shutdown(connection_socket, SHUT_RDWR);
     errno = saved_errno;
+}
+
+static void close_socket(void) {
+    int descriptor = atomic_exchange(&connection_socket, -1);
+    if (is_ours(descriptor)) close(descriptor);
 }
 
 void connection_close(void) {
     pthread_mutex_lock(&descriptors);
-    int descriptor = atomic_exchange(&connection_socket, -1);
-    if (descriptor >= 0) close(descriptor);
+    close_socket();
     pthread_mutex_unlock(&descriptors);
 }
 
@@ -210,7 +248,6 @@ void connection_in_parent(void) {
 }
 
 void connection_in_child(void) {
-    int descriptor = atomic_exchange(&connection_socket, -1);
-    if (descriptor >= 0) close(descriptor);
+    close_socket();
     descriptors = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

@@ -212,6 +212,30 @@ def test_a_child_does_not_hold_the_parents_connection(start: Start, scheduler: S
         os.kill(child, signal.SIGKILL)
 
 
+def test_a_program_that_closes_descriptors_that_it_does_not_know(
+    start: Start, scheduler: ScriptedScheduler, tmp_path: Path
+) -> None:
+    """The number of our socket is a file of its own then; we find out within 2 s, and leave the file alone."""
+    session = open_session(start(), scheduler, headroom=GIB)
+    program = session.program
+    assert program.call(f"alloc {100 * MIB}").code == SUCCESS
+    own = tmp_path / "own"
+    own.write_bytes(bytes(64))
+    [stolen] = program.call(f"steal {own}").numbers
+    assert stolen >= 960  # where no file of a program comes by chance
+    program.begin(f"alloc {2 * GIB}")
+    peer, hello = scheduler.accept()
+    assert (hello.pid, [size for _uuid, size in hello.held]) == (program.pid, [100 * MIB])
+    peer.welcome((row(),))
+    request, message = peer.receive()
+    assert message == Allocate(0, 2 * GIB, "cuMemAlloc")
+    peer.send(Accepted(2 * GIB, 0), request)
+    assert program.result().code == SUCCESS
+    assert Path(f"/proc/{program.pid}/fd/{stolen}").readlink() == own
+    assert own.read_bytes() == bytes(64)
+    assert Path(f"/proc/{program.pid}/fdinfo/{stolen}").read_text().split()[:2] == ["pos:", "0"]
+
+
 def test_manners(start: Start, scheduler: ScriptedScheduler) -> None:
     before = start(LD_PRELOAD="")
     assert before.call("init 0").code == SUCCESS

@@ -247,6 +247,8 @@ class Sessions:
             case e.TakeHeadroom(words):
                 taken = {word: self._take(*word) for word in words}
                 self._queue.appendleft(lambda: e.HeadroomTaken(taken))
+            case e.LimitInForce(container):
+                self.tell(container)
             case e.Happened():
                 self._record(effect)
 
