@@ -4,10 +4,10 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-.PHONY: help venv build check test demo bench plugin clean
+.PHONY: help venv build check test test-engines demo bench plugin clean
 
 help: ## this list
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1@\2/p' Makefile | column -t -s @
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1@\2/p' Makefile | column -t -s @
 
 venv: .venv/.complete ## the virtual environment .venv with the pinned dependencies
 
@@ -24,6 +24,9 @@ check: venv build ## formatters, linters, types, layers
 
 test: venv check ## check, then all tests, on real Docker Engines as well
 	@scripts/test
+
+test-engines: venv check ## the tests on Docker Engines, on those of Debian 13 (26.1) and sid (28.5)
+	@scripts/test-engines
 
 demo: venv build ## containers compete for one GPU; one waits and goes on
 	@scripts/demo

@@ -46,6 +46,17 @@ apt_install() {
         fail 3 "apt-get could not install $*"
 }
 
+# mirror: prints the first Debian or Ubuntu mirror of this machine's apt sources, one-line or deb822 form.
+mirror() {
+    local id
+    id=$(. /etc/os-release && echo "$ID")
+    {
+        sed -n 's/^URIs:[[:space:]]*//p' /etc/apt/sources.list.d/*.sources 2>/dev/null | tr ' ' '\n' || true
+        sed -nE 's/^deb[[:space:]]+(\[[^]]*\][[:space:]]+)?([^[:space:]]+).*/\2/p' \
+            /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null || true
+    } | grep -m 1 -E "^https?://.*/$id/?$" || true
+}
+
 # lock: one build at a time in this checkout, until this script ends. Not before a daemon is started, which would
 # inherit the descriptor and with it the lock.
 lock() {
