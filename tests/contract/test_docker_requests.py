@@ -108,7 +108,7 @@ def test_create_decodes(recorded):
 
 def test_the_life_of_an_anonymous_volume():
     scheduler = RecordingScheduler()
-    client = create_app(scheduler, Settings(name="cgtest")).test_client()
+    client = create_app(scheduler, Settings(name="cgtest", read_only="no")).test_client()
     life = [each for each in REQUESTS if each["scenario"] == "28/run" and each["path"].startswith("/VolumeDriver.")]
     answers = [client.post(each["path"], data=each["body"]) for each in life]
     # The first asks for a volume that is not there yet; the Engine takes the error for "no".
@@ -134,7 +134,7 @@ def test_the_life_of_an_anonymous_volume():
 
 @pytest.mark.parametrize("recorded", [pytest.param(each, id=each["scenario"]) for each in REQUESTS])
 def test_no_recorded_request_is_a_bug_of_ours(recorded, caplog):
-    client = create_app(RecordingScheduler(), Settings(name="cgtest")).test_client()
+    client = create_app(RecordingScheduler(), Settings(name="cgtest", read_only="no")).test_client()
     answer = client.post(recorded["path"], data=recorded["body"], headers=recorded["headers"])
     assert isinstance(json.loads(answer.data), dict)
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []

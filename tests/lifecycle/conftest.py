@@ -80,7 +80,7 @@ def plugin_version() -> Iterator[Callable[[str], Path]]:
 def plugin(engine: Engine) -> Iterator[str]:
     """The plugin `convgpu`, enabled, with one simulated device of 16 GiB."""
     engine("plugin", "create", "convgpu", str(BUILT))
-    engine("plugin", "set", "convgpu", "CONVGPU_DEVICES=simulated:16GiB", f"run.source={engine.directory}")
+    engine("plugin", "set", "convgpu", *engine.settings_of_plugins())
     engine("plugin", "enable", "convgpu")
     yield "convgpu"
     engine("plugin", "disable", "-f", "convgpu")

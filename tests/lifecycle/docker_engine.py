@@ -136,6 +136,14 @@ class Engine:
         self.process.send_signal(signal.SIGHUP)
         wait_for("daemon.json is read again", lambda: b"Reloaded configuration" in self.log.read_bytes()[before:])
 
+    def settings_of_plugins(self) -> tuple[str, ...]:
+        """Return the settings with which a plugin works on this Engine: one simulated device, volumes as on a card."""
+        return ("CONVGPU_DEVICES=simulated:16GiB", "CONVGPU_READ_ONLY=yes", f"run.source={self.directory}")
+
+    def directory_of(self, plugin: str) -> Path:
+        """Return the plugin's directory, /var/lib/convgpu in it, as the host has it."""
+        return self.directory / "data/plugins" / self.inspect("plugin", plugin, "{{.Id}}") / "propagated-mount"
+
     def administration(self, plugin: str, path: str) -> object:
         """GET a path of the plugin's administration, through the plugin's own socket."""
         plugin_id = self.inspect("plugin", plugin, "{{.Id}}")
@@ -193,10 +201,13 @@ class Holder:
         self.id = engine(
             # It would ignore SIGTERM as process 1, and delay whatever stops it by ten seconds.
             *("run", "-d", "-i", "--network", "none", "--stop-signal", "KILL", *(options or ("--mount", volume))),
-            *("-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so", "-e", "LD_LIBRARY_PATH=/run/convgpu/driver"),
+            # The simulated driver writes beside itself, which it cannot in the volume.
+            *("-v", f"{engine.directory_of(plugin)}/driver:/driver", "-e", "LD_LIBRARY_PATH=/driver"),
+            *("-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so"),
             *("convgpu/demo", "gpu-hold", "--wait-for-stdin", *sizes),
         )
-        self.volume = engine.inspect("container", self.id, "{{(index .Mounts 0).Name}}")
+        volumes = "{{range .Mounts}}{{if .Driver}}{{.Name}}{{end}}{{end}}"
+        self.volume = engine.inspect("container", self.id, volumes)
 
     def record(self) -> dict[str, object] | None:
         """Return what the scheduler says about it; None when it knows nothing."""

@@ -59,7 +59,7 @@ def test_from_create_to_rm(engine, registry, plugin_version, hold, tmp_path):
     publish(engine, plugin_version, second, "2")
     install = ("plugin", "install", "--grant-all-permissions", "--disable", "--alias", "lifecycle")
     engine(*install, first, "CONVGPU_NAME=lifecycle")
-    engine("plugin", "set", "lifecycle", "CONVGPU_DEVICES=simulated:16GiB", f"run.source={engine.directory}")
+    engine("plugin", "set", "lifecycle", *engine.settings_of_plugins())
     engine("plugin", "enable", "lifecycle")
     assert engine.containers("lifecycle") == []
 

@@ -1,5 +1,6 @@
 """A scheduler of ours for the plugin's tests: in memory, and behind a real `admin.sock`."""
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -107,7 +108,8 @@ class AdminSocket:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
+            # A server that is being ended does not wait for its answers.
+            with connection, contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:
@@ -133,7 +135,8 @@ def scheduler() -> FakeScheduler:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(directory=tmp_path / "d", socket=tmp_path / "p.sock")
+    # A read-only view is a mount; tests/lifecycle has it in Engines of its own.
+    return Settings(directory=tmp_path / "d", socket=tmp_path / "p.sock", read_only="no")
 
 
 @pytest.fixture

@@ -17,9 +17,11 @@ def test_every_setting():
         "CONVGPU_DIRECTORY": "/d",
         "CONVGPU_SOCKET": "/s",
         "CONVGPU_ENGINE": "/e",
+        "CONVGPU_DEVICES": "simulated:1GiB",
+        "CONVGPU_READ_ONLY": "yes",
         "CONVGPU_LOG": "DEBUG",
     }
-    expected = Settings("limits", Path("/d"), Path("/s"), Path("/e"), "debug")
+    expected = Settings("limits", Path("/d"), Path("/s"), Path("/e"), "simulated:1GiB", "yes", "debug")
     assert read_settings(given) == expected
     assert read_settings(expected.environment()) == expected
     assert expected.admin_socket == Path("/d/admin.sock")
@@ -30,6 +32,7 @@ def test_every_setting():
     [
         ("CONVGPU_LOG", "loud", "CONVGPU_LOG=loud: must be one of debug, info, warning, error"),
         ("CONVGPU_DIRECTORY", "d", "CONVGPU_DIRECTORY=d: must be an absolute path"),
+        ("CONVGPU_READ_ONLY", "maybe", "CONVGPU_READ_ONLY=maybe: must be one of auto, yes, no"),
         ("CONVGPU_SOCKET", "s", "CONVGPU_SOCKET=s: must be an absolute path"),
     ],
 )
@@ -43,3 +46,16 @@ def test_a_value_that_is_not_possible(name, value, text, capsys):
 def test_an_option_goes_before_its_variable(capsys):
     assert main(["--log", "loud"], {"CONVGPU_LOG": "debug"}) == 2
     assert "CONVGPU_LOG=loud" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("devices", "read_only", "view"),
+    [
+        ("nvml", "auto", Path("/d/volumes")),
+        ("simulated:1GiB", "auto", None),
+        ("simulated:1GiB", "yes", Path("/d/volumes")),
+        ("nvml", "no", None),
+    ],
+)
+def test_containers_get_their_folders_read_only(devices, read_only, view):
+    assert Settings(directory=Path("/d"), devices=devices, read_only=read_only).view == view

@@ -7,6 +7,7 @@ from typing import Final
 
 from convgpu.plugin import api
 from convgpu.plugin.scheduler import Scheduler, find_container, list_containers
+from convgpu.plugin.view import ReadOnlyView
 from convgpu.protocol.records import Container, Share
 from convgpu.protocol.sizes import format_size
 
@@ -28,11 +29,13 @@ class VolumeDriver:
 
     Args:
         scheduler: decides.
+        view: of the containers' folders.
         on_use: is called after each mount and unmount.
     """
 
-    def __init__(self, scheduler: Scheduler, on_use: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, scheduler: Scheduler, view: ReadOnlyView, on_use: Callable[[], None]) -> None:
         self._scheduler = scheduler
+        self._view = view
         self._on_use = on_use
 
     def create(self, request: api.CreateRequest) -> bytes:
@@ -49,12 +52,13 @@ class VolumeDriver:
 
     def mount(self, request: api.MountRequest) -> bytes:
         """A container starts, or `docker cp` looks into one: the scheduler counts them by id."""
+        self._view.prepare()
         mountpoint = self._scheduler.request("mount", name=request.name, id=request.id).get("mountpoint")
         if not isinstance(mountpoint, str):
             raise TypeError(f"the scheduler named no mountpoint for volume {request.name}")
         _log.info("volume %s mounted for %.12s", request.name, request.id)
         self._on_use()
-        return api.encode_mountpoint(mountpoint)
+        return api.encode_mountpoint(self._view.path(mountpoint))
 
     def unmount(self, request: api.MountRequest) -> bytes:
         """A container ended, or `docker cp` is done."""
@@ -65,7 +69,7 @@ class VolumeDriver:
 
     def path(self, request: api.NameRequest) -> bytes:
         """Say where the volume lies."""
-        return api.encode_mountpoint(self._find(request.name).mountpoint)
+        return api.encode_mountpoint(self._view.path(self._find(request.name).mountpoint))
 
     def get(self, request: api.NameRequest) -> bytes:
         """Show one volume."""
@@ -85,15 +89,15 @@ class VolumeDriver:
             raise UnknownVolume(name)
         return container
 
-    @staticmethod
-    def _describe(container: Container) -> api.Volume:
+    def _describe(self, container: Container) -> api.Volume:
         created = datetime.fromtimestamp(container.created, UTC).replace(microsecond=0)
         status = {
             "state": container.state,
             "mounts": container.mounts,
             "devices": [_share(device) for device in container.devices],
         }
-        return api.Volume(container.name, container.mountpoint, created.isoformat(), status)
+        mountpoint = self._view.path(container.mountpoint)
+        return api.Volume(container.name, mountpoint, created.isoformat(), status)
 
 
 def _share(device: Share) -> dict[str, object]:

@@ -15,6 +15,7 @@ from convgpu.plugin.driver import UnknownVolume, VolumeDriver
 from convgpu.plugin.limits import MOST, discard
 from convgpu.plugin.scheduler import Scheduler
 from convgpu.plugin.settings import Settings
+from convgpu.plugin.view import ReadOnlyView
 
 _log: Final = logging.getLogger(__name__)
 
@@ -26,7 +27,8 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MOST
     app.json.sort_keys = False  # type: ignore[attr-defined]  # Flask's own provider has it
-    for path, handler in _docker_calls(VolumeDriver(scheduler, on_use)).items():
+    driver = VolumeDriver(scheduler, ReadOnlyView(settings.folders, settings.view), on_use)
+    for path, handler in _docker_calls(driver).items():
         app.add_url_rule(path, endpoint=path, view_func=_view(handler), methods=["POST"])
     app.register_blueprint(create_blueprint(scheduler))
     app.register_error_handler(Exception, _answer_error)

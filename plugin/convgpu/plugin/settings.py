@@ -8,7 +8,7 @@ from typing import Final
 from convgpu.protocol import journal
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-_NAMES: Final = ("name", "directory", "socket", "engine", "log", "log_format")
+_NAMES: Final = ("name", "directory", "socket", "engine", "devices", "read_only", "log", "log_format")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,9 @@ class Settings:
         directory: the scheduler's directory; `admin.sock` and the volumes lie in it.
         socket: where the Engine looks for the plugin.
         engine: the Engine's own socket; a folder above it is mounted, because the socket comes anew with each Engine.
+        devices: what the scheduler hands out; see `convgpud --help`.
+        read_only: whether containers get their folders read-only: yes, no, or auto (not with simulated devices, whose
+            driver writes beside itself).
         log: the least level that is logged.
         log_format: of its lines: text, or json.
     """
@@ -28,6 +31,8 @@ class Settings:
     directory: Path = Path("/var/lib/convgpu")
     socket: Path = Path("/run/docker/plugins/convgpu.sock")
     engine: Path = Path("/host/run/docker.sock")
+    devices: str = "nvml"
+    read_only: str = "auto"
     log: str = "info"
     log_format: str = "text"
 
@@ -35,6 +40,18 @@ class Settings:
     def admin_socket(self) -> Path:
         """The scheduler's own socket."""
         return self.directory / "admin.sock"
+
+    @property
+    def folders(self) -> Path:
+        """Where the scheduler makes the containers' folders."""
+        return self.directory / "containers"
+
+    @property
+    def view(self) -> Path | None:
+        """Where containers get them from, read-only; None if as they are."""
+        simulated = self.devices.startswith("simulated:")
+        read_only = self.read_only == "yes" or (self.read_only == "auto" and not simulated)
+        return self.directory / "volumes" if read_only else None
 
     def environment(self) -> dict[str, str]:
         """Return the variables that give a child process the same settings."""
@@ -57,6 +74,10 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         settings = replace(settings, socket=_absolute("socket", given["socket"]))
     if given["engine"]:
         settings = replace(settings, engine=_absolute("engine", given["engine"]))
+    if given["devices"]:
+        settings = replace(settings, devices=given["devices"])  # the scheduler checks them
+    if given["read_only"]:
+        settings = replace(settings, read_only=_one_of("read_only", given["read_only"], ("auto", "yes", "no")))
     if given["log"]:
         settings = replace(settings, log=_one_of("log", given["log"], LOG_LEVELS))
     if given["log_format"]:
