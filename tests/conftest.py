@@ -1,6 +1,7 @@
 """Nothing is left out in silence: the very last line names what did not run, and why.
 
-With CONVGPU_REQUIRE=engine in the environment a test that needs a Docker Engine and has none fails.
+With CONVGPU_REQUIRE=engine,browser,prometheus in the environment a test that needs a Docker Engine, Chromium or
+Prometheus and has none fails.
 """
 
 import os
@@ -34,19 +35,36 @@ def missing_engine() -> str | None:
     return None
 
 
+def missing_browser() -> str | None:
+    """Return why no Chromium can be started; None if it can."""
+    told = os.environ.get("CONVGPU_NO_BROWSER")
+    return told or (None if shutil.which("chromium") else "chromium is not installed: `make test` installs it")
+
+
+def missing_prometheus() -> str | None:
+    """Return why Prometheus cannot be asked; None if it can."""
+    told = os.environ.get("CONVGPU_NO_PROMETHEUS")
+    there = (ROOT / ".cache/prometheus/usr/bin/promtool").exists()
+    return told or (None if there else "there is no promtool: `make test` fetches it")
+
+
+MISSING = {"engine": missing_engine, "browser": missing_browser, "prometheus": missing_prometheus}
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[NOT_RUN] = defaultdict(set)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("engine") is None:
-        return
-    reason = missing_engine()
-    if reason is None:
-        return
-    if "engine" in os.environ.get("CONVGPU_REQUIRE", "").split(","):
-        pytest.fail(f"CONVGPU_REQUIRE=engine, and {reason}", pytrace=False)
-    pytest.skip(reason)
+    for what, missing in MISSING.items():
+        if item.get_closest_marker(what) is None:
+            continue
+        reason = missing()
+        if reason is None:
+            continue
+        if what in os.environ.get("CONVGPU_REQUIRE", "").split(","):
+            pytest.fail(f"CONVGPU_REQUIRE={what}, and {reason}", pytrace=False)
+        pytest.skip(reason)
 
 
 @pytest.hookimpl(wrapper=True)

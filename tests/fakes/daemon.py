@@ -154,8 +154,8 @@ class Process:
         self._stream = MessageStream()
         return self.hello(held=held)
 
-    def hello(self, memory: str = "", held: tuple[tuple[bytes, int], ...] = ()) -> Welcome:
-        self.socket.sendall(pack(Hello(self._body.pid, "test", memory, held), 1))
+    def hello(self, memory: str = "", held: tuple[tuple[bytes, int], ...] = (), program: str = "test") -> Welcome:
+        self.socket.sendall(pack(Hello(self._body.pid, program, memory, held), 1))
         data, descriptors, _flags, _address = socket.recv_fds(self.socket, 65536, 1)
         [(_, welcome)] = self._stream.receive(data)
         assert isinstance(welcome, Welcome), welcome

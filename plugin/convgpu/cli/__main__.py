@@ -4,6 +4,7 @@ from typing import Final
 
 import click
 
+from convgpu.cli.dashboard import dashboard
 from convgpu.cli.demo import demo
 from convgpu.cli.errors import EXIT_CODES
 from convgpu.cli.ps import ps
@@ -32,6 +33,7 @@ def main() -> None:
 main.add_command(demo)
 main.add_command(run)
 main.add_command(ps)
+main.add_command(dashboard)
 
 if __name__ == "__main__":
     main(prog_name="convgpu")

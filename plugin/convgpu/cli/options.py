@@ -24,4 +24,11 @@ directory = click.option(
     help="Ask the convgpud that runs without Docker in DIR, instead of the plugin.",
 )
 
+plugin_socket = click.option(
+    "--socket",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The plugin's socket, when no Engine of this machine is to be asked for it.",
+)
+
 as_json = click.option("--json", "as_json", is_flag=True, help="Print data instead of a table.")

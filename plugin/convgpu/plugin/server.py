@@ -8,7 +8,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
-from convgpu.plugin import api, journal
+from convgpu.plugin import api, dashboard, journal
 from convgpu.plugin.administration import administration_error, create_blueprint
 from convgpu.plugin.authorization import AuthorizationGate, Authorizer
 from convgpu.plugin.driver import UnknownVolume, VolumeDriver
@@ -31,6 +31,7 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     for path, handler in _docker_calls(driver).items():
         app.add_url_rule(path, endpoint=path, view_func=_view(handler), methods=["POST"])
     app.register_blueprint(create_blueprint(scheduler))
+    app.register_blueprint(dashboard.create_blueprint())
     app.register_error_handler(Exception, _answer_error)
     app.before_request(lambda: journal.begin(request.path))
     authorizer = Authorizer(scheduler, settings.name)

@@ -1,0 +1,92 @@
+"""The whole house behind the page: convgpud with simulated devices, the plugin's server, `convgpu dashboard`."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from daemon import GIB, Daemon, Process, running_daemon, wait_until
+
+from convgpu.plugin.__main__ import _commands
+from convgpu.plugin.settings import Settings
+
+MIB = 1 << 20
+
+
+class House:
+    """What runs, and what the tests let happen in it."""
+
+    def __init__(self, directory: Path, daemon: Daemon) -> None:
+        self.directory = directory
+        self.daemon = daemon
+        self.settings = Settings(directory=daemon.directory, socket=directory / "plugin.sock")
+        self.server: subprocess.Popen[bytes] | None = None
+        self.dashboard: subprocess.Popen[bytes] | None = None
+        self.url = ""
+        self.folders: dict[str, Path] = {}
+
+    def start_server(self) -> None:
+        with (self.directory / "server.log").open("ab") as log:
+            environment = {**os.environ, **self.settings.environment()}
+            self.server = subprocess.Popen(_commands()["server"], env=environment, stdout=log, stderr=log)
+        wait_until(self._answers, "the plugin's server answers")
+
+    def start_dashboard(self, *options: str) -> None:
+        command = [sys.executable, "-m", "convgpu.cli", "dashboard", "--socket", str(self.settings.socket), *options]
+        self.dashboard = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert self.dashboard.stdout is not None
+        self.url = self.dashboard.stdout.readline().decode().strip()
+
+    def stop_dashboard(self) -> int:
+        assert self.dashboard is not None
+        self.dashboard.send_signal(signal.SIGINT)
+        status = self.dashboard.wait(10)
+        assert self.dashboard.stdout is not None
+        self.dashboard.stdout.close()
+        self.dashboard = None
+        return status
+
+    def stop(self) -> None:
+        if self.dashboard is not None:
+            self.stop_dashboard()
+        if self.server is not None:
+            self.server.terminate()
+            self.server.wait(10)
+
+    def container(self, name: str, limit: int = 2 * GIB, **options: str) -> None:
+        """Create and mount one."""
+        self.folders[name] = self.daemon.container(name, memory=f"{limit // MIB}m", **options)
+
+    def process(self, name: str, program: str = "test") -> Process:
+        """Connect a process of the container."""
+        process = Process(self.folders[name])
+        process.hello(program=program)
+        return process
+
+    def holder(self, name: str, size: int, limit: int | None = None) -> Process:
+        """A container with a process that holds `size` bytes."""
+        self.container(name, limit or size)
+        process = self.process(name)
+        process.answer(process.allocate(size))
+        return process
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection:
+            return connection.connect_ex(str(self.settings.socket)) == 0
+
+
+@contextlib.contextmanager
+def house(directory: Path, devices: str = "simulated:16GiB", *options: str) -> Iterator[House]:
+    """A house in which everything runs; all of it ends with the block."""
+    with running_daemon(directory / "d", devices, *options) as daemon:
+        built = House(directory, daemon)
+        try:
+            built.start_server()
+            built.start_dashboard()
+            yield built
+        finally:
+            built.stop()
