@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from convgpu.daemon.totals import Counting
+
 log = logging.getLogger(__name__)
 
 LENGTH: Final = 4096
@@ -19,6 +21,7 @@ class History:
 
     def __init__(self, wall_clock: Callable[[], float]) -> None:
         self._wall_clock = wall_clock
+        self._counting = Counting()
         self._events: deque[dict[str, object]] = deque(maxlen=LENGTH)
         self._next = 1
 
@@ -28,6 +31,7 @@ class History:
         event |= {"kind": kind, "container": container}
         known = {name: value for name, value in fields.items() if value is not None}
         event |= known
+        self._counting.count(kind, fields.get("waited"))
         log.info("%s %s %s", kind, container, known, extra={"cause": cause, "event": event})
         self._events.append(event)
         self._next += 1
@@ -35,4 +39,4 @@ class History:
     def since(self, sequence: int) -> dict[str, object]:
         """Return the kept events with at least that number, and the number that comes next."""
         newest = [event for event in self._events if int(str(event["sequence"])) >= sequence]
-        return {"events": newest, "next": self._next}
+        return {"events": newest, "next": self._next, "totals": self._counting.totals()}

@@ -4,7 +4,7 @@ Fields that are not known are passed over, so that an older `convgpu` works with
 times Unix seconds.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -171,8 +171,21 @@ class Past(Record):
     events: tuple[Event, ...]
 
 
+# Seconds up to which (inclusive) a wait is counted in each but the last of `Totals.waits`.
+WAITS: Final = (0.01, 0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
+
+
+class Totals(Record):
+    """Counted since the scheduler's start: events by kind, waits that ended by their length, and all their seconds."""
+
+    events: dict[str, int] = {}
+    waits: tuple[int, ...] = ()
+    waited: float = 0.0
+
+
 class Events(Record):
     """Answer of `events`; `next` is what to ask with as `since` the next time."""
 
     events: tuple[Event, ...]
     next: int
+    totals: Totals = Totals()
