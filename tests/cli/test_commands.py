@@ -11,11 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from convgpu.cli.__main__ import main
+from convgpu.cli.endpoint import Endpoint
 from convgpu.cli.engine import Engine, EngineContainer, Image, Plugin
 from convgpu.cli.errors import Unavailable
 from convgpu.cli.scheduler import DaemonDoor
 
 GIB = 1 << 30
+FILE = ["--mount", "type=bind,src=/d/ld.so.preload,dst=/etc/ld.so.preload,readonly"]
 DEVICE = {
     "uuid": "GPU-a",
     "index": 0,
@@ -57,10 +59,14 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
 
     fake = SimpleNamespace(
         plugin=plugin,
+        endpoint=Endpoint(),
+        info={"ServerVersion": "20.10.24", "Runtimes": {"nvidia": {}}},
+        directory=lambda _: Path("/d"),
         image=lambda _: asked.image,
         image_has=lambda *_: asked.occupied,
         containers=lambda: {"v1": (EngineContainer("c" * 64, "train", "pytorch:2"),)},
     )
+    asked.fake = fake
     monkeypatch.setattr(Engine, "connect", lambda: fake)
     monkeypatch.setattr(DaemonDoor, "ask", lambda _door, op, **_: ANSWERS[op])
     return asked
@@ -70,10 +76,27 @@ def test_dry_run_prints_what_a_shell_would_take(engine: SimpleNamespace) -> None
     result = convgpu("run", "--gpu-memory", "2g", "--dry-run", "--rm", "image", "sh", "-c", "echo 'a b'")
     mount = "type=volume,volume-driver=convgpu,volume-opt=memory=2g,dst=/run/convgpu"
     assert shlex.split(result.stdout) == [
-        *["docker", "run", "--rm", "--gpus", "all", "--mount", mount],
+        *["docker", "run", "--rm", "--gpus", "all", "--mount", mount, *FILE],
         *["-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so", "image", "sh", "-c", "echo 'a b'"],
     ]
     assert (result.exit_code, engine.names) == (0, ["convgpu"])
+    assert result.stderr.startswith("# volume at /run/convgpu: limit 2g on all GPUs\n# /etc/ld.so.preload: ")
+
+
+def test_create_is_docker_create(engine: SimpleNamespace) -> None:
+    engine.settings["CONVGPU_DEVICES"] = "simulated:16GiB"
+    words = shlex.split(convgpu("create", "--gpu-memory", "2g", "--priority", "+3", "--dry-run", "image").stdout)
+    assert words[:2] == ["docker", "create"]
+    assert "type=volume,volume-driver=convgpu,volume-opt=memory=2g,volume-opt=priority=3,dst=/run/convgpu" in words
+
+
+def test_an_old_engine_is_to_be_upgraded(engine: SimpleNamespace) -> None:
+    engine.fake.info["ServerVersion"] = "19.03.15"
+    result = convgpu("run", "--gpu-memory", "2g", "image")
+    assert (result.exit_code, result.stderr) == (
+        3,
+        "Error: the Docker Engine is version 19.03.15; ConvGPU needs 20.10 or newer.\nUpgrade the Engine.\n",
+    )
 
 
 def test_docker_takes_our_place(engine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +107,7 @@ def test_docker_takes_our_place(engine: SimpleNamespace, monkeypatch: pytest.Mon
     result = convgpu("run", "--gpu-memory=2g", "--gpu-volume-driver", "lab", "--gpu-wait", "30s", "image")
     mount = "type=volume,volume-driver=lab,volume-opt=memory=2g,volume-opt=wait=30s,dst=/run/convgpu"
     words = [
-        *["docker", "run", "--mount", mount, "-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so"],
+        *["docker", "run", "--mount", mount, *FILE, "-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so"],
         *["-e", "LD_LIBRARY_PATH=/run/convgpu/driver:/lib/x", "image"],
     ]
     assert (result.exit_code, calls, engine.names) == (0, [("docker", words)], ["lab"])
@@ -123,7 +146,7 @@ def test_without_an_engine_the_exit_code_is_3(monkeypatch: pytest.MonkeyPatch) -
 def test_ps_shows_a_table_or_data() -> None:
     table = convgpu("ps", "--directory", "/nowhere")
     assert table.stdout.splitlines()[0].split() == [
-        *["CONTAINER", "IMAGE", "GPU", "LIMIT", "GRANT", "USAGE", "STATE", "SINCE", "WAITS", "FOR"],
+        *["CONTAINER", "IMAGE", "GPU", "LIMIT", "GRANT", "USAGE", "STATE", "SINCE"],
     ]
     row = table.stdout.splitlines()[1].split()
     assert row[:7] == ["train", "pytorch:2", "0", "2GiB", "1GiB", "0B", "running"]
@@ -133,8 +156,20 @@ def test_ps_shows_a_table_or_data() -> None:
             "volume": "v1",
             "containers": [{"id": "c" * 64, "name": "train", "image": "pytorch:2"}],
             "state": "running",
+            "since": None,
             "created": 5.0,
-            "gpus": [{"index": 0, "uuid": "GPU-a", "limit": 2 * GIB, "grant": GIB, "usage": 0}],
+            "priority": 0,
+            "gpus": [
+                {
+                    "index": 0,
+                    "uuid": "GPU-a",
+                    "limit": 2 * GIB,
+                    "grant": GIB,
+                    "usage": 0,
+                    "seen": None,
+                    "target": None,
+                }
+            ],
             "waiting": [],
             "processes": [],
         }

@@ -1,7 +1,10 @@
 import pytest
 
 from convgpu.cli.engine import EngineContainer
-from convgpu.cli.listing import Listed, age, as_data, join, rows
+from convgpu.cli.errors import Refused
+from convgpu.cli.listing import Listed, Row, age, as_data, join, rows
+from convgpu.cli.sources import find
+from convgpu.protocol import records
 from convgpu.protocol.records import Container, Device, Devices, Session, SessionShare, Share, Waiting
 
 GIB = 1 << 30
@@ -24,6 +27,7 @@ OLDER = Container(
 )
 YOUNGER = Container(name="second", mountpoint="/d/s", created=1_000_050.0, state="created")
 SAME_AGE = Container(name="first", mountpoint="/d/f", created=1_000_050.0, state="created")
+UNSEEN = {"seen": None, "target": None}
 TRAIN = EngineContainer("c" * 64, "train", "pytorch:2")
 
 
@@ -32,12 +36,49 @@ def test_containers_come_oldest_first_then_by_name() -> None:
     assert joined == (Listed(OLDER, (TRAIN,)), Listed(SAME_AGE, ()), Listed(YOUNGER, ()))
 
 
-def test_rows_have_one_line_per_gpu_and_name_each_container_once() -> None:
-    assert rows([Listed(OLDER, (TRAIN,)), Listed(SAME_AGE, ())], DEVICES, NOW) == [
-        ("train", "pytorch:2", "0", "6GiB", "512MiB", "256MiB", "waiting", "1m", "5GiB for 1m"),
-        ("", "", "1", "6GiB", "0B", "0B", "", "", ""),
-        ("first", "-", "-", "-", "-", "-", "created", "50s", ""),
+def test_rows_have_one_line_per_gpu_name_each_container_once_and_say_why_it_waits() -> None:
+    note = "  waits 1m for 5GiB on GPU 0: others come first, held by first, 2 ahead"
+    waiting = OLDER.waiting[0].model_copy(update={"reason": "turn", "behind": ("first",), "ahead": 2})
+    older = OLDER.model_copy(update={"waiting": (waiting,), "since": NOW - 7})
+    assert rows([Listed(older, (TRAIN,)), Listed(SAME_AGE, ())], DEVICES, NOW) == [
+        Row(("train", "pytorch:2", "0", "6GiB", "512MiB", "256MiB", "waiting", "7s"), style="yellow"),
+        Row(("", "", "1", "6GiB", "0B", "0B", "", ""), style="yellow"),
+        Row(note=note, style="yellow"),
+        Row(("first", "-", "-", "-", "-", "-", "created", "50s")),
     ]
+
+
+def test_a_limit_that_is_being_lowered_is_told() -> None:
+    share = Share(uuid="GPU-b", limit=6 * GIB, grant=GIB, usage=GIB, target=GIB // 2)
+    container = SAME_AGE.model_copy(update={"devices": (share,)})
+    assert rows([Listed(container, ())], DEVICES, NOW)[1] == Row(
+        note="  limit on GPU 1 goes down to 512MiB as memory is freed"
+    )
+
+
+def test_the_schedulers_own_name_of_a_container_is_taken_where_the_engine_is_not_asked() -> None:
+    told = records.EngineContainer(id="c" * 64, name="train", image="pytorch:2")
+    known = OLDER.model_copy(update={"engine": told})
+    assert join([known], {}) == (Listed(known, (TRAIN,)),)
+
+
+def test_a_container_is_found_by_name_by_volume_and_by_the_start_of_its_id() -> None:
+    listed = [Listed(OLDER, (TRAIN,)), Listed(SAME_AGE, ())]
+    for word in ("train", "c" * 64, "cccc", ANONYMOUS, ANONYMOUS[:12]):
+        assert find(listed, word) is listed[0]
+    assert find(listed, "first") is listed[1]
+
+
+@pytest.mark.parametrize("word", ["", "c", "ccc", "trai", "FIRST", "dddd"])
+def test_another_name_is_refused_with_the_next_step(word: str) -> None:
+    with pytest.raises(Refused, match=r"(?s)there is no container .*convgpu ps"):
+        find([Listed(OLDER, (TRAIN,)), Listed(SAME_AGE, ())], word)
+
+
+def test_an_id_that_two_begin_with_names_both() -> None:
+    other = EngineContainer("c" * 63 + "d", "eval", "i")
+    with pytest.raises(Refused, match="train, eval"):
+        find([Listed(OLDER, (TRAIN,)), Listed(SAME_AGE, (other,))], "cccc")
 
 
 def test_a_volume_that_two_containers_have_names_both() -> None:
@@ -56,10 +97,12 @@ def test_data_has_plain_integers() -> None:
             "volume": ANONYMOUS,
             "containers": [{"id": "c" * 64, "name": "train", "image": "pytorch:2"}],
             "state": "waiting",
+            "since": None,
             "created": 1_000_000.0,
+            "priority": 0,
             "gpus": [
-                {"index": 0, "uuid": "GPU-a", "limit": 6 * GIB, "grant": GIB // 2, "usage": GIB // 4},
-                {"index": 1, "uuid": "GPU-b", "limit": 6 * GIB, "grant": 0, "usage": 0},
+                {"index": 0, "uuid": "GPU-a", "limit": 6 * GIB, "grant": GIB // 2, "usage": GIB // 4, **UNSEEN},
+                {"index": 1, "uuid": "GPU-b", "limit": 6 * GIB, "grant": 0, "usage": 0, **UNSEEN},
             ],
             "waiting": [
                 {
@@ -69,6 +112,9 @@ def test_data_has_plain_integers() -> None:
                     "pid": 7,
                     "since": 1_000_040.0,
                     "missing": 4 * GIB,
+                    "reason": "memory",
+                    "ahead": 0,
+                    "behind": (),
                 }
             ],
             "processes": [

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from convgpu.cli.errors import Unavailable
+from convgpu.cli.errors import Refused, Unavailable
 from convgpu.cli.scheduler import DaemonDoor, PluginDoor, Scheduler
-from convgpu.protocol.records import Container, Devices, Event, Events, Share
+from convgpu.protocol.records import Container, Devices, Event, Events, LimitChange, PolicyChoice, Share
 
 CONTAINER = {
     "name": "v",
@@ -36,11 +36,25 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     ),
     "/v1/devices": (503, {"error": {"code": "unavailable", "text": "the scheduler is starting: try again"}}),
     "/v1/events?since=0": (200, {"events": "none"}),
+    '/v1/containers/v%2Fw/limits {"memory": "4g"}': (
+        200,
+        {"devices": [{"uuid": "GPU-a", "limit": 4, "target": 3, "usage": 2}]},
+    ),
+    '/v1/containers/v/limits {"memory": "4t"}': (400, {"error": {"code": "invalid", "text": "memory=4t: too much"}}),
+    '/v1/devices/GPU-a/drain {"drained": true}': (200, {}),
+    "/v1/policy": (200, {"policy": "fifo", "known": ["best-fit", "fifo"]}),
+    '/v1/policy {"policy": "fifo"}': (404, {"error": {"code": "http", "text": "not found"}}),
+    "/v1/history?container=v&kinds=paused&kinds=resumed&after=1.5&limit=10": (200, {"events": []}),
 }
 
 
 class Answering(BaseHTTPRequestHandler):
     answers: ClassVar = ANSWERS
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        self.path += " " + self.rfile.read(length).decode()
+        self.do_GET()
 
     def do_GET(self) -> None:
         status, body = self.answers[self.path]
@@ -68,9 +82,7 @@ def plugin(tmp_path: Path) -> Iterator[Scheduler]:
     with PluginServer(str(path), Answering) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        door = PluginDoor(path)
-        yield Scheduler(door)
-        door.close()
+        yield Scheduler(PluginDoor(path))
         server.shutdown()
         thread.join()
 
@@ -96,6 +108,20 @@ def test_a_refusal_of_the_plugin_reaches_the_user(plugin: Scheduler) -> None:
         plugin.devices()
 
 
+def test_changes_are_posted_and_what_cannot_be_is_a_refusal(plugin: Scheduler) -> None:
+    assert plugin.set_limits("v/w", "4g") == (LimitChange(uuid="GPU-a", limit=4, target=3, usage=2),)
+    with pytest.raises(Refused, match=r"memory=4t: too much"):
+        plugin.set_limits("v", "4t")
+    plugin.drain("GPU-a", drained=True)
+    assert plugin.policy() == PolicyChoice(policy="fifo", known=("best-fit", "fifo"))
+    assert plugin.history("v", ("paused", "resumed"), 1.5, 10) == ()
+
+
+def test_a_plugin_that_does_not_know_the_question_is_an_older_one(plugin: Scheduler) -> None:
+    with pytest.raises(Unavailable, match="the plugin is older than this command"):
+        plugin.policy("fifo")
+
+
 def test_an_answer_of_another_version_is_named(plugin: Scheduler) -> None:
     with pytest.raises(Unavailable, match=r"(?s)'events' is not understood \(events: .*different versions"):
         plugin.events(0)
@@ -105,7 +131,6 @@ def test_a_socket_that_nobody_serves_names_the_next_step(tmp_path: Path) -> None
     door = PluginDoor(tmp_path / "none.sock")
     with pytest.raises(Unavailable, match=r"(?s)does not answer on .*none.sock.*docker plugin enable"):
         Scheduler(door).devices()
-    door.close()
 
 
 def test_a_directory_without_a_daemon_names_the_next_step(tmp_path: Path) -> None:
@@ -114,14 +139,12 @@ def test_a_directory_without_a_daemon_names_the_next_step(tmp_path: Path) -> Non
 
 
 def test_without_permission_the_user_is_told_to_be_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path, **_: object) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
 
-    door = PluginDoor(Path("/nowhere/convgpu.sock"))
-    monkeypatch.setattr(Path, "stat", refuse)
+    monkeypatch.setattr("convgpu.cli.unix_http.ask", refuse)
     with pytest.raises(Unavailable, match=r"(?s)no permission to open .*Run this as root: sudo convgpu"):
-        Scheduler(door).devices()
-    door.close()
+        Scheduler(PluginDoor(Path("/nowhere/convgpu.sock"))).devices()
 
 
 def test_devices_have_a_policy_and_maybe_a_driver() -> None:

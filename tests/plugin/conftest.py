@@ -28,12 +28,13 @@ class FakeScheduler:
         self.volumes: dict[str, dict[str, str]] = {}
         self.mounts: dict[str, int] = {}
         self.failure: Exception | None = None
+        self.answers: dict[str, dict[str, object]] = {}
 
     def request(self, op: str, **fields: object) -> dict[str, object]:
         self.asked.append({"op": op, **fields})
         if self.failure is not None:
             raise self.failure
-        return getattr(self, f"_{op}")(**fields)
+        return self.answers[op] if op in self.answers else getattr(self, f"_{op}")(**fields)
 
     def _create(self, name: str, options: dict[str, str]) -> dict[str, object]:
         if options.keys() - {"memory", "gpus", "wait"}:

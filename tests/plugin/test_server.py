@@ -200,3 +200,47 @@ def test_errors_of_the_administration(docker, scheduler, path, failure, status, 
     response = docker.get(path)
     assert (response.status_code, response.json["error"]["code"]) == (status, code)
     assert response.json["error"]["text"]
+
+
+def test_changes_go_to_the_scheduler_as_they_are(docker, scheduler):
+    scheduler.answers = {"set": {"devices": []}, "drain": {}, "policy": {"policy": "fifo"}, "history": {"events": []}}
+    assert docker.post("/v1/containers/v/limits", data='{"memory": "4g"}').json == {"devices": []}
+    assert docker.post("/v1/devices/GPU-a/drain", data='{"drained": true}').json == {}
+    assert docker.post("/v1/policy", data='{"policy": "fifo"}').json == {"policy": "fifo"}
+    assert docker.get("/v1/policy").json == {"policy": "fifo"}
+    query = "container=v&kinds=paused&kinds=resumed&after=1.5&limit=10"
+    assert docker.get(f"/v1/history?{query}").json == {"events": []}
+    assert docker.get("/v1/history").json == {"events": []}
+    assert scheduler.asked == [
+        {"op": "set", "name": "v", "memory": "4g"},
+        {"op": "drain", "device": "GPU-a", "drained": True},
+        {"op": "policy", "policy": "fifo"},
+        {"op": "policy"},
+        {"op": "history", "container": "v", "kinds": ["paused", "resumed"], "after": 1.5, "limit": 10},
+        {"op": "history"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/containers/v/limits", ""),
+        ("/v1/containers/v/limits", "[]"),
+        ("/v1/containers/v/limits", '{"memory": 4}'),
+        ("/v1/devices/GPU-a/drain", '{"drained": "yes"}'),
+        ("/v1/policy", "{"),
+        ("/v1/policy", '{"policy": null}'),
+    ],
+)
+def test_a_change_without_what_it_needs_is_refused(docker, scheduler, path, body):
+    response = docker.post(path, data=body)
+    assert (response.status_code, response.json["error"]["code"]) == (400, "malformed")
+    assert "the request's body must be a JSON object with" in response.json["error"]["text"]
+    assert scheduler.asked == []
+
+
+@pytest.mark.parametrize("query", ["after=soon", "after=nan", "limit=-1", "limit=1e3", "since=3"])
+def test_a_question_about_the_past_that_is_not_understood_is_refused(docker, scheduler, query):
+    response = docker.get(f"/v1/history?{query}")
+    assert (response.status_code, response.json["error"]["code"]) == (400, "malformed")
+    assert scheduler.asked == []

@@ -1,14 +1,42 @@
-"""`convgpu`: what people type."""
+"""`convgpu`: what people type. Each command is imported when it is typed, so that help is there at once."""
 
-from typing import Final
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final, TypeVar
 
 import click
 
-from convgpu.cli.dashboard import dashboard
-from convgpu.cli.demo import demo
+from convgpu.cli.endpoint import Options, remember
 from convgpu.cli.errors import EXIT_CODES
-from convgpu.cli.ps import ps
-from convgpu.cli.run import run
+
+# Section -> command -> (module:object, what it does in one line).
+COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Containers": {
+        "run": ("convgpu.cli.run:run", "docker run, with a limit on GPU memory"),
+        "create": ("convgpu.cli.run:create", "docker create, with a limit on GPU memory"),
+        "ps": ("convgpu.cli.ps:ps", "who has how much GPU memory, and who waits for whom"),
+        "inspect": ("convgpu.cli.inspect:inspect", "all that is known of a container"),
+        "events": ("convgpu.cli.events:events", "what happens: starts, pauses, refusals, ends"),
+        "history": ("convgpu.cli.events:history", "what happened, also before a restart"),
+    },
+    "Watching": {
+        "dashboard": ("convgpu.cli.dashboard:dashboard", "a page that shows all this live, and over time"),
+    },
+    "Administration": {
+        "devices": ("convgpu.cli.administer:devices", "the GPUs: capacity, grants, usage"),
+        "set": ("convgpu.cli.administer:set_limit", "change a container's limit"),
+        "drain": ("convgpu.cli.administer:drain", "give no new memory on a GPU"),
+        "policy": ("convgpu.cli.administer:policy", "show or choose who of the waiting is next"),
+    },
+    "Setting up": {
+        "demo": ("convgpu.cli.demo:demo", "see a container wait and go on"),
+        "install": ("convgpu.cli.install:install", "make `docker convgpu` work; --uninstall undoes it"),
+    },
+}
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 _HELP: Final = """Share NVIDIA GPUs between containers: memory limits, and a pause instead of out-of-memory.
 
@@ -20,20 +48,65 @@ First steps:
 """
 
 
+class LazyGroup(click.Group):
+    """Knows its commands by name and imports them when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names in the order of the help."""
+        return [name for section in COMMANDS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
+        """Import a command."""
+        for section in COMMANDS.values():
+            if cmd_name in section:
+                place, short_help = section[cmd_name]
+                module, _, attribute = place.partition(":")
+                command: click.Command = getattr(import_module(module), attribute)
+                command.short_help = short_help
+                return command
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
+        """Write the sections, without importing anything."""
+        for title, section in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, help_text) for name, (_, help_text) in section.items()], col_max=12)
+
+
+def _docker_option(*names: str, **settings: Any) -> Callable[[FunctionT], FunctionT]:
+    return click.option(*names, hidden=True, **settings)
+
+
 @click.group(
+    cls=LazyGroup,
     help=_HELP,
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+@click.option("-H", "--host", metavar="HOST", help="The Engine's socket, as for docker; also --tls, --tlsverify, ...")
+@click.option("-c", "--context", metavar="NAME", help="The Docker context, as for docker.")
+@_docker_option("--config")
+@_docker_option("--tls", is_flag=True)
+@_docker_option("--tlsverify", is_flag=True)
+@_docker_option("--tlscacert")
+@_docker_option("--tlscert")
+@_docker_option("--tlskey")
+@_docker_option("-D", "--debug", is_flag=True, expose_value=False)
+@_docker_option("-l", "--log-level", expose_value=False)
 @click.version_option(package_name="convgpu", message="%(prog)s %(version)s")
-def main() -> None:
+def main(**given: Any) -> None:
     """Share NVIDIA GPUs between containers."""
+    remember(Options(**given))
 
 
-main.add_command(demo)
-main.add_command(run)
-main.add_command(ps)
-main.add_command(dashboard)
+def start() -> None:
+    """Begin as `convgpu`, or, under the name `docker-convgpu`, as a plugin of Docker's command line."""
+    if os.path.basename(sys.argv[0]) == "docker-convgpu":  # noqa: PTH119 - pathlib is not imported for a name
+        from convgpu.cli.docker_plugin import start_plugin  # noqa: PLC0415 - not needed otherwise
+
+        start_plugin(sys.argv[1:])
+    main(prog_name="convgpu")
+
 
 if __name__ == "__main__":
-    main(prog_name="convgpu")
+    start()

@@ -75,7 +75,7 @@ class ContainerStage:
         container = f"convgpu-demo-{os.getpid()}-{part.name.lower()}"
         options = ["--name", container, "--network", "none", *(["-i"] if part.stays else [])]
         line = scan([*options, IMAGE, _HOLD, *part.arguments], {})
-        words = prepare(line, Request(part.memory, None, self._driver), self._engine)
+        words, _ = prepare(line, Request(part.memory, None, self._driver), self._engine)
         output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._parts[container] = part
         process = subprocess.Popen(

@@ -1,17 +1,23 @@
 """The Docker Engine as the command line needs it: the plugin, the containers and the images."""
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
-import docker
-from docker.errors import APIError, DockerException, NotFound
-
+from convgpu.cli import endpoint, unix_http
+from convgpu.cli.endpoint import Endpoint
 from convgpu.cli.errors import Unavailable
 
-_SOCKETS = Path("/run/docker/plugins")  # fixed in the Engine, whatever its --exec-root is
+if TYPE_CHECKING:
+    import docker
+
+_SOCKETS: Final = Path("/run/docker/plugins")  # fixed in the Engine, whatever its --exec-root is
+_NOT_FOUND: Final = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +39,89 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """The enabled ConvGPU plugin: its socket on the host, and its settings."""
+    """The enabled ConvGPU plugin: its socket on the Engine's host, its settings, and its id there."""
 
     name: str
     socket: Path
     settings: Mapping[str, str]
+    id: str = ""
+
+
+class EngineRefused(Unavailable):
+    """The Engine answered, with an error: `status` of HTTP."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"the Docker Engine refused: {text}")
+        self.status = status
 
 
 class Engine:
-    """One Engine, chosen by DOCKER_HOST and its relatives as for `docker`."""
+    """One Engine. Short questions to a UNIX socket do without the Docker SDK, whose import takes 0.1 s.
 
-    def __init__(self, client: docker.DockerClient) -> None:
-        self._client = client
+    Args:
+        where: which one.
+    """
+
+    def __init__(self, where: Endpoint) -> None:
+        self.endpoint = where
 
     @classmethod
     def connect(cls) -> "Engine":
-        """Return the Engine, which has answered.
+        """Return the Engine that the command line means, chosen as `docker` does."""
+        return cls(endpoint.current())
+
+    @cached_property
+    def client(self) -> "docker.DockerClient":
+        """The Docker SDK's client.
 
         Raises:
-            Unavailable: none answers; the text names the next step.
+            Unavailable: no Engine answers; the text names the next step.
         """
+        import docker  # noqa: PLC0415 - takes longer than all that `convgpu ps` does
+        from docker.errors import DockerException  # noqa: PLC0415
+        from docker.tls import TLSConfig  # noqa: PLC0415
+
+        tls = self.endpoint.tls
         try:
-            return cls(docker.from_env())
+            pair = (tls.cert, tls.key) if tls and tls.cert and tls.key else None
+            config = TLSConfig(client_cert=pair, ca_cert=tls.ca, verify=tls.verify) if tls else False
+            return docker.DockerClient(base_url=self.endpoint.host, tls=config, use_ssh_client=True, version="auto")
         except DockerException as error:
-            raise _explain(error) from error
+            raise explain(error, self.endpoint.host) from error
+
+    def get(self, path: str, **query: object) -> Any:
+        """Return the JSON of a GET.
+
+        Args:
+            path: below the API's root; parts that come from users are quoted by the caller.
+            query: parameters; a mapping is sent as JSON.
+
+        Raises:
+            Unavailable: no Engine answers, or (`EngineRefused`) it refuses.
+        """
+        words = {key: json.dumps(value) if isinstance(value, dict) else str(value) for key, value in query.items()}
+        url = path + ("?" + "&".join(f"{key}={quote(value)}" for key, value in words.items()) if words else "")
+        if self.endpoint.socket is None:
+            return self._get_by_sdk(url)
+        try:
+            status, answer = unix_http.ask(self.endpoint.socket, "GET", url)
+        except (OSError, ValueError) as error:
+            raise explain(error, self.endpoint.host) from error
+        if status >= 400:
+            raise EngineRefused(status, str(answer.get("message")) if isinstance(answer, dict) else f"status {status}")
+        return answer
+
+    def _get_by_sdk(self, url: str) -> Any:
+        from docker.errors import APIError, DockerException  # noqa: PLC0415
+
+        # The SDK's client is a session of requests: it has no other door for any path.
+        api: Any = self.client.api
+        try:
+            return api._result(api._get(api.base_url + url), json=True)  # noqa: SLF001
+        except APIError as error:
+            raise EngineRefused(error.status_code or 0, str(error.explanation or error)) from error
+        except (DockerException, OSError) as error:
+            raise explain(error, self.endpoint.host) from error
 
     def plugin(self, name: str) -> Plugin:
         """Return the ConvGPU plugin that is called `name` in the Engine.
@@ -65,31 +130,37 @@ class Engine:
             Unavailable: it is not installed, or not enabled.
         """
         try:
-            plugin = self._client.plugins.get(name)  # type: ignore[no-untyped-call]
-            attributes: dict[str, Any] = plugin.attrs
-        except NotFound as error:
+            attributes: dict[str, Any] = self.get(f"/plugins/{quote(name)}/json")
+        except EngineRefused as error:
+            if error.status != _NOT_FOUND:
+                raise
             raise Unavailable(
                 f"the Docker Engine has no plugin {name!r}.\nInstall it with: docker plugin install {name}   "
                 "(from a checkout: make plugin), or name yours with --gpu-volume-driver."
             ) from error
-        except DockerException as error:
-            raise _explain(error) from error
         if not attributes.get("Enabled"):
             raise Unavailable(f"the plugin {name!r} is disabled.\nEnable it with: docker plugin enable {name}")
         interface = attributes["Config"]["Interface"]["Socket"]
         environment = (entry.partition("=") for entry in attributes["Settings"]["Env"] or ())
         settings = {key: value for key, _, value in environment}
-        return Plugin(name, _SOCKETS / attributes["Id"] / interface, settings)
+        return Plugin(name, _SOCKETS / attributes["Id"] / interface, settings, attributes["Id"])
+
+    def directory(self, plugin: Plugin) -> Path:
+        """Return where the plugin's /var/lib/convgpu lies on the Engine's host."""
+        return Path(str(self.info.get("DockerRootDir"))) / "plugins" / plugin.id / "propagated-mount"
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """What `docker info` says."""
+        answer: dict[str, Any] = self.get("/info")
+        return answer
 
     def containers(self) -> dict[str, tuple[EngineContainer, ...]]:
-        """Return the containers, running or not, that have each volume, by the volume's name."""
-        try:
-            listed = self._client.api.containers(all=True)
-        except DockerException as error:
-            raise _explain(error) from error
+        """Return the containers, running or not, by the names of their volumes and by their ids."""
         found: dict[str, list[EngineContainer]] = defaultdict(list)
-        for row in listed:
+        for row in self.get("/containers/json", all=1):
             container = EngineContainer(row["Id"], _name(row), row["Image"])
+            found[container.id].append(container)
             for volume in {mount["Name"] for mount in row.get("Mounts") or () if mount.get("Name")}:
                 found[volume].append(container)
         return {volume: tuple(containers) for volume, containers in found.items()}
@@ -97,11 +168,9 @@ class Engine:
     def image(self, name: str) -> Image | None:
         """Return what the image brings along, or None if the Engine does not have it."""
         try:
-            config = self._client.images.get(name).attrs.get("Config") or {}
-        except APIError:
+            config = self.get(f"/images/{quote(name)}/json").get("Config") or {}
+        except EngineRefused:
             return None  # absent, or not a name: docker run says it better
-        except DockerException as error:
-            raise _explain(error) from error
         return Image(tuple(config.get("Env") or ()), tuple(config.get("Volumes") or ()))
 
     def image_has(self, image: str, path: str) -> bool:
@@ -109,7 +178,9 @@ class Engine:
 
         Only a container can be asked that; this one is never started, and removed again.
         """
-        api = self._client.api
+        from docker.errors import DockerException  # noqa: PLC0415
+
+        api = self.client.api
         try:
             container = api.create_container(image, command=["true"], network_disabled=True)["Id"]
         except DockerException:
@@ -126,13 +197,15 @@ class Engine:
 
     def remove_containers(self, names: Sequence[str]) -> None:
         """Remove containers with their anonymous volumes, running or not; absent ones are no error."""
+        from docker.errors import DockerException, NotFound  # noqa: PLC0415
+
         for name in names:
             try:
-                self._client.containers.get(name).remove(force=True, v=True)
+                self.client.containers.get(name).remove(force=True, v=True)
             except NotFound:
                 continue
             except DockerException as error:
-                raise _explain(error) from error
+                raise explain(error, self.endpoint.host) from error
 
 
 def _name(row: Mapping[str, Any]) -> str:
@@ -141,9 +214,11 @@ def _name(row: Mapping[str, Any]) -> str:
     return own[0] if own else str(row["Id"])[:12]
 
 
-def _explain(error: Exception) -> Unavailable:
-    if isinstance(error, APIError):
-        return Unavailable(f"the Docker Engine refused: {error.explanation or error}")
+def explain(error: BaseException, host: str) -> Unavailable:
+    """Return what an error on the way to the Engine at `host` means to the user, and what to do."""
+    if getattr(error, "status_code", None) is not None:  # the SDK's APIError, which is not imported for this
+        return Unavailable(f"the Docker Engine refused: {getattr(error, 'explanation', None) or error}")
+    reason: object = error
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, PermissionError) or "PermissionError" in str(seen):
@@ -151,7 +226,9 @@ def _explain(error: Exception) -> Unavailable:
                 "no permission to talk to the Docker Engine.\n"
                 "Run this as root (sudo), or as a member of the group docker."
             )
+        reason = getattr(seen, "strerror", None) or reason
         seen = seen.__cause__ or seen.__context__
     return Unavailable(
-        f"the Docker Engine does not answer ({error}).\nStart it with: systemctl start docker   (or set DOCKER_HOST)"
+        f"the Docker Engine at {host} does not answer ({reason}).\n"
+        "Start it with: systemctl start docker   (or name another one: -H, --context, DOCKER_HOST)"
     )

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -32,3 +33,15 @@ plugin_socket = click.option(
 )
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print data instead of a table.")
+
+
+def checked(check: Callable[[str], str]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Make click ask `check`, and show its text as a usage error."""
+
+    def callback(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+        try:
+            return None if value is None else check(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return callback

@@ -1,39 +1,35 @@
 """`convgpu ps`: which container has how much GPU memory, and which waits."""
 
-import json
 import time
 from pathlib import Path
 from typing import Final
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from convgpu.cli.engine import Engine, EngineContainer
-from convgpu.cli.errors import EXIT_CODES, Unavailable
-from convgpu.cli.listing import COLUMNS, as_data, join, rows
+from convgpu.cli.errors import EXIT_CODES
+from convgpu.cli.listing import COLUMNS, Row, as_data, rows
 from convgpu.cli.options import as_json, directory, volume_driver
-from convgpu.cli.scheduler import DaemonDoor, PluginDoor, Scheduler
+from convgpu.cli.output import echo, echo_data, layout, width
+from convgpu.cli.sources import list_containers, open_scheduler
 
 _HELP: Final = """Show the containers that share the GPUs: limit, grant, usage, and what they wait for.
 
 LIMIT is the most a container may use on a GPU, GRANT what is set aside for it so far, USAGE what its processes
-hold. STATE is created, running, waiting (an allocation of it is paused) or ended; SINCE is the age of its volume.
-WAITS FOR is the size of each paused allocation, and for how long it has been paused.
+hold. STATE is created, running, waiting (an allocation of it is paused) or ended; SINCE for how long. Below a
+container that waits stands for how much, why, and who holds what it waits for.
 
 \b
 --json prints a list, oldest container first; sizes are bytes, times Unix seconds:
   volume       name of its ConvGPU volume
   containers   the Engine's containers with that volume: id, name, image
   state        created, running, waiting, ended
+  since        when it came into that state
   created      when the volume was made
-  gpus         per GPU: index, uuid, limit, grant, usage
-  waiting      per paused allocation: uuid, size, call, pid, since, missing
+  priority     as it was given
+  gpus         per GPU: index, uuid, limit, grant, usage, seen (by the driver), target (of a limit being lowered)
+  waiting      per paused allocation: uuid, size, call, pid, since, missing, reason, ahead, behind
   processes    per connected process: pid, program, since, devices (uuid, usage)
 """
-
-_PIPE_WIDTH: Final = 300  # what reads a pipe wants whole names
 
 
 @click.command(help=_HELP, epilog=EXIT_CODES)
@@ -42,44 +38,21 @@ _PIPE_WIDTH: Final = 300  # what reads a pipe wants whole names
 @volume_driver
 def ps(*, as_json: bool, directory: Path | None, driver: str) -> None:
     """Show the containers that share the GPUs."""
-    scheduler, engine = _sources(directory, driver)
+    scheduler = open_scheduler(directory, driver)
     devices = scheduler.devices()
-    listed = join(scheduler.containers(), engine)
+    listed = list_containers(scheduler, directory)
     if as_json:
-        click.echo(json.dumps(as_data(listed, devices), indent=2))
+        echo_data(as_data(listed, devices))
         return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
-    console.print(_table(rows(listed, devices, time.time())))
+    show(rows(listed, devices, time.time()), width())
     if not listed:
         click.echo("No container has a ConvGPU volume. Start one: convgpu run --gpu-memory 2g IMAGE", err=True)
 
 
-def _sources(directory: Path | None, driver: str) -> tuple[Scheduler, dict[str, tuple[EngineContainer, ...]]]:
-    if directory is None:
-        engine = Engine.connect()
-        return Scheduler(PluginDoor(engine.plugin(driver).socket)), engine.containers()
-    scheduler = Scheduler(DaemonDoor(directory, timeout=2.0))
-    try:
-        return scheduler, Engine.connect().containers()
-    except Unavailable:
-        return scheduler, {}  # a scheduler without Docker: containers go by the names they were created with
-
-
-def _table(lines: list[tuple[str, ...]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
-    for column in COLUMNS:
-        right = column in {"GPU", "LIMIT", "GRANT", "USAGE", "SINCE"}
-        # Names give way first on a narrow terminal; a size cut short would be a wrong one.
-        cells = [] if column in {"CONTAINER", "IMAGE"} else [line[COLUMNS.index(column)] for line in lines]
-        table.add_column(
-            column,
-            justify="right" if right else "left",
-            no_wrap=True,
-            min_width=max(len(cell) for cell in [column, *cells]),
-        )
-    for line in lines:
-        style = "yellow" if line[COLUMNS.index("STATE")] == "waiting" else ""
-        table.add_row(*(Text(cell) for cell in line), style=style)
-    return table
+def show(lines: list[Row], room: int | None) -> None:
+    """Print the rows as a table with the notes between them."""
+    head, *cells = layout(COLUMNS, [row.cells for row in lines if row.cells], room)
+    left = iter(cells)
+    echo(head, "bold")
+    for row in lines:
+        echo(next(left) if row.cells else row.note, row.style)

@@ -1,18 +1,29 @@
 """The scheduler as the command line sees it: behind the plugin's HTTP socket or a plain `admin.sock`."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar
-from urllib.parse import quote
+from typing import Final, Protocol, TypeVar
+from urllib.parse import quote, urlencode
 
-import requests
-import requests_unixsocket
 from pydantic import ValidationError
 
-from convgpu.cli.errors import Unavailable
+from convgpu.cli import unix_http
+from convgpu.cli.errors import Refused, Unavailable
 from convgpu.client.admin import AdminClient, SchedulerRefused, SchedulerUnavailable
-from convgpu.protocol.records import Container, Containers, Devices, Events, Record
+from convgpu.protocol.records import (
+    Container,
+    Containers,
+    Devices,
+    Event,
+    Events,
+    LimitChange,
+    LimitChanges,
+    Past,
+    PolicyChoice,
+    Record,
+)
 
-_TIMEOUT = 10.0  # seconds
+_TIMEOUT: Final = 10.0  # seconds
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -21,10 +32,11 @@ class Door(Protocol):
     """A way to ask the scheduler."""
 
     def ask(self, op: str, **fields: object) -> object:
-        """Return the answer to `op`.
+        """Return the answer to an op of docs/protocol.md, Administration.
 
         Raises:
-            Unavailable: no answer, or a refusal.
+            Unavailable: no answer.
+            Refused: it cannot be.
         """
 
 
@@ -45,7 +57,7 @@ class DaemonDoor:
         try:
             return self._client.request(op, **fields)
         except SchedulerRefused as error:
-            raise Unavailable(f"the scheduler refused: {error.text}") from error
+            raise (Unavailable if error.code == "failed" else Refused)(error.text) from error
         except SchedulerUnavailable as error:
             raise Unavailable(
                 f"{error}\nStart one there with: convgpud --directory {self._directory}; "
@@ -58,30 +70,20 @@ class PluginDoor:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._session = requests_unixsocket.Session()
 
     def ask(self, op: str, **fields: object) -> object:
-        """See `Door.ask`; here `op` may be `devices`, `containers` or `events`."""
-        url = f"http+unix://{quote(str(self._path), safe='')}/v1/{op}"
-        query = {name: str(value) for name, value in fields.items()}
+        """See `Door.ask`; volumes are made by the Engine only."""
+        method, url, body = route(op, fields)
         try:
-            self._path.stat()  # requests-unixsocket leaks a socket for each path that it cannot connect to
-            response = self._session.get(url, params=query, timeout=_TIMEOUT)
-            answer: object = response.json()
-        except (OSError, ValueError) as error:  # requests' own errors are OSErrors
+            status, answer = unix_http.ask(self._path, method, url, body)
+        except (OSError, ValueError) as error:
             raise self._explain(error) from error
-        if response.status_code != requests.codes.ok:
-            problem = answer.get("error") if isinstance(answer, dict) else None
-            text = problem.get("text") if isinstance(problem, dict) else response.reason
-            raise Unavailable(f"the plugin answered {response.status_code}: {text}")
+        if status >= 400:
+            raise _refusal(status, answer)
         return answer
 
-    def close(self) -> None:
-        """Close the connection that is kept open."""
-        self._session.close()
-
     def _explain(self, error: Exception) -> Unavailable:
-        if "Permission denied" in str(error):
+        if isinstance(error, PermissionError):
             return Unavailable(
                 f"no permission to open the plugin's socket {self._path}.\nRun this as root: sudo convgpu ..."
             )
@@ -89,6 +91,30 @@ class PluginDoor:
             f"the plugin does not answer on {self._path} ({error}).\nLook at the Engine's log for lines with "
             "plugin=..., and restart it: docker plugin disable -f NAME && docker plugin enable NAME"
         )
+
+
+def route(op: str, fields: Mapping[str, object]) -> tuple[str, str, object]:
+    """Return method, URL and body of the HTTP request that means an op of the scheduler."""
+    match op, dict(fields):
+        case "set", {"name": name, "memory": memory}:
+            return "POST", f"/v1/containers/{quote(str(name), safe='')}/limits", {"memory": memory}
+        case "drain", {"device": device, "drained": drained}:
+            return "POST", f"/v1/devices/{quote(str(device), safe='')}/drain", {"drained": drained}
+        case "policy", {"policy": str(policy)}:
+            return "POST", "/v1/policy", {"policy": policy}
+        case _:
+            given = {name: value for name, value in fields.items() if value is not None}
+            return "GET", f"/v1/{op}" + (f"?{urlencode(given, doseq=True)}" if given else ""), None
+
+
+def _refusal(status: int, answer: object) -> Refused | Unavailable:
+    problem = answer.get("error") if isinstance(answer, dict) else None
+    text = str(problem.get("text")) if isinstance(problem, dict) else ""
+    if status in {400, 404, 409} and isinstance(problem, dict) and problem.get("code") != "http":
+        return Refused(text)
+    if status in {404, 405}:
+        return Unavailable("the plugin is older than this command and cannot do that.\nUpgrade it (docs/operations.md)")
+    return Unavailable(f"the plugin answered {status}: {text}")
 
 
 class Scheduler:
@@ -108,6 +134,25 @@ class Scheduler:
     def events(self, since: int = 0) -> Events:
         """Return the events with a sequence number of `since` or more."""
         return self._read(Events, "events", since=since)
+
+    def history(
+        self, container: str | None = None, kinds: tuple[str, ...] = (), after: float | None = None, limit: int = 1000
+    ) -> tuple[Event, ...]:
+        """Return what is kept of the past, newest last; see `requests.Past`."""
+        past = self._read(Past, "history", container=container, kinds=kinds, after=after, limit=limit)
+        return past.events
+
+    def set_limits(self, name: str, memory: str) -> tuple[LimitChange, ...]:
+        """Change the limits of a container, by the name of its volume."""
+        return self._read(LimitChanges, "set", name=name, memory=memory).devices
+
+    def drain(self, device: str, *, drained: bool) -> None:
+        """Give no new grants on a device, or give them again."""
+        self._door.ask("drain", device=device, drained=drained)
+
+    def policy(self, name: str | None = None) -> PolicyChoice:
+        """Choose the policy, or with None only tell it."""
+        return self._read(PolicyChoice, "policy", policy=name)
 
     def _read(self, model: type[RecordT], op: str, **fields: object) -> RecordT:
         answer = self._door.ask(op, **fields)

@@ -1,9 +1,14 @@
-"""HTTP administration for people and tools: what the scheduler says, as it says it (docs/protocol.md)."""
+"""HTTP administration for people and tools: what the scheduler says, as it says it (docs/protocol.md).
+
+The plugin's socket is for root only, so whoever asks may also change limits, drain devices and choose the policy.
+"""
 
 import logging
-from typing import Final
+import math
+from typing import Final, TypeVar
 
 from flask import Blueprint, Response, jsonify, request
+from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
@@ -13,6 +18,9 @@ _log: Final = logging.getLogger(__name__)
 
 # Status of each of the scheduler's error codes.
 _STATUS: Final = {"invalid": 400, "unknown": 404, "busy": 409, "failed": 503}
+
+
+FieldT = TypeVar("FieldT")
 
 
 class BadQuestion(ValueError):  # noqa: N818 - the state of a request
@@ -42,7 +50,30 @@ def create_blueprint(scheduler: Scheduler) -> Blueprint:
     def events() -> Response:
         return jsonify(scheduler.request("events", since=_since(request.args.get("since", "0"))))
 
+    @blueprint.get("/history")
+    def history() -> Response:
+        return jsonify(scheduler.request("history", **_past(request.args)))
+
+    @blueprint.get("/policy")
+    def policy() -> Response:
+        return jsonify(scheduler.request("policy"))
+
+    _add_changes(blueprint, scheduler)
     return blueprint
+
+
+def _add_changes(blueprint: Blueprint, scheduler: Scheduler) -> None:
+    @blueprint.post("/containers/<name>/limits")
+    def set_limits(name: str) -> Response:
+        return jsonify(scheduler.request("set", name=name, memory=_field("memory", str)))
+
+    @blueprint.post("/devices/<device>/drain")
+    def drain(device: str) -> Response:
+        return jsonify(scheduler.request("drain", device=device, drained=_field("drained", bool)))
+
+    @blueprint.post("/policy")
+    def choose_policy() -> Response:
+        return jsonify(scheduler.request("policy", policy=_field("policy", str)))
 
 
 def administration_error(error: Exception) -> Response:
@@ -65,6 +96,47 @@ def _since(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise BadQuestion(f"since={text}: must be the sequence number of an event")
     return int(text)
+
+
+def _past(query: MultiDict[str, str]) -> dict[str, object]:
+    """Return the fields of `history` that the query asks for; the scheduler knows what else is wrong with them."""
+    unknown = query.keys() - {"container", "kinds", "after", "limit"}
+    if unknown:
+        raise BadQuestion(f"{min(unknown)}: unknown; history knows container, kinds, after, limit")
+    fields: dict[str, object] = {"kinds": query.getlist("kinds")} if "kinds" in query else {}
+    if "container" in query:
+        fields["container"] = query["container"]
+    if "after" in query:
+        fields["after"] = _number(query["after"])
+    if "limit" in query:
+        fields["limit"] = _count(query["limit"])
+    return fields
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadQuestion(f"after={text}: must be Unix seconds")
+    return number
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise BadQuestion(f"limit={text}: must be a number of events")
+    return int(text)
+
+
+def _field(name: str, kind: type[FieldT]) -> FieldT:
+    """Return the field of the request's JSON object."""
+    document = request.get_json(force=True, silent=True)
+    value = document.get(name) if isinstance(document, dict) else None
+    if not isinstance(value, kind):
+        words = {str: "text", bool: "true or false"}[kind]
+        raise BadQuestion(f'the request\'s body must be a JSON object with "{name}", which is {words}')
+    return value
 
 
 def _error(status: int, code: str, text: str) -> Response:

@@ -22,6 +22,7 @@ from convgpu.daemon.containers import Containers
 from convgpu.daemon.contexts import Contexts
 from convgpu.daemon.detached import Detached
 from convgpu.daemon.devices import Devices, NvmlDevices, find_nvml
+from convgpu.daemon.files import deliver
 from convgpu.daemon.history import History
 from convgpu.daemon.options import DeviceCapacity
 from convgpu.daemon.page import PageLibrary
@@ -29,7 +30,7 @@ from convgpu.daemon.processes import Processes
 from convgpu.daemon.sessions import Sessions
 from convgpu.daemon.settling import Settling
 from convgpu.daemon.simulated import PREFIX, parse_devices, prepare_driver
-from convgpu.daemon.store import Store, make_staging
+from convgpu.daemon.store import PRELOAD, Store, make_staging
 from convgpu.policies import POLICIES
 from convgpu.protocol.messages import MAX_ADMIN_FRAME, Admin, AdminReply, Message
 from convgpu.protocol.stream import ProtocolError
@@ -74,6 +75,8 @@ class Service:
         driver = settings.directory / "driver" if settings.devices.startswith(PREFIX) else None
         devices = _open_devices(settings, driver)
         store = Store(settings.directory, settings.libraries / "libconvgpu.so", driver)
+        # The same for every container, so `convgpu run` mounts it from here.
+        deliver(PRELOAD, settings.directory / "ld.so.preload", 0o644, store.staging)
         recovering = any(volume.mounts for volume in store.load())
         present = devices.list()
         capacities = measure_capacities(settings.directory, present, settings.reserve, recovering=recovering)

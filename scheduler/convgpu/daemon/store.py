@@ -21,6 +21,7 @@ from convgpu.daemon.simulated import FILES
 log = logging.getLogger(__name__)
 
 MOUNTED_AT: Final = "/run/convgpu"
+PRELOAD: Final = f"{MOUNTED_AT}/libconvgpu.so\n".encode()
 _ID_LENGTH: Final = 16
 
 
@@ -106,7 +107,7 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o755)
         deliver(self._library, folder / "libconvgpu.so", 0o755, self.staging)
-        deliver(f"{MOUNTED_AT}/libconvgpu.so\n".encode(), folder / "ld.so.preload", 0o644, self.staging)
+        deliver(PRELOAD, folder / "ld.so.preload", 0o644, self.staging)
         if self._driver is not None:
             link_files([self._driver / name for name in FILES], folder / "driver")
         return folder

@@ -1,0 +1,72 @@
+"""Shell completion in the form of Docker's command line (cobra): candidates, a tab, their help, and a directive."""
+
+import subprocess
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem, ShellComplete
+
+_DEFAULT: Final = 0  # the shell may complete file names
+_NO_FILES: Final = 4
+_DOCKER_TIME: Final = 2.0  # seconds that docker may take to complete its own options
+
+
+def complete(main: click.Command, words: Sequence[str], incomplete: str) -> list[str]:
+    """Return what cobra's `__complete` prints for `words` and the word that is being typed."""
+    found = ShellComplete(main, {}, "convgpu", "_CONVGPU_COMPLETE").get_completions(list(words), incomplete)
+    plain = [item for item in found if item.type == "plain"]
+    lines = [f"{item.value}\t{_first_line(item.help)}" if item.help else str(item.value) for item in plain]
+    command = next((word for word in words if word in {"run", "create"}), None)
+    if command is not None:
+        behind = list(words[list(words).index(command) + 1 :])
+        more, directive = _ask_docker([command, *_without_ours(behind), incomplete])
+        ours = {item.value for item in plain}
+        return [*lines, *(line for line in more if line.partition("\t")[0] not in ours), f":{directive}"]
+    return [*lines, f":{_NO_FILES if plain or not found else _DEFAULT}"]
+
+
+def _first_line(text: str) -> str:
+    return text.split("\n", 1)[0].split(". ", 1)[0]
+
+
+def _without_ours(words: Sequence[str]) -> tuple[str, ...]:
+    from convgpu.cli.run import OWN  # noqa: PLC0415 - imports all of `run`
+    from convgpu.cli.run_options import UsageError, scan  # noqa: PLC0415
+
+    try:
+        line = scan(words, OWN)
+    except UsageError:
+        return ()
+    return (*line.docker, *line.image)
+
+
+def _ask_docker(words: Sequence[str]) -> tuple[list[str], int]:
+    """Return docker's own candidates and directive for its `run` and `create`: options, images."""
+    try:
+        done = subprocess.run(
+            ["docker", "__complete", *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_DOCKER_TIME,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return [], _DEFAULT
+    *lines, last = done.stdout.splitlines() or [""]
+    return (lines, int(last[1:])) if last[:1] == ":" and last[1:].isdigit() else ([], _DEFAULT)
+
+
+def complete_container(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names of containers; a completion never fails."""
+    from convgpu.cli.sources import list_containers, open_scheduler  # noqa: PLC0415 - most completions need none
+
+    given: dict[str, Any] = ctx.params
+    try:
+        scheduler = open_scheduler(given.get("directory"), given.get("driver") or "convgpu")
+        listed = list_containers(scheduler, given.get("directory"))
+    except click.ClickException:
+        return []
+    return [
+        CompletionItem(entry.name, help=entry.container.state) for entry in listed if entry.name.startswith(incomplete)
+    ]

@@ -1,0 +1,72 @@
+"""`docker convgpu ...`: what Docker's command line expects of a plugin (docs.docker.com/engine/extend/cli_plugins).
+
+Docker calls `docker-convgpu [its global options] convgpu WORDS...`, the same with `help` or `__complete` in front of
+`convgpu`, and `docker-convgpu docker-cli-plugin-metadata`.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Final, NoReturn
+
+import click
+
+METADATA: Final = "docker-cli-plugin-metadata"
+_NAME: Final = "convgpu"
+_WITH_VALUE: Final = frozenset({
+    "-H", "--host", "-c", "--context", "--config", "-l", "--log-level", "--tlscacert", "--tlscert", "--tlskey",
+})  # fmt: skip
+_COMPLETE: Final = frozenset({"__complete", "__completeNoDesc"})
+
+
+def metadata() -> dict[str, str]:
+    """Return what Docker wants to know of us."""
+    return {
+        "SchemaVersion": "0.1.0",
+        "Vendor": "ConvGPU",
+        "Version": version("convgpu"),
+        "ShortDescription": "Share NVIDIA GPUs: memory limits, and a pause instead of out-of-memory",
+    }
+
+
+def split(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
+    """Take the words apart that Docker calls us with.
+
+    Returns:
+        What Docker wants (`run`, `help` or `__complete`), its global options, and the words behind our name.
+    """
+    wanted = "run"
+    options: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == _NAME:
+            return wanted, options, list(rest)
+        if word == "help" or word in _COMPLETE:
+            wanted = "__complete" if word in _COMPLETE else word
+            continue
+        options.append(word)
+        if word in _WITH_VALUE:
+            options.append(next(rest, ""))
+    return wanted, options, []
+
+
+def start_plugin(words: Sequence[str]) -> NoReturn:
+    """Do what Docker's command line asks for, and end."""
+    from convgpu.cli.__main__ import main  # noqa: PLC0415 - the two name each other
+
+    if list(words) == [METADATA]:
+        click.echo(json.dumps(metadata()))
+        sys.exit(0)
+    # A `docker run` that takes our place is no plugin, and has its own signals.
+    os.environ.pop("DOCKER_CLI_PLUGIN_SOCKET", None)
+    wanted, options, rest = split(words)
+    if wanted == "__complete":
+        from convgpu.cli.completion import complete  # noqa: PLC0415 - not needed otherwise
+
+        click.echo("\n".join(complete(main, [*options, *rest[:-1]], rest[-1] if rest else "")))
+        sys.exit(0)
+    arguments = [*options, *rest, "--help"] if wanted == "help" else [*options, *rest]
+    main(arguments or ["--help"], prog_name="docker convgpu")
+    sys.exit(0)

@@ -1,0 +1,185 @@
+"""How a container gets at the GPUs: NVIDIA's container toolkit, CDI, or devices and libraries of the host."""
+
+import csv
+import os
+import platform
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+LIBRARIES_AT: Final = "/usr/local/nvidia/lib64"  # where NVIDIA's images look as well
+_CDI_KIND: Final = "nvidia.com/gpu"
+_CDI_FOLDERS: Final = ("/etc/cdi", "/var/run/cdi")
+_LIBRARIES: Final = (
+    "libcuda.so.1",
+    "libnvidia-ml.so.1",
+    "libnvidia-ptxjitcompiler.so.1",
+    "libnvidia-nvvm.so.4",
+    "libnvidia-gpucomp.so.*",
+)
+_NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What gives a container its GPUs.
+
+    Attributes:
+        words: options of `docker run`.
+        library_path: where the container finds the driver's libraries, None where it needs not be told.
+        how: in words, for --dry-run.
+    """
+
+    words: tuple[str, ...]
+    library_path: str | None
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostGpu:
+    """A GPU as the kernel driver lists it: in the order of the PCI bus, as NVML does."""
+
+    uuid: str
+    minor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What this machine has, if it is the Engine's.
+
+    Attributes:
+        toolkit: NVIDIA's container toolkit is installed.
+        cdi: a CDI specification of NVIDIA's lies where the Engine looks.
+        gpus: that the kernel driver lists.
+        nodes: device files beside those of the GPUs.
+        libraries: name -> file.
+        smi: nvidia-smi, None if there is none.
+    """
+
+    toolkit: bool = False
+    cdi: bool = False
+    gpus: tuple[HostGpu, ...] = ()
+    nodes: tuple[str, ...] = ()
+    libraries: Mapping[str, str] | None = None
+    smi: str | None = None
+
+
+class NoAccess(LookupError):  # noqa: N818 - the state of a host
+    """No container can get at a GPU; the text is for the user."""
+
+
+def parse_gpus(value: str | None) -> tuple[str, ...] | None:
+    """Return indices or UUIDs that Docker's `--gpus` means; None for all.
+
+    Raises:
+        ValueError: it is none of Docker's forms.
+    """
+    found: list[tuple[str, ...] | None] = []
+    for field in next(csv.reader([value or "all"]), []):
+        key, equals, rest = field.partition("=")
+        count = rest if key == "count" else key if not equals else ""
+        if field == "all" or (key == "count" and rest in {"all", "-1"}):
+            found.append(None)
+        elif key == "device" and rest:
+            found.append(tuple(rest.split(",")))
+        elif count.isdecimal() and int(count) > 0:
+            found.append(tuple(str(index) for index in range(int(count))))
+        elif key not in {"capabilities", "driver", "options"}:
+            found += [None, None]
+    if len(found) > 1:
+        forms = "write all, a count (2), device=0 or '\"device=0,GPU-uuid\"', as for docker"
+        raise ValueError(f"{value!r} names no GPUs: {forms}")
+    return found[0] if found else None
+
+
+def choose(info: Mapping[str, Any], host: Host | None, asked: str | None, gpus: Sequence[str] | None) -> Access:
+    """Return the way into this Engine's GPUs.
+
+    Args:
+        info: of the Engine.
+        host: what this machine has; None if the Engine runs on another one.
+        asked: the user's `--gpus`, as it was written.
+        gpus: what it means; None for all.
+
+    Raises:
+        NoAccess: there is none.
+    """
+    discovered = [str(row.get("ID")) for row in info.get("DiscoveredDevices") or ()]
+    if "nvidia" in (info.get("Runtimes") or {}) or host is None or host.toolkit:
+        return Access(("--gpus", asked or "all"), None, "NVIDIA's container toolkit")
+    if any(name.startswith(f"{_CDI_KIND}=") for name in discovered) or (info.get("CDISpecDirs") and host.cdi):
+        names = [f"{_CDI_KIND}={gpu}" for gpu in gpus or ("all",)]
+        return Access(tuple(word for name in names for word in ("--device", name)), None, "CDI")
+    if not host.libraries or "nvidiactl" not in {Path(node).name for node in host.nodes}:
+        raise NoAccess(
+            "this host has no way to give a GPU to a container: neither NVIDIA's container toolkit, nor a CDI "
+            "specification, nor the driver's devices and libcuda.so.1.\nInstall the driver (nvidia-smi must work), or "
+            "play without a card: docker plugin set convgpu CONVGPU_DEVICES=simulated:16GiB"
+        )
+    return _from_host(host, gpus)
+
+
+def _from_host(host: Host, gpus: Sequence[str] | None) -> Access:
+    chosen = range(len(host.gpus))
+    if gpus is not None:
+        places = {name: place for place, gpu in enumerate(host.gpus) for name in (str(place), gpu.uuid)}
+        unknown = [name for name in gpus if name not in places]
+        if unknown:
+            raise NoAccess(f"this host has no GPU {unknown[0]!r}.\nSee which there are: nvidia-smi -L")
+        chosen = [places[name] for name in gpus]  # type: ignore[assignment]
+    nodes = [f"/dev/nvidia{host.gpus[place].minor}" for place in chosen] + list(host.nodes)
+    words = [word for node in nodes for word in ("--device", node)]
+    files = {f"{LIBRARIES_AT}/{name}": file for name, file in sorted((host.libraries or {}).items())}
+    if host.smi is not None:
+        files["/usr/bin/nvidia-smi"] = host.smi
+    for target, source in files.items():
+        words += ["--mount", f"type=bind,src={source},dst={target},readonly"]
+    return Access(tuple(words), LIBRARIES_AT, "devices and libraries of this host")
+
+
+def look(root: Path = Path("/")) -> Host:
+    """Return what this machine has; `root`: its root folder."""
+    nodes = [f"/dev/{name}" for name in _NODES if (root / "dev" / name).exists()]
+    libraries: dict[str, str] = {}
+    for folder in _library_folders(root):
+        for pattern in _LIBRARIES:
+            for file in sorted(folder.glob(pattern)):
+                libraries.setdefault(file.name, os.path.realpath(file))
+    return Host(
+        toolkit=any(shutil.which(name) for name in ("nvidia-container-runtime-hook", "nvidia-container-toolkit")),
+        cdi=any(_speaks_of_gpus(file) for folder in _CDI_FOLDERS for file in (root / folder[1:]).glob("*")),
+        gpus=_list_gpus(root),
+        nodes=tuple(nodes),
+        libraries=libraries if "libcuda.so.1" in libraries else None,
+        smi=shutil.which("nvidia-smi"),
+    )
+
+
+def _library_folders(root: Path) -> list[Path]:
+    machine = platform.machine()
+    names = (f"usr/lib/{machine}-linux-gnu", "usr/lib64", "usr/lib", "usr/local/nvidia/lib64", "usr/lib/wsl/lib")
+    return [root / name for name in names]
+
+
+def _speaks_of_gpus(file: Path) -> bool:
+    try:
+        return _CDI_KIND in file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def _list_gpus(root: Path) -> tuple[HostGpu, ...]:
+    """Read what the kernel driver says, and where it says nothing, what device files there are."""
+    found = []
+    for file in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        uuid, minor = re.search(r"GPU UUID:\s*(\S+)", text), re.search(r"Device Minor:\s*(\d+)", text)
+        if uuid and minor:
+            found.append(HostGpu(uuid[1], int(minor[1])))
+    if found:
+        return tuple(found)
+    minors = sorted(int(node.name[6:]) for node in (root / "dev").glob("nvidia[0-9]*") if node.name[6:].isdecimal())
+    return tuple(HostGpu("", minor) for minor in minors)
