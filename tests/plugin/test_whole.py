@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,20 @@ def test_a_cause_leads_from_dockers_request_to_its_answer(session, base, tmp_pat
     assert [line["event"]["kind"] for line in lines if "event" in line] == ["created"]
     refused = [line["cause"] for line in lines if line["level"] == "WARNING" and line["cause"] != "listing"]
     assert (len(refused), len(set(refused))) == (2, 1)
+
+
+def test_a_scheduler_that_hangs_delays_a_mount_for_seconds_only(plugin, session, base):
+    post(session, base, api.CREATE, {"Name": "v", "Opts": {"memory": "2g"}})
+    scheduler = next(pid for pid in children(plugin) if command_of(pid) == "convgpu.daemon")
+    os.kill(scheduler, signal.SIGSTOP)
+    begun = time.monotonic()
+    status, answer = post(session, base, api.MOUNT, {"Name": "v", "ID": "a"})
+    assert time.monotonic() - begun < 10  # the Engine gives up after 30
+    assert (status, "does not answer" in answer["Err"]) == (500, True)
+    # What does not need the scheduler is answered meanwhile.
+    assert post(session, base, api.CAPABILITIES, {})[0] == 200
+    os.kill(scheduler, signal.SIGCONT)
+    assert post(session, base, api.MOUNT, {"Name": "v", "ID": "b"})[0] == 200
 
 
 @pytest.mark.parametrize("module", ["convgpu.daemon", "gunicorn"])

@@ -32,13 +32,15 @@ class AdminClient:
     Args:
         path: of `admin.sock`.
         timeout: seconds for a whole request, waiting for a scheduler that is just starting included.
+        answer: seconds for the answer of a scheduler that is there; None for what is left of `timeout`.
 
     Each question carries the cause for which the asking thread works (`convgpu.protocol.journal`).
     """
 
-    def __init__(self, path: str, timeout: float = 10.0) -> None:
+    def __init__(self, path: str, timeout: float = 10.0, answer: float | None = None) -> None:
         self._path = path
         self._timeout = timeout
+        self._answer = timeout if answer is None else answer
 
     def request(self, op: str, **fields: object) -> dict[str, object]:
         """Return the `ok` object of the answer (docs/protocol.md, Administration).
@@ -56,6 +58,8 @@ class AdminClient:
             raise SchedulerRefused("invalid", f"the request is too long: {error}") from error
         try:
             with self._connect(deadline) as connection:
+                deadline = min(deadline, time.monotonic() + self._answer)
+                connection.settimeout(self._answer)
                 connection.sendall(frame)
                 answer = _read_reply(connection, lambda: deadline - time.monotonic())
         except (OSError, ProtocolError, ValueError) as error:
