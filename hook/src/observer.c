@@ -49,9 +49,8 @@ static bool exchange(int socket, const char *path, const uint8_t *uuid, struct c
     } question = {
         .header = {
             .size = sizeof question, .version = CONVGPU_PROTOCOL_VERSION, .kind = CONVGPU_OBSERVE, .id = 1}};
-    const char *memory = getenv("CONVGPU_MEMORY");
     memcpy(question.body.device, uuid, CONVGPU_UUID_SIZE);
-    if (memory) strncpy(question.body.memory, memory, sizeof question.body.memory - 1);
+    session_memory(question.body.memory);
     stream_set_patience(socket, PATIENCE_SECONDS);
     return stream_connect(socket, path) && stream_send(socket, &question, sizeof question) &&
            receive_answer(socket, header, body);

@@ -76,15 +76,26 @@ static void start_anew(void) {
     ready = false;
 }
 
+void session_memory(char memory[CONVGPU_MEMORY_SIZE]) {
+    const char *own = getenv("CONVGPU_MEMORY");
+    const char *reserved = getenv("DOCKER_RESOURCE_GPUMEM");
+    bool digits = reserved && *reserved && reserved[strspn(reserved, "0123456789")] == '\0';
+    if (own && *own)
+        snprintf(memory, CONVGPU_MEMORY_SIZE, "%s", own);
+    else
+        snprintf(memory, CONVGPU_MEMORY_SIZE, "%s%s", digits ? reserved : "", digits ? "m" : "");
+}
+
 static bool open_session(void) {
     char path[PATH_MAX + sizeof socket_name + 2];
     char program[CONVGPU_PROGRAM_SIZE];
-    const char *memory = getenv("CONVGPU_MEMORY");
+    char memory[CONVGPU_MEMORY_SIZE];
     log_open();
     if (!fork_watched) fork_watched = pthread_atfork(channel_before_fork, channel_in_parent, start_anew) == 0;
     session_socket(path, sizeof path);
     read_program(program, sizeof program);
-    return channel_open(path, program, memory ? memory : "");
+    session_memory(memory);
+    return channel_open(path, program, memory);
 }
 
 bool session_is_open(void) {

@@ -54,6 +54,24 @@ def test_hello_says_who_it_is(start: Start, scheduler: ScriptedScheduler) -> Non
     assert (hello.pid, hello.program, hello.memory, hello.held) == (program.pid, "program", "2g", ())
 
 
+@pytest.mark.parametrize(
+    ("environment", "memory"),
+    [
+        ({}, ""),
+        ({"DOCKER_RESOURCE_GPUMEM": "1024"}, "1024m"),
+        ({"DOCKER_RESOURCE_GPUMEM": "1024", "CONVGPU_MEMORY": "2g"}, "2g"),
+        ({"DOCKER_RESOURCE_GPUMEM": "1024", "CONVGPU_MEMORY": ""}, "1024m"),
+        # Swarm's other kind of generic resource is a set of names.
+        ({"DOCKER_RESOURCE_GPUMEM": "one,two"}, ""),
+        ({"DOCKER_RESOURCE_GPUMEM": ""}, ""),
+        ({"CONVGPU_MEMORY": "9" * 100}, "9" * 63),
+    ],
+)
+def test_the_limit_of_the_environment(start: Start, scheduler: ScriptedScheduler, environment, memory) -> None:
+    start(**environment).begin("init 0")
+    assert scheduler.accept()[1].memory == memory
+
+
 def test_one_connection_and_one_thread(start: Start, scheduler: ScriptedScheduler) -> None:
     session = open_session(start(), scheduler, headroom=GIB)
     assert session.program.call("init 0").code == SUCCESS

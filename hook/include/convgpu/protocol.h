@@ -18,7 +18,7 @@
 #define CONVGPU_MAX_FRAME 65536u /* bytes, header included; a longer frame ends the connection */
 #define CONVGPU_UUID_SIZE 16u
 #define CONVGPU_PROGRAM_SIZE 32u /* comm name, NUL-padded */
-#define CONVGPU_MEMORY_SIZE 64u  /* value of CONVGPU_MEMORY, NUL-padded; empty when unset */
+#define CONVGPU_MEMORY_SIZE 64u  /* the limit that the environment asks for, NUL-padded; empty when none */
 #define CONVGPU_TEXT_SIZE 240u   /* text of an error, NUL-padded UTF-8 */
 
 /* Kinds: X(NAME, number). Below 32: processes. From 32: administration (JSON bodies). */
