@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
+from convgpu.policies import Waiting
 
 FACTS = (e.SessionStarted, e.CapacityChanged, e.Overuse)
 
@@ -25,7 +26,7 @@ class World:
     """`after_look`: called after headroom was taken, before the machine hears of it, as another thread may run.
 
     Args:
-        judging: look after each event whether it made worse what only facts may. Benchmarks do not.
+        judging: look after each event whether it broke a rule. Benchmarks do not.
     """
 
     def __init__(self, machine: Machine, *, judging: bool = True) -> None:
@@ -33,18 +34,29 @@ class World:
         self.judging = judging
         self.now = 0.0
         self.processes: dict[int, Process] = {}
+        self.lost: list[Process] = []  # they live, and look for the next scheduler
+        self.terms: dict[str, tuple[float | None, int]] = {}  # of each container: wait, priority
+        self.mounted: set[str] = set()
+        self.unsettled: dict[int, dict[str, int]] = {}  # sessions that ended, and what the driver has not freed yet
         self.open: dict[int, e.AllocationAsked] = {}
         self.answers: dict[int, e.Accept | e.Reject] = {}
         self.history: list[e.Happened] = []
         self.limits: list[e.LimitInForce] = []
         self.after_look: Callable[[], None] = lambda: None
         self._numbers = 0
+        self._newcomers: set[str] = set()  # containers that held nothing when the event came
+        self._before: list[Waiting] = []  # what waited then
 
     def happen(self, event: e.Event) -> None:
-        """Let an event happen and carry out its effects as the daemon does. Only facts may break rules."""
-        before = self.excess() if self.judging else Counter()
+        """Let an event happen and carry out its effects as the daemon does."""
+        if not self.judging:
+            self._pass_on(event)
+            return
+        before = self.excess()
+        self._newcomers = set(self.machine.ledger.accounts) - set(self.machine.ledger.holders)
+        self._before = self.machine.waiting
         self._pass_on(event)
-        if self.judging and not isinstance(event, FACTS):
+        if not isinstance(event, FACTS):
             assert not self.excess() - before, f"{event} made it worse: {before} -> {self.excess()}"
 
     def _pass_on(self, event: e.Event) -> None:
@@ -56,16 +68,15 @@ class World:
         ledger = self.machine.ledger
         excess = Counter({device: max(-free, 0) for device, free in ledger.free.items()})
         for name, accounts in ledger.accounts.items():
-            excess.update({f"{name} on {d}": max(one.grant - one.limit, 0) for d, one in accounts.items()})
+            above = {f"{name} on {d}": max(one.grant + one.charged - one.limit, 0) for d, one in accounts.items()}
+            excess.update(above)
         excess["debt"] = sum(ledger.debt.values())
         return excess
 
     def _perform(self, effect: e.Effect) -> None:
         match effect:
-            case e.Accept(session, request, size, _):
-                asked = self.open.pop(request)
-                self.processes[session].used[asked.device] += size
-                self.answers[request] = effect
+            case e.Accept():
+                self._accept(effect)
             case e.Reject(_, request, _):
                 del self.open[request]
                 self.answers[request] = effect
@@ -85,17 +96,48 @@ class World:
             case e.Happened():
                 self.history.append(effect)
 
+    def _accept(self, effect: e.Accept) -> None:
+        asked = self.open.pop(effect.request)
+        process = self.processes[effect.session]
+        process.used[asked.device] += effect.size
+        self.answers[effect.request] = effect
+        if self.judging:
+            # A waiter calls the driver at once only if nothing is settling.
+            assert effect.settling == sum(used[asked.device] for used in self.unsettled.values())
+            self._judge_overtaking(process.container, asked)
+            self._newcomers.discard(process.container)
+
+    def _judge_overtaking(self, container: str, asked: e.AllocationAsked) -> None:
+        """Who holds nothing is not served before an overdue one, unless that waits for memory outside (invariant 5)."""
+        ledger = self.machine.ledger
+        if container not in self._newcomers:
+            return
+        for one in self._before:
+            if one.request == asked.request:
+                return
+            overdue = self.now - one.since >= self.machine.patience and one.request not in self.answers
+            if overdue and one.device == asked.device and one.request in self.open:
+                leased = ledger.accounts[one.container][one.device].leased
+                assert leased + one.size > ledger.usable[one.device], f"{asked} is served before {one}"
+
     # -- what containers and processes do -----------------------------------------------------------------
 
     def create(self, name: str, limits: Mapping[str, int], wait: float | None = None, priority: int = 0) -> None:
+        self.terms[name] = (wait, priority)
         self.happen(e.ContainerCreated(name, limits, wait, priority))
+        self.mount(name)
+
+    def mount(self, name: str) -> None:
+        self.mounted.add(name)
         self.happen(e.ContainerStarted(name))
 
     def start(self, container: str, held: Mapping[str, int] | None = None) -> int:
+        return self._connect(Process(container, used=defaultdict(int, held or {})))
+
+    def _connect(self, process: Process) -> int:
         self._numbers += 1
-        self.processes[self._numbers] = Process(container)
-        self.processes[self._numbers].used.update(held or {})
-        self.happen(e.SessionStarted(self._numbers, container, held or {}))
+        self.processes[self._numbers] = process
+        self.happen(e.SessionStarted(self._numbers, process.container, dict(process.used)))
         return self._numbers
 
     def resume(self, former: int, held: Mapping[str, int]) -> int:
@@ -129,16 +171,60 @@ class World:
             process.wanted[device] = False
             self.happen(e.MemoryFreed(session, device))
 
-    def end(self, session: int) -> None:
+    def end(self, session: int, *, settled: bool = True) -> None:
+        """The process ends; the driver frees its memory at once, or with `settle`."""
         process = self.processes.pop(session)
         self.open = {number: asked for number, asked in self.open.items() if asked.session != session}
+        self.unsettled[session] = process.used
         self.happen(e.SessionEnded(session, dict(process.headroom)))
+        if settled:
+            self.settle(session)
+
+    def settle(self, session: int) -> None:
+        del self.unsettled[session]
         self.happen(e.SettlingEnded(session))
 
     def finish(self, container: str) -> None:
+        self.lost = [process for process in self.lost if process.container != container]
         for session in [s for s, process in self.processes.items() if process.container == container]:
             self.end(session)
-        self.happen(e.ContainerEnded(container))
+        self.unmount(container)
+
+    def unmount(self, name: str) -> None:
+        self.mounted.discard(name)
+        self.happen(e.ContainerEnded(name))
+
+    def remove(self, name: str) -> None:
+        self.finish(name)
+        del self.terms[name]
+        self.happen(e.ContainerRemoved(name))
+
+    # -- the scheduler dies -------------------------------------------------------------------------------
+
+    def restart(self, machine: Machine) -> None:
+        """Another machine takes over, with the containers and limits of the former; processes are to come back."""
+        former, self.machine = self.machine, machine
+        self.lost += self.processes.values()
+        self.processes, self.open, self.unsettled = {}, {}, {}
+        for name, terms in self.terms.items():
+            accounts = former.ledger.accounts[name]
+            self.happen(e.ContainerCreated(name, {device: one.limit for device, one in accounts.items()}, *terms))
+            if name in self.mounted:
+                self.happen(e.ContainerStarted(name))
+            targets = {device: account.target for device, account in accounts.items() if account.target is not None}
+            self.happen(e.LimitsChanged(name, targets))
+
+    def come_back(self, place: int) -> int:
+        """One of the lost processes finds the scheduler. What its limit does not hold any more, the audit finds."""
+        former = self.lost.pop(place)
+        process = Process(former.container, used=former.used)
+        number = self._connect(process)
+        for device, account in self.machine.ledger.accounts[process.container].items():
+            escaped = process.used[device] - account.leases[number]
+            if escaped:
+                process.used[device] -= escaped
+                self.happen(e.Overuse(process.container, device, account.charged + escaped))
+        return number
 
     # -- what must be true ---------------------------------------------------------------------------------
 
@@ -148,7 +234,9 @@ class World:
         for device, capacity in ledger.capacity.items():
             used = sum(process.used[device] for process in self.processes.values())
             assert used <= capacity + max(-ledger.free[device], 0)
+            assert self.machine.settling(device) == sum(used[device] for used in self.unsettled.values())
         for session, process in self.processes.items():
             for device, account in ledger.accounts[process.container].items():
-                assert account.leases[session] == process.used[device] + process.headroom[device]
-        assert len(self.machine.waiting) == len(self.open)
+                assert account.leases.get(session, 0) == process.used[device] + process.headroom[device]
+        assert {one.request for one in self.machine.waiting} == self.open.keys()
+        assert self.machine.explain(self.now).keys() == self.open.keys()

@@ -37,7 +37,7 @@ class FakeScheduler:
         return self.answers[op] if op in self.answers else getattr(self, f"_{op}")(**fields)
 
     def _create(self, name: str, options: dict[str, str]) -> dict[str, object]:
-        if options.keys() - {"memory", "gpus", "wait"}:
+        if options.keys() - {"memory", "gpus", "priority", "wait"}:
             raise SchedulerRefused("invalid", "unknown option: the known ones are memory, gpus, wait")
         self.volumes[name] = options
         return {}

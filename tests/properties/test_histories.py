@@ -1,77 +1,103 @@
-"""No history of containers, allocations, frees and deaths breaks an invariant or forgets a waiting one."""
+"""No history of what containers, processes, drivers, administrators and dying schedulers do breaks an invariant.
 
+`World.happen` and `World.check` hold the machine against rules and a second book after every step. At the end of each
+history: if the foreign memory goes and everybody who can run ends, everybody is served.
+
+CONVGPU_EXAMPLES=5000 in the environment looks deeper; CONVGPU_SHRINK=1 makes a failing history small.
+"""
+
+import os
 import random
 
-from hypothesis import settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from world import World
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.policies import POLICIES
 
+EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "60"))
+# To make a history small takes minutes, so it has to be asked for.
+PHASES = [phase for phase in Phase if phase is not Phase.shrink or "CONVGPU_SHRINK" in os.environ]
+DRAW = st.data()
+
+
+def policy(name: str):
+    return POLICIES[name](random.Random(1))  # noqa: S311 - a seed that repeats
+
 
 class Histories(RuleBasedStateMachine):
-    containers = Bundle("containers")
-    sessions = Bundle("sessions")
+    """Sizes are small numbers, so that they meet; sessions and containers are drawn from those that are there."""
+
+    policy_name = "best-fit"
 
     @initialize(
-        capacity=st.lists(st.integers(1, 24), min_size=1, max_size=3),
-        policy=st.sampled_from(sorted(POLICIES)),
-        patience=st.sampled_from([0.0, 5.0, 60.0]),
+        capacity=st.lists(st.integers(1, 24), min_size=1, max_size=8), patience=st.sampled_from([0.0, 5.0, 60.0])
     )
-    def begin(self, capacity: list[int], policy: str, patience: float) -> None:
+    def begin(self, capacity: list[int], patience: float) -> None:
         self.capacity = {f"g{number}": size for number, size in enumerate(capacity)}
-        chosen = POLICIES[policy](random.Random(1))  # noqa: S311 - a seed that repeats
-        self.world = World(Machine(self.capacity, chosen, patience))
+        self.patience = patience
+        self.world = World(Machine(self.capacity, policy(self.policy_name), patience))
         self.count = 0
+        self.late_facts = False
 
-    @rule(target=containers, data=st.data(), wait=st.sampled_from([None, None, 8.0]))
-    def create(self, data: st.DataObject, wait: float | None) -> str:
+    # -- containers and processes -------------------------------------------------------------------------
+
+    @rule(data=DRAW, wait=st.sampled_from([None, None, 8.0]), priority=st.integers(-1, 1), at_once=st.booleans())
+    def create(self, data: st.DataObject, wait: float | None, priority: int, at_once: bool) -> None:
         self.count += 1
-        devices = data.draw(st.sets(st.sampled_from(sorted(self.capacity)), min_size=1))
+        devices = data.draw(st.sets(st.sampled_from(sorted(self.capacity)), min_size=1, max_size=3))
         limits = {device: data.draw(st.integers(1, self.capacity[device])) for device in sorted(devices)}
-        self.world.create(f"c{self.count}", limits, wait)
-        return f"c{self.count}"
+        self.world.create(f"c{self.count}", limits if at_once else {}, wait, priority)
+        if not at_once:
+            self.world.happen(e.LimitsSet(f"c{self.count}", limits))
 
-    @rule(target=sessions, container=containers)
-    def start(self, container: str) -> int:
-        return self.world.start(container)
+    @precondition(lambda self: self.world.terms)
+    @rule(data=DRAW)
+    def start(self, data: st.DataObject) -> None:
+        self.world.start(self.container(data))
 
-    @rule(session=sessions, data=st.data())
-    def allocate(self, session: int, data: st.DataObject) -> None:
-        if session in self.world.processes:
-            account = data.draw(st.sampled_from(sorted(self.accounts(session).items(), key=lambda item: item[0])))
-            self.world.allocate(session, data.draw(st.integers(1, account[1].limit + 1)), account[0])
+    @precondition(lambda self: self.world.processes)
+    @rule(data=DRAW)
+    def allocate(self, data: st.DataObject) -> None:
+        session = self.session(data)
+        device, account = data.draw(st.sampled_from(sorted(self.accounts(session).items(), key=lambda item: item[0])))
+        self.world.allocate(session, data.draw(st.integers(1, account.limit + 1)), device)
 
-    @rule(session=sessions, data=st.data())
-    def free(self, session: int, data: st.DataObject) -> None:
-        if session in self.world.processes:
-            used = {device: size for device, size in self.world.processes[session].used.items() if size}
-            if used:
-                device = data.draw(st.sampled_from(sorted(used)))
-                self.world.free(session, data.draw(st.integers(1, used[device])), device)
+    @precondition(lambda self: any(any(process.used.values()) for process in self.world.processes.values()))
+    @rule(data=DRAW)
+    def free(self, data: st.DataObject) -> None:
+        used = [
+            (session, device, size)
+            for session, process in self.world.processes.items()
+            for device, size in process.used.items()
+            if size
+        ]
+        session, device, size = data.draw(st.sampled_from(used))
+        self.world.free(session, data.draw(st.integers(1, size)), device)
 
-    @rule(session=consumes(sessions))
-    def end(self, session: int) -> None:
-        if session in self.world.processes:
-            self.world.end(session)
+    @precondition(lambda self: self.world.processes)
+    @rule(data=DRAW, settled=st.booleans())
+    def end(self, data: st.DataObject, settled: bool) -> None:
+        self.world.end(self.session(data), settled=settled)
 
-    @rule(target=sessions, session=consumes(sessions))
-    def reconnect(self, session: int) -> int:
-        if session not in self.world.processes:
-            return session
-        return self.world.resume(session, dict(self.world.processes[session].used))
+    @precondition(lambda self: self.world.unsettled)
+    @rule(data=DRAW)
+    def settle(self, data: st.DataObject) -> None:
+        self.world.settle(data.draw(st.sampled_from(sorted(self.world.unsettled))))
 
-    @rule(container=containers)
-    def finish(self, container: str) -> None:
-        self.world.finish(container)
+    @precondition(lambda self: self.world.processes)
+    @rule(data=DRAW)
+    def reconnect(self, data: st.DataObject) -> None:
+        session = self.session(data)
+        self.world.resume(session, dict(self.world.processes[session].used))
 
-    @rule(container=consumes(containers))
-    def remove(self, container: str) -> None:
-        self.world.finish(container)
-        self.world.happen(e.ContainerRemoved(container))
+    @precondition(lambda self: self.world.terms)
+    @rule(data=DRAW, way=st.sampled_from(["mount", "unmount", "finish", "remove"]))
+    def mount_or_end(self, data: st.DataObject, way: str) -> None:
+        getattr(self.world, way)(self.container(data))
 
     @rule(seconds=st.floats(0.1, 20))
     def time_passes(self, seconds: float) -> None:
@@ -80,8 +106,70 @@ class Histories(RuleBasedStateMachine):
         if deadline is not None and deadline <= self.world.now:
             self.world.happen(e.TimePassed())
 
+    # -- administrators and facts ---------------------------------------------------------------------------
+
+    @precondition(lambda self: self.world.terms)
+    @rule(data=DRAW)
+    def change_limit(self, data: st.DataObject) -> None:
+        name, device = self.account(data)
+        self.world.happen(e.LimitsChanged(name, {device: data.draw(st.integers(1, self.capacity[device]))}))
+
+    @rule(name=st.sampled_from(sorted(POLICIES)))
+    def choose_policy(self, name: str) -> None:
+        self.world.happen(e.PolicyChosen(policy(name)))
+
+    @rule(data=DRAW, drained=st.booleans())
+    def drain(self, data: st.DataObject, drained: bool) -> None:
+        self.world.happen(e.DeviceDrained(self.device(data), drained))
+
+    @rule(data=DRAW)
+    def change_capacity(self, data: st.DataObject) -> None:
+        device = self.device(data)
+        self.world.happen(e.CapacityChanged(device, data.draw(st.integers(0, self.capacity[device]))))
+
+    @precondition(lambda self: self.world.terms)
+    @rule(data=DRAW, size=st.integers(0, 12))
+    def overuse(self, data: st.DataObject, size: int) -> None:
+        self.world.happen(e.Overuse(*self.account(data), size))
+
+    # -- the scheduler dies -----------------------------------------------------------------------------------
+
+    @precondition(lambda self: not self.world.machine.recovering)
+    @rule(name=st.sampled_from(sorted(POLICIES)))
+    def restart(self, name: str) -> None:
+        capacity = dict(self.world.machine.ledger.capacity)
+        self.world.restart(Machine(capacity, policy(name), self.patience, recovering=True))
+
+    @precondition(lambda self: self.world.lost)
+    @rule(data=DRAW)
+    def come_back(self, data: st.DataObject) -> None:
+        self.late_facts |= not self.world.machine.recovering
+        self.world.come_back(data.draw(st.integers(0, len(self.world.lost) - 1)))
+
+    @precondition(lambda self: self.world.machine.recovering)
+    @rule()
+    def recovery_ends(self) -> None:
+        self.world.happen(e.RecoveryEnded())
+
+    # -- what is drawn from -----------------------------------------------------------------------------------
+
+    def container(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(sorted(self.world.terms)))
+
+    def session(self, data: st.DataObject) -> int:
+        return data.draw(st.sampled_from(sorted(self.world.processes)))
+
+    def device(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(sorted(self.capacity)))
+
+    def account(self, data: st.DataObject) -> tuple[str, str]:
+        name = self.container(data)
+        return name, data.draw(st.sampled_from(sorted(self.world.machine.ledger.accounts[name])))
+
     def accounts(self, session: int) -> dict[str, object]:
         return self.world.machine.ledger.accounts[self.world.processes[session].container]
+
+    # -- what must be true --------------------------------------------------------------------------------------
 
     @invariant()
     def everything_holds(self) -> None:
@@ -89,10 +177,13 @@ class Histories(RuleBasedStateMachine):
             self.world.check()
 
     def teardown(self) -> None:
-        """Liveness: if everybody who can run ends, everybody is served."""
+        """Liveness: when the facts are undone and everybody who can run ends, everybody is served."""
         if not hasattr(self, "world"):
             return
-        while self.world.processes:
+        self.undo_facts()
+        debt = sum(self.world.machine.ledger.debt.values())
+        assert not debt or self.late_facts, "the debt is not gone with what made it"
+        while self.world.processes and not debt:
             waiting = {asked.session for asked in self.world.open.values()}
             blocked = {self.world.processes[session].container for session in waiting}
             runnable = [s for s, process in self.world.processes.items() if process.container not in blocked]
@@ -101,6 +192,33 @@ class Histories(RuleBasedStateMachine):
                 self.world.end(session)
             self.world.check()
 
+    def undo_facts(self) -> None:
+        while self.world.lost:
+            self.late_facts |= not self.world.machine.recovering
+            self.world.come_back(0)
+        self.world.happen(e.RecoveryEnded())
+        for name, accounts in self.world.machine.ledger.accounts.items():
+            for device in accounts:
+                self.world.happen(e.Overuse(name, device, 0))
+        for device, capacity in self.capacity.items():
+            self.world.happen(e.CapacityChanged(device, capacity))
+            self.world.happen(e.DeviceDrained(device, drained=False))
+        self.world.check()
 
-TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+def histories(name: str) -> type:
+    machine = type(f"Histories {name}", (Histories,), {"policy_name": name})
+    machine.TestCase.settings = settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=40,
+        suppress_health_check=list(HealthCheck),
+        phases=PHASES,
+        report_multiple_bugs=False,
+    )
+    return machine.TestCase
+
+
+TestBestFit = histories("best-fit")
+TestFifo = histories("fifo")
+TestRandom = histories("random")
+TestRecentUse = histories("recent-use")

@@ -1,6 +1,6 @@
 """Why does it wait? A view for people (`convgpu ps`, the dashboard); it changes nothing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -36,7 +36,7 @@ def explain(state: State, now: float) -> dict[int, Wait]:
     """Return why each waiting allocation waits, by the number of its request."""
     kept = kept_for(state, now)
     holders = set(state.ledger.holders)
-    most = {device: _most_first(state.ledger, device, holders) for device in state.settling}
+    most = {device: _most_first(state.ledger, device) for device in state.settling}
     ahead = dict.fromkeys(state.settling, 0)
     waits = {}
     for one in in_turn(state, [request.view for request in state.queue], now):
@@ -61,11 +61,11 @@ def explain(state: State, now: float) -> dict[int, Wait]:
     return waits
 
 
-def _most_first(ledger: Ledger, device: str, holders: Iterable[str]) -> list[tuple[str, int]]:
+def _most_first(ledger: Ledger, device: str) -> list[tuple[str, int]]:
     """Return who holds how much of the device."""
-    accounts = ((name, ledger.accounts[name].get(device)) for name in holders)
-    held = [(name, account.grant) for name, account in accounts if account is not None and account.grant]
-    return sorted(held, key=lambda one: (-one[1], one[0]))
+    accounts = ((name, accounts.get(device)) for name, accounts in ledger.accounts.items())
+    held = [(name, account.grant + account.charged) for name, account in accounts if account is not None]
+    return sorted((one for one in held if one[1]), key=lambda one: (-one[1], one[0]))
 
 
 def _behind(ledger: Ledger, one: Waiting, reason: Reason, most: Mapping[str, list[tuple[str, int]]]) -> tuple[str, ...]:

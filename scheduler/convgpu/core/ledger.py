@@ -2,13 +2,13 @@
 
 Of a device's capacity a part is *granted* to containers, and of a container's grant a part is *leased* to its
 processes (sessions), which use it without asking. What a process really uses is between zero and its lease, so
-the ledger's figures are always on the safe side: usage <= held <= grant <= limit. What a container holds and no
-session leases is *charged* to it.
+the ledger's figures are always on the safe side: usage <= leased <= grant <= limit.
 
-Facts can be stronger than rules: memory that is held already (by a program that escaped the hook, by a process of an
-earlier scheduler, by programs outside when the capacity falls) is booked whatever limit and capacity say. A grant is
-then above its limit by what is held, a device *overcommitted*, or the state not safe, by a *debt*. No decision of the
-scheduler makes any of the three more.
+Facts can be stronger than rules. Memory that programs outside hold lowers the capacity; memory that a container holds
+and no session leases is *charged* to it: taken from the device as if it were outside, and from the container's limit.
+What a process of an earlier scheduler holds is granted whatever is free. So a device can be *overcommitted*, an account
+above its limit, and the state not safe, by a *debt*. No decision of the scheduler makes any of the three more, and
+all are gone when the facts are.
 """
 
 from collections.abc import Mapping
@@ -32,13 +32,13 @@ class Account:
 
     @property
     def held(self) -> int:
-        """In the hands of processes."""
+        """In the hands of processes, by lease or without; what counts against the limit."""
         return self.leased + self.charged
 
     @property
     def idle(self) -> int:
         """Granted, and in nobody's hands."""
-        return self.grant - self.leased - self.charged
+        return self.grant - self.leased
 
 
 class Ledger:
@@ -56,6 +56,8 @@ class Ledger:
         self.touched: dict[str, None] = {}
         self.changed_limits: dict[tuple[str, str], None] = {}
         self.targets: dict[tuple[str, str], None] = {}  # accounts that have one
+        self._most = dict(capacity)  # the highest capacity that each device had
+        self._usable = dict(capacity)  # capacity, less what is charged
         self._free = dict(capacity)
         # Containers with a grant: few, however many wait, because each holds memory of a device.
         self._holders: dict[str, None] = {}
@@ -69,8 +71,13 @@ class Ledger:
 
     @property
     def free(self) -> Mapping[str, int]:
-        """Bytes per device that are granted to nobody; negative while it is overcommitted."""
+        """Bytes per device that nobody was granted or is charged; negative while it is overcommitted."""
         return self._free
+
+    @property
+    def usable(self) -> Mapping[str, int]:
+        """Bytes per device that can be granted at all: the capacity, less what is charged."""
+        return self._usable
 
     # -- containers --------------------------------------------------------------------------------------
 
@@ -82,6 +89,7 @@ class Ledger:
         """Forget a container, and with it its grants."""
         for device, account in self.accounts.pop(container, {}).items():
             self._free[device] += account.grant
+            self._change_usable(device, account.charged)
             self.targets.pop((container, device), None)
             self.changed_limits.pop((container, device), None)
         self._holders.pop(container, None)
@@ -98,10 +106,33 @@ class Ledger:
         else:
             self.targets[container, device] = None
 
+    # -- facts -------------------------------------------------------------------------------------------
+
     def change_capacity(self, device: str, capacity: int) -> None:
         """Hand out so much of the device from now on; what is granted stays granted."""
-        self._free[device] += capacity - self.capacity[device]
+        more = capacity - self.capacity[device]
         self.capacity[device] = capacity
+        self._most[device] = max(capacity, self._most[device])
+        self._change_usable(device, more)
+
+    def charge(self, container: str, device: str, size: int) -> None:
+        """Book what a container holds without a lease, even above its limit and if nothing is free."""
+        account = self.accounts[container][device]
+        more, account.charged = size - account.charged, size
+        self._change_usable(device, -more)
+        self._adjust(container, device)
+
+    def adopt(self, container: str, device: str, session: int, size: int) -> None:
+        """Lease what a session holds already, up to the limit: granted even if nothing is free."""
+        account = self.accounts[container][device]
+        size = max(min(size, account.limit - account.held), 0)
+        self._suspect = True
+        self.grant(container, device, max(size - account.idle, 0))
+        self.lease(container, device, session, size)
+
+    def _change_usable(self, device: str, more: int) -> None:
+        self._usable[device] += more
+        self._free[device] += more
         self._ordered = None
         self._suspect = True
 
@@ -133,26 +164,18 @@ class Ledger:
         self._adjust(container, device)
         return size
 
-    def adopt(self, container: str, device: str, session: int, size: int) -> None:
-        """Lease what a session holds already, up to the limit: granted even if nothing is free."""
+    def move_lease(self, container: str, device: str, former: int, session: int, held: int) -> None:
+        """Let a session go on with what of another's lease it still holds; the rest is idle."""
         account = self.accounts[container][device]
-        size = max(min(size, account.limit - account.held), 0)
-        self._suspect = True
-        self.grant(container, device, max(size - account.idle, 0))
-        self.lease(container, device, session, size)
-
-    def charge(self, container: str, device: str, size: int) -> None:
-        """Book what a container holds without a lease: granted even above its limit and if nothing is free."""
-        account = self.accounts[container][device]
-        account.charged = size
-        self._suspect = True
-        self.grant(container, device, max(-account.idle, 0))
+        lease = account.leases.pop(former, 0)
+        account.leases[session] = min(held, lease)
+        account.leased += account.leases[session] - lease
         self._adjust(container, device)
 
     def _adjust(self, container: str, device: str) -> None:
         """Take back what is granted above the limit and in nobody's hands any more."""
         account = self.accounts[container][device]
-        above = min(account.grant - account.limit, account.idle)
+        above = min(account.grant + account.charged - account.limit, account.idle)
         if above > 0:
             self.grant(container, device, -above)
         self.touched[container] = None
@@ -166,9 +189,9 @@ class Ledger:
     # -- what may be granted -----------------------------------------------------------------------------
 
     def missing(self, container: str, device: str) -> int:
-        """What the container may still be granted: up to its limit, and to what the device has at all."""
+        """What the container may still be granted: up to its limit, and to what can be granted at all."""
         account = self.accounts[container][device]
-        return max(min(account.limit, self.capacity[device]) - account.grant, 0)
+        return max(min(account.limit - account.charged, self._usable[device]) - account.grant, 0)
 
     def claim(self, container: str) -> Claim:
         """Return what the container holds and may still ask for."""
@@ -186,7 +209,7 @@ class Ledger:
     def is_safe_to_grant(self, container: str, device: str, size: int) -> bool:
         """May it be granted `size` more bytes: are they free, within its limit, and the state safe with them?"""
         account = self.accounts[container][device]
-        if size > self._free[device] or account.grant + size > account.limit:
+        if size > self._free[device] or account.grant + account.charged + size > account.limit:
             return False
         others, free = self._others(container), self._with_debt()
         account.grant += size
@@ -204,9 +227,14 @@ class Ledger:
         if not self._suspect and not any(self.debt.values()):
             return
         self._suspect = False
-        debt = safety.debt(self._free, [claim for _, claim in self._claims()])
-        if sum(debt.values()) <= sum(self.debt.values()) or not self.is_safe():
-            self.debt = debt
+        taken = {device: max(most - self._usable[device], 0) for device, most in self._most.items()}
+        kept = {device: min(size, taken[device]) for device, size in self.debt.items()}
+        debt = safety.debt(self._free, [claim for _, claim in self._claims()], taken)
+        if sum(debt.values()) > sum(kept.values()):
+            self.debt = kept
+            if self.is_safe():
+                return
+        self.debt = debt
 
     def apply_targets(self) -> None:
         """Bring the limits that were asked for into force as far as they can be."""
@@ -259,12 +287,13 @@ class Ledger:
             raise InvariantBrokenError(f"holders: {holders}, in the book {self._holders}")
         for container, accounts in self.accounts.items():
             for device, account in accounts.items():
-                free[device] -= account.grant
+                free[device] -= account.grant + account.charged
                 leases = account.leases.values()
                 if min(leases, default=0) < 0 or sum(leases) != account.leased:
                     raise InvariantBrokenError(f"leases of {container} on {device}: {account}")
-                if not 0 <= account.leased <= account.held <= account.grant <= max(account.limit, account.held):
-                    raise InvariantBrokenError(f"not 0 <= held <= grant <= limit: {container} on {device}: {account}")
+                above = max(account.grant + account.charged - account.limit, 0)
+                if not 0 <= account.leased <= account.grant or (above and account.idle):
+                    raise InvariantBrokenError(f"not 0 <= leased <= grant <= limit: {container} on {device}: {account}")
                 if self._free[device] < 0 and account.idle:
                     raise InvariantBrokenError(f"idle grant on an overcommitted device: {container} on {device}")
         if free != self._free:

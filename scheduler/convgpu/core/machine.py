@@ -46,6 +46,11 @@ class Machine:
         return self._state.policy
 
     @property
+    def patience(self) -> float:
+        """Seconds after which a waiting allocation is overdue."""
+        return self._state.patience
+
+    @property
     def recovering(self) -> bool:
         """Are no grants given yet, because processes of an earlier scheduler may come back?"""
         return self._state.recovering
@@ -175,8 +180,7 @@ class Machine:
         self._state.forget_requests(name, event.former)
         for device in self.ledger.accounts[name]:
             self._state.wanted.pop((event.former, device), None)
-            lease = self.ledger.end_lease(name, device, event.former)
-            self.ledger.lease(name, device, event.session, min(event.held.get(device, 0), lease))
+            self.ledger.move_lease(name, device, event.former, event.session, event.held.get(device, 0))
         self._serving.want([name])
 
     def _end_session(self, event: e.SessionEnded) -> None:

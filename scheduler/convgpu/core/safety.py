@@ -73,19 +73,24 @@ def can_end(claim: Claim, free: Mapping[str, int], others: Sequence[Claim]) -> b
     return claim.fits(work)
 
 
-def debt(free: Mapping[str, int], claims: Iterable[Claim]) -> dict[str, int]:
+def debt(free: Mapping[str, int], claims: Iterable[Claim], taken: Mapping[str, int]) -> dict[str, int]:
     """Return bytes per device that would make the state safe, if they were there: none when it is safe.
 
-    Whenever nobody can end, the one who lacks least is lent that.
+    Whenever nobody can end, the one who lacks least is lent that; out of what was `taken` from the devices if
+    possible: then the state is safe when that comes back. (If the state was safe before it was taken, it is possible:
+    of those who cannot end, the first of the former order could with what was taken.)
     """
     work = dict(free)
-    lent = dict.fromkeys(free, 0)
+    left = dict(taken)
     stuck = end_those_that_can(work, ordered(claims))
     while stuck:
-        nearest = min(stuck, key=lambda claim: claim.shortage(work))
+        covered = [
+            claim for claim in stuck if all(size - work[device] <= left[device] for device, size in claim.missing)
+        ]
+        nearest = min(covered or stuck, key=lambda claim: claim.shortage(work))
         for device, size in nearest.missing:
             lack = max(size - work[device], 0)
-            lent[device] += lack
+            left[device] -= lack
             work[device] += lack
         stuck = end_those_that_can(work, stuck)
-    return lent
+    return {device: size - left[device] for device, size in taken.items()}

@@ -75,6 +75,6 @@ def _overdue_on(state: State, device: str, now: float) -> list[Request]:
     for request in state.queue.on(device):
         if not is_overdue(state, request.view, now):
             break
-        if state.account(request).held + request.asked.size <= state.ledger.capacity[device]:
+        if state.account(request).leased + request.asked.size <= state.ledger.usable[device]:
             return [request]
     return []

@@ -111,7 +111,7 @@ class Containers:
         listener = Listener(self._loop, path, 0o666, self._store.staging, lambda sock: self._accept(volume.name, sock))
         container = Container(volume, terms, listener, limited=bool(terms.limits))
         self.by_name[volume.name] = container
-        self._sessions.happen(e.ContainerCreated(volume.name, terms.limits, terms.wait))
+        self._sessions.happen(e.ContainerCreated(volume.name, terms.limits, terms.wait, terms.priority))
         return container
 
     def _close(self, container: Container) -> None:

@@ -1,4 +1,4 @@
-"""What the options of a volume mean: limits per device, and how long an allocation may wait. Pure."""
+"""What the options of a volume mean: limits per device, how long an allocation may wait, who goes first. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ from typing import Final
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import format_size, parse_size
 
-KNOWN: Final = ("gpus", "memory", "wait")
+KNOWN: Final = ("gpus", "memory", "priority", "wait")
+MOST_PRIORITY: Final = 100
 
 
 class OptionError(ValueError):
@@ -31,11 +32,13 @@ class Terms:
         devices: that it may use.
         limits: bytes per device UUID; empty when the volume names none.
         wait: seconds that an allocation may be paused, None for ever.
+        priority: -100 to 100; higher first.
     """
 
     devices: Sequence[DeviceCapacity]
     limits: Mapping[str, int]
     wait: float | None
+    priority: int = 0
 
 
 def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity]) -> Terms:
@@ -48,10 +51,10 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}: known are {', '.join(KNOWN)}")
     wait = _parse_wait(options["wait"]) if "wait" in options else None
+    priority = _parse_priority(options["priority"]) if "priority" in options else 0
     chosen = _choose(options["gpus"], devices) if "gpus" in options else list(devices)
-    if "memory" not in options:
-        return Terms(chosen, {}, wait)
-    return Terms(chosen, parse_limits(options["memory"], chosen), wait)
+    limits = parse_limits(options["memory"], chosen) if "memory" in options else {}
+    return Terms(chosen, limits, wait, priority)
 
 
 def parse_limits(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]:
@@ -85,6 +88,16 @@ def _parse_wait(text: str) -> float:
         return parse_duration(text)
     except ValueError as error:
         raise OptionError(f"wait={text}: {error}") from error
+
+
+def _parse_priority(text: str) -> int:
+    digits = text.removeprefix("-")
+    priority = int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= 3 else None
+    if priority is None or abs(priority) > MOST_PRIORITY:
+        raise OptionError(
+            f"priority={text}: give a whole number from {-MOST_PRIORITY} to {MOST_PRIORITY}; higher first"
+        )
+    return priority
 
 
 def _choose(text: str, devices: Sequence[DeviceCapacity]) -> list[DeviceCapacity]:

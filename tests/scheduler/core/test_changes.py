@@ -190,7 +190,8 @@ def test_what_escaped_the_hook_is_charged_even_above_the_limit_and_given_back() 
     w.allocate(a, 6)
     w.happen(e.Overuse("a", "gpu", 5))
     account = w.machine.ledger.accounts["a"]["gpu"]
-    assert (account.grant, account.held, account.charged) == (11, 11, 5)
+    assert (account.grant, account.held, account.charged) == (6, 11, 5)
+    assert w.machine.ledger.free == {"gpu": 5}
     assert isinstance(w.answers[w.allocate(a, 1)], e.Reject)
     waiting = w.allocate(b, 6)
     assert waiting not in w.answers
