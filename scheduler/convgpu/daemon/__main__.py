@@ -12,6 +12,7 @@ from convgpu.daemon.devices import DeviceError
 from convgpu.daemon.service import Service, Settings
 from convgpu.policies import POLICIES
 from convgpu.protocol import journal
+from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import parse_size
 
 log = logging.getLogger("convgpud")
@@ -20,6 +21,13 @@ log = logging.getLogger("convgpud")
 def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
     try:
         return 0 if text == "0" else parse_size(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -> float:
+    try:
+        return parse_duration(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
@@ -51,6 +59,8 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> in
 )
 @click.option("--reserve", default="0", callback=_size, help="Bytes of each device that are never handed out.")
 @click.option("--patience", default=60.0, help="Seconds after which a waiting allocation is not overtaken any more.")
+@click.option("--history-age", default="720h", callback=_duration, help="How long events are kept.")
+@click.option("--history-rows", default=100_000, type=click.IntRange(0), help="How many events are kept.")
 @click.option(
     "--log", "level", envvar="CONVGPU_LOG", default="info", type=click.Choice(["debug", "info", "warning", "error"])
 )

@@ -1,167 +1,137 @@
-"""Answers on `records.sock`: JSON in, JSON out."""
+"""Answers on `admin.sock`: JSON in, JSON out."""
 
+import asyncio
+import inspect
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
 
 from pydantic import ValidationError
 
-from convgpu.daemon.containers import Container, ContainerRefusedError, Containers
-from convgpu.daemon.devices import Device
-from convgpu.daemon.options import DeviceCapacity
-from convgpu.daemon.sessions import Session, Sessions
-from convgpu.daemon.store import MOUNTED_AT
-from convgpu.protocol import journal, records, requests
+from convgpu.daemon.containers import ContainerRefusedError, Containers
+from convgpu.daemon.folders import MOUNTED_AT
+from convgpu.daemon.reconciliation import Reconciliation
+from convgpu.daemon.sessions import Sessions
+from convgpu.daemon.store import Store
+from convgpu.daemon.views import Views
+from convgpu.protocol import journal, requests
 
 log = logging.getLogger(__name__)
+
+Answer = Mapping[str, object]
 
 
 class Administration:
     """Carries out what administrators ask.
 
+    `on_nobody_runs` is called when the Engine's list says so.
+
     Args:
-        capacities: what may be handed out of each device.
         policy: its name.
         simulated: whether the driver comes with the volumes.
-        wall_clock: Unix seconds.
     """
 
     def __init__(
         self,
         containers: Containers,
         sessions: Sessions,
-        devices: Sequence[Device],
-        capacities: Sequence[DeviceCapacity],
-        wall_clock: Callable[[], float],
+        reconciliation: Reconciliation,
+        store: Store,
+        views: Views,
         *,
         policy: str,
         simulated: bool,
     ) -> None:
+        self.on_nobody_runs: Callable[[], None] = lambda: None
         self._containers = containers
         self._sessions = sessions
-        self._capacity = {one.uuid: one.capacity for one in capacities}
-        self._devices = [device for device in devices if device.uuid in self._capacity]
+        self._reconciliation = reconciliation
+        self._store = store
+        self._views = views
         self._policy = policy
         self._library_path = f"{MOUNTED_AT}/driver" if simulated else None
-        self._wall_clock = wall_clock
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    def answer(self, body: bytes) -> bytes:
-        """Return the JSON answer to a JSON request; whatever is asked, there is one."""
+    def answer(self, body: bytes, reply: Callable[[bytes], None]) -> None:
+        """Give `reply` the JSON answer to a JSON request; whatever is asked, there is one.
+
+        What is asked is done before this returns, in the order of the requests; the answer may have to wait for a disk.
+        """
         cause = ""
         try:
             request = requests.REQUEST.validate_json(body)
             cause = request.cause
             with journal.working_for(cause):
-                result = {"ok": self._do(request)}
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"]) or "request"
-            result = _error("invalid", f"{place}: {first['msg']}")
-        except ContainerRefusedError as error:
-            result = _error(error.code, str(error))
-        except OSError as error:
-            log.exception("administration", extra={"cause": cause})
-            result = _error("failed", f"the scheduler could not do it: {error}")
-        if "error" in result:
-            # The Engine asks for each new volume first whether it is there: no news.
-            level = logging.DEBUG if result["error"]["code"] == "unknown" else logging.WARNING
-            text = result["error"]["text"]
-            log.log(level, "refused code=%s %s", result["error"]["code"], text, extra={"cause": cause})
-        return json.dumps(result).encode()
+                answer = self._do(request)
+        except (ValidationError, ContainerRefusedError, OSError) as error:
+            reply(_refuse(error, cause))
+            return
+        if inspect.iscoroutine(answer):
+            task = asyncio.get_running_loop().create_task(self._finish(answer, cause, reply))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            reply(json.dumps({"ok": answer}).encode())
 
-    def _do(self, request: requests.Request) -> Mapping[str, object]:
+    async def _finish(self, answer: Awaitable[Answer], cause: str, reply: Callable[[bytes], None]) -> None:
+        try:
+            reply(json.dumps({"ok": await answer}).encode())
+        except OSError as error:
+            reply(_refuse(error, cause))
+
+    def _do(self, request: requests.Request) -> Answer | Coroutine[Any, Any, Answer]:
         match request:
+            case requests.Containers() | requests.Devices() | requests.Events() | requests.Past():
+                return self._tell(request)
             case requests.Create():
-                self._containers.create(request.name, request.options, self._wall_clock())
+                self._containers.create(request.name, request.options)
+                return self._durable({})
             case requests.Remove():
                 self._containers.remove(request.name)
             case requests.Mount():
                 return {"mountpoint": self._containers.mount(request.name, request.id)}
             case requests.Unmount():
                 self._containers.unmount(request.name, request.id)
+            case requests.Listed():
+                if not self._reconciliation.listed(request):
+                    self.on_nobody_runs()
+            case _:
+                raise ContainerRefusedError("invalid", f"{request.op} is not known to this scheduler")
+        return {}
+
+    def _tell(
+        self, request: requests.Containers | requests.Devices | requests.Events | requests.Past
+    ) -> Answer | Coroutine[Any, Any, Answer]:
+        match request:
             case requests.Containers(name=name):
-                return {"containers": [one.model_dump() for one in self._list(name)]}
+                return {"containers": [one.model_dump() for one in self._views.containers(name)]}
             case requests.Devices():
-                rows = [self._device(device).model_dump() for device in self._devices]
+                rows = [device.model_dump() for device in self._views.devices()]
                 return {"devices": rows, "policy": self._policy, "volume_library_path": self._library_path}
             case requests.Events(since=since):
                 return self._sessions.history.since(since)
-        return {}
+            case requests.Past():
+                return self._sessions.history.past(request)
 
-    def _list(self, name: str | None) -> list[records.Container]:
-        known = self._containers.by_name
-        if name is None:
-            chosen = list(known.values())
-        elif name in known:
-            chosen = [known[name]]
-        else:
-            raise ContainerRefusedError("unknown", f"no volume {name}")
-        sessions = self._sessions.by_container()
-        waiting = self._waiting()
-        ordered = sorted(chosen, key=lambda c: (c.volume.created, c.volume.name))
-        return [
-            self._container(one, sessions.get(one.volume.name, []), waiting.get(one.volume.name, [])) for one in ordered
-        ]
-
-    def _container(
-        self, container: Container, sessions: Sequence[Session], waiting: Sequence[records.Waiting]
-    ) -> records.Container:
-        name = container.volume.name
-        alive = container.mounted or bool(sessions)
-        idle: Literal["ended", "created"] = "ended" if container.volume.ended else "created"
-        accounts = self._sessions.machine.ledger.accounts.get(name, {})
-        return records.Container(
-            name=name,
-            mountpoint=self._containers.mountpoint(name),
-            created=container.volume.created,
-            state="waiting" if waiting else "running" if alive else idle,
-            mounts=sum(container.volume.mounts.values()),
-            devices=tuple(
-                records.Share(
-                    uuid=uuid, limit=account.limit, grant=account.grant, usage=self._sessions.used(name, uuid)
-                )
-                for uuid, account in accounts.items()
-            ),
-            sessions=tuple(self._session(session) for session in sessions),
-            waiting=tuple(waiting),
-        )
-
-    def _session(self, session: Session) -> records.Session:
-        usage = tuple(
-            records.SessionShare(uuid=uuid, usage=self._sessions.used_by(session, uuid)) for uuid in session.rows
-        )
-        return records.Session(pid=session.pid, program=session.program, since=session.since, devices=usage)
-
-    def _waiting(self) -> dict[str, list[records.Waiting]]:
-        grouped: dict[str, list[records.Waiting]] = {}
-        for one in self._sessions.machine.waiting:
-            asked = self._sessions.asked[one.request]
-            row = records.Waiting(
-                uuid=one.device,
-                size=one.size,
-                call=asked.call,
-                pid=asked.session.pid,
-                since=asked.since,
-                missing=one.missing,
-            )
-            grouped.setdefault(one.container, []).append(row)
-        return grouped
-
-    def _device(self, device: Device) -> records.Device:
-        ledger = self._sessions.machine.ledger
-        accounts = [account[device.uuid] for account in ledger.accounts.values() if device.uuid in account]
-        return records.Device(
-            uuid=device.uuid,
-            index=device.index,
-            name=device.name,
-            total=device.total,
-            capacity=self._capacity[device.uuid],
-            granted=sum(account.grant for account in accounts),
-            used=self._sessions.used_on(device.uuid),
-            settling=self._sessions.machine.settling(device.uuid),
-        )
+    async def _durable(self, answer: Answer) -> Answer:
+        """Answer when what was changed survives a power loss: the Engine remembers the volume from then on."""
+        await self._store.durable()
+        return answer
 
 
-def _error(code: str, text: str) -> dict[str, Mapping[str, object]]:
-    return {"error": {"code": code, "text": text}}
+def _refuse(error: ValidationError | ContainerRefusedError | OSError, cause: str) -> bytes:
+    match error:
+        case ValidationError():
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"]) or "request"
+            code, text = "invalid", f"{place}: {first['msg']}"
+        case ContainerRefusedError():
+            code, text = error.code, str(error)
+        case _:
+            log.error("administration: %s", error, extra={"cause": cause})
+            code, text = "failed", f"the scheduler could not do it: {error}"
+    # The Engine asks for each new volume first whether it is there: no news.
+    level = logging.DEBUG if code == "unknown" else logging.WARNING
+    log.log(level, "refused code=%s %s", code, text, extra={"cause": cause})
+    return json.dumps({"error": {"code": code, "text": text}}).encode()

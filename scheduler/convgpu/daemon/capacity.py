@@ -1,57 +1,66 @@
-"""What of each device may be handed out: its total, less what foreign processes hold, less the reserve.
+"""What of each device may be handed out.
 
-Foreign memory is measured when the scheduler starts and no container of ours runs. While containers of an earlier run
-use memory, a measurement would count theirs; then the earlier figure is taken, which lies in `foreign.json`.
+Its total, less what the driver takes for itself, less what foreign processes hold, less the reserve.
 """
 
-import json
 import logging
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
-from pydantic import TypeAdapter, ValidationError
-
-from convgpu.daemon.devices import Device, DeviceError
+from convgpu.daemon.devices import Device, DeviceError, Devices
 from convgpu.daemon.options import DeviceCapacity
+from convgpu.daemon.store import DeviceMemory
 
 log = logging.getLogger(__name__)
 
-_FOREIGN: TypeAdapter[dict[str, int]] = TypeAdapter(dict[str, int])
+
+def measure_memory(
+    devices: Devices,
+    present: Sequence[Device],
+    reserve: int,
+    known: Mapping[str, DeviceMemory],
+    is_ours: Callable[[int], bool],
+) -> list[DeviceMemory]:
+    """Return what is known of the memory of each device at the scheduler's start.
+
+    What nobody holds is the driver's own; or an ended process's that the driver has not freed yet, so a smaller figure
+    of an earlier run of the scheduler is believed.
+
+    Args:
+        devices: to ask.
+        present: all of them, as found just now.
+        reserve: bytes of each device that are never handed out.
+        known: what an earlier run of the scheduler knew, since the machine was started.
+        is_ours: says whether a pid is a container's.
+    """
+    rows = []
+    for device in present:
+        held: Mapping[int, int] = {}
+        try:
+            held = devices.used_by(device.uuid)
+        except DeviceError as error:
+            log.warning("who uses %s is not known: %s", device.uuid, error)
+        foreigners = sum(size for pid, size in held.items() if not is_ours(pid))
+        own = max(device.total - device.free - sum(held.values()), 0)
+        earlier = known.get(device.uuid)
+        if earlier is not None and earlier.total == device.total:
+            own = min(own, earlier.own)
+        capacity = max(device.total - own - foreigners - reserve, 0)
+        rows.append(DeviceMemory(device.uuid, device.total, capacity, own, foreigners))
+    return rows
 
 
-def measure_capacities(
-    directory: Path, present: Sequence[Device], reserve: int, *, recovering: bool
-) -> list[DeviceCapacity]:
-    """Return the devices that have anything to hand out, in bytes.
+def usable(present: Sequence[Device], memory: Sequence[DeviceMemory]) -> list[DeviceCapacity]:
+    """Return the devices that have anything to hand out.
 
     Raises:
         DeviceError: none has.
-        OSError: the figures cannot be written.
     """
-    file = directory / "foreign.json"
-    foreign = {device.uuid: device.total - device.free for device in present}
-    if recovering:
-        foreign |= _read(file)
     rows = []
-    for device in present:
-        capacity = device.total - foreign[device.uuid] - reserve
-        if capacity > 0:
-            rows.append(DeviceCapacity(device.uuid, device.index, capacity))
+    for device, one in zip(present, memory, strict=True):
+        if one.capacity > 0:
+            rows.append(DeviceCapacity(device.uuid, device.index, one.capacity))
         else:
             log.error("device %s is left out: all of it is in use or reserved", device.uuid)
     if not rows:
         raise DeviceError("no device has memory to hand out: all of it is in use by other programs, or reserved")
-    fresh = file.with_suffix(".new")
-    fresh.write_text(json.dumps(foreign))
-    fresh.replace(file)
     return rows
-
-
-def _read(file: Path) -> dict[str, int]:
-    try:
-        return _FOREIGN.validate_json(file.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValidationError) as error:
-        log.error("%s cannot be read; foreign memory is measured anew: %s", file, error)
-        return {}

@@ -131,6 +131,19 @@ class Connection:
             self._loop.remove_writer(self._sock)
 
 
+class Absent:
+    """Stands for the connection of a process that has none: what is sent is lost, as the process will ask again."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def send(self, message: Message, request: int = 0, descriptor: int | None = None) -> None:
+        """See Connection."""
+
+    def close(self, why: str = "") -> None:
+        """See Connection."""
+
+
 class Listener:
     """A listening UNIX socket at `folder/name`, whatever the length of the path.
 

@@ -3,14 +3,16 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from convgpu.core import events as e
 from convgpu.daemon.connection import Listener
+from convgpu.daemon.folders import Folders
 from convgpu.daemon.options import DeviceCapacity, OptionError, Terms, parse_limits, parse_options
 from convgpu.daemon.sessions import Sessions
-from convgpu.daemon.store import Store, Volume
+from convgpu.daemon.signals import Judgement, judge
+from convgpu.daemon.store import Mount, Store, Volume
 from convgpu.protocol import journal
 
 log = logging.getLogger(__name__)
@@ -26,35 +28,42 @@ class ContainerRefusedError(Exception):
 
 @dataclass(slots=True)
 class Container:
-    """A volume of ours, and what belongs to it while it exists. `limited`: it has its limits."""
+    """A volume of ours, and what belongs to it while it exists."""
 
     volume: Volume
     terms: Terms
     listener: Listener
-    limited: bool
 
     @property
-    def mounted(self) -> bool:
-        """Is it mounted at least once?"""
-        return any(self.volume.mounts.values())
+    def runs(self) -> bool:
+        """Does the container run, as far as mounts and the Engine's list tell?"""
+        return self.volume.state == "running"
 
 
 class Containers:
-    """All containers by the name of their volume."""
+    """All containers by the name of their volume.
+
+    Args:
+        wall_clock: Unix seconds.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         store: Store,
+        folders: Folders,
         sessions: Sessions,
         devices: Sequence[DeviceCapacity],
+        wall_clock: Callable[[], float],
     ) -> None:
         self.by_name: dict[str, Container] = {}
         self._loop = loop
         self._store = store
+        self._folders = folders
         self._sessions = sessions
         self._devices = devices
-        self._unfit: dict[str, tuple[Volume, str]] = {}  # of an earlier run, with the reason
+        self._wall_clock = wall_clock
+        self._unfit: dict[str, str] = {}  # of an earlier run, with the reason
         self._accept: Callable[[str, socket.socket], None] = lambda _, sock: sock.close()
         self._on_removed: Callable[[str], None] = lambda _: None
 
@@ -69,18 +78,18 @@ class Containers:
         """
         self._accept = accept
         self._on_removed = on_removed
-        for volume in self._store.load():
+        for volume in self._store.volumes():
             try:
                 container = self._open(volume)
             except (OptionError, OSError) as error:
                 log.error("volume %s of an earlier run cannot be used now: %s", volume.name, error)
-                self._unfit[volume.name] = (volume, str(error))
+                self._unfit[volume.name] = str(error)
                 continue
-            if container.mounted:
+            if container.runs:
                 self._sessions.happen(e.ContainerStarted(volume.name))
 
-    def create(self, name: str, options: dict[str, str], now: float) -> None:
-        """Make a volume at `now` (Unix seconds); again with the same options is no error.
+    def create(self, name: str, options: dict[str, str]) -> None:
+        """Make a volume; again with the same options is no error.
 
         Raises:
             ContainerRefusedError: the options cannot be, or the name has others.
@@ -91,12 +100,15 @@ class Containers:
                 text = f"volume {name} exists with other options; remove it first: docker volume rm {name}"
                 raise ContainerRefusedError("invalid", text)
             return
+        now = self._wall_clock()
+        volume = Volume(name, options, now, since=now)
         try:
-            container = self._open(Volume(name, options, now))
+            container = self._open(volume)
         except OptionError as error:
             raise ContainerRefusedError("invalid", str(error)) from error
+        volume.limits = dict(container.terms.limits)
         try:
-            self._save()
+            self._store.add(volume)
         except OSError:
             self._close(container)
             raise
@@ -106,12 +118,16 @@ class Containers:
 
     def _open(self, volume: Volume) -> Container:
         terms = parse_options(volume.options, self._devices)
-        folder = self._store.make_folder(volume.name)
+        limits = volume.limits or terms.limits
+        check_limits(limits, terms.devices)
+        folder = self._folders.make(volume.name)
         path = folder / "scheduler.sock"
-        listener = Listener(self._loop, path, 0o666, self._store.staging, lambda sock: self._accept(volume.name, sock))
-        container = Container(volume, terms, listener, limited=bool(terms.limits))
+        listener = Listener(
+            self._loop, path, 0o666, self._folders.staging, lambda sock: self._accept(volume.name, sock)
+        )
+        container = Container(volume, terms, listener)
         self.by_name[volume.name] = container
-        self._sessions.happen(e.ContainerCreated(volume.name, terms.limits, terms.wait, terms.priority))
+        self._sessions.happen(e.ContainerCreated(volume.name, limits, terms.wait, terms.priority))
         return container
 
     def _close(self, container: Container) -> None:
@@ -120,18 +136,19 @@ class Containers:
         del self.by_name[name]
         self._on_removed(name)
         self._sessions.happen(e.ContainerRemoved(name))
-        self._store.remove_folder(name)
+        self._folders.remove(name)
 
     def declare(self, name: str, memory: str) -> None:
         """Set the limits of a container whose volume names none, by its CONVGPU_MEMORY; the first word counts.
 
         Raises:
             OptionError: there is none, or it cannot be.
+            OSError: it cannot be written; nothing has changed.
         """
         container = self.by_name.get(name)
         if container is None:
             raise OptionError("the volume of this container is removed: start the container again")
-        if container.limited:
+        if container.volume.limits:
             return
         if not memory:
             raise OptionError(
@@ -139,7 +156,8 @@ class Containers:
                 "or the container a variable (-e CONVGPU_MEMORY=2g)"
             )
         limits = parse_limits(memory, container.terms.devices)
-        container.limited = True
+        self._store.set_limits(name, limits, self._wall_clock())
+        container.volume.limits = limits
         self._sessions.happen(e.LimitsSet(name, limits))
 
     def mount(self, name: str, mount_id: str) -> str:
@@ -147,80 +165,99 @@ class Containers:
 
         Raises:
             ContainerRefusedError: unknown name.
+            OSError: it cannot be written; nothing has changed.
         """
         container = self._known(name)
-        first = not container.mounted
         mounts = dict(container.volume.mounts)
-        mounts[mount_id] = mounts.get(mount_id, 0) + 1
-        self._change(container, mounts)
-        if first:
-            self._sessions.happen(e.ContainerStarted(name))
-            self._sessions.history.add("mounted", name, journal.current() or f"mount:{mount_id}")
+        now = self._wall_clock()
+        count = mounts[mount_id].count if mount_id in mounts else 0
+        mounts[mount_id] = Mount(count + 1, now)
+        self.settle(container, judge(mounts, connected=False, now=now), f"mount:{mount_id}")
         return self.mountpoint(name)
 
     def mountpoint(self, name: str) -> str:
         """Return the folder of a volume."""
-        return str(self._store.folder(name))
+        return str(self._folders.path(name))
 
     def unmount(self, name: str, mount_id: str) -> None:
         """Count an unmount; the last one ends the container. One too many is logged and forgotten.
 
         Raises:
             ContainerRefusedError: unknown name.
+            OSError: it cannot be written; nothing has changed.
         """
         container = self._known(name)
         mounts = dict(container.volume.mounts)
-        if mount_id not in mounts:
+        mount = mounts.pop(mount_id, None)
+        if mount is None:
             log.warning("unmount of %s with id %s, which is not mounted", name, mount_id)
-            return
-        mounts[mount_id] -= 1
-        self._change(container, {each: count for each, count in mounts.items() if count})
-        if not container.mounted:
-            self._sessions.happen(e.ContainerEnded(name))
-            self._sessions.history.add("ended", name, journal.current() or f"unmount:{mount_id}")
+        elif mount.count > 1:
+            mounts[mount_id] = Mount(mount.count - 1, mount.since)
+        self.settle(container, judge(mounts, connected=False, now=self._wall_clock()), f"unmount:{mount_id}")
 
-    def _change(self, container: Container, mounts: dict[str, int]) -> None:
-        """Set the mounts, saved before anything follows from them; unsaved they stay as they were."""
+    def settle(self, container: Container, judgement: Judgement, cause: str) -> None:
+        """Let a judgement be true, saved before anything follows from it.
+
+        Raises:
+            OSError: it cannot be written; nothing has changed.
+        """
         volume = container.volume
-        before = (volume.mounts, volume.ended)
-        volume.mounts, volume.ended = mounts, not mounts
-        try:
-            self._save()
-        except OSError:
-            volume.mounts, volume.ended = before
-            raise
+        name, ran = volume.name, container.runs
+        if judgement.runs == ran and judgement.mounts == volume.mounts:
+            return
+        changes = judgement.runs != ran
+        state = "running" if judgement.runs else "ended" if ran else volume.state
+        since = self._wall_clock() if changes else volume.since
+        self._store.set_mounts(name, judgement.mounts, state, since)
+        volume.mounts, volume.state, volume.since = dict(judgement.mounts), state, since
+        if changes:
+            self._sessions.happen(e.ContainerStarted(name) if judgement.runs else e.ContainerEnded(name))
+            kind = "mounted" if judgement.runs else "ended"
+            self._sessions.history.add(kind, name, journal.current() or cause)
 
     def remove(self, name: str) -> None:
         """Forget a volume; an unknown one is no error.
 
         Raises:
             ContainerRefusedError: processes of the container are still connected.
+            OSError: it cannot be written; nothing has changed.
         """
         container = self.by_name.get(name)
-        if container is None:
-            if self._unfit.pop(name, None) is not None:
-                self._store.remove_folder(name)
-                self._save()
-            return
-        if self._sessions.of(name):
+        if container is not None and self._sessions.of(name):
             raise ContainerRefusedError("busy", f"volume {name} is in use: stop its container first")
-        self._close(container)
-        self._sessions.history.add("removed", name, journal.current() or f"remove:{name}")
-        self._save()
+        if container is None and name not in self._unfit:
+            return
+        self._store.remove(name)
+        if container is None:
+            del self._unfit[name]
+            self._folders.remove(name)
+        else:
+            self._close(container)
+            self._sessions.history.add("removed", name, journal.current() or f"remove:{name}")
 
     def close(self) -> None:
         """Stop listening."""
         for container in self.by_name.values():
             container.listener.close()
 
+    def names(self) -> list[str]:
+        """Return the names of all volumes, those that cannot be used now included."""
+        return [*self.by_name, *self._unfit]
+
     def _known(self, name: str) -> Container:
         if name in self._unfit:
-            raise ContainerRefusedError("invalid", f"volume {name} cannot be used now: {self._unfit[name][1]}")
+            raise ContainerRefusedError("invalid", f"volume {name} cannot be used now: {self._unfit[name]}")
         try:
             return self.by_name[name]
         except KeyError:
             raise ContainerRefusedError("unknown", f"no volume {name}") from None
 
-    def _save(self) -> None:
-        kept = [volume for volume, _ in self._unfit.values()]
-        self._store.save([*kept, *(container.volume for container in self.by_name.values())])
+
+def check_limits(limits: Mapping[str, int], devices: Sequence[DeviceCapacity]) -> None:
+    """Hold limits of an earlier run against what there is now.
+
+    Raises:
+        OptionError: a device is gone, or has less.
+    """
+    if limits:
+        parse_limits(",".join(f"{uuid}:{limit}" for uuid, limit in limits.items()), devices)

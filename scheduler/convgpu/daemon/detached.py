@@ -2,33 +2,39 @@
 
 A process that dies closes its socket while the kernel ends it (PF_EXITING); its memory goes back at once. One that
 lives has closed the socket itself (a daemon that closes all its files, an exec) or was cut off; it keeps its leases
-until it dies, or until it had time to come back.
+until it dies, or until it had time to come back and holds nothing by the driver's word.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
+from convgpu.daemon.host import is_alive
 from convgpu.daemon.sessions import Session
 
 log = logging.getLogger(__name__)
 
 # The hook connects again at least once a second.
 COMES_BACK_WITHIN: Final = 3.0
-_PF_EXITING: Final = 0x4  # include/linux/sched.h; the ninth field of /proc/PID/stat, proc(5)
 
 
 class Detached:
     """Waits for the process behind a lost connection.
 
     Args:
-        on_end: called once for a session whose process is gone or does not come back.
+        holds: says whether the driver still counts memory for the process of a session.
+        on_end: called once for a session whose process is gone, or does not come back and holds nothing.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_end: Callable[[Session], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        holds: Callable[[Session], bool],
+        on_end: Callable[[Session], None],
+    ) -> None:
         self._loop = loop
+        self._holds = holds
         self._on_end = on_end
         self._timers: dict[Session, asyncio.TimerHandle] = {}
 
@@ -38,7 +44,7 @@ class Detached:
             self._on_end(session)
             return
         log.info("pid %d lives without its connection", session.pid)
-        self._timers[session] = self._loop.call_later(COMES_BACK_WITHIN, self._end, session)
+        self._timers[session] = self._loop.call_later(COMES_BACK_WITHIN, self._expire, session)
         self._loop.add_reader(session.process, self._end, session)
 
     def forget(self, session: Session) -> None:
@@ -48,15 +54,13 @@ class Detached:
             timer.cancel()
             self._loop.remove_reader(session.process)
 
+    def _expire(self, session: Session) -> None:
+        """It had its time. A stopped process (`docker pause`) still holds what it held."""
+        if self._holds(session):
+            self._timers[session] = self._loop.call_later(COMES_BACK_WITHIN, self._expire, session)
+        else:
+            self._end(session)
+
     def _end(self, session: Session) -> None:
         self.forget(session)
         self._on_end(session)
-
-
-def is_alive(pid: int) -> bool:
-    """Say whether a process is there and not on its way out."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return False
-    return fields[0] not in "ZX" and not int(fields[6]) & _PF_EXITING

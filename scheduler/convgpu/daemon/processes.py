@@ -2,20 +2,21 @@
 
 import asyncio
 import logging
-import os
 import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from convgpu.daemon.connection import Connection
+from convgpu.daemon.connection import Absent, Connection
 from convgpu.daemon.containers import Containers
 from convgpu.daemon.contexts import Contexts
 from convgpu.daemon.detached import Detached
+from convgpu.daemon.host import open_process, start_time
 from convgpu.daemon.observers import observe
 from convgpu.daemon.options import OptionError
 from convgpu.daemon.page import PAGE_SIZE, Page, PageLibrary
 from convgpu.daemon.sessions import Session, Sessions
+from convgpu.daemon.store import Former, Store
 from convgpu.protocol import messages as m
 from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.uuids import uuid_bytes, uuid_text
@@ -34,19 +35,20 @@ class Processes:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
         containers: Containers,
         sessions: Sessions,
         contexts: Contexts,
         pages: PageLibrary,
+        store: Store,
         detached: Detached,
         wall_clock: Callable[[], float],
     ) -> None:
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
         self._containers = containers
         self._sessions = sessions
         self._contexts = contexts
         self._pages = pages
+        self._store = store
         self._detached = detached
         self._wall_clock = wall_clock
         self._open: dict[Connection, Session] = {}
@@ -125,13 +127,11 @@ class Processes:
         self._said_hello(container, connection)
         try:
             self._containers.declare(container, message.memory)
+            self._welcome(container, connection, request, message)
         except OptionError as error:
             connection.fail(ProtocolError(Failure.NO_LIMIT, str(error), request))
-            return
-        try:
-            self._welcome(container, connection, request, message)
         except OSError as error:
-            connection.close(f"no page for it: {error}")
+            connection.close(f"its session cannot be opened: {error}")
 
     def _welcome(self, container: str, connection: Connection, request: int, hello: m.Hello) -> None:
         accounts = self._sessions.machine.ledger.accounts[container]
@@ -145,7 +145,8 @@ class Processes:
             rows=rows,
             program=hello.program,
             since=self._wall_clock(),
-            process=_open_process(connection.pid),
+            process=open_process(connection.pid),
+            started=start_time(connection.pid),
             own_pid=hello.pid,
         )
         devices = tuple(
@@ -153,6 +154,7 @@ class Processes:
             for uuid in rows
         )
         held = {uuid_text(uuid): size for uuid, size in hello.held}
+        self._note(session)
         # The session is open before the process can ask: its first message finds it.
         self._open[connection] = session
         self._begin(session, held)
@@ -165,10 +167,49 @@ class Processes:
         if former is None:
             self._sessions.open(session, {uuid: self._believe(session, uuid, size) for uuid, size in held.items()})
             return
-        self._open.pop(former.connection, None)
+        if isinstance(former.connection, Connection):
+            self._open.pop(former.connection, None)
         former.connection.close()
         self._detached.forget(former)
         self._sessions.resume(session, former, held)
+
+    def _note(self, session: Session) -> None:
+        """Keep who may hold memory, for the next scheduler, before it can be so."""
+        if not session.started:
+            return
+        try:
+            self._store.add_session(Former(session.pid, session.started, session.container, session.program))
+        except OSError as error:
+            log.error("a scheduler that starts now would not wait for pid %d: %s", session.pid, error)
+
+    def adopt(self, former: Former) -> None:
+        """Open a session for a process that lives but does not come back: what it holds is not to be granted twice.
+
+        Raises:
+            OSError: no page for it.
+        """
+        accounts = self._sessions.machine.ledger.accounts.get(former.container, {})
+        held = {uuid: self._contexts.held(uuid, former.pid) for uuid in accounts}
+        process = open_process(former.pid)
+        if not any(held.values()) or process is None:
+            self._store.drop_session(former)
+            return
+        log.warning("pid %d of %s does not come back; what it holds stays its own", former.pid, former.container)
+        page = Page(self._pages, len(accounts))
+        page.close_descriptor()
+        session = Session(
+            number=self._sessions.number(),
+            container=former.container,
+            connection=Absent(former.pid),
+            page=page,
+            rows=tuple(accounts),
+            program=former.program,
+            since=self._wall_clock(),
+            process=process,
+            started=former.started,
+        )
+        self._sessions.open(session, held)
+        self._detached.add(session)
 
     def _believe(self, session: Session, device: str, held: int) -> int:
         """Return how much of what a process says it holds is believed.
@@ -193,11 +234,3 @@ class Processes:
         """Close all connections; the processes keep what they have and look for the next scheduler."""
         for connection in [*self._open, *(one for silent in self._silent.values() for one in silent)]:
             connection.close()
-
-
-def _open_process(pid: int) -> int | None:
-    """Return a pidfd, or None when the process cannot be seen (another pid namespace) or is gone already."""
-    try:
-        return os.pidfd_open(pid) if pid else None
-    except OSError:
-        return None

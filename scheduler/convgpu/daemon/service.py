@@ -11,26 +11,29 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.daemon.administration import Administration
-from convgpu.daemon.capacity import measure_capacities
+from convgpu.daemon.capacity import measure_memory, usable
 from convgpu.daemon.connection import Connection, Listener
 from convgpu.daemon.containers import Containers
 from convgpu.daemon.contexts import Contexts
 from convgpu.daemon.detached import Detached
-from convgpu.daemon.devices import Devices, NvmlDevices, find_nvml
-from convgpu.daemon.files import deliver
-from convgpu.daemon.history import History
-from convgpu.daemon.options import DeviceCapacity
+from convgpu.daemon.devices import Device, Devices, NvmlDevices, find_nvml
+from convgpu.daemon.folders import Folders, make_staging
+from convgpu.daemon.history import Bounds, History
+from convgpu.daemon.host import boot_id, container_of, start_time
+from convgpu.daemon.migration import migrate
 from convgpu.daemon.page import PageLibrary
 from convgpu.daemon.processes import Processes
-from convgpu.daemon.sessions import Sessions
+from convgpu.daemon.reconciliation import Reconciliation
+from convgpu.daemon.recovery import Recovery
+from convgpu.daemon.sessions import Session, Sessions
 from convgpu.daemon.settling import Settling
 from convgpu.daemon.simulated import PREFIX, parse_devices, prepare_driver
-from convgpu.daemon.store import PRELOAD, Store, make_staging
+from convgpu.daemon.store import DeviceMemory, Former, Store
+from convgpu.daemon.views import Views
 from convgpu.policies import POLICIES
 from convgpu.protocol.messages import MAX_ADMIN_FRAME, Admin, AdminReply, Message
 from convgpu.protocol.stream import ProtocolError
@@ -38,13 +41,13 @@ from convgpu.protocol.wire import Failure
 
 log = logging.getLogger(__name__)
 
-# Processes look for a new scheduler at least once a second; three chances each.
-RECOVERY: Final = 3.0
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """See docs/architecture.md, Settings. `reserve` in bytes, `patience` in seconds, `simulated_settle` in us/GiB."""
+    """See docs/architecture.md, Settings. `reserve` in bytes, `patience` in seconds, `simulated_settle` in us/GiB.
+
+    `history_age` in seconds, `history_rows` in events.
+    """
 
     directory: Path
     devices: str
@@ -55,6 +58,8 @@ class Settings:
     host_root: Path
     reserve: int
     patience: float
+    history_age: float
+    history_rows: int
 
 
 class Service:
@@ -67,67 +72,129 @@ class Service:
     """
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._loop = asyncio.get_running_loop()
         self.broken = asyncio.Event()
         _allow_many_descriptors()
         settings.directory.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(settings.directory)
         driver = settings.directory / "driver" if settings.devices.startswith(PREFIX) else None
-        devices = _open_devices(settings, driver)
-        store = Store(settings.directory, settings.libraries / "libconvgpu.so", driver)
-        # The same for every container, so `convgpu run` mounts it from here.
-        deliver(PRELOAD, settings.directory / "ld.so.preload", 0o644, store.staging)
-        recovering = any(volume.mounts for volume in store.load())
-        present = devices.list()
-        capacities = measure_capacities(settings.directory, present, settings.reserve, recovering=recovering)
-        self._sessions = self._make_sessions(settings, devices, capacities, recovering=recovering)
-        self._containers = Containers(self._loop, store, self._sessions, capacities)
-        self._processes = Processes(
-            self._loop,
-            self._containers,
-            self._sessions,
-            Contexts(devices),
-            PageLibrary(settings.libraries / "libconvgpu-page.so"),
-            Detached(self._loop, self._sessions.end),
-            time.time,
-        )
+        self._devices = _open_devices(settings, driver)
+        self._store = Store(settings.directory, boot_id(), self._loop.call_later)
+        migrate(settings.directory, self._store)
+        self._formers = self._find_formers()
+        recovering = any(volume.state == "running" for volume in self._store.volumes())
+        present = self._devices.list()
+        memory = self._measure(present)
+        capacities = usable(present, memory)
+        self._store.set_devices({device.uuid: device.name for device in present}, memory)
+        folders = Folders(settings.directory, settings.libraries / "libconvgpu.so", driver)
+        self._sessions = self._make_sessions({one.uuid: one.capacity for one in capacities}, recovering=recovering)
+        settling = self._watch_settling({one.device: one.own for one in memory})
+        self._containers = Containers(self._loop, self._store, folders, self._sessions, capacities, time.time)
+        self._processes = self._make_processes()
+        self._containers.restore(self._processes.accept, self._processes.forget)
+        self._reconciliation = Reconciliation(self._containers, self._sessions, self._store, folders, time.time)
         self._administration = Administration(
             self._containers,
             self._sessions,
-            present,
-            capacities,
-            time.time,
+            self._reconciliation,
+            self._store,
+            Views(self._containers, self._sessions, present, capacities),
             policy=settings.policy,
             simulated=driver is not None,
         )
-        self._containers.restore(self._processes.accept, self._processes.forget)
+        self._recovery = self._begin_recovery(settling) if recovering else None
+        if self._recovery is None:
+            self._store.begin_run()
+        self._administration.on_nobody_runs = self._recovery.nobody_runs if self._recovery else lambda: None
         self._admin = Listener(
-            self._loop, settings.directory / "admin.sock", 0o600, store.staging, self._accept_administrator
+            self._loop, settings.directory / "admin.sock", 0o600, folders.staging, self._accept_administrator
         )
 
-    def _make_sessions(
-        self, settings: Settings, devices: Devices, capacities: Sequence[DeviceCapacity], *, recovering: bool
-    ) -> Sessions:
-        capacity = {one.uuid: one.capacity for one in capacities}
+    def _find_formers(self) -> list[Former]:
+        """Return the processes of an earlier run that live, and forget the others."""
+        formers = self._store.sessions()
+        alive = [one for one in formers if start_time(one.pid) == one.started]
+        for one in set(formers) - set(alive):
+            self._store.drop_session(one)
+        return alive
+
+    def _measure(self, present: Sequence[Device]) -> list[DeviceMemory]:
+        formers = {one.pid for one in self._formers}
+        engines = {volume.engine.id for volume in self._store.volumes() if volume.engine is not None}
+
+        def is_ours(pid: int) -> bool:
+            return pid in formers or container_of(pid) in engines
+
+        return measure_memory(self._devices, present, self._settings.reserve, self._store.memory(), is_ours)
+
+    def _make_sessions(self, capacity: dict[str, int], *, recovering: bool) -> Sessions:
+        settings = self._settings
         machine = Machine(
             capacity, POLICIES[settings.policy](random.SystemRandom()), settings.patience, recovering=recovering
         )
-        sessions = Sessions(self._loop, machine, History(time.time), self._loop.time, time.time)
+        history = History(time.time, self._store, Bounds(settings.history_rows, settings.history_age))
+        sessions = Sessions(self._loop, machine, history, self._loop.time, time.time)
         sessions.on_broken = self.broken.set
-        settling = Settling(devices, capacity, lambda number: sessions.happen(e.SettlingEnded(number)))
-        sessions.on_left_behind = settling.watch
+        sessions.on_ended = self._forget_session
         log.info("devices capacity=%s", capacity)
-        if recovering:
-            log.info("containers of an earlier run: no grants for %g s, until their processes are back", RECOVERY)
-            self._loop.call_later(RECOVERY, sessions.happen, e.RecoveryEnded())
         return sessions
+
+    def _forget_session(self, session: Session) -> None:
+        if session.started:
+            self._store.drop_session(Former(session.pid, session.started, session.container, session.program))
+
+    def _watch_settling(self, own: dict[str, int]) -> Settling:
+        settling = Settling(self._devices, own, lambda number: self._sessions.happen(e.SettlingEnded(number)))
+        self._sessions.on_left_behind = settling.watch
+        return settling
+
+    def _make_processes(self) -> Processes:
+        contexts = Contexts(self._devices)
+
+        def holds(session: Session) -> bool:
+            return any(contexts.held(uuid, session.pid) for uuid in session.rows)
+
+        return Processes(
+            self._containers,
+            self._sessions,
+            contexts,
+            PageLibrary(self._settings.libraries / "libconvgpu-page.so"),
+            self._store,
+            Detached(self._loop, holds, self._sessions.end),
+            time.time,
+        )
+
+    def _begin_recovery(self, settling: Settling) -> Recovery:
+        return Recovery(
+            self._loop,
+            self._formers,
+            complete=self._store.complete,
+            is_back=lambda one: self._sessions.find(one.container, one.pid) is not None,
+            is_settled=settling.is_quiet,
+            on_end=self._end_recovery,
+        )
+
+    def _end_recovery(self, missing: Sequence[Former]) -> None:
+        for former in missing:
+            try:
+                self._processes.adopt(former)
+            except OSError as error:
+                log.error("what pid %d holds may be granted twice: %s", former.pid, error)
+        self._sessions.happen(e.RecoveryEnded())
+        log.info("grants are given")
+        try:
+            self._store.begin_run()
+        except OSError as error:
+            log.error("the next scheduler will wait longer for its processes: %s", error)
 
     def _accept_administrator(self, sock: socket.socket) -> None:
         Connection(self._loop, sock, self._administer, lambda _: None, MAX_ADMIN_FRAME)
 
     def _administer(self, connection: Connection, request: int, message: Message) -> None:
         if isinstance(message, Admin):
-            connection.send(AdminReply(self._administration.answer(message.body)), request)
+            self._administration.answer(message.body, lambda reply: connection.send(AdminReply(reply), request))
         else:
             text = f"{type(message).__name__} on the administrators' socket"
             connection.fail(ProtocolError(Failure.ORDER, text, request))
@@ -138,6 +205,13 @@ class Service:
         self._admin.close()
         self._containers.close()
         self._processes.close()
+        if self._recovery is not None:
+            self._recovery.close()
+        try:
+            self._sessions.history.close()
+        except OSError as error:
+            log.error("the history has a gap: %s", error)
+        self._store.close()
 
 
 def _open_devices(settings: Settings, driver: Path | None) -> Devices:

@@ -10,7 +10,7 @@ from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.daemon.connection import Connection
+from convgpu.daemon.connection import Absent, Connection
 from convgpu.daemon.history import History
 from convgpu.daemon.page import Page
 from convgpu.protocol.messages import Accepted, Rejected
@@ -29,17 +29,19 @@ _REASON: Final = {
 class Session:
     """One process. `rows`: device UUIDs in the order of its WELCOME; `since`: Unix seconds.
 
-    `process`: a pidfd, or None when the pid is not visible here; `own_pid`: as the process sees itself.
+    `process`: a pidfd, or None when the pid is not visible here; `started`: see `host.start_time`; `own_pid`: as the
+    process sees itself.
     """
 
     number: int
     container: str
-    connection: Connection
+    connection: Connection | Absent
     page: Page
     rows: Sequence[str]
     program: str
     since: float
     process: int | None = None
+    started: int = 0
     own_pid: int = 0
     open_requests: int = 0
 
@@ -75,6 +77,7 @@ def _nobody_watches(_number: int, process: int | None, _used: Mapping[str, int])
 class Sessions:
     """Feeds the machine and carries out what it wants done.
 
+    `on_ended` gets each session that ended for good.
     `on_left_behind` gets number, pidfd (to close) and bytes per device of a session that ended using memory.
     `on_broken` is called when an event could not be handled; nothing is handled any more.
 
@@ -96,6 +99,7 @@ class Sessions:
         self.sessions: dict[int, Session] = {}
         self.asked: dict[int, Asked] = {}
         self.on_broken: Callable[[], None] = lambda: None
+        self.on_ended: Callable[[Session], None] = lambda _: None
         self.on_left_behind: Callable[[int, int | None, Mapping[str, int]], None] = _nobody_watches
         self._loop = loop
         self._clock = clock
@@ -210,6 +214,7 @@ class Sessions:
     def _ended(self, session: Session) -> e.SessionEnded:
         self._forget(session)
         self.tell(session.container)
+        self.on_ended(session)
         self._ending = session
         headroom = session.take_headroom()
         leases = {uuid: self._lease(session, uuid) for uuid in session.rows}

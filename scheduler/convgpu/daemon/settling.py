@@ -12,7 +12,7 @@ processes that are not ours.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from convgpu.daemon.devices import DeviceError, Devices
@@ -30,19 +30,21 @@ class Settling:
     """Watches what ended processes left behind.
 
     Args:
-        present: UUIDs of the devices. What nobody holds there now is the driver's own.
+        own: bytes of each device, by UUID, that the driver takes for itself.
         on_settled: called once per watch with its number.
     """
 
-    def __init__(self, devices: Devices, present: Iterable[str], on_settled: Callable[[int], None]) -> None:
+    def __init__(self, devices: Devices, own: Mapping[str, int], on_settled: Callable[[int], None]) -> None:
         self._devices = devices
         self._on_settled = on_settled
         self._own: dict[str, int] = {}
-        for device in present:
+        for device, size in own.items():
             try:
-                self._own[device] = self._held_by_nobody(device)
+                devices.used_by(device)
             except DeviceError as error:
                 log.warning("settling on %s is told by the ends of processes alone: %s", device, error)
+            else:
+                self._own[device] = size
         self._tasks: set[asyncio.Task[None]] = set()
 
     def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
@@ -53,6 +55,10 @@ class Settling:
         task = asyncio.get_running_loop().create_task(self._watch(number, process, tuple(used)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def is_quiet(self) -> bool:
+        """Say whether no device has memory in use that no process holds, the driver's own aside."""
+        return self._is_free(tuple(self._own))
 
     async def _watch(self, number: int, process: int | None, devices: tuple[str, ...]) -> None:
         loop = asyncio.get_running_loop()

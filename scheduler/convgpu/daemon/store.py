@@ -1,28 +1,45 @@
-"""What has to survive a restart, and the folders of containers.
+"""What has to survive a restart, in an SQLite database (docs/architecture.md, Database; docs/decisions/0010).
 
-Docker keeps volumes over restarts of the plugin, so their names, options and mounts are kept too. Grants and usage
-are not: processes tell what they use when they reconnect.
+What somebody waits for (volumes, mounts, limits, sessions) is committed before the answer. History and figures that
+only people read are committed soon afterwards, a slice at a time, so that the event loop never stands still for them.
 """
 
-import hashlib
+import asyncio
 import json
 import logging
-import shutil
-from collections.abc import Iterable
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from convgpu.daemon.files import deliver, link_files
-from convgpu.daemon.simulated import FILES
+from convgpu.daemon.database import DatabaseError, checkpoint, connect, open_database, sync_log
+from convgpu.protocol.records import EngineContainer
+from convgpu.protocol.requests import Name
 
 log = logging.getLogger(__name__)
 
-MOUNTED_AT: Final = "/run/convgpu"
-PRELOAD: Final = f"{MOUNTED_AT}/libconvgpu.so\n".encode()
-_ID_LENGTH: Final = 16
+T = TypeVar("T")
+State = Literal["created", "running", "ended"]
+SLICE: Final = 64  # rows: 0.3 ms
+_DELAY: Final = 0.05
+_PAUSE: Final = 0.01  # between slices
+_CHECKPOINT: Final = 10.0
+# More can only pile up while the disk takes nothing.
+MOST_PENDING: Final = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """How often an id of the Engine is mounted, and since when (Unix seconds, of the newest)."""
+
+    count: int
+    since: float
 
 
 @dataclass(slots=True)
@@ -33,85 +50,321 @@ class Volume:
         name: of the volume.
         options: as the user gave them.
         created: Unix seconds.
-        mounts: how often each id is mounted.
-        ended: it was mounted and is not any more.
+        state: of its container.
+        since: when it came into its state, Unix seconds.
+        mounts: by the Engine's id.
+        limits: bytes per device; empty while the container has told none.
+        engine: the container as the Engine names it, as far as it was told.
     """
 
-    name: str
+    name: Name
     options: dict[str, str]
     created: float
-    mounts: dict[str, int] = field(default_factory=dict)
-    ended: bool = False
+    state: State = "created"
+    since: float = 0.0
+    mounts: dict[str, Mount] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)
+    engine: EngineContainer | None = None
 
 
-_VOLUMES: Final = TypeAdapter(list[Volume])
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A process that was connected to an earlier scheduler; `started`: see `host.start_time`."""
+
+    pid: int
+    started: int
+    container: str
+    program: str
 
 
-def folder_id(name: str) -> str:
-    """Return the name of a volume's folder. Names come from outside and are never joined to paths."""
-    return hashlib.sha256(name.encode()).hexdigest()[:_ID_LENGTH]
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """A device's memory in bytes: what the driver takes for itself, and what programs outside ConvGPU held."""
+
+    device: str
+    total: int
+    capacity: int
+    own: int
+    foreigners: int
 
 
-def make_staging(directory: Path) -> Path:
-    """Return the folder in which files are made before they are put where containers see them."""
-    staging = directory / "staging"
-    staging.mkdir(mode=0o700, exist_ok=True)
-    return staging
+_VOLUME: Final = TypeAdapter(Volume)
 
 
 class Store:
-    """Files under the scheduler's directory (docs/architecture.md, What lies where).
+    """The database of one scheduler.
 
     Args:
-        directory: of the scheduler.
-        library: path of libconvgpu.so to deliver.
-        driver: folder of the simulated driver, None with real devices.
+        directory: of the scheduler; the file is `state.db`.
+        boot: identifies this run of the kernel: mounts of an earlier one are void, because no process survived.
+        defer: `loop.call_later`, or whatever calls back after so many seconds.
+
+    Raises:
+        OSError: the directory cannot be written.
     """
 
-    def __init__(self, directory: Path, library: Path, driver: Path | None) -> None:
-        self.staging = make_staging(directory)
-        self._state = directory / "state.json"
-        self._containers = directory / "containers"
-        self._library = library
-        self._driver = driver
+    def __init__(self, directory: Path, boot: str, defer: Callable[[float, Callable[[], None]], object]) -> None:
+        self.path = directory / "state.db"
+        self._connection = open_database(self.path)
+        self._defer = defer
+        self._pending: deque[tuple[str, Sequence[object]]] = deque()
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="store")
+        self._writing = self._checkpointing = self._failing = False
+        self._begin_boot(boot)
+        # Are all processes of the earlier run that may hold memory in the book?
+        self.complete = self.setting("complete") is not None
 
-    def load(self) -> list[Volume]:
-        """Return the volumes of the last run. A damaged file is moved aside, never fatal."""
-        try:
-            return _VOLUMES.validate_json(self._state.read_bytes())
-        except FileNotFoundError:
-            return []
-        except (OSError, ValidationError) as error:
-            aside = self._state.with_suffix(".damaged")
-            log.error("%s is damaged and moved to %s; volumes have to be created anew: %s", self._state, aside, error)
-            self._state.replace(aside)
-            return []
+    def _begin_boot(self, boot: str) -> None:
+        if self.setting("boot") == boot:
+            return
+        with self._transaction() as execute:
+            execute("DELETE FROM sessions", ())
+            execute("DELETE FROM mounts", ())
+            if execute("UPDATE containers SET state = 'ended' WHERE state = 'running'", ()).rowcount:
+                log.info("the machine was started anew: containers that were mounted before have ended")
+            execute("INSERT OR REPLACE INTO settings VALUES ('boot', ?)", (boot,))
 
-    def save(self, volumes: Iterable[Volume]) -> None:
-        """Replace the state file in one step."""
-        fresh = self._state.with_suffix(".new")
-        fresh.write_text(json.dumps([asdict(volume) for volume in volumes]))
-        fresh.replace(self._state)
+    # -- what is committed at once ----------------------------------------------------------------------------
 
-    def folder(self, name: str) -> Path:
-        """Return the folder of a volume, its mountpoint."""
-        return self._containers / folder_id(name)
+    def begin_run(self) -> None:
+        """From now on all processes are in the book."""
+        if not self.complete:
+            self.set_setting("complete", "yes")
+            self.complete = True
 
-    def make_folder(self, name: str) -> Path:
-        """Make or refresh the folder with everything but the socket.
+    @contextmanager
+    def _transaction(self) -> Iterator[Callable[[str, Sequence[object]], sqlite3.Cursor]]:
+        """All or nothing.
 
         Raises:
-            OSError: it cannot be written.
+            DatabaseError: nothing, then.
         """
-        folder = self.folder(name)
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o755)
-        deliver(self._library, folder / "libconvgpu.so", 0o755, self.staging)
-        deliver(PRELOAD, folder / "ld.so.preload", 0o644, self.staging)
-        if self._driver is not None:
-            link_files([self._driver / name for name in FILES], folder / "driver")
-        return folder
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield self._connection.execute
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise DatabaseError(f"{self.path} cannot be written: {error}") from error
+        self._start_checkpoints()
 
-    def remove_folder(self, name: str) -> None:
-        """Remove the folder with everything in it."""
-        shutil.rmtree(self.folder(name), ignore_errors=True)
+    def add(self, volume: Volume) -> None:
+        """Keep a new volume.
+
+        Raises:
+            DatabaseError: nothing has changed.
+        """
+        with self._transaction() as execute:
+            row = (volume.name, json.dumps(volume.options), volume.created, volume.state, volume.since)
+            execute("INSERT OR REPLACE INTO containers VALUES (?, ?, ?, ?, ?, NULL)", row)
+            self._write_limits(execute, volume.name, volume.limits, volume.since)
+
+    def remove(self, name: str) -> None:
+        """Forget a volume with everything that belongs to it. Raises DatabaseError as `add`."""
+        with self._transaction() as execute:
+            execute("DELETE FROM containers WHERE name = ?", (name,))
+
+    def set_mounts(self, name: str, mounts: Mapping[str, Mount], state: State, since: float) -> None:
+        """Replace the mounts of a volume. Raises DatabaseError as `add`."""
+        with self._transaction() as execute:
+            execute("DELETE FROM mounts WHERE container = ?", (name,))
+            for mount_id, mount in mounts.items():
+                execute("INSERT INTO mounts VALUES (?, ?, ?, ?)", (name, mount_id, mount.count, mount.since))
+            execute("UPDATE containers SET state = ?, since = ? WHERE name = ?", (state, since, name))
+
+    def set_limits(self, name: str, limits: Mapping[str, int], now: float) -> None:
+        """Keep the limits of a volume. Raises DatabaseError as `add`."""
+        with self._transaction() as execute:
+            self._write_limits(execute, name, limits, now)
+
+    @staticmethod
+    def _write_limits(
+        execute: Callable[[str, Sequence[object]], object], name: str, limits: Mapping[str, int], now: float
+    ) -> None:
+        statement = (
+            "INSERT INTO holdings (container, device, most, since) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET most = excluded.most"
+        )
+        for device, limit in limits.items():
+            execute(statement, (name, device, limit, now))
+
+    def set_setting(self, name: str, value: str | None) -> None:
+        """Keep a setting, or forget it. Raises DatabaseError as `add`."""
+        with self._transaction() as execute:
+            if value is None:
+                execute("DELETE FROM settings WHERE name = ?", (name,))
+            else:
+                execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
+
+    def set_drained(self, device: str, drained: bool) -> None:
+        """Keep whether a device is drained. Raises DatabaseError as `add`."""
+        with self._transaction() as execute:
+            execute("UPDATE devices SET drained = ? WHERE uuid = ?", (int(drained), device))
+
+    def add_session(self, former: Former) -> None:
+        """Keep who is connected, before the process gets any memory. Raises DatabaseError as `add`."""
+        with self._transaction() as execute:
+            row = (former.pid, former.started, former.container, former.program)
+            execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", row)
+
+    def drop_session(self, former: Former) -> None:
+        """Forget a process. It may come back at once, so this is not left for later."""
+        statement = "DELETE FROM sessions WHERE pid = ? AND started = ? AND container = ?"
+        row = (former.pid, former.started, former.container)
+        try:
+            with self._transaction() as execute:
+                execute(statement, row)
+        except DatabaseError:
+            self.later(statement, row)
+
+    def set_devices(self, names: Mapping[str, str], memory: Sequence[DeviceMemory]) -> None:
+        """Keep which devices there are (UUID to name, in order), and what is known of their memory."""
+        with self._transaction() as execute:
+            for position, (uuid, name) in enumerate(names.items()):
+                statement = (
+                    "INSERT INTO devices (uuid, position, name) VALUES (?, ?, ?) "
+                    "ON CONFLICT DO UPDATE SET position = excluded.position, name = excluded.name"
+                )
+                execute(statement, (uuid, position, name))
+            for one in memory:
+                execute(_SET_MEMORY, _values(one))
+
+    # -- what is committed soon -------------------------------------------------------------------------------
+
+    def later(self, statement: str, row: Sequence[object]) -> None:
+        """Write a row within a fraction of a second, after those that were given before."""
+        if len(self._pending) >= MOST_PENDING:
+            self._pending.popleft()
+        self._pending.append((statement, row))
+        if not self._writing:
+            self._writing = True
+            self._defer(_DELAY, self._write_slice)
+
+    def _write_slice(self) -> None:
+        rows = [self._pending.popleft() for _ in range(min(SLICE, len(self._pending)))]
+        try:
+            with self._transaction() as execute:
+                for statement, row in rows:
+                    execute(statement, row)
+            self._failing = False
+        except DatabaseError as error:
+            if not self._failing:
+                log.error("the history has gaps from now on: %s", error)
+            self._failing = True
+        self._writing = bool(self._pending)
+        if self._writing:
+            self._defer(_PAUSE, self._write_slice)
+
+    def set_holding(self, name: str, device: str, granted: int, used: int, since: float) -> None:
+        """Keep what a container holds, soon."""
+        statement = "UPDATE holdings SET granted = ?, used = ?, since = ? WHERE container = ? AND device = ?"
+        self.later(statement, (granted, used, since, name, device))
+
+    def set_engine(self, name: str, engine: EngineContainer) -> None:
+        """Keep how the Engine names a container, soon."""
+        self.later("UPDATE containers SET engine = ? WHERE name = ?", (engine.model_dump_json(), name))
+
+    def set_memory(self, memory: DeviceMemory) -> None:
+        """Keep what is known of a device's memory, soon."""
+        self.later(_SET_MEMORY, _values(memory))
+
+    # -- what is read -----------------------------------------------------------------------------------------
+
+    def setting(self, name: str) -> str | None:
+        """Return a setting that was kept."""
+        row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def volumes(self) -> list[Volume]:
+        """Return the volumes, oldest first; one that makes no sense is left out and logged."""
+        rows = self._connection.execute("SELECT * FROM containers ORDER BY created, name").fetchall()
+        volumes = []
+        for name, options, created, state, since, engine in rows:
+            mounts = self._connection.execute("SELECT id, count, since FROM mounts WHERE container = ?", (name,))
+            limits = self._connection.execute("SELECT device, most FROM holdings WHERE container = ?", (name,))
+            plain = {
+                "name": name,
+                "options": json.loads(options),
+                "created": created,
+                "state": state,
+                "since": since,
+                "mounts": {mount: {"count": count, "since": at} for mount, count, at in mounts},
+                "limits": dict(limits),
+                "engine": None if engine is None else json.loads(engine),
+            }
+            try:
+                volumes.append(_VOLUME.validate_python(plain))
+            except ValidationError as error:
+                log.error("volume %r of an earlier run makes no sense and is forgotten: %s", name, error)
+        return volumes
+
+    def sessions(self) -> list[Former]:
+        """Return who was connected."""
+        return [Former(*row) for row in self._connection.execute("SELECT * FROM sessions")]
+
+    def drained(self) -> set[str]:
+        """Return the devices that are drained."""
+        return {uuid for (uuid,) in self._connection.execute("SELECT uuid FROM devices WHERE drained")}
+
+    def memory(self) -> dict[str, DeviceMemory]:
+        """Return what was known of the devices' memory."""
+        rows = self._connection.execute("SELECT * FROM device_memory")
+        return {row[0]: DeviceMemory(*row) for row in rows}
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        """Return what a short query finds."""
+        return self._connection.execute(statement, values).fetchall()
+
+    async def rows_in_thread(self, statement: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        """Return what a long query finds, while the loop goes on. What is still to be written is not found.
+
+        Raises:
+            DatabaseError: it cannot be read.
+        """
+
+        def query() -> list[tuple[object, ...]]:
+            try:
+                with closing(connect(self.path)) as connection:
+                    return connection.execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                raise DatabaseError(f"{self.path} cannot be read: {error}") from error
+
+        return await self._in_thread(query)
+
+    # -- the disk ---------------------------------------------------------------------------------------------
+
+    async def durable(self) -> None:
+        """Return when everything that was committed survives a power loss.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        await self._in_thread(lambda: sync_log(self.path))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _start_checkpoints(self) -> None:
+        if not self._checkpointing:
+            self._checkpointing = True
+            self._defer(_CHECKPOINT, self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        self._checkpointing = False
+        self._threads.submit(checkpoint, self.path)
+
+    def close(self) -> None:
+        """Write what is pending, and leave one file."""
+        while self._pending:
+            self._write_slice()
+        self._threads.shutdown()
+        checkpoint(self.path)
+        self._connection.close()
+
+
+_SET_MEMORY: Final = "INSERT OR REPLACE INTO device_memory VALUES (?, ?, ?, ?, ?)"
+
+
+def _values(memory: DeviceMemory) -> tuple[object, ...]:
+    return tuple(asdict(memory).values())

@@ -92,19 +92,40 @@ def test_administration_that_is_no_request_gets_one_clear_error(daemon: Daemon, 
     assert json.loads(answer.body)["error"]["code"] == "invalid"
 
 
-def test_volumes_survive_a_restart_and_a_damaged_state_is_moved_aside(tmp_path: Path) -> None:
+def test_volumes_survive_a_restart_and_a_damaged_database_is_moved_aside(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "d") as daemon:
-        daemon.admin.request("create", name="a", options={"memory": "2g"})
+        daemon.container("a", memory="2g")
+        daemon.admin.request("unmount", name="a", id="1")
+        before = daemon.admin.request("containers")
         assert daemon.stop() == 0
         daemon.start()
-        assert daemon.state("a")["devices"][0]["limit"] == 2 * GIB
+        assert daemon.admin.request("containers") == before
+        assert [event["kind"] for event in daemon.events()] == ["created", "mounted", "ended"]
         daemon.kill()
-        state = daemon.directory / "state.json"
-        state.write_bytes(state.read_bytes()[:20])
+        (daemon.directory / "state.db").write_bytes(b"x" * 5000)
         daemon.start()
         assert daemon.admin.request("containers") == {"containers": []}
-        assert (daemon.directory / "state.damaged").exists()
-        assert "state.damaged" in daemon.log.read_text()
+        assert (daemon.directory / "state.damaged.db").read_bytes().startswith(b"x" * 4096)
+        assert "is moved to" in daemon.log.read_text()
+
+
+def test_a_limit_that_the_container_told_survives_a_restart(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d") as daemon:
+        Process(daemon.container("a")).hello("3g")
+        daemon.kill()
+        daemon.start()
+        assert daemon.state("a")["devices"][0]["limit"] == 3 * GIB
+
+
+def test_the_past_outlives_the_scheduler(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--history-rows=50") as daemon:
+        for number in range(3):
+            daemon.admin.request("create", name=f"v{number}", options={"memory": "2g"})
+        assert daemon.stop() == 0
+        daemon.start()
+        daemon.admin.request("remove", name="v1")
+        events = daemon.admin.request("history", container="v1")["events"]
+        assert [(event["kind"], event["container"]) for event in events] == [("created", "v1"), ("removed", "v1")]
 
 
 def test_two_devices_with_a_limit_each(tmp_path: Path) -> None:

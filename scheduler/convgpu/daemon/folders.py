@@ -1,0 +1,84 @@
+"""The folders of containers: what each sees under /run/convgpu."""
+
+import hashlib
+import logging
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from convgpu.daemon.files import deliver, link_files
+from convgpu.daemon.simulated import FILES
+
+log = logging.getLogger(__name__)
+
+MOUNTED_AT: Final = "/run/convgpu"
+_PRELOAD: Final = f"{MOUNTED_AT}/libconvgpu.so\n".encode()
+_ID_LENGTH: Final = 16
+
+
+def folder_id(name: str) -> str:
+    """Return the name of a volume's folder. Names come from outside and are never joined to paths."""
+    return hashlib.sha256(name.encode()).hexdigest()[:_ID_LENGTH]
+
+
+def make_staging(directory: Path) -> Path:
+    """Return the folder in which files are made before they are put where containers see them."""
+    staging = directory / "staging"
+    staging.mkdir(mode=0o700, exist_ok=True)
+    return staging
+
+
+class Folders:
+    """The folders under the scheduler's directory (docs/architecture.md, What lies where).
+
+    Args:
+        directory: of the scheduler.
+        library: path of libconvgpu.so to deliver.
+        driver: folder of the simulated driver, None with real devices.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+
+    def __init__(self, directory: Path, library: Path, driver: Path | None) -> None:
+        self.staging = make_staging(directory)
+        self._containers = directory / "containers"
+        self._library = library
+        self._driver = driver
+        # The same for every container, so `convgpu run` mounts it from here.
+        deliver(_PRELOAD, directory / "ld.so.preload", 0o644, self.staging)
+
+    def path(self, name: str) -> Path:
+        """Return the folder of a volume, its mountpoint."""
+        return self._containers / folder_id(name)
+
+    def make(self, name: str) -> Path:
+        """Make or refresh the folder with everything but the socket.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        folder = self.path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)
+        deliver(self._library, folder / "libconvgpu.so", 0o755, self.staging)
+        deliver(_PRELOAD, folder / "ld.so.preload", 0o644, self.staging)
+        if self._driver is not None:
+            link_files([self._driver / name for name in FILES], folder / "driver")
+        return folder
+
+    def remove(self, name: str) -> None:
+        """Remove the folder with everything in it."""
+        shutil.rmtree(self.path(name), ignore_errors=True)
+
+    def remove_strangers(self, names: Iterable[str]) -> list[str]:
+        """Remove the folders that belong to none of these volumes, and return what they were called."""
+        ours = {folder_id(name) for name in names}
+        try:
+            strangers = [folder for folder in self._containers.iterdir() if folder.name not in ours]
+        except FileNotFoundError:
+            return []
+        for folder in strangers:
+            shutil.rmtree(folder, ignore_errors=True)
+        return [folder.name for folder in strangers]

@@ -1,0 +1,360 @@
+"""The database: what is kept, what a damaged one costs, what a full disk changes."""
+
+import asyncio
+import json
+import logging
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from convgpu.daemon.database import DatabaseError
+from convgpu.daemon.history import Bounds, History
+from convgpu.daemon.migration import migrate
+from convgpu.daemon.store import MOST_PENDING, SLICE, DeviceMemory, Former, Mount, Store, Volume
+from convgpu.protocol.records import EngineContainer
+from convgpu.protocol.requests import Past
+
+BOUNDS = Bounds(rows=1000, age=3600.0)
+ENGINE = EngineContainer(id="f" * 64, name="happy", image="cuda")
+
+
+class Later:
+    """Keeps what is deferred until it is asked to happen."""
+
+    def __init__(self) -> None:
+        self.due: list[tuple[float, Callable[[], None]]] = []
+
+    def __call__(self, delay: float, call: Callable[[], None]) -> None:
+        self.due.append((delay, call))
+
+    def pass_time(self, longest: float = 1.0) -> None:
+        """Let everything happen that is due within `longest` seconds, and what follows from it."""
+        while near := [one for one in self.due if one[0] <= longest]:
+            for one in near:
+                self.due.remove(one)
+                one[1]()
+
+
+@contextmanager
+def opened(directory: Path, later: Later | None = None, boot: str = "boot") -> Iterator[Store]:
+    store = Store(directory, boot, later or Later())
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def fill(store: Store) -> None:
+    for number in range(12):
+        name = f"volume-{number}"
+        store.add(Volume(name, {"memory": "2g"}, 1.0 + number, since=1.0, limits={"gpu": 2 << 30}))
+        store.set_mounts(name, {"id": Mount(2, 3.0)}, "running", 3.0)
+        store.set_engine(name, ENGINE)
+        store.add_session(Former(100 + number, 7, name, "python"))
+    store.set_devices({"gpu": "H200"}, [DeviceMemory("gpu", 10, 8, 1, 1)])
+    store.set_drained("gpu", True)
+    store.set_setting("policy", "fifo")
+
+
+FULL = [
+    Volume(f"volume-{n}", {"memory": "2g"}, 1.0 + n, "running", 3.0, {"id": Mount(2, 3.0)}, {"gpu": 2 << 30}, ENGINE)
+    for n in range(12)
+]
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a scheduler that was killed: suffix to content."""
+    directory, later = tmp_path_factory.mktemp("full"), Later()
+    with opened(directory, later) as store:
+        fill(store)
+        history = History(lambda: 5.0, store, BOUNDS)
+        for _ in range(100):
+            history.add("accepted", "volume-1", "s1.r1", uuid="gpu", size=5)
+        later.pass_time()
+        return {suffix: Path(f"{store.path}{suffix}").read_bytes() for suffix in ("", "-wal")}
+
+
+def laid_out(directory: Path, files: dict[str, bytes]) -> Path:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    for suffix, content in files.items():
+        (directory / f"state.db{suffix}").write_bytes(content)
+    return directory
+
+
+def test_everything_is_there_again_after_a_kill(tmp_path: Path, full: dict[str, bytes]) -> None:
+    with opened(laid_out(tmp_path / "d", full)) as store:
+        assert store.volumes() == FULL
+        assert store.sessions() == [Former(100 + n, 7, f"volume-{n}", "python") for n in range(12)]
+        assert (store.drained(), store.memory()["gpu"].own, store.setting("policy")) == ({"gpu"}, 1, "fifo")
+        assert len(History(lambda: 5.0, store, BOUNDS).since(1)["events"]) == 100
+
+
+def test_mounts_and_sessions_end_with_the_machine(tmp_path: Path, full: dict[str, bytes]) -> None:
+    with opened(laid_out(tmp_path / "d", full), boot="another") as store:
+        assert [(one.state, one.mounts, one.limits) for one in store.volumes()] == [
+            ("ended", {}, {"gpu": 2 << 30})
+        ] * 12
+        assert store.sessions() == []
+
+
+def check_sound(directory: Path) -> list[Volume]:
+    """Whatever lies there, a store opens, says only what was true, and keeps what it is given."""
+    with opened(directory) as store:
+        found = store.volumes()
+        store.add(Volume("new", {}, 99.0))
+        assert [one.name for one in store.volumes()] == [*(one.name for one in found), "new"]
+    return found
+
+
+@pytest.mark.parametrize("torn", ["", "-wal"])
+def test_a_file_truncated_anywhere_costs_at_most_what_stood_behind(
+    tmp_path: Path, full: dict[str, bytes], torn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    size = len(full[torn])
+    directory = tmp_path / "d"
+    for cut in sorted({*range(0, size, max(size // 120, 1)), *range(0, 130, 7), size - 1}):
+        caplog.clear()
+        files = full | {torn: full[torn][:cut]}
+        if not torn:  # as after a power loss between a checkpoint and the next write
+            files["-wal"] = b""
+        for volume in check_sound(laid_out(directory, files)):
+            assert (volume.name, volume.options) in [(one.name, one.options) for one in FULL]
+        aside = directory / "state.damaged.db"
+        assert aside.exists() == any("is moved to" in record.message for record in caplog.records)
+
+
+@given(st.data())
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_random_bytes_anywhere_are_never_fatal(tmp_path: Path, full: dict[str, bytes], data: st.DataObject) -> None:
+    files = dict(full)
+    for suffix in data.draw(st.sets(st.sampled_from(["", "-wal"]), min_size=1)):
+        content = bytearray(files[suffix])
+        for _ in range(data.draw(st.integers(1, 8))):
+            start = data.draw(st.integers(0, len(content) - 1))
+            dirt = data.draw(st.binary(min_size=1, max_size=64))
+            content[start : start + len(dirt)] = dirt
+        files[suffix] = bytes(content)
+    check_sound(laid_out(tmp_path / "d", files))
+
+
+def test_what_can_be_read_of_a_damaged_file_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with opened(tmp_path) as store:
+        fill(store)
+        [(page,)] = store.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'history'")
+    content = bytearray((tmp_path / "state.db").read_bytes())
+    start = (int(str(page)) - 1) * 4096
+    content[start : start + 4096] = b"\xff" * 4096
+    (tmp_path / "state.db").write_bytes(content)
+    with opened(tmp_path) as store:
+        assert [(one.name, one.mounts, one.limits) for one in store.volumes()] == [
+            (one.name, one.mounts, one.limits) for one in FULL
+        ]
+        assert not store.complete
+    assert "is moved to" in caplog.text
+    assert "rows were saved" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("PRAGMA user_version = 9", "schema version 9, this scheduler writes 1"),
+        ("DROP TABLE mounts", "it has 7 tables"),
+    ],
+)
+def test_another_version_is_moved_aside(
+    tmp_path: Path, change: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path) as store:
+        fill(store)
+    connection = sqlite3.connect(tmp_path / "state.db")
+    connection.execute(change)
+    connection.close()
+    check_sound(tmp_path)
+    assert text in caplog.text
+    assert (tmp_path / "state.damaged.db").exists()
+
+
+@pytest.mark.parametrize("what", ["folder", "empty", "text", "other"])
+def test_what_is_no_database_of_ours_is_replaced(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "state.db"
+    match what:
+        case "folder":
+            path.mkdir()
+        case "empty":
+            path.touch()
+        case "text":
+            path.write_text("SQLite format 3" * 1000)
+        case "other":
+            connection = sqlite3.connect(path)
+            connection.executescript("CREATE TABLE t (a); PRAGMA user_version = 1;")
+            connection.close()
+    assert check_sound(tmp_path) == []
+
+
+def test_a_full_disk_changes_nothing_and_is_told_once_for_each_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    later = Later()
+    with opened(tmp_path, later) as store:
+        fill(store)
+        later.pass_time()
+        history = History(lambda: 5.0, store, BOUNDS)
+        [(pages,)] = store.rows("PRAGMA page_count")
+        store.rows(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(DatabaseError, match=r"state\.db cannot be written: database or disk is full"):
+            store.add(Volume("large", {"memory": "x" * 100_000}, 1.0))
+        for _ in range(3):
+            for _ in range(SLICE):
+                history.add("accepted", "volume-1", "x" * 1000)
+            later.pass_time()
+        assert store.volumes() == FULL
+        assert caplog.text.count("the history has gaps") <= 3
+        store.rows("PRAGMA max_page_count = 100000")
+        history.add("ended", "volume-1", "here again")
+        later.pass_time()
+        assert store.rows("SELECT cause FROM history WHERE kind = 'ended'") == [("here again",)]
+        # The disk never comes back for what could not be written; nothing piles up for it.
+        for _ in range(MOST_PENDING + 5):
+            store.later("SELECT ?", (1,))
+        assert len(store._pending) == MOST_PENDING
+        store._pending.clear()
+
+
+def test_somebody_who_locks_the_file_is_named_in_the_refusal(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        other = sqlite3.connect(store.path)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DatabaseError, match="database is locked"):
+            store.add(Volume("a", {}, 1.0))
+        other.close()
+        store.add(Volume("a", {}, 1.0))
+
+
+def test_events_are_written_in_slices_and_found_after_a_restart(tmp_path: Path) -> None:
+    later = Later()
+    with opened(tmp_path, later) as store:
+        history = History(lambda: 5.0, store, BOUNDS)
+        for number in range(3 * SLICE):
+            history.add("paused", "a", f"r{number}", uuid="gpu", size=7, pid=9, reason=None)
+        assert store.rows("SELECT count(*) FROM history") == [(0,)]
+        for expected in (SLICE, 2 * SLICE):
+            (_, write), later.due = later.due[-1], []
+            write()
+            [(count,)] = store.rows("SELECT count(*) FROM history")
+            assert 0 < int(str(count)) <= expected
+        before = history.since(1)
+        history.close()
+    with opened(tmp_path) as store:
+        history = History(lambda: 5.0, store, BOUNDS)
+        after = history.since(1)
+        assert (after["events"], after["next"]) == (before["events"], before["next"])
+        event = {"sequence": 1, "time": 5.0, "cause": "r0", "kind": "paused", "container": "a"}
+        assert before["events"][0] == event | {"uuid": "gpu", "size": 7, "pid": 9}
+
+
+def test_numbers_of_events_that_a_killed_scheduler_told_are_not_used_again(tmp_path: Path) -> None:
+    later = Later()
+    with opened(tmp_path, later) as store:
+        history = History(lambda: 5.0, store, BOUNDS)
+        history.add("created", "a", "x")
+        later.pass_time()
+        for _ in range(100):
+            history.add("paused", "a", "x")
+        told = int(str(history.since(1)["next"]))
+        store._pending.clear()  # killed
+    with opened(tmp_path) as store:
+        history = History(lambda: 5.0, store, BOUNDS)
+        history.add("ended", "a", "x")
+        assert history.since(told)["events"][0]["kind"] == "ended"
+
+
+def test_history_is_bounded_by_number_and_age(tmp_path: Path) -> None:
+    later, now = Later(), 1000.0
+    with opened(tmp_path, later) as store:
+        history = History(lambda: now, store, Bounds(rows=200, age=50.0))
+        for _ in range(1000):
+            history.add("paused", "a", "x")
+            later.pass_time()
+        [(count,)] = store.rows("SELECT count(*) FROM history")
+        assert 200 <= int(str(count)) <= 200 + 2 * SLICE
+        now = 1051.0
+        for _ in range(4 * SLICE):
+            history.add("ended", "a", "x")
+            later.pass_time()
+        assert store.rows("SELECT count(*) FROM history WHERE kind = 'paused'") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({}, [1, 2, 3, 4]),
+        ({"limit": 2}, [3, 4]),
+        ({"container": "a"}, [1, 3]),
+        ({"kinds": ("paused", "ended")}, [2, 3]),
+        ({"after": 11.0}, [3, 4]),
+        ({"container": "b", "kinds": ("created",), "after": 9.0}, [4]),
+    ],
+)
+def test_the_past_is_found_written_or_not(tmp_path: Path, asked: dict[str, object], found: list[int]) -> None:
+    now = 9.0
+
+    def clock() -> float:
+        return now
+
+    later = Later()
+    with opened(tmp_path, later) as store:
+        history = History(clock, store, BOUNDS)
+        for number, (kind, container) in enumerate(
+            [("created", "a"), ("ended", "b"), ("paused", "a"), ("created", "b")], start=1
+        ):
+            now = 9.0 + number
+            history.add(kind, container, "x")
+            if number == 2:
+                later.pass_time()
+        events = asyncio.run(history.past(Past(op="history", **asked)))["events"]
+        assert [event["sequence"] for event in events] == found
+
+
+def test_durable_means_synced_and_says_when_it_cannot_be(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.add(Volume("a", {}, 1.0))
+        asyncio.run(store.durable())
+        store.path.with_name("state.db-wal").unlink()
+        with pytest.raises(OSError, match=r"state\.db-wal"):
+            asyncio.run(store.durable())
+
+
+def test_a_state_of_version_0_1_is_taken_over_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    old = [
+        {"name": "a", "options": {"memory": "2g"}, "created": 5.0, "mounts": {"x": 2}, "ended": False},
+        {"name": "b", "options": {}, "created": 6.0, "mounts": {}, "ended": True},
+    ]
+    (tmp_path / "state.json").write_text(json.dumps(old))
+    (tmp_path / "foreign.json").write_text("{}")
+    for _ in range(2):
+        with opened(tmp_path) as store:
+            migrate(tmp_path, store)
+            a, b = store.volumes()
+            assert (a.name, a.options, a.state, a.mounts["x"].count) == ("a", {"memory": "2g"}, "running", 2)
+            assert (b.name, b.state, b.mounts) == ("b", "ended", {})
+            assert not store.complete
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["state.db", "state.json.migrated"]
+    assert caplog.text.count("are in the database now") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"[{", b"\xff", b'[{"name": "../x", "options": {}, "created": 1}]'])
+def test_a_damaged_state_of_version_0_1_is_moved_aside(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "state.json").write_bytes(content)
+    with opened(tmp_path) as store:
+        migrate(tmp_path, store)
+        assert store.volumes() == []
+    assert (tmp_path / "state.damaged").read_bytes() == content
