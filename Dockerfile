@@ -39,6 +39,6 @@ FROM python
 RUN rm -rf /var/lib/apt /var/lib/dpkg /var/cache /var/log/* /usr/lib/apt /usr/bin/perl* /usr/lib/*-linux-gnu/perl-base \
         /usr/share/doc /usr/share/man /usr/share/info /usr/share/locale /usr/share/zoneinfo /usr/share/perl* \
         /usr/lib/*-linux-gnu/gconv /usr/lib/python3.*/ensurepip /usr/lib/python3.*/lib2to3 \
-    && mkdir -p /var/lib/convgpu /host/usr /host/run
+    && mkdir -p /var/lib/convgpu /host/usr /host/run /host/etc
 COPY --from=wheel /opt/convgpu /opt/convgpu
 COPY --from=hook /out /usr/lib/convgpu

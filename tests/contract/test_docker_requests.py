@@ -12,9 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from convgpu.plugin import api, authz
+from convgpu.plugin import api
+from convgpu.plugin.authz.host import HostFacts
+from convgpu.plugin.authz.judge import Judge
+from convgpu.plugin.authz.limits import Limits
+from convgpu.plugin.authz.owners import Owners
+from convgpu.plugin.authz.routes import route
+from convgpu.plugin.authz.site import Rules
 from convgpu.plugin.server import create_app
 from convgpu.plugin.settings import Settings
+
+# The docker library leaves a socket that it could not connect to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 RECORDED = Path(__file__).parent / "recorded"
 REQUESTS = [json.loads(line) for line in (RECORDED / "engine-20.10.24.jsonl").read_text().splitlines()]
@@ -27,15 +36,16 @@ RULES = {
     "create-cdi": "gpu-needs-limit",
     "create-bind": "gpu-needs-limit",
     "create-gpus-mount": "limited",
-    "create-gpus-anonymous": "limited",
-    "create-gpus-new-named": "limited",
-    "create-gpus-named": "limited",
-    "create-gpus-named-mount": "limited",
+    # Typed before the plugin asked for the variable LD_PRELOAD.
+    "create-gpus-anonymous": "hook-not-loaded",
+    "create-gpus-new-named": "hook-not-loaded",
+    "create-gpus-named": "hook-not-loaded",
+    "create-gpus-named-mount": "hook-not-loaded",
     "create-gpus-local-volume": "gpu-needs-limit",
-    "run": "no-gpu",
-    "cp": "no-gpu",
-    "volume-create": "not-judged",
-    "volume-create-refused": "not-judged",
+    "run": "limited",
+    "cp": "limited",
+    "volume-create": "nothing-to-judge",
+    "volume-create-refused": "nothing-to-judge",
     "percent-encoded": "gpu-needs-limit",
     "encoded-slash": "gpu-needs-limit",
     "absolute": "gpu-needs-limit",
@@ -74,16 +84,43 @@ def test_the_engine_names_no_content_type_and_no_host():
     assert [each for each in REQUESTS if "Content-Type" in each["headers"] or each["headers"]["Host"]] == []
 
 
+class RecordedView:
+    """The Engine at the time of the recording."""
+
+    def volume(self, name):
+        drivers = {"v28": "cgtest:latest", "v20": "cgtest:latest", "somelocal": "local"}
+        return {"Driver": drivers[name], "Options": None} if name in drivers else None
+
+    def image(self, _name):
+        return {"Config": {"Env": None}}
+
+    def facts(self):
+        return HostFacts("/var/lib/docker", "runc")
+
+
+class RecordedNodes:
+    """The host at the time of the recording."""
+
+    def resolve(self, path):
+        return path
+
+    def is_gpu(self, path):
+        return path.startswith("/dev/nvidia")
+
+    def is_gpu_major(self, major):
+        return major == 195
+
+
 @pytest.mark.parametrize("recorded", requests_of(api.AUTHORIZE_REQUEST))
-def test_each_call_gets_its_verdict(recorded):
+def test_each_call_gets_its_verdict(recorded, tmp_path):
     question = api.decode_authorization(recorded["body"].encode())
     scenario = recorded["scenario"].partition("/")[2]
+    call = route(question.method, question.uri)
     if question.uri == "/_ping":
-        assert not authz.is_judged(question.method, question.uri)
+        assert call is None
         return
-    known = {"v28", "v20"}
-    verdict = authz.judge(question.method, question.uri, question.body(), "cgtest", known.__contains__)
-    assert verdict.rule == RULES[scenario]
+    judge = Judge("cgtest", RecordedView(), RecordedNodes(), Limits(RecordingScheduler(), Owners(tmp_path / "owners")))
+    assert judge.judge(call, question.body(), question.user, Rules()).rule == RULES[scenario]
 
 
 def test_every_rule_was_met():

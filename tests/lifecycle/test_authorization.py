@@ -25,7 +25,8 @@ def test_a_gpu_without_a_limit_is_refused_with_the_line_to_type(guarded, request
 
 
 def test_a_gpu_with_a_limit_passes(guarded):
-    created = guarded("create", "--device", "/dev/nvidia0", "--mount", VOLUME, "convgpu/demo", "true")
+    hook = ("-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so")
+    created = guarded("create", "--device", "/dev/nvidia0", "--mount", VOLUME, *hook, "convgpu/demo", "true")
     guarded("rm", "-v", created)
 
 

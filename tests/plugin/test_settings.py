@@ -19,9 +19,10 @@ def test_every_setting():
         "CONVGPU_ENGINE": "/e",
         "CONVGPU_DEVICES": "simulated:1GiB",
         "CONVGPU_READ_ONLY": "yes",
+        "CONVGPU_RULES": "/r",
         "CONVGPU_LOG": "DEBUG",
     }
-    expected = Settings("limits", Path("/d"), Path("/s"), Path("/e"), "simulated:1GiB", "yes", "debug")
+    expected = Settings("limits", Path("/d"), Path("/s"), Path("/e"), "simulated:1GiB", "yes", Path("/r"), "debug")
     assert read_settings(given) == expected
     assert read_settings(expected.environment()) == expected
     assert expected.admin_socket == Path("/d/admin.sock")

@@ -66,11 +66,13 @@ class AuthorizationRequest:
         method: HTTP method.
         uri: as the client sent it: raw, maybe percent-encoded, maybe in absolute form.
         encoded_body: base64; empty when the call has no body or the Engine keeps it back.
+        user: the common name of the client's certificate; empty without one, as on the Engine's UNIX socket.
     """
 
     method: str
     uri: str
     encoded_body: str
+    user: str = ""
 
     def body(self) -> bytes:
         """Return the body of the call.
@@ -124,7 +126,11 @@ def decode_authorization(raw: bytes) -> AuthorizationRequest:
         encoded_body = ""
     if not isinstance(encoded_body, str):
         raise Malformed("RequestBody must be text")
-    return AuthorizationRequest(_text(document, "RequestMethod"), _text(document, "RequestUri"), encoded_body)
+    user = document.get("User") or ""
+    if not isinstance(user, str):
+        raise Malformed("User must be text")
+    method, uri = _text(document, "RequestMethod"), _text(document, "RequestUri")
+    return AuthorizationRequest(method, uri, encoded_body, user)
 
 
 def encode_activated() -> bytes:

@@ -5,47 +5,99 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
-from convgpu.plugin import api, authz, journal
+from convgpu.plugin import api, journal
+from convgpu.plugin.authz.judge import LOCAL, Judge
+from convgpu.plugin.authz.routes import route
+from convgpu.plugin.authz.site import Rules
+from convgpu.plugin.authz.verdict import NOT_JUDGED, Refusal, Verdict, allow
 from convgpu.plugin.limits import MOST, discard
-from convgpu.plugin.scheduler import Scheduler, find_container
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 _log: Final = logging.getLogger(__name__)
 
-_PASS: Final = api.encode_authorization(allow=True, message="")
+PASS: Final = api.encode_authorization(allow=True, message="")
+
+
+def pass_at_once(path: str, raw: bytes) -> bytes | None:
+    """Return the answer to a question that needs no judgement, else None. Never waits.
+
+    Args:
+        path: of the plugin's call.
+        raw: its body.
+    """
+    if path == api.AUTHORIZE_RESPONSE:
+        # The Engine has carried the call out: to deny now would only hide what happened.
+        return PASS
+    if path != api.AUTHORIZE_REQUEST:
+        return None
+    try:
+        request = api.decode_authorization(raw)
+    except api.Malformed:
+        return None
+    return PASS if route(request.method, request.uri) is None else None
 
 
 class Authorizer:
-    """Answers `AuthZReq`; never raises, and denies what it cannot judge."""
+    """Answers `AuthZReq`; never raises, and denies what it cannot judge.
 
-    def __init__(self, scheduler: Scheduler, name: str) -> None:
-        self._scheduler = scheduler
-        self._name = name
+    Args:
+        judge: decides.
+        rules: returns those of the site that are in force.
+    """
+
+    def __init__(self, judge: Judge, rules: Callable[[], Rules]) -> None:
+        self._judge = judge
+        self._rules = rules
 
     def answer(self, raw: bytes) -> bytes:
         """Return the encoded answer to the encoded question."""
         try:
-            request = api.decode_authorization(raw)
-            if not authz.is_judged(request.method, request.uri):
-                return _PASS
-            verdict = authz.judge(request.method, request.uri, request.body(), self._name, self._knows)
+            verdict = self._decide(api.decode_authorization(raw))
         except api.Malformed as error:
-            verdict = authz.deny("request-malformed", str(error))
+            verdict = Refusal("request-malformed", str(error)).verdict()
         except (SchedulerUnavailable, SchedulerRefused) as error:
-            verdict = authz.deny("scheduler-unavailable", f"{error}; nobody can tell what the volume limits.")
+            text = f"{error}; nobody can tell what the volume limits."
+            verdict = Refusal("scheduler-unavailable", text).verdict()
         except Exception:
             # Whatever it was, an answer that is no answer would only be retried by the Engine.
             _log.exception("a call could not be judged")
-            verdict = authz.deny("not-understood", "the call could not be judged; the plugin's log says why.")
+            text = "the call could not be judged; the plugin's log says why."
+            verdict = Refusal("not-understood", text).verdict()
         if verdict.allow:
-            return _PASS
+            return PASS
         _log.warning("denied: %s", verdict.message)
         return api.encode_authorization(allow=False, message=verdict.message)
 
-    def _knows(self, volume: str) -> bool:
-        return find_container(self._scheduler, volume) is not None
+    def _decide(self, request: api.AuthorizationRequest) -> Verdict:
+        call = route(request.method, request.uri)
+        if call is None:
+            return NOT_JUDGED
+        rules = self._rules()
+        user = caller(request)
+        if rules.mode == "off":
+            return allow("off")
+        if user in rules.administrators:
+            return allow("administrator")
+        if rules.mode == "enforce":
+            return self._judge.judge(call, request.body(), user, rules)
+        try:
+            verdict = self._judge.judge(call, request.body(), user, rules)
+            if verdict.allow:
+                return verdict
+            reason = verdict.message
+        except Exception as error:  # whatever it is: in this mode nothing is in anybody's way
+            reason = f"{type(error).__name__}: {error}"
+        _log.warning("would be denied: %s of %s: %s", request.uri, user, reason)
+        return allow("audit")
+
+
+def caller(request: api.AuthorizationRequest) -> str:
+    """Return who calls: the common name of a certificate, or `local`, which no certificate can claim to be."""
+    if not request.user:
+        return LOCAL
+    return f"CN={LOCAL}" if request.user == LOCAL else request.user
 
 
 class AuthorizationGate:
@@ -68,11 +120,10 @@ class AuthorizationGate:
         journal.begin(path)
         raw = environ["wsgi.input"].read(MOST + 1)
         if path == api.AUTHORIZE_RESPONSE:
-            # The Engine has carried the call out: to deny now would only hide what happened.
-            reply = _PASS
+            reply = PASS
         elif len(raw) > MOST:
             discard(environ["wsgi.input"])
-            verdict = authz.deny("request-too-large", f"more than {MOST} bytes; make it smaller.")
+            verdict = Refusal("request-too-large", f"more than {MOST} bytes; make it smaller.").verdict()
             reply = api.encode_authorization(allow=False, message=verdict.message)
         else:
             reply = self._answer(raw)

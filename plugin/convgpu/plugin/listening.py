@@ -22,11 +22,12 @@ bind: Final = [f"unix:{_settings.socket}"]
 umask: Final = 0o177
 # One process, because the Engine's calls are few; threads, because an authorization may wait for another call.
 workers: Final = 1
-worker_class: Final = "gthread"
+worker_class: Final = "convgpu.plugin.worker.PluginWorker"
 # More than the volume calls that an Engine has open, so that a scheduler that hangs does not delay authorization.
 threads: Final = 64
-# With any keep-alive the Engine meets connections that are just being closed, and tries again without a body.
-keepalive: Final = 0
+# Seconds; ten years. A connection is closed by the client only: one that the server closes may just be in use, and the
+# Engine would try again without a body (docs/decisions/0012-connections-are-kept.md).
+keepalive: Final = 10 * 365 * 86_400
 # Less than the 10 s that the Engine gives a plugin to end.
 graceful_timeout: Final = 3
 control_socket_disable: Final = True

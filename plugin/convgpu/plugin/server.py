@@ -11,6 +11,8 @@ from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin import api, dashboard, journal
 from convgpu.plugin.administration import administration_error, create_blueprint
 from convgpu.plugin.authorization import AuthorizationGate, Authorizer
+from convgpu.plugin.authz.site_file import SiteFile
+from convgpu.plugin.authz.status import create_judge, create_status
 from convgpu.plugin.driver import UnknownVolume, VolumeDriver
 from convgpu.plugin.limits import MOST, discard
 from convgpu.plugin.scheduler import Scheduler
@@ -34,7 +36,9 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     app.register_blueprint(dashboard.create_blueprint())
     app.register_error_handler(Exception, _answer_error)
     app.before_request(lambda: journal.begin(request.path))
-    authorizer = Authorizer(scheduler, settings.name)
+    site = SiteFile(settings.rules)
+    authorizer = Authorizer(create_judge(scheduler, settings), site.rules)
+    app.register_blueprint(create_status(settings, site))
     app.wsgi_app = AuthorizationGate(app.wsgi_app, authorizer.answer)  # type: ignore[method-assign]
     return app
 

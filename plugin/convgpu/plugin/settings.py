@@ -8,7 +8,7 @@ from typing import Final
 from convgpu.protocol import journal
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-_NAMES: Final = ("name", "directory", "socket", "engine", "devices", "read_only", "log", "log_format")
+_NAMES: Final = ("name", "directory", "socket", "engine", "devices", "read_only", "rules", "log", "log_format")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class Settings:
         devices: what the scheduler hands out; see `convgpud --help`.
         read_only: whether containers get their folders read-only: yes, no, or auto (not with simulated devices, whose
             driver writes beside itself).
+        rules: the file with the rules of the site; need not be there.
         log: the least level that is logged.
         log_format: of its lines: text, or json.
     """
@@ -33,6 +34,7 @@ class Settings:
     engine: Path = Path("/host/run/docker.sock")
     devices: str = "nvml"
     read_only: str = "auto"
+    rules: Path = Path("/host/etc/convgpu/rules.toml")
     log: str = "info"
     log_format: str = "text"
 
@@ -78,6 +80,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         settings = replace(settings, devices=given["devices"])  # the scheduler checks them
     if given["read_only"]:
         settings = replace(settings, read_only=_one_of("read_only", given["read_only"], ("auto", "yes", "no")))
+    if given["rules"]:
+        settings = replace(settings, rules=_absolute("rules", given["rules"]))
     if given["log"]:
         settings = replace(settings, log=_one_of("log", given["log"], LOG_LEVELS))
     if given["log_format"]:

@@ -90,6 +90,32 @@ def texts(document: Mapping[str, object], name: str) -> list[str]:
     return found
 
 
+def words(document: Mapping[str, object], name: str) -> list[str]:
+    """Return a field that is a list of texts or, as Go's `strslice` takes it as well, one text."""
+    value = field(document, name)
+    return [value] if isinstance(value, str) else texts(document, name)
+
+
+def flag(document: Mapping[str, object], name: str) -> bool:
+    """Return a truth value, False if it is missing or null."""
+    value = field(document, name)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise Ambiguous(f"{name} is neither true nor false")
+    return value
+
+
+def map_of_texts(document: Mapping[str, object], name: str) -> dict[str, str]:
+    """Return a field that maps texts of the user's, which are not folded, to texts; Go reads a null as an empty one."""
+    found = {}
+    for key, value in child(document, name).items():
+        if value is not None and not isinstance(value, str):
+            raise Ambiguous(f"{name} holds something that is not text")
+        found[key] = value or ""
+    return found
+
+
 def _list(document: Mapping[str, object], name: str) -> list[object]:
     value = field(document, name)
     if value is None:

@@ -1,0 +1,213 @@
+"""A container as far as the rules look at it, in one form: read from a request, from a service, or from the Engine."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from convgpu.plugin.authz import go_json
+from convgpu.plugin.authz.paths import normal
+
+# vendor.com/class=name, as the Container Device Interface qualifies a device.
+CDI_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*/[A-Za-z][A-Za-z0-9._-]*=.+", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """Something that is mounted.
+
+    Attributes:
+        kind: `bind`, `volume`, `tmpfs`, or what else the client wrote.
+        source: path on the host, or name of a volume; empty for an anonymous one.
+        target: path in the container, normal.
+        driver: of a volume; empty when it is not told.
+        options: of the volume's driver.
+        read_only: nothing can be written through it.
+        subpath: the part of the volume that is mounted.
+    """
+
+    kind: str
+    source: str
+    target: str
+    driver: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    read_only: bool = False
+    subpath: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What is asked for, or what is there.
+
+    Attributes:
+        environment: as the process gets it: the last value of each name; a bare name removes one.
+        known: the Engine itself told it, with all that the image and other containers bring along.
+        readonly_paths: None for the Engine's own choice.
+        service: it comes from a Swarm service, which never passes here again.
+    """
+
+    image: str = ""
+    image_id: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    volumes_from: tuple[str, ...] = ()
+    device_requests: int = 0
+    devices: tuple[str, ...] = ()
+    device_rules: tuple[str, ...] = ()
+    runtime: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    privileged: bool = False
+    capabilities: frozenset[str] = frozenset()
+    pid_mode: str = ""
+    ipc_mode: str = ""
+    userns_mode: str = ""
+    security_options: tuple[str, ...] = ()
+    readonly_paths: tuple[str, ...] | None = None
+    known: bool = False
+    service: bool = False
+
+
+def read_request(document: Mapping[str, object]) -> Container:
+    """Return what the body of `POST /containers/create` asks for.
+
+    Without a HostConfig, Engines up to 26 take its fields from the top level: they are honoured as such here.
+
+    Raises:
+        go_json.Ambiguous: the request can be read in two ways.
+    """
+    absent = go_json.field(document, "hostconfig") is None
+    host = document if absent else go_json.child(document, "hostconfig")
+    mounts = [*_binds(host), *_mounts(host), *_anonymous(document, host)]
+    return _read(document, host, mounts)
+
+
+def read_service(document: Mapping[str, object]) -> Container:
+    """Return what the tasks of a service will be, from the body of `POST /services/create`.
+
+    Raises:
+        go_json.Ambiguous: the request can be read in two ways.
+    """
+    task = go_json.child(go_json.child(document, "tasktemplate"), "containerspec")
+    privileges = go_json.child(task, "privileges")
+    profiles = [
+        f"{name}=unconfined"
+        for name in ("seccomp", "apparmor")
+        if go_json.text(go_json.child(privileges, name), "mode").lower() in {"unconfined", "disabled", "custom"}
+    ]
+    return Container(
+        image=go_json.text(task, "image"),
+        labels=go_json.map_of_texts(task, "labels"),
+        environment=environment(go_json.texts(task, "env")),
+        mounts=tuple(_mounts(task)),
+        capabilities=frozenset(map(_capability, go_json.words(task, "capabilityadd"))),
+        security_options=tuple(profiles),
+        service=True,
+    )
+
+
+def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping[str, str]]) -> Container:
+    """Return what the Engine says in answer to `GET /containers/ID/json`.
+
+    Args:
+        document: the answer.
+        volumes: the options of each of its volumes of driver `local`.
+    """
+    config, host = go_json.child(document, "config"), go_json.child(document, "hostconfig")
+    mounts = [
+        Mount(
+            kind=go_json.text(row, "type"),
+            source=go_json.text(row, "name") or go_json.text(row, "source"),
+            target=normal(go_json.text(row, "destination")),
+            driver=go_json.text(row, "driver"),
+            options=volumes.get(go_json.text(row, "name"), {}),
+            read_only=go_json.field(row, "rw") is False,
+        )
+        for row in go_json.children(document, "mounts")
+    ]
+    # The Engine's list shows neither --tmpfs nor subpaths.
+    asked = [mount for mount in _mounts(host) if mount.kind != "volume" or mount.subpath]
+    return _read(config, host, [*mounts, *asked], known=True, image_id=go_json.text(document, "image"))
+
+
+def environment(rows: Sequence[str]) -> dict[str, str]:
+    """Return the variables that `NAME=VALUE` and `NAME` rows leave behind, as the Engine reads them."""
+    found: dict[str, str] = {}
+    for row in rows:
+        name, equals, value = row.partition("=")
+        if equals:
+            found[name] = value
+        else:
+            found.pop(name, None)
+    return found
+
+
+def _read(
+    config: Mapping[str, object],
+    host: Mapping[str, object],
+    mounts: Sequence[Mount],
+    *,
+    known: bool = False,
+    image_id: str = "",
+) -> Container:
+    tmpfs = (Mount("tmpfs", "", normal(target)) for target in go_json.child(host, "tmpfs"))
+    readonly = go_json.texts(host, "readonlypaths") if go_json.field(host, "readonlypaths") is not None else None
+    return Container(
+        image=go_json.text(config, "image"),
+        image_id=image_id,
+        labels=go_json.map_of_texts(config, "labels"),
+        environment=environment(go_json.texts(config, "env")),
+        mounts=(*mounts, *tmpfs),
+        volumes_from=tuple(each.partition(":")[0] for each in go_json.texts(host, "volumesfrom")),
+        device_requests=len(go_json.children(host, "devicerequests")),
+        devices=tuple(go_json.text(device, "pathonhost") for device in go_json.children(host, "devices")),
+        device_rules=tuple(go_json.texts(host, "devicecgrouprules")),
+        runtime=go_json.text(host, "runtime"),
+        annotations=go_json.map_of_texts(host, "annotations"),
+        privileged=go_json.flag(host, "privileged"),
+        capabilities=frozenset(map(_capability, go_json.words(host, "capadd"))),
+        pid_mode=go_json.text(host, "pidmode"),
+        ipc_mode=go_json.text(host, "ipcmode"),
+        userns_mode=go_json.text(host, "usernsmode"),
+        security_options=tuple(go_json.texts(host, "securityopt")),
+        readonly_paths=None if readonly is None else tuple(map(normal, readonly)),
+        known=known,
+    )
+
+
+def _binds(host: Mapping[str, object]) -> Iterator[Mount]:
+    driver = go_json.text(host, "volumedriver")
+    for bind in go_json.texts(host, "binds"):
+        source, colon, rest = bind.partition(":")
+        target, _, mode = rest.partition(":")
+        read_only = "ro" in mode.split(",")
+        if not colon:
+            yield Mount("volume", "", normal(bind), driver)
+        elif source.startswith("/"):
+            yield Mount("bind", source, normal(target), read_only=read_only)
+        else:
+            yield Mount("volume", source, normal(target), driver, read_only=read_only)
+
+
+def _mounts(host: Mapping[str, object]) -> Iterator[Mount]:
+    for mount in go_json.children(host, "mounts"):
+        options = go_json.child(mount, "volumeoptions")
+        config = go_json.child(options, "driverconfig")
+        yield Mount(
+            kind=go_json.text(mount, "type"),
+            source=go_json.text(mount, "source"),
+            target=normal(go_json.text(mount, "target")),
+            driver=go_json.text(config, "name"),
+            options=go_json.map_of_texts(config, "options"),
+            read_only=go_json.flag(mount, "readonly"),
+            subpath=go_json.text(options, "subpath"),
+        )
+
+
+def _anonymous(document: Mapping[str, object], host: Mapping[str, object]) -> Iterator[Mount]:
+    for target in go_json.child(document, "volumes"):
+        yield Mount("volume", "", normal(target), go_json.text(host, "volumedriver"))
+
+
+def _capability(name: str) -> str:
+    return name.strip().upper().removeprefix("CAP_")

@@ -1,0 +1,54 @@
+"""What the Engine says about the things that a call names."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from docker import APIClient
+from docker.errors import NotFound
+
+from convgpu.plugin.authz.host import HostFacts
+from convgpu.plugin.engine import Engine
+
+# Seconds for which the Engine's own settings are believed; they change with a restart or a SIGHUP.
+_FRESH: Final = 10.0
+
+Document = Mapping[str, Any]
+
+
+class EngineView:
+    """Questions to the Engine, each of a kind that passes our own authorization at once.
+
+    Every method raises `EngineUnavailable` when the Engine does not answer, and returns None for what it does not have.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._facts: tuple[float, HostFacts] | None = None
+
+    def container(self, name: str) -> Document | None:
+        """Return `GET /containers/NAME/json`."""
+        return self._ask(lambda api: api.inspect_container(name))
+
+    def volume(self, name: str) -> Document | None:
+        """Return `GET /volumes/NAME`."""
+        return self._ask(lambda api: api.inspect_volume(name))
+
+    def image(self, name: str) -> Document | None:
+        """Return `GET /images/NAME/json`."""
+        return self._ask(lambda api: api.inspect_image(name))  # type: ignore[no-untyped-call]
+
+    def facts(self) -> HostFacts:
+        """Return what rules depend on beside the container."""
+        now = time.monotonic()
+        if self._facts is None or now - self._facts[0] > _FRESH:
+            info = self._engine.ask(lambda api: api.info())
+            facts = HostFacts(str(info.get("DockerRootDir") or ""), str(info.get("DefaultRuntime") or ""))
+            self._facts = (now, facts)
+        return self._facts[1]
+
+    def _ask(self, question: Callable[[APIClient], Document]) -> Document | None:
+        try:
+            return self._engine.ask(question)
+        except NotFound:
+            return None

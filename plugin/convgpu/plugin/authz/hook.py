@@ -1,0 +1,132 @@
+"""What a container with a GPU must have, and must not do, so that the hook keeps its limit."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from convgpu.plugin.authz.container import Container, Mount
+from convgpu.plugin.authz.paths import is_at_or_below, normal, touches
+from convgpu.plugin.authz.verdict import Refusal
+
+LIBRARY: Final = "libconvgpu.so"
+_PRELOAD_FILE: Final = "/etc/ld.so.preload"
+_MOUNT_PATH: Final = "/run/convgpu"
+
+# By these a program would find another scheduler, or none.
+_VARIABLES: Final = ("CONVGPU_SOCKET", "LD_AUDIT")
+# What the dynamic linker reads before it loads the hook.
+_LINKER: Final = ("/etc/ld.so.cache", "/lib", "/lib64", "/usr/lib", "/usr/lib64")
+
+_SEPARATORS: Final = re.compile(r"[ :]")
+
+
+def same_plugin(given: str, driver: str) -> bool:
+    """Tell whether two names mean the same plugin; the tag may be left out."""
+    return bool(given) and _without_tag(given) == _without_tag(driver)
+
+
+def loads_hook(environment: str | None, target: str) -> bool:
+    """Tell whether a value of LD_PRELOAD loads the hook from `target`, before anything else."""
+    return environment is not None and _SEPARATORS.split(environment.strip(" :"))[0] == f"{target}/{LIBRARY}"
+
+
+def find_holes(container: Container, ours: Sequence[Mount]) -> Iterator[Refusal]:
+    """Return each way in which a container with a GPU and volumes of ours would escape the hook.
+
+    Args:
+        container: with a GPU.
+        ours: its ConvGPU volumes; at least one.
+    """
+    yield from _not_loaded(container, ours)
+    for name in _VARIABLES:
+        if name in container.environment:
+            yield Refusal("hook-environment", f"{name} would lead programs past the hook.\nLeave the variable out.")
+    for mount in container.mounts:
+        if mount not in ours and (covered := _covers(mount, ours)) is not None:
+            yield Refusal(
+                "hook-covered",
+                f"the {mount.kind} mount at {mount.target} lies over {covered}, which the hook needs.\n"
+                "Mount it elsewhere.",
+            )
+    yield from _not_isolated(container)
+
+
+def find_variables(rows: Sequence[str], targets: Sequence[str]) -> Iterator[Refusal]:
+    """Return what is wrong with the environment of `docker exec` in a container with volumes of ours at `targets`."""
+    for row in rows:
+        name, equals, value = row.partition("=")
+        if name == "LD_PRELOAD" and not (equals and any(loads_hook(value, target) for target in targets)):
+            text = f"the hook must come first: leave LD_PRELOAD out, or type -e LD_PRELOAD={targets[0]}/{LIBRARY}:..."
+            yield Refusal("hook-not-loaded", text)
+        elif name in _VARIABLES:
+            yield Refusal("hook-environment", f"{name} would lead programs past the hook.\nLeave the variable out.")
+
+
+def is_in_our_paths(path: str, targets: Sequence[str]) -> bool:
+    """Tell whether an archive that is unpacked at `path` could replace what the hook needs."""
+    return touches(path, [*targets, _PRELOAD_FILE]) is not None
+
+
+def how_to_limit(gpu: str, name: str) -> Refusal:
+    """Return the refusal of a GPU without a ConvGPU volume, with the line to type."""
+    mount = f"--mount type=volume,volume-driver={name},volume-opt=memory=2g,dst={_MOUNT_PATH}"
+    return Refusal(
+        "gpu-needs-limit",
+        f"the container asks for a GPU ({gpu}) and carries no ConvGPU volume, so nothing limits its GPU memory.\n"
+        f"Type: docker run --gpus all {mount} -e LD_PRELOAD={_MOUNT_PATH}/{LIBRARY} IMAGE"
+        f"  or: convgpu run --gpu-memory 2g IMAGE",
+    )
+
+
+def _not_loaded(container: Container, ours: Sequence[Mount]) -> Iterator[Refusal]:
+    preload = container.environment.get("LD_PRELOAD")
+    folders = [mount.target for mount in ours if not mount.subpath]
+    by_file = any(mount.target == _PRELOAD_FILE and mount.subpath == "ld.so.preload" for mount in ours)
+    if by_file and _MOUNT_PATH in folders:
+        return
+    if any(loads_hook(preload, target) for target in folders):
+        return
+    target = folders[0] if folders else _MOUNT_PATH
+    yield Refusal(
+        "hook-not-loaded",
+        "the container has a ConvGPU volume, but programs in it would not load the hook, so nothing keeps the limit.\n"
+        f"Type: -e LD_PRELOAD={target}/{LIBRARY}  (other libraries behind it, with a colon)",
+    )
+
+
+def _covers(mount: Mount, ours: Sequence[Mount]) -> str | None:
+    for mine in ours:
+        # A mount above is made first, so ours lies over it.
+        if is_at_or_below(mount.target, mine.target):
+            return mine.target
+    if mount.target == _PRELOAD_FILE:
+        return _PRELOAD_FILE
+    return touches(mount.target, _LINKER)
+
+
+def _not_isolated(container: Container) -> Iterator[Refusal]:
+    if container.ipc_mode == "host" or container.ipc_mode.startswith("container:"):
+        yield Refusal(
+            "gpu-isolation",
+            f"with --ipc {container.ipc_mode} containers share GPU memory past their limits.\n"
+            "Type: --shm-size 8g  (for PyTorch's data loaders, for instance)",
+        )
+    if container.userns_mode == "host":
+        yield Refusal("gpu-isolation", "with --userns host the container can change the hook.\nLeave it out.")
+    if "SYS_PTRACE" in container.capabilities:
+        yield Refusal("gpu-isolation", "with CAP_SYS_PTRACE a program can take the hook out of others.\nLeave it out.")
+    for option in container.security_options:
+        name, _, value = option.replace(":", "=", 1).partition("=")
+        if name in {"seccomp", "apparmor"} and value not in {"builtin", "docker-default"}:
+            yield Refusal("gpu-isolation", f"with {option:.40} a program can cover the hook.\nLeave the option out.")
+
+
+def _without_tag(name: str) -> str:
+    # A colon before the last slash belongs to a registry's port.
+    head, slash, last = name.rpartition("/")
+    return head + slash + last.partition(":")[0]
+
+
+def unpacked_at(path: str) -> str:
+    """Return the folder in the container that the Engine unpacks at; it takes a relative path from the root."""
+    return normal("/" + path)

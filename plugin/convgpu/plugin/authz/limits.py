@@ -1,0 +1,177 @@
+"""What a container may have on a GPU, by the rules of the site and by what the scheduler knows."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+from convgpu.client.admin import SchedulerRefused
+from convgpu.plugin.authz.container import Container, Mount
+from convgpu.plugin.authz.owners import Counted, Owners
+from convgpu.plugin.authz.site import Allowance, Rules, has_label
+from convgpu.plugin.authz.verdict import Refusal
+from convgpu.plugin.scheduler import Scheduler, find_container, list_containers
+from convgpu.protocol.records import Container as Record
+from convgpu.protocol.sizes import format_size, parse_size
+
+_VARIABLE: Final = "CONVGPU_MEMORY"
+
+# Chooses the first refusal from which nothing exempts.
+First = Callable[[Iterator[Refusal]], Refusal | None]
+
+
+class Limits:
+    """Judges limits; asks the scheduler, whose errors (`SchedulerUnavailable`, `SchedulerRefused`) reach the caller."""
+
+    def __init__(self, scheduler: Scheduler, owners: Owners) -> None:
+        self._scheduler = scheduler
+        self._owners = owners
+
+    def knows(self, volume: str) -> bool:
+        """Tell whether a volume is one of ours."""
+        return find_container(self._scheduler, volume) is not None
+
+    def judge_mount(
+        self, mount: Mount, container: Container, user: str, rules: Rules, *, needed: bool
+    ) -> Iterator[Refusal]:
+        """Return what is wrong with a volume of ours in a container that is to be created.
+
+        Args:
+            mount: of the volume.
+            container: in which it is.
+            user: who asks.
+            rules: of the site.
+            needed: the container gets a GPU, so there must be a limit.
+        """
+        record = find_container(self._scheduler, mount.source) if mount.source else None
+        if record is not None and (limits := _limits(record)):
+            yield from _too_large(limits.values(), user, rules, container.labels)
+        else:
+            yield from self.judge_options(
+                mount.options, container.environment, user, rules, container.labels, needed=needed
+            )
+
+    @staticmethod
+    def judge_options(
+        options: Mapping[str, str],
+        variables: Mapping[str, str],
+        user: str,
+        rules: Rules,
+        labels: Mapping[str, str],
+        *,
+        needed: bool = False,
+    ) -> Iterator[Refusal]:
+        """Return what is wrong with the options of a new volume of ours."""
+        text = options.get("memory") or variables.get(_VARIABLE) or rules.default_limit
+        if text is not None:
+            # What is no size is refused by the volume itself, in its own words.
+            yield from _too_large(_sizes(text), user, rules, labels)
+        elif needed:
+            yield _missing()
+
+    def admit(
+        self, container: Container, ours: Sequence[Mount], user: str, rules: Rules, *, needed: bool, first: First
+    ) -> Refusal | None:
+        """Let a container start within the sums of its user and labels, and count it from now on.
+
+        A volume without a limit gets the container's CONVGPU_MEMORY, or the site's default, before its first program
+        could ask for something else.
+
+        Args:
+            container: that is to start.
+            ours: its volumes of ours.
+            user: who starts it.
+            rules: of the site.
+            needed: it gets a GPU, so there must be a limit.
+            first: chooses the first refusal from which nothing exempts.
+        """
+        with self._owners.lock:
+            for volume in dict.fromkeys(mount.source for mount in ours):
+                record = find_container(self._scheduler, volume)
+                if record is None:
+                    continue  # the mount itself is going to fail
+                if not _limits(record):
+                    try:
+                        record = self._give_limit(record, container, rules)
+                    except SchedulerRefused as refused:
+                        return Refusal("limit-missing", refused.text)
+                limits = _limits(record)
+                refusal = first(self._refusals(volume, limits, container, user, rules, needed=needed))
+                if refusal is not None:
+                    return refusal
+                self._owners.add(volume, user, _counted(rules, container.labels), list_containers(self._scheduler))
+        return None
+
+    def _give_limit(self, record: Record, container: Container, rules: Rules) -> Record:
+        memory = container.environment.get(_VARIABLE) or rules.default_limit
+        if memory is None:
+            return record
+        self._scheduler.request("set", name=record.name, memory=memory)
+        return find_container(self._scheduler, record.name) or record
+
+    def _refusals(
+        self, volume: str, limits: Mapping[str, int], container: Container, user: str, rules: Rules, *, needed: bool
+    ) -> Iterator[Refusal]:
+        if needed and not limits:
+            yield _missing()
+        yield from _too_large(limits.values(), user, rules, container.labels)
+        yield from self._sums(volume, limits, container, user, rules)
+
+    def _sums(
+        self, volume: str, limits: Mapping[str, int], container: Container, user: str, rules: Rules
+    ) -> Iterator[Refusal]:
+        known = list_containers(self._scheduler)
+        bounds = [(Counted("user", user), rules.allowance(user).largest_sum)]
+        bounds += [
+            (Counted("label", label), rules.labels[label].largest_sum) for label in _counted(rules, container.labels)
+        ]
+        for who, most in bounds:
+            if most is None:
+                continue
+            total = self._owners.sum(known, volume, who)
+            for uuid, limit in limits.items():
+                if (has := total.get(uuid, 0)) + limit > most:
+                    yield Refusal(
+                        "sum-too-large",
+                        f"the running containers of {who} have {format_size(has)} on {uuid}, and with "
+                        f"{format_size(limit)} more it would be above {format_size(most)}.\n"
+                        "Stop one of them, or ask for less (volume-opt=memory=...).",
+                    )
+
+
+def _missing() -> Refusal:
+    return Refusal(
+        "limit-missing",
+        "the ConvGPU volume names no limit, and this site has no default.\n"
+        "Type: volume-opt=memory=2g in --mount, or -e CONVGPU_MEMORY=2g",
+    )
+
+
+def _counted(rules: Rules, labels: Mapping[str, str]) -> list[str]:
+    return [label for label in rules.labels if has_label(labels, label)]
+
+
+def _limits(record: Record) -> dict[str, int]:
+    return {share.uuid: share.limit for share in record.devices if share.limit}
+
+
+def _too_large(limits: Collection[int], user: str, rules: Rules, labels: Mapping[str, str]) -> Iterator[Refusal]:
+    allowances: list[tuple[str, Allowance]] = [(f"user {user}", rules.allowance(user))]
+    allowances += [(f"label {label}", rules.labels[label]) for label in _counted(rules, labels)]
+    largest = max(limits, default=0)
+    for who, allowance in allowances:
+        most = allowance.largest_limit
+        if most is not None and largest > most:
+            yield Refusal(
+                "limit-too-large",
+                f"{format_size(largest)} on one GPU is more than {who} may have, {format_size(most)}.\n"
+                f"Type: volume-opt=memory={most >> 20}m, or less",
+            )
+
+
+def _sizes(text: str) -> list[int]:
+    sizes = []
+    for part in text.split(","):
+        try:
+            sizes.append(parse_size(part.rpartition(":")[2]))
+        except ValueError:
+            continue
+    return sizes

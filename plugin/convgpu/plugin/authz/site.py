@@ -1,0 +1,215 @@
+"""The rules of a site: one TOML file (docs/authorization.md)."""
+
+import fnmatch
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+
+from convgpu.protocol.sizes import parse_size
+
+# Every rule that a call can break, for `rules = [...]` of an exemption.
+RULES: Final = frozenset({
+    "archive-path", "build-gpu", "capability", "checkpoint", "exec-privileged", "gpu-isolation", "gpu-needs-limit",
+    "hook-covered", "hook-environment", "hook-not-loaded", "host-path", "host-pid", "limit-missing", "limit-too-large",
+    "local-volume", "plugin-management", "privileged", "runtime", "sum-too-large", "swarm-management", "system-paths",
+})  # fmt: skip
+
+# Everybody who is not named.
+OTHERS: Final = "*"
+
+
+class RulesError(ValueError):
+    """The file cannot be used; each line names a line of it."""
+
+
+def _size(value: object) -> object:
+    # The Engine's users write sizes as text; an integer is bytes.
+    return parse_size(value) if isinstance(value, str) else value
+
+
+Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Allowance(_Model):
+    """What somebody may have on one GPU, in bytes; None for no bound.
+
+    Attributes:
+        largest_limit: of one container.
+        largest_sum: of the limits of all running containers.
+    """
+
+    largest_limit: Size | None = None
+    largest_sum: Size | None = None
+
+
+class Exemption(_Model):
+    """Containers for which rules do not hold; what is left out fits all, but image or label must be there.
+
+    Attributes:
+        image: name with or without tag, `*` for any text, or the ID `sha256:...`, which alone nobody can imitate.
+        label: `NAME=VALUE`, or `NAME`.
+        users: for whose calls; empty for everybody's.
+        rules: that do not hold; empty for all.
+    """
+
+    image: str = ""
+    label: str = ""
+    users: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+
+    @field_validator("users", "rules", mode="before")
+    @classmethod
+    def _from_list(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("rules")
+    @classmethod
+    def _are_known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for rule in value:
+            if rule not in RULES:
+                raise ValueError(f"there is no rule {rule!r}; the rules are {', '.join(sorted(RULES))}")
+        return value
+
+    def model_post_init(self, _context: object) -> None:
+        """Refuse an exemption of everything for everybody, which is `mode = "off"`."""
+        if not (self.image or self.label or (self.users and self.rules)):
+            raise ValueError("an exemption needs an image or a label, or both users and rules")
+
+    def fits(self, rule: str, user: str, image: str, image_id: str, labels: Mapping[str, str]) -> bool:
+        """Tell whether it lifts a rule."""
+        if (self.rules and rule not in self.rules) or (self.users and user not in self.users):
+            return False
+        if self.image and not _is_image(self.image, image, image_id):
+            return False
+        return not self.label or has_label(labels, self.label)
+
+
+class Rules(_Model):
+    """What a site allows; the defaults hold without a file."""
+
+    mode: Literal["enforce", "audit", "off"] = "enforce"
+    administrators: tuple[str, ...] = ()
+    default_limit: str | None = None
+    users: dict[str, Allowance] = Field(default_factory=dict)
+    labels: dict[str, Allowance] = Field(default_factory=dict)
+    exempt: tuple[Exemption, ...] = ()
+
+    @field_validator("administrators", "exempt", mode="before")
+    @classmethod
+    def _from_list(cls, value: object) -> object:
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("default_limit")
+    @classmethod
+    def _is_size(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_size(value)
+        return value
+
+    def allowance(self, user: str) -> Allowance:
+        """Return what a user may have."""
+        return self.users.get(user) or self.users.get(OTHERS) or Allowance()
+
+    def exempts(self, rule: str, user: str, image: str, image_id: str, labels: Mapping[str, str]) -> bool:
+        """Tell whether a rule does not hold for a container."""
+        return any(each.fits(rule, user, image, image_id, labels) for each in self.exempt)
+
+
+def parse_rules(text: str) -> Rules:
+    """Return the rules that a file holds.
+
+    Raises:
+        RulesError: it is not TOML, or says what cannot be; each line of the text names a line of the file.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        # tomllib says it at the end: "... (at line 3, column 5)".
+        words, _, place = str(error).rpartition(" (at ")
+        found = re.match(r"line (\d+)", place)
+        number = found[1] if found else str(text.count("\n") + 1)
+        raise RulesError(f"line {number}: {words or error}") from error
+    except RecursionError as error:
+        raise RulesError("line 1: it is nested too deeply") from error
+    try:
+        return Rules.model_validate(document)
+    except ValidationError as error:
+        places = list(_keys(text))
+        raise RulesError("\n".join(_describe(each["loc"], each["msg"], places) for each in error.errors())) from error
+
+
+def has_label(labels: Mapping[str, str], wanted: str) -> bool:
+    """Tell whether a container carries `NAME=VALUE`, or a label `NAME`."""
+    name, equals, value = wanted.partition("=")
+    return name in labels and (not equals or labels[name] == value)
+
+
+def _is_image(pattern: str, image: str, image_id: str) -> bool:
+    if pattern.startswith("sha256:"):
+        return pattern in (image_id, image)
+    pattern, image = _short(pattern), _short(image)
+    names = [image, image.partition("@")[0], _untagged(image)]
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names)
+
+
+def _short(image: str) -> str:
+    return image.removeprefix("docker.io/").removeprefix("library/")
+
+
+def _untagged(image: str) -> str:
+    image = image.partition("@")[0]
+    head, slash, last = image.rpartition("/")
+    return head + slash + last.partition(":")[0]
+
+
+_Place = tuple[int, tuple[str | int, ...]]
+_HEADER: Final = re.compile(r"\s*(\[\[?)([^\]]+)\]")
+_KEY: Final = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+_PART: Final = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
+
+
+def _keys(text: str) -> Iterator[_Place]:
+    """Find the line of each table and key; tomllib keeps none."""
+    table: tuple[str | int, ...] = ()
+    counts: dict[tuple[str, ...], int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if (header := _HEADER.match(line)) is not None:
+            parts = _parts(header[2])
+            table = parts
+            if header[1] == "[[":
+                counts[parts] = counts.get(parts, -1) + 1
+                table = (*parts, counts[parts])
+            yield number, table
+        elif (key := _KEY.match(line)) is not None:
+            yield number, (*table, *_parts(key[1]))
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    return tuple(part.strip("\"'") for part in _PART.findall(dotted))
+
+
+def _describe(location: Sequence[Any], message: str, places: Sequence[_Place]) -> str:
+    """Return one error with the line of the innermost thing that it is about."""
+    for length in range(len(location), 0, -1):
+        wanted = tuple(location[:length])
+        for number, path in places:
+            if path == wanted:
+                return f"line {number}: {_named(location)}: {_plain(message)}"
+    return f"line 1: {_named(location)}: {_plain(message)}"
+
+
+def _named(location: Sequence[Any]) -> str:
+    return ".".join(str(part + 1) if isinstance(part, int) else part for part in location) or "the file"
+
+
+def _plain(message: str) -> str:
+    if message == "Extra inputs are not permitted":
+        return "unknown; docs/authorization.md lists what there is"
+    return message.removeprefix("Value error, ")

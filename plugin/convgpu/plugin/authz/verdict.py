@@ -1,0 +1,39 @@
+"""The decision about a call."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The decision.
+
+    Attributes:
+        allow: whether the call may pass.
+        rule: name of the rule that decided.
+        message: for the user; empty when the call may pass.
+    """
+
+    allow: bool
+    rule: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One reason against a call: the rule's name and what to change, in one or two lines."""
+
+    rule: str
+    text: str
+
+    def verdict(self) -> Verdict:
+        """Return the denial, whose message begins with the rule's name."""
+        return Verdict(allow=False, rule=self.rule, message=f"{self.rule}: {self.text}")
+
+
+def allow(rule: str) -> Verdict:
+    """Return the permission that a rule gives."""
+    return Verdict(allow=True, rule=rule)
+
+
+NOT_JUDGED: Final = allow("not-judged")

@@ -1,0 +1,112 @@
+"""gunicorn's threaded worker, with a way past its threads for calls that need no thought.
+
+Each call of the Engine's API costs two of ours, one after the other. Most of them have nothing to do with GPUs: those
+are answered by the thread that waits for connections, from the bytes that lie in the socket. Everything else takes
+gunicorn's own way, with nothing of it read before. See docs/decisions/0012-connections-are-kept.md.
+"""
+
+import contextlib
+import selectors
+import socket
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
+
+from gunicorn.workers.gthread import TConn, ThreadWorker
+
+from convgpu.plugin import api
+from convgpu.plugin.authorization import pass_at_once
+
+# Bytes of a call that are looked at here. The Engine shows 64 KiB of an answer at most, most calls have a few hundred.
+_MOST: Final = 1 << 16
+_HEAD_END: Final = b"\r\n\r\n"
+_LENGTH: Final = b"\r\nContent-Length: "  # in this spelling, as Go's client writes it
+_START: Final = b"POST /AuthZPlugin."
+# Threads that may wait for the Engine's and the scheduler's answers; volume calls have others.
+_JUDGES: Final = 32
+# Seconds for which a stopping worker keeps idle connections, for a call that may be on its way.
+_LINGER: Final = 0.2
+
+
+class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
+    """Keeps connections until the client closes them, and answers what it can at once.
+
+    The Engine keeps two idle connections and never closes them. A server that closes one first may do so while the
+    Engine sends: the Engine then tries again with an empty body.
+    """
+
+    def init_process(self) -> None:
+        """Start the second pool of threads."""
+        self._judges = ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge")
+        super().init_process()
+
+    def accept(self, listener: socket.socket) -> None:
+        """Take a connection into the loop, where its first call is met like all others."""
+        try:
+            client, address = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        self.nr_conns += 1
+        self._keep(TConn(self.cfg, client, address, listener.getsockname()))
+
+    def on_client_socket_readable(self, conn: Any, client: socket.socket) -> None:
+        """Answer at once, or hand the connection to a thread."""
+        waiting = _peek(client)
+        if not self.alive or not _answer_at_once(client, waiting):
+            self.poller.unregister(client)
+            self.keepalived_conns.remove(conn)
+            conn.data_ready = True
+            self._enqueue(conn, self._judges if waiting.startswith(_START) else self.tpool)
+
+    def _cap_keepalive(self, deadline: float) -> None:
+        super()._cap_keepalive(min(deadline, time.monotonic() + _LINGER))
+
+    def _enqueue(self, conn: Any, pool: ThreadPoolExecutor) -> None:
+        def done(future: "Future[Any]") -> None:
+            self.method_queue.defer(self.finish_request, conn, future)
+
+        pool.submit(self.handle, conn).add_done_callback(done)
+
+    def _keep(self, conn: Any) -> None:
+        conn.sock.setblocking(False)
+        conn.timeout = time.monotonic() + self.cfg.keepalive
+        self.keepalived_conns.append(conn)
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_client_socket_readable, conn))
+
+
+def _peek(client: socket.socket) -> bytes:
+    try:
+        return client.recv(_MOST, socket.MSG_PEEK)
+    except OSError:
+        return b""
+
+
+def _answer_at_once(client: socket.socket, waiting: bytes) -> bool:
+    """Answer the one whole call that waits in a socket, if that needs no thought; else leave the socket as it is."""
+    if not waiting.startswith(_START):
+        return False
+    end = waiting.find(_HEAD_END)
+    begin = waiting.find(_LENGTH, 0, end)
+    if end < 0 or begin < 0:
+        return False
+    digits = waiting[begin + len(_LENGTH) : waiting.index(b"\r\n", begin + 2)]
+    if not digits.isdigit() or len(waiting) != end + len(_HEAD_END) + int(digits):
+        return False
+    path = waiting[len(b"POST ") : waiting.index(b" ", len(b"POST "))].decode("latin-1")
+    reply = pass_at_once(path, waiting[end + len(_HEAD_END) :])
+    if reply is None:
+        return False
+    try:
+        client.recv(len(waiting))
+        # A hundred bytes always fit into the buffer of a socket whose peer waits for them.
+        client.sendall(_response(reply))
+    except OSError:
+        with contextlib.suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)  # readable from now on, so the next look finds its end
+    return True
+
+
+def _response(body: bytes) -> bytes:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {api.CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
