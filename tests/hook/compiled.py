@@ -1,6 +1,7 @@
-"""Compiling the C programs of these tests."""
+"""Compiling the C programs of these tests, and running them under sanitizers."""
 
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -13,3 +14,11 @@ def compile_c(target: Path, *arguments: str | Path) -> Path:
     includes = [f"-I{ROOT}/hook/src", f"-I{ROOT}/hook/include"]
     subprocess.run(["gcc", *flags, *includes, "-o", target, *map(str, arguments)], check=True)
     return target
+
+
+@dataclass(frozen=True)
+class Sanitizer:
+    """`runtimes`: to be preloaded before the hook; `options`: for their environment. Empty without one."""
+
+    runtimes: list[str]
+    options: dict[str, str]

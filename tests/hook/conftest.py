@@ -10,18 +10,51 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from compiled import ROOT, SOURCES, compile_c
-from daemon import DRIVER, HOOK, Daemon, running_daemon
+from compiled import ROOT, SOURCES, Sanitizer, compile_c
+from daemon import DRIVER, Daemon, running_daemon
 from hooked_program import SUCCESS, Program
 from scripted_scheduler import ScriptedScheduler
 from scripted_session import GIB, MIB, UUIDS
 
+SANITIZERS = {"address": ("address,undefined", ("libasan.so", "libubsan.so")), "thread": ("thread", ("libtsan.so",))}
+"""What the compiler is told, and the runtimes that are preloaded."""
+SANITIZED = {
+    "address": "arrays contexts graphs memory observer pools process queries reconnect settling virtual_memory",
+    "thread": "contexts memory pools process queries reconnect",
+}
+"""Modules (`test_NAME`) whose tests run with the sanitized hook too: more of the hook than its doors is in them."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "hook" not in metafunc.fixturenames:
+        return
+    module = Path(metafunc.module.__file__).stem.removeprefix("test_")
+    builds = ["plain", *(name for name, modules in SANITIZED.items() if module in modules.split())]
+    metafunc.parametrize("hook", builds, indirect=True, scope="session")
+
 
 @pytest.fixture(scope="session")
-def hook() -> Path:
+def hook(request: pytest.FixtureRequest) -> Path:
     """Folder of the built hook."""
+    build = ROOT / "hook" / "build"
     subprocess.run(["make", "-s", "-C", ROOT / "hook"], check=True)
-    return ROOT / "hook" / "build"
+    if request.param == "plain":
+        return build
+    compiled = f"SANITIZE={SANITIZERS[request.param][0]}"
+    subprocess.run(["make", "-s", "-C", ROOT / "hook", compiled, f"BUILD=build/{request.param}"], check=True)
+    return build / request.param
+
+
+@pytest.fixture
+def sanitizer(hook: Path, tmp_path: Path) -> Iterator[Sanitizer]:
+    """How processes are started under the hook; at the end, nothing may have been reported."""
+    _flags, runtimes = SANITIZERS.get(hook.name, ("", ()))
+    found = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in runtimes]
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    options = f"log_path={reports}/report:detect_leaks=0:die_after_fork=0"
+    yield Sanitizer(found, {f"{name}_OPTIONS": options for name in ("ASAN", "UBSAN", "TSAN")} if found else {})
+    assert [report.read_text() for report in sorted(reports.iterdir())] == []
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +71,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory, simulated_driver: Path) -
     driver = simulated_driver / "libcuda.so.1"
     program = [SOURCES / "program.c", *sorted(SOURCES.glob("*_commands.c"))]
     compile_c(folder / "program", *program, "-ldl")
-    compile_c(folder / "linked", "-DLINKED", *program, driver, "-ldl")
+    (folder / "linked").mkdir()
+    compile_c(folder / "linked/program", "-DLINKED", *program, driver, "-ldl")
     compile_c(folder / "lookups", SOURCES / "lookups.c", "-ldl")
     compile_c(folder / "smi", SOURCES / "smi.c", "-ldl")
     compile_c(folder / "linked-smi", "-DLINKED", SOURCES / "smi.c", simulated_driver / "libnvidia-ml.so.1", "-ldl")
@@ -72,8 +106,8 @@ def scheduler(tmp_path: Path, hook: Path) -> Iterator[ScriptedScheduler]:
 @pytest.fixture
 def daemon(tmp_path: Path, hook: Path, simulated_driver: Path) -> Iterator[Daemon]:
     """A real scheduler, with two simulated devices of 16 GiB, from the built hook and driver."""
-    assert (hook, simulated_driver) == (HOOK, DRIVER)
-    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB") as running:
+    assert simulated_driver == DRIVER
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB", f"--libraries={hook}") as running:
         yield running
 
 
@@ -82,20 +116,28 @@ Join = Callable[..., Program]
 
 
 @pytest.fixture
-def start(hook: Path, programs: Path, simulated_driver: Path, devices: Path, tmp_path: Path) -> Iterator[Start]:
+def start(
+    hook: Path, programs: Path, simulated_driver: Path, devices: Path, tmp_path: Path, sanitizer: Sanitizer
+) -> Iterator[Start]:
     """Start the test program behind a door; `environment` is added to a small one."""
     running: list[Program] = []
 
     def begin(door: str = "dlsym", preload: tuple[Path, ...] = (), **environment: str) -> Program:
-        command = [programs / "linked"] if door == "linked" else [programs / "program", door]
+        if door == "dlsym" and sanitizer.runtimes:
+            door = "linked"  # the one door that a sanitizer leaves (hook/Makefile)
+        command = [programs / "linked/program"] if door == "linked" else [programs / "program", door]
         settings = {
             "PATH": os.environ["PATH"],
             "LD_LIBRARY_PATH": str(simulated_driver),
             "LD_PRELOAD": ":".join(map(str, [hook / "libconvgpu.so", *preload])),
+            **sanitizer.options,
             "SIMULATED_GPU_DIRECTORY": str(devices),
             "CONVGPU_SOCKET": str(tmp_path / "scheduler.sock"),
         }
-        program = Program([str(word) for word in command], settings | environment, tmp_path)
+        settings |= environment
+        if settings["LD_PRELOAD"]:
+            settings["LD_PRELOAD"] = ":".join([*sanitizer.runtimes, settings["LD_PRELOAD"]])
+        program = Program([str(word) for word in command], settings, tmp_path)
         running.append(program)
         return program
 

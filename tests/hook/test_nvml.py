@@ -5,8 +5,7 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pynvml
@@ -17,7 +16,7 @@ from hooked_program import SUCCESS, Program
 from scripted_scheduler import ScriptedScheduler
 from scripted_session import BINARY_UUIDS, GIB, MIB
 
-from convgpu.protocol.messages import Failed, Observe, Observed, ProcessRow, pack
+from convgpu.protocol.messages import Observe, Observed, ProcessRow
 
 Join = Callable[..., Program]
 Smi = Callable[..., list[tuple[int, ...]]]
@@ -225,66 +224,6 @@ def test_without_a_scheduler_only_the_figures_are_missing(daemon: Daemon, join: 
     [line] = done.stderr.splitlines()
     assert line == f"convgpu: no memory figures from the scheduler at {folder}/scheduler.sock: nobody listens."
     assert nvml_of(folder, "print(n.nvmlDeviceGetName(d))") == ("Simulated GPU", "")
-
-
-@pytest.fixture
-def look(programs: Path, hook: Path, tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
-    """Start smi where the scheduler is scripted."""
-    started: list[subprocess.Popen[str]] = []
-
-    def begin(devices: Path) -> "subprocess.Popen[str]":
-        settings = environment_of(hook) | {
-            "LD_LIBRARY_PATH": str(DRIVER),
-            "SIMULATED_GPU_DIRECTORY": str(devices),
-            "CONVGPU_SOCKET": str(tmp_path / "scheduler.sock"),
-        }
-        pipe = subprocess.PIPE
-        started.append(subprocess.Popen([programs / "smi", "dlsym"], env=settings, stdout=pipe, stderr=pipe, text=True))
-        return started[-1]
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-REPLIES = [
-    (b"", "it hung up"),
-    (b"\x10\0", "it hung up"),
-    (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers is no ConvGPU scheduler of this version"),
-    (b"\x0f\0\0\0\x01\0\x16\0" + bytes(8), "what answers is no ConvGPU scheduler of this version"),
-    (b"\x10\0\0\0\x01\0\x16\0" + bytes(8), "what answers is no ConvGPU scheduler of this version"),
-    (pack(Observed(1, 1, (ProcessRow(1, 1, 1),)))[:40], "it hung up"),
-    (b"\x28\0\0\0\x01\0\x16\0" + bytes(24) + b"\x01\0\0\0" + bytes(4), "what answers is no ConvGPU scheduler"),
-    (b"\x28\0\0\0\x01\0\x16\0" + bytes(24) + b"\xff\xff\xff\xff" + bytes(4), "what answers is no ConvGPU"),
-    (pack(Failed(3, "no limit:\nset one")), "no limit: set one"),
-    (b"\xff" * 64, "what answers is no ConvGPU scheduler of this version"),
-]
-
-
-@pytest.mark.parametrize(("reply", "reason"), REPLIES)
-def test_nonsense_instead_of_figures(
-    look, scheduler: ScriptedScheduler, devices: Path, reply: bytes, reason: str
-) -> None:
-    process = look(devices)
-    for uuid in (0, 0, 1, 1):
-        peer = scheduler.accept_silent()
-        assert peer.receive() == (1, Observe(BINARY_UUIDS[uuid], ""))
-        peer.send_raw(reply)
-        peer.close()
-    output, errors = process.communicate(timeout=20)
-    assert read(output) == [(0, UNKNOWN), (0, UNKNOWN), (1, UNKNOWN), (1, UNKNOWN)]
-    [line] = errors.splitlines()
-    assert line.partition("sock: ")[2].startswith(reason)
-
-
-def test_a_silent_scheduler_is_waited_for_a_second(look, scheduler: ScriptedScheduler, devices: Path) -> None:
-    begin = time.monotonic()
-    output, errors = look(devices).communicate(timeout=20)
-    assert read(output) == [(0, UNKNOWN), (0, UNKNOWN), (1, UNKNOWN), (1, UNKNOWN)]
-    assert errors.endswith("no answer in time.\n")
-    assert 1 <= time.monotonic() - begin < 2  # and then not asked for a while
-    assert scheduler.has_caller()
 
 
 def test_of_those_that_draw_only_the_containers_are_shown(

@@ -1,0 +1,65 @@
+"""The manners of a guest: nothing before the first CUDA call, little after it, and nothing of the program's changed."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from hooked_program import SUCCESS, SYSTEM_NOT_READY, Program
+from scripted_scheduler import ScriptedScheduler
+from scripted_session import GIB, open_session
+
+Start = Callable[..., Program]
+
+
+def test_a_program_without_cuda_is_left_alone(hook: Path, tmp_path: Path) -> None:
+    finished = subprocess.run(
+        ["cat", "/proc/self/status"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PATH": os.environ["PATH"], "LD_PRELOAD": str(hook / "libconvgpu.so"), "CONVGPU_DEBUG": "1"},
+        cwd=tmp_path,
+    )
+    assert finished.stderr == ""
+    status = dict(line.split(":\t", 1) for line in finished.stdout.splitlines() if ":\t" in line)
+    assert status["Threads"] == "1"
+
+
+def test_nothing_happens_before_the_first_call(start: Start, scheduler: ScriptedScheduler) -> None:
+    program = start()
+    assert program.call("where").code == SUCCESS
+    assert (program.threads(), program.sockets()) == (["program", "program"], 0)
+    assert not scheduler.has_caller()
+
+
+def test_one_connection_and_one_thread(start: Start, scheduler: ScriptedScheduler) -> None:
+    session = open_session(start(), scheduler, headroom=GIB)
+    assert session.program.call("init 0").code == SUCCESS
+    assert session.program.call("alloc 4096").code == SUCCESS
+    assert session.program.threads() == ["convgpu", "program", "program"]
+    assert session.program.sockets() == 1
+    assert session.program.end() == []
+    assert session.peer.at_end()
+
+
+def test_without_a_scheduler_cuda_does_not_start(start: Start, tmp_path: Path) -> None:
+    program = start()
+    for command in ("init 0", "init 0", "retain 0"):
+        assert program.call(command).code == SYSTEM_NOT_READY
+    assert program.threads() == ["program", "program"]
+    lines = program.end()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"convgpu: no scheduler at {tmp_path}/scheduler.sock (no such socket): start this")
+
+
+def test_manners(start: Start, scheduler: ScriptedScheduler) -> None:
+    before = start(LD_PRELOAD="")
+    assert before.call("init 0").code == SUCCESS
+    session = open_session(start(), scheduler, headroom=GIB)
+
+    def traits(program: Program) -> list[str]:
+        status = Path(f"/proc/{program.pid}/status").read_text().splitlines()
+        return [line for line in status if line.split(":")[0] in {"Umask", "SigBlk", "SigIgn", "SigCgt"}]
+
+    assert traits(session.program) == traits(before)
