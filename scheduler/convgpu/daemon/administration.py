@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from convgpu.daemon.changes import Changes
 from convgpu.daemon.containers import ContainerRefusedError, Containers
 from convgpu.daemon.folders import MOUNTED_AT
 from convgpu.daemon.reconciliation import Reconciliation
@@ -28,7 +29,6 @@ class Administration:
     `on_nobody_runs` is called when the Engine's list says so.
 
     Args:
-        policy: its name.
         simulated: whether the driver comes with the volumes.
     """
 
@@ -39,8 +39,8 @@ class Administration:
         reconciliation: Reconciliation,
         store: Store,
         views: Views,
+        changes: Changes,
         *,
-        policy: str,
         simulated: bool,
     ) -> None:
         self.on_nobody_runs: Callable[[], None] = lambda: None
@@ -49,7 +49,7 @@ class Administration:
         self._reconciliation = reconciliation
         self._store = store
         self._views = views
-        self._policy = policy
+        self._changes = changes
         self._library_path = f"{MOUNTED_AT}/driver" if simulated else None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -96,9 +96,19 @@ class Administration:
             case requests.Listed():
                 if not self._reconciliation.listed(request):
                     self.on_nobody_runs()
-            case _:
-                raise ContainerRefusedError("invalid", f"{request.op} is not known to this scheduler")
+            case requests.SetLimits() | requests.Drain() | requests.ChoosePolicy():
+                return self._durable(self._change(request))
         return {}
+
+    def _change(self, request: requests.SetLimits | requests.Drain | requests.ChoosePolicy) -> Answer:
+        match request:
+            case requests.SetLimits(name=name, memory=memory):
+                return self._changes.set_limits(name, memory).model_dump()
+            case requests.Drain(device=device, drained=drained):
+                self._changes.drain(device, drained=drained)
+                return {}
+            case requests.ChoosePolicy(policy=policy):
+                return self._changes.choose_policy(policy).model_dump()
 
     def _tell(
         self, request: requests.Containers | requests.Devices | requests.Events | requests.Past
@@ -108,7 +118,7 @@ class Administration:
                 return {"containers": [one.model_dump() for one in self._views.containers(name)]}
             case requests.Devices():
                 rows = [device.model_dump() for device in self._views.devices()]
-                return {"devices": rows, "policy": self._policy, "volume_library_path": self._library_path}
+                return {"devices": rows, "policy": self._changes.policy, "volume_library_path": self._library_path}
             case requests.Events(since=since):
                 return self._sessions.history.since(since)
             case requests.Past():

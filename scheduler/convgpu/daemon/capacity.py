@@ -58,7 +58,7 @@ def usable(present: Sequence[Device], memory: Sequence[DeviceMemory]) -> list[De
     rows = []
     for device, one in zip(present, memory, strict=True):
         if one.capacity > 0:
-            rows.append(DeviceCapacity(device.uuid, device.index, one.capacity))
+            rows.append(DeviceCapacity(device.uuid, device.index, one.capacity, one.capacity + one.foreigners))
         else:
             log.error("device %s is left out: all of it is in use or reserved", device.uuid)
     if not rows:

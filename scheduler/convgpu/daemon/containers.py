@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from convgpu.core import events as e
 from convgpu.daemon.connection import Listener
@@ -70,7 +70,8 @@ class Containers:
     def restore(self, accept: Callable[[str, socket.socket], None], on_removed: Callable[[str], None]) -> None:
         """Take up what an earlier scheduler left.
 
-        A volume that cannot be taken up now (a device is full, or gone) is kept for a better time.
+        A volume that cannot be taken up now (a device is gone, or smaller) is kept for a better time. What foreign
+        programs hold just now is no reason: the container may be running.
 
         Args:
             accept: gets the name of a volume and each socket that a process of its container connects with.
@@ -80,7 +81,7 @@ class Containers:
         self._on_removed = on_removed
         for volume in self._store.volumes():
             try:
-                container = self._open(volume)
+                container = self._open(volume, [replace(one, capacity=one.nominal) for one in self._devices])
             except (OptionError, OSError) as error:
                 log.error("volume %s of an earlier run cannot be used now: %s", volume.name, error)
                 self._unfit[volume.name] = str(error)
@@ -103,7 +104,7 @@ class Containers:
         now = self._wall_clock()
         volume = Volume(name, options, now, since=now)
         try:
-            container = self._open(volume)
+            container = self._open(volume, self._devices)
         except OptionError as error:
             raise ContainerRefusedError("invalid", str(error)) from error
         volume.limits = dict(container.terms.limits)
@@ -116,8 +117,8 @@ class Containers:
         cause = journal.current() or f"create:{name}"
         self._sessions.history.add("created", name, cause, limits=dict(container.terms.limits) or None)
 
-    def _open(self, volume: Volume) -> Container:
-        terms = parse_options(volume.options, self._devices)
+    def _open(self, volume: Volume, devices: Sequence[DeviceCapacity]) -> Container:
+        terms = parse_options(volume.options, devices)
         limits = volume.limits or terms.limits
         check_limits(limits, terms.devices)
         folder = self._folders.make(volume.name)
@@ -167,7 +168,7 @@ class Containers:
             ContainerRefusedError: unknown name.
             OSError: it cannot be written; nothing has changed.
         """
-        container = self._known(name)
+        container = self.known(name)
         mounts = dict(container.volume.mounts)
         now = self._wall_clock()
         count = mounts[mount_id].count if mount_id in mounts else 0
@@ -186,7 +187,7 @@ class Containers:
             ContainerRefusedError: unknown name.
             OSError: it cannot be written; nothing has changed.
         """
-        container = self._known(name)
+        container = self.known(name)
         mounts = dict(container.volume.mounts)
         mount = mounts.pop(mount_id, None)
         if mount is None:
@@ -244,7 +245,12 @@ class Containers:
         """Return the names of all volumes, those that cannot be used now included."""
         return [*self.by_name, *self._unfit]
 
-    def _known(self, name: str) -> Container:
+    def known(self, name: str) -> Container:
+        """Return a container.
+
+        Raises:
+            ContainerRefusedError: unknown name, or a volume that cannot be used now.
+        """
         if name in self._unfit:
             raise ContainerRefusedError("invalid", f"volume {name} cannot be used now: {self._unfit[name]}")
         try:

@@ -17,11 +17,12 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DeviceCapacity:
-    """What the limits of a container are held against."""
+    """What the limits of a container are held against; `nominal`: the capacity without foreign programs."""
 
     uuid: str
     index: int
     capacity: int
+    nominal: int = 0
 
 
 @dataclass(frozen=True, slots=True)

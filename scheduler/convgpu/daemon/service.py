@@ -4,7 +4,6 @@ import asyncio
 import fcntl
 import logging
 import os
-import random
 import resource
 import socket
 import time
@@ -16,6 +15,7 @@ from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.daemon.administration import Administration
 from convgpu.daemon.capacity import measure_memory, usable
+from convgpu.daemon.changes import Changes, chosen_policy, make_policy
 from convgpu.daemon.connection import Connection, Listener
 from convgpu.daemon.containers import Containers
 from convgpu.daemon.contexts import Contexts
@@ -34,7 +34,6 @@ from convgpu.daemon.settling import Settling
 from convgpu.daemon.simulated import PREFIX, parse_devices, prepare_driver
 from convgpu.daemon.store import DeviceMemory, Former, Store
 from convgpu.daemon.views import Views
-from convgpu.policies import POLICIES
 from convgpu.protocol.messages import MAX_ADMIN_FRAME, Admin, AdminReply, Message
 from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.wire import Failure
@@ -94,6 +93,10 @@ class Service:
         self._containers = Containers(self._loop, self._store, folders, self._sessions, capacities, time.time)
         self._processes = self._make_processes()
         self._containers.restore(self._processes.accept, self._processes.forget)
+        changes = Changes(
+            self._containers, self._sessions, self._store, capacities, policy=settings.policy, wall_clock=time.time
+        )
+        changes.restore_targets()
         self._reconciliation = Reconciliation(self._containers, self._sessions, self._store, folders, time.time)
         self._administration = Administration(
             self._containers,
@@ -101,7 +104,7 @@ class Service:
             self._reconciliation,
             self._store,
             Views(self._containers, self._sessions, present, capacities),
-            policy=settings.policy,
+            changes,
             simulated=driver is not None,
         )
         self._recovery = self._begin_recovery(settling) if recovering else None
@@ -131,9 +134,8 @@ class Service:
 
     def _make_sessions(self, capacity: dict[str, int], *, recovering: bool) -> Sessions:
         settings = self._settings
-        machine = Machine(
-            capacity, POLICIES[settings.policy](random.SystemRandom()), settings.patience, recovering=recovering
-        )
+        policy = make_policy(chosen_policy(self._store, settings.policy))
+        machine = Machine(capacity, policy, settings.patience, recovering=recovering)
         history = History(time.time, self._store, Bounds(settings.history_rows, settings.history_age))
         sessions = Sessions(self._loop, machine, history, self._loop.time, time.time)
         sessions.on_broken = self.broken.set

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from convgpu.core import events as e
+from convgpu.core.explaining import Wait
 from convgpu.core.machine import Machine
 from convgpu.daemon.connection import Absent, Connection
 from convgpu.daemon.history import History
@@ -77,6 +78,7 @@ def _nobody_watches(_number: int, process: int | None, _used: Mapping[str, int])
 class Sessions:
     """Feeds the machine and carries out what it wants done.
 
+    `on_limit` gets container, device, limit and pending target (or None) when one of them changed.
     `on_ended` gets each session that ended for good.
     `on_left_behind` gets number, pidfd (to close) and bytes per device of a session that ended using memory.
     `on_broken` is called when an event could not be handled; nothing is handled any more.
@@ -100,6 +102,7 @@ class Sessions:
         self.asked: dict[int, Asked] = {}
         self.on_broken: Callable[[], None] = lambda: None
         self.on_ended: Callable[[Session], None] = lambda _: None
+        self.on_limit: Callable[[str, str, int, int | None], None] = lambda *_: None
         self.on_left_behind: Callable[[int, int | None, Mapping[str, int]], None] = _nobody_watches
         self._loop = loop
         self._clock = clock
@@ -252,8 +255,9 @@ class Sessions:
             case e.TakeHeadroom(words):
                 taken = {word: self._take(*word) for word in words}
                 self._queue.appendleft(lambda: e.HeadroomTaken(taken))
-            case e.LimitInForce(container):
+            case e.LimitInForce(container, device, limit, target):
                 self.tell(container)
+                self.on_limit(container, device, limit, target)
             case e.Happened():
                 self._record(effect)
 
@@ -292,6 +296,10 @@ class Sessions:
         return f"s{session.number}"
 
     # -- views -------------------------------------------------------------------------------------------
+
+    def explain(self) -> dict[int, Wait]:
+        """Return why each waiting allocation waits, by the number of its request."""
+        return self.machine.explain(self._clock())
 
     def used(self, container: str, device: str) -> int:
         """Return what the container's processes use on a device: leases less headrooms, in bytes."""

@@ -178,6 +178,12 @@ class Store:
         with self._transaction() as execute:
             self._write_limits(execute, name, limits, now)
 
+    def set_targets(self, name: str, targets: Mapping[str, int]) -> None:
+        """Keep the limits that were asked for. Raises DatabaseError as `add`."""
+        with self._transaction() as execute:
+            for device, target in targets.items():
+                execute("UPDATE holdings SET target = ? WHERE container = ? AND device = ?", (target, name, device))
+
     @staticmethod
     def _write_limits(
         execute: Callable[[str, Sequence[object]], object], name: str, limits: Mapping[str, int], now: float
@@ -261,6 +267,11 @@ class Store:
         statement = "UPDATE holdings SET granted = ?, used = ?, since = ? WHERE container = ? AND device = ?"
         self.later(statement, (granted, used, since, name, device))
 
+    def set_limit_in_force(self, name: str, device: str, limit: int, target: int | None) -> None:
+        """Keep what became of a limit, soon: after a restart the one that was asked for is asked for again."""
+        statement = "UPDATE holdings SET most = ?, target = ? WHERE container = ? AND device = ?"
+        self.later(statement, (limit, target, name, device))
+
     def set_engine(self, name: str, engine: EngineContainer) -> None:
         """Keep how the Engine names a container, soon."""
         self.later("UPDATE containers SET engine = ? WHERE name = ?", (engine.model_dump_json(), name))
@@ -282,7 +293,7 @@ class Store:
         volumes = []
         for name, options, created, state, since, engine in rows:
             mounts = self._connection.execute("SELECT id, count, since FROM mounts WHERE container = ?", (name,))
-            limits = self._connection.execute("SELECT device, most FROM holdings WHERE container = ?", (name,))
+            limits = self._connection.execute(_LIMITS, (name,))
             plain = {
                 "name": name,
                 "options": json.loads(options),
@@ -302,6 +313,14 @@ class Store:
     def sessions(self) -> list[Former]:
         """Return who was connected."""
         return [Former(*row) for row in self._connection.execute("SELECT * FROM sessions")]
+
+    def targets(self) -> dict[str, dict[str, int]]:
+        """Return the lower limits that were asked for and were not in force: container to device to bytes."""
+        found: dict[str, dict[str, int]] = {}
+        statement = "SELECT container, device, target FROM holdings WHERE target < most"
+        for container, device, target in self._connection.execute(statement):
+            found.setdefault(container, {})[device] = target
+        return found
 
     def drained(self) -> set[str]:
         """Return the devices that are drained."""
@@ -363,6 +382,8 @@ class Store:
         self._connection.close()
 
 
+# A higher limit may have been in force and in use, whatever was written of it last.
+_LIMITS: Final = "SELECT device, max(most, coalesce(target, most)) FROM holdings WHERE container = ?"
 _SET_MEMORY: Final = "INSERT OR REPLACE INTO device_memory VALUES (?, ?, ?, ?, ?)"
 
 

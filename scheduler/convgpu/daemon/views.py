@@ -63,6 +63,7 @@ class Views:
         return records.Container(
             name=volume.name,
             engine=volume.engine,
+            priority=container.terms.priority,
             since=since,
             mountpoint=self._containers.mountpoint(volume.name),
             created=volume.created,
@@ -73,7 +74,8 @@ class Views:
                     uuid=uuid,
                     limit=account.limit,
                     grant=account.grant,
-                    usage=self._sessions.used(volume.name, uuid),
+                    usage=self._sessions.used(volume.name, uuid) + account.charged,
+                    target=account.target,
                 )
                 for uuid, account in accounts.items()
             ),
@@ -89,8 +91,9 @@ class Views:
 
     def _waiting(self) -> dict[str, list[records.Waiting]]:
         grouped: dict[str, list[records.Waiting]] = {}
+        why = self._sessions.explain()
         for one in self._sessions.machine.waiting:
-            asked = self._sessions.asked[one.request]
+            asked, wait = self._sessions.asked[one.request], why[one.request]
             row = records.Waiting(
                 uuid=one.device,
                 size=one.size,
@@ -98,6 +101,9 @@ class Views:
                 pid=asked.session.pid,
                 since=asked.since,
                 missing=one.missing,
+                reason=wait.reason,
+                ahead=wait.ahead,
+                behind=wait.behind,
             )
             grouped.setdefault(one.container, []).append(row)
         return grouped
@@ -119,4 +125,5 @@ class Views:
             granted=sum(account.grant for account in accounts),
             used=self._sessions.used_on(device.uuid),
             settling=self._sessions.machine.settling(device.uuid),
+            drained=device.uuid in self._sessions.machine.drained,
         )
