@@ -10,7 +10,8 @@ from email.message import Message
 import pytest
 
 from convgpu.cli.feed import Feed
-from convgpu.cli.page_server import MOST_CONNECTIONS, MOST_STREAMS, PageServer
+from convgpu.cli.page_server import MOST_STREAMS, PageServer
+from convgpu.cli.web import MOST_CONNECTIONS
 from convgpu.protocol.records import Devices, Events
 
 TOKEN = "token-of-the-test"  # noqa: S105 - of no real page
@@ -32,7 +33,7 @@ class Files:
         self.asked = []
         self.failure = None
 
-    def get(self, target):
+    def __call__(self, target):
         self.asked.append(target)
         if self.failure:
             raise self.failure

@@ -23,6 +23,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Watching": {
         "dashboard": ("convgpu.cli.dashboard:dashboard", "a page that shows all this live, and over time"),
+        "metrics": ("convgpu.cli.metrics:metrics", "the figures for Prometheus"),
     },
     "Administration": {
         "devices": ("convgpu.cli.administer:devices", "the GPUs: capacity, grants, usage"),

@@ -3,15 +3,16 @@
 import secrets
 import threading
 import webbrowser
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
 
+from convgpu.cli import unix_http
 from convgpu.cli.engine import Engine
 from convgpu.cli.errors import EXIT_CODES, Unavailable
 from convgpu.cli.feed import Feed
-from convgpu.cli.forward import Forward
 from convgpu.cli.options import plugin_socket, volume_driver
 from convgpu.cli.page_server import PageServer
 from convgpu.cli.scheduler import PluginDoor, Scheduler
@@ -36,7 +37,7 @@ def dashboard(*, port: int, browse: bool, socket: Path | None, driver: str) -> N
     scheduler.devices()  # whoever cannot be asked is told now, and not in the browser
     feed = Feed(scheduler)
     try:
-        server = PageServer(port, secrets.token_urlsafe(24), Forward(path), feed)
+        server = PageServer(port, secrets.token_urlsafe(24), partial(unix_http.get, path), feed)
     except OSError as error:
         raise Unavailable(f"127.0.0.1:{port} cannot be had ({error}).\nName another --port, or none.") from error
     threading.Thread(target=feed.run, daemon=True).start()

@@ -6,20 +6,17 @@ that leads to 127.0.0.1 (DNS rebinding) is refused by `Host`, and no answer allo
 """
 
 import hmac
-import http.client
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from email.message import Message
+from typing import Final
 
 from convgpu.cli.feed import Feed
-from convgpu.cli.forward import Forward
+from convgpu.cli.web import IDLE, BoundedServer, ReadOnlyHandler
 
-MOST_CONNECTIONS: Final = 64
 MOST_STREAMS: Final = 32
-_IDLE: Final = 10.0  # seconds that a browser may take for a request, or to receive a piece of an answer
 _HEARTBEAT: Final = 2.0  # seconds after which a stream shows that it is alive
 _FILE: Final = re.compile(r"([a-z]{1,32}\.[a-z]{2,4})?|stream")
 _PASSED_ON: Final = (
@@ -33,27 +30,23 @@ _PASSED_ON: Final = (
 )
 
 
-class PageServer(ThreadingHTTPServer):
+class PageServer(BoundedServer):
     """Serves `http://127.0.0.1:PORT/TOKEN/`.
 
     Args:
         port: 0 for any that is free.
         token: first part of each path.
-        files: where the page's files come from.
+        files: returns status, headers and body of a path of the plugin.
         feed: what the page shows.
 
     Raises:
         OSError: the port is taken.
     """
 
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, port: int, token: str, files: Forward, feed: Feed) -> None:
+    def __init__(self, port: int, token: str, files: Callable[[str], tuple[int, Message, bytes]], feed: Feed) -> None:
         self.token = token
         self.files = files
         self.feed = feed
-        self._connections = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._streams = threading.BoundedSemaphore(MOST_STREAMS)
         super().__init__(("127.0.0.1", port), _Handler)
         self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")}
@@ -62,23 +55,6 @@ class PageServer(ThreadingHTTPServer):
     def url(self) -> str:
         """The address of the page."""
         return f"http://127.0.0.1:{self.server_port}/{self.token}/"
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own; too many are closed at once."""
-        if self._connections.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve it, and make room for another one."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._connections.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a browser that goes away in the middle is no error."""
 
     @contextmanager
     def stream(self) -> Iterator[bool]:
@@ -91,15 +67,10 @@ class PageServer(ThreadingHTTPServer):
                 self._streams.release()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One connection, one request: then nothing of a browser stays behind in a thread."""
-
+class _Handler(ReadOnlyHandler):
     server: PageServer
-    server_version = "convgpu"
-    sys_version = ""
-    timeout = _IDLE
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - its name in the library
         """Answer a request of the page."""
         place = self._place()
         if place is None:
@@ -108,41 +79,30 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream()
             return
         try:
-            status, headers, body = self.server.files.get(f"/dashboard/{place}")
-        except (OSError, http.client.HTTPException) as error:
-            self._say(502, f"the plugin does not answer ({error}); `docker plugin ls` says whether it is enabled")
+            status, headers, body = self.server.files(f"/dashboard/{place}")
+        except OSError as error:
+            self.say(502, f"the plugin does not answer ({error}); `docker plugin ls` says whether it is enabled")
             return
-        self.send_response(status)
-        for name in _PASSED_ON:
-            if name in headers:
-                self.send_header(name, headers[name])
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _refuse_method(self) -> None:
-        self._say(405, "this page is read-only")
-
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _refuse_method  # noqa: N815 - their names in the library
+        self.send(status, {name: headers[name] for name in _PASSED_ON if name in headers}, body)
 
     def _place(self) -> str | None:
         """Return the path behind the token, or answer the request and return None."""
         if self.headers.get("Host", "") not in self.server.hosts:
-            self._say(421, "ask for 127.0.0.1 or localhost")
+            self.say(421, "ask for 127.0.0.1 or localhost")
             return None
         token, _, place = self.path.partition("?")[0].removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
-            self._say(404, "use the whole address that `convgpu dashboard` printed; it is another one each time")
+            self.say(404, "use the whole address that `convgpu dashboard` printed; it is another one each time")
             return None
         if _FILE.fullmatch(place) is None:
-            self._say(404, "the page has no such file")
+            self.say(404, "the page has no such file")
             return None
         return place
 
     def _stream(self) -> None:
         with self.server.stream() as got:
             if not got:
-                self._say(503, f"{MOST_STREAMS} pages are open; close one")
+                self.say(503, f"{MOST_STREAMS} pages are open; close one")
                 return
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
@@ -150,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("X-Content-Type-Options", "nosniff")
             self.end_headers()
             # A reader that takes nothing for that long is gone.
-            self.connection.settimeout(_IDLE)
+            self.connection.settimeout(IDLE)
             self._send_news()
 
     def _send_news(self) -> None:
@@ -162,22 +122,3 @@ class _Handler(BaseHTTPRequestHandler):
             pieces = [(b"samples", news.samples), (b"state", news.state)]
             text = b"".join(b"event: %s\ndata: %s\n\n" % piece for piece in pieces if piece[1] is not None)
             self.wfile.write(text or b"event: alive\ndata: %.1f\n\n" % news.silence)
-
-    def _say(self, status: int, text: str) -> None:
-        body = (text + "\n").encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the library
-        """Say nothing: the address with its token must not stand in a log."""
-
-    def finish(self) -> None:
-        """Close, also when the browser is gone already."""
-        try:
-            super().finish()
-        except (OSError, ValueError):
-            self.connection.close()

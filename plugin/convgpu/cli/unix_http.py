@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+from email.message import Message
 from pathlib import Path
 from typing import Final
 
@@ -34,14 +35,26 @@ def ask(path: Path, method: str, url: str, body: object = None) -> tuple[int, ob
         OSError: nobody answers.
         ValueError: the answer is not JSON.
     """
+    status, _, content = _exchange(path, method, url, None if body is None else json.dumps(body))
+    return status, json.loads(content) if content else None
+
+
+def get(path: Path, url: str) -> tuple[int, Message, bytes]:
+    """Return status, headers and body of a GET, as they are.
+
+    Raises:
+        OSError: nobody answers.
+    """
+    return _exchange(path, "GET", url, None)
+
+
+def _exchange(path: Path, method: str, url: str, data: str | None) -> tuple[int, Message, bytes]:
     connection = _Connection(path)
     try:
-        data = None if body is None else json.dumps(body)
         connection.request(method, url, data, {"Content-Type": "application/json"} if data else {})
         response = connection.getresponse()
-        content = response.read()
+        return response.status, response.headers, response.read()
     except http.client.HTTPException as error:
         raise ConnectionError(f"no HTTP answer: {error!r}") from error
     finally:
         connection.close()
-    return response.status, json.loads(content) if content else None

@@ -1,14 +1,16 @@
 """HTTP on the plugin's socket: decode, ask the driver, encode."""
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Final
 
 from flask import Flask, Response, request
+from prometheus_client import CollectorRegistry
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
-from convgpu.plugin import api, dashboard, journal
+from convgpu.plugin import api, dashboard, journal, metrics
 from convgpu.plugin.administration import administration_error, create_blueprint
 from convgpu.plugin.authorization import AuthorizationGate, Authorizer
 from convgpu.plugin.authz.site_file import SiteFile
@@ -34,12 +36,15 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
         app.add_url_rule(path, endpoint=path, view_func=_view(handler), methods=["POST"])
     app.register_blueprint(create_blueprint(scheduler))
     app.register_blueprint(dashboard.create_blueprint())
+    registry = CollectorRegistry()
+    app.register_blueprint(metrics.create_blueprint(scheduler, registry, time.time))
     app.register_error_handler(Exception, _answer_error)
     app.before_request(lambda: journal.begin(request.path))
     site = SiteFile(settings.rules)
     authorizer = Authorizer(create_judge(scheduler, settings), site.rules)
     app.register_blueprint(create_status(settings, site))
-    app.wsgi_app = AuthorizationGate(app.wsgi_app, authorizer.answer)  # type: ignore[method-assign]
+    gate = AuthorizationGate(app.wsgi_app, authorizer.answer)
+    app.wsgi_app = metrics.TimedCalls(gate, registry)  # type: ignore[method-assign]
     return app
 
 

@@ -1,0 +1,73 @@
+"""HTTP servers of the command line: small, read-only, and with bounds on what others can take of them."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+MOST_CONNECTIONS: Final = 64
+IDLE: Final = 10.0  # seconds that a client may take for a request, or to receive a piece of an answer
+
+
+class BoundedServer(ThreadingHTTPServer):
+    """Serves each connection in a thread of its own; too many are closed at once."""
+
+    daemon_threads = True
+    request_queue_size = MOST_CONNECTIONS
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._connections = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start the thread of a connection."""
+        if self._connections.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, and make room for another one."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._connections.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a client that goes away in the middle is no error."""
+
+
+class ReadOnlyHandler(BaseHTTPRequestHandler):
+    """One connection, one request: then nothing of a client stays behind in a thread."""
+
+    server_version = "convgpu"
+    sys_version = ""
+    timeout = IDLE
+
+    def _refuse_method(self) -> None:
+        self.say(405, "this is read-only")
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _refuse_method  # noqa: N815 - their names in the library
+
+    def send(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        """Answer."""
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def say(self, status: int, text: str) -> None:
+        """Answer with a line for people."""
+        headers = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
+        self.send(status, headers, (text + "\n").encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name in the library
+        """Say nothing: an address with its token must not stand in a log."""
+
+    def finish(self) -> None:
+        """Close, also when the client is gone already."""
+        try:
+            super().finish()
+        except (OSError, ValueError):
+            self.connection.close()

@@ -1,0 +1,218 @@
+"""Figures for Prometheus: what the scheduler says at the moment of the question, and how long Docker's calls took.
+
+Names and units follow https://prometheus.io/docs/practices/naming/. Labels are bounded: devices by UUID, and of the
+containers only those that run or wait, at most MOST_CONTAINERS of them, those with the largest grants; of their devices
+those on which they have something or wait.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from flask import Blueprint, Response, request
+from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from pydantic import ValidationError
+
+from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
+from convgpu.plugin import api
+from convgpu.plugin.scheduler import Scheduler
+from convgpu.protocol.records import WAITS, Container, Containers, Device, Devices, Events, Totals
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+# When a series began is of no use here, and doubles their number.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+MOST_CONTAINERS: Final = 1000
+_MOST_TEXT: Final = 128  # characters of a name that somebody else chose
+_REASONS: Final = ("memory", "turn", "safety", "drained", "recovering")
+_STATES: Final = ("created", "running", "waiting", "ended")
+_CALLS: Final = {
+    path: path.rpartition(".")[2]
+    for path in (
+        *(api.CREATE, api.REMOVE, api.MOUNT, api.UNMOUNT, api.PATH, api.GET, api.LIST, api.CAPABILITIES),
+        *(api.AUTHORIZE_REQUEST, api.AUTHORIZE_RESPONSE),
+    )
+}
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0)
+# More than any scheduler ever gave: no event is asked for, only the totals.
+_NO_EVENT: Final = 1 << 62
+
+_DEVICE_BYTES: Final[dict[str, tuple[str, Callable[[Device], int]]]] = {
+    "memory": ("Memory of the device.", lambda device: device.total),
+    "capacity": ("Memory that may be handed out.", lambda device: device.capacity),
+    "granted": ("Memory set aside for containers.", lambda device: device.granted),
+    "used": ("Memory that containers hold, by the ledger.", lambda device: device.used),
+    "settling": ("Memory of ended processes that the driver has not freed yet.", lambda device: device.settling),
+    "foreign": ("Memory that programs outside ConvGPU hold.", lambda device: device.foreign),
+}
+
+
+def create_blueprint(scheduler: Scheduler, registry: CollectorRegistry, clock: Callable[[], float]) -> Blueprint:
+    """Return the route `/metrics`, which answers also when the scheduler does not.
+
+    Args:
+        scheduler: asked at each question.
+        registry: holds what this process itself measures.
+        clock: Unix seconds.
+    """
+    registry.register(SchedulerCollector(scheduler, clock))
+    blueprint = Blueprint("metrics", __name__)
+
+    @blueprint.get("/metrics")
+    def metrics() -> Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return Response(encode(registry), content_type=content_type)
+
+    return blueprint
+
+
+class TimedCalls:
+    """WSGI: measures how long Docker waits for each of its calls, and hands everything on."""
+
+    def __init__(self, application: "WSGIApplication", registry: CollectorRegistry) -> None:
+        self._application = application
+        histogram = Histogram(
+            "convgpu_docker_request_duration_seconds",
+            "How long the Engine waited for an answer of the plugin.",
+            ["call"],
+            registry=registry,
+            buckets=_BUCKETS,
+        )
+        self._calls = {path: histogram.labels(call) for path, call in _CALLS.items()}
+
+    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        """Serve one request."""
+        call = self._calls.get(environ.get("PATH_INFO", ""))
+        if call is None:
+            return self._application(environ, start_response)
+        with call.time():
+            return self._application(environ, start_response)
+
+
+class SchedulerCollector:
+    """Asks the scheduler three questions for each answer to Prometheus."""
+
+    def __init__(self, scheduler: Scheduler, clock: Callable[[], float] = time.time) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+
+    def describe(self) -> Iterable[Metric]:
+        """Say nothing, so that nobody is asked before the first question."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Return all figures; without a scheduler only that there is none."""
+        try:
+            devices = Devices.model_validate(self._scheduler.request("devices"))
+            containers = Containers.model_validate(self._scheduler.request("containers")).containers
+            totals = Events.model_validate(self._scheduler.request("events", since=_NO_EVENT)).totals
+        except (SchedulerUnavailable, SchedulerRefused, ValidationError):
+            yield _up(0)
+            return
+        yield _up(1)
+        yield InfoMetricFamily("convgpu_policy", "Who of the waiting is next.", {"policy": devices.policy})
+        yield from _devices(devices.devices)
+        yield from _queue(devices.devices, containers, self._clock())
+        yield from _containers(containers)
+        yield from _totals(totals)
+
+
+def _up(value: int) -> Metric:
+    return GaugeMetricFamily("convgpu_scheduler_up", "Whether the scheduler answers the plugin.", value)
+
+
+def _devices(devices: Sequence[Device]) -> Iterator[Metric]:
+    info = InfoMetricFamily("convgpu_device", "Index and name of a device.", labels=["device"])
+    drained = GaugeMetricFamily("convgpu_device_drained", "Whether it gets no new grants.", labels=["device"])
+    healthy = GaugeMetricFamily("convgpu_device_healthy", "Whether it has no known fault.", labels=["device"])
+    for device in devices:
+        info.add_metric([device.uuid], {"index": str(device.index), "name": _bounded(device.name)})
+        drained.add_metric([device.uuid], device.drained)
+        healthy.add_metric([device.uuid], device.health == "ok")
+    yield from (info, drained, healthy)
+    for name, (text, read) in _DEVICE_BYTES.items():
+        family = GaugeMetricFamily(f"convgpu_device_{name}_bytes", text, labels=["device"])
+        for device in devices:
+            family.add_metric([device.uuid], read(device))
+        yield family
+
+
+def _queue(devices: Sequence[Device], containers: Sequence[Container], now: float) -> Iterator[Metric]:
+    waiting = [one for container in containers for one in container.waiting]
+    labels = ["device", "reason"]
+    count = GaugeMetricFamily("convgpu_waiting_allocations", "Paused allocations, by why they wait.", labels=labels)
+    missing = GaugeMetricFamily("convgpu_waiting_bytes", "Memory that paused allocations ask for.", labels=["device"])
+    oldest = GaugeMetricFamily("convgpu_oldest_wait_seconds", "Age of the oldest paused allocation.", labels=["device"])
+    by_reason = Counter((one.uuid, one.reason if one.reason in _REASONS else "other") for one in waiting)
+    for device in devices:
+        here = [one for one in waiting if one.uuid == device.uuid]
+        for reason in (*_REASONS, "other"):
+            count.add_metric([device.uuid, reason], by_reason[device.uuid, reason])
+        missing.add_metric([device.uuid], sum(one.size for one in here))
+        # Clocks are set back at times: nothing has lasted less than no time.
+        oldest.add_metric([device.uuid], max((now - one.since for one in here if one.since < now), default=0.0))
+    yield from (count, missing, oldest)
+
+
+def _containers(containers: Sequence[Container]) -> Iterator[Metric]:
+    states = Counter(container.state for container in containers)
+    count = GaugeMetricFamily("convgpu_containers", "Containers with a ConvGPU volume, by state.", labels=["state"])
+    for state in _STATES:
+        count.add_metric([state], states[state])
+    processes = GaugeMetricFamily(
+        "convgpu_processes",
+        "Processes that are connected to the scheduler.",
+        sum(len(container.sessions) for container in containers),
+    )
+    active = [container for container in containers if container.state in {"running", "waiting"}]
+    active.sort(key=lambda container: sum(share.grant for share in container.devices), reverse=True)
+    left_out = GaugeMetricFamily(
+        "convgpu_containers_left_out",
+        f"Containers that run or wait and have no figures of their own, because there are more than {MOST_CONTAINERS}.",
+        max(0, len(active) - MOST_CONTAINERS),
+    )
+    yield from (count, processes, left_out, *_each(active[:MOST_CONTAINERS]))
+
+
+def _each(containers: Sequence[Container]) -> Iterator[Metric]:
+    info = InfoMetricFamily("convgpu_container", "What Docker calls the container of a volume.", labels=["container"])
+    labels = ["container", "device"]
+    limit = GaugeMetricFamily("convgpu_container_limit_bytes", "The most that a container may use.", labels=labels)
+    grant = GaugeMetricFamily("convgpu_container_granted_bytes", "Memory set aside for a container.", labels=labels)
+    usage = GaugeMetricFamily("convgpu_container_used_bytes", "Memory that a container holds.", labels=labels)
+    for container in containers:
+        if container.engine is not None:
+            names = {"name": _bounded(container.engine.name), "image": _bounded(container.engine.image)}
+            info.add_metric([container.name], names)
+        waits_on = {one.uuid for one in container.waiting}
+        for share in container.devices:
+            if not share.grant and share.uuid not in waits_on:
+                continue  # it may use all devices, and has something on few
+            where = (container.name, share.uuid)
+            limit.add_metric(where, share.limit)
+            grant.add_metric(where, share.grant)
+            usage.add_metric(where, share.usage)
+    yield from (info, limit, grant, usage)
+
+
+def _totals(totals: Totals) -> Iterator[Metric]:
+    events = CounterMetricFamily("convgpu_events", "What happened since the scheduler started.", labels=["kind"])
+    for kind, number in sorted(totals.events.items()):
+        events.add_metric([kind], number)
+    yield events
+    waits = HistogramMetricFamily("convgpu_wait_duration_seconds", "How long allocations were paused, once it ended.")
+    counts = totals.waits or (0,) * (len(WAITS) + 1)
+    bounds = (*(str(bound) for bound in WAITS), "+Inf")
+    waits.add_metric([], list(zip(bounds, accumulate(counts), strict=True)), totals.waited)
+    yield waits
+
+
+def _bounded(text: str) -> str:
+    return text[:_MOST_TEXT].encode(errors="replace").decode()
