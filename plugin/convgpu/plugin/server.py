@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
-from convgpu.plugin import api, dashboard, journal, metrics
+from convgpu.plugin import api, dashboard, journal, metrics, openapi
 from convgpu.plugin.administration import administration_error, create_blueprint
 from convgpu.plugin.authorization import AuthorizationGate, Authorizer
 from convgpu.plugin.authz.site_file import SiteFile
@@ -38,6 +38,7 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     app.register_blueprint(dashboard.create_blueprint())
     registry = CollectorRegistry()
     app.register_blueprint(metrics.create_blueprint(scheduler, registry, time.time))
+    app.register_blueprint(openapi.create_blueprint())
     app.register_error_handler(Exception, _answer_error)
     app.before_request(lambda: journal.begin(request.path))
     site = SiteFile(settings.rules)

@@ -165,6 +165,17 @@ class PolicyChoice(Record):
     known: tuple[str, ...] = ()
 
 
+class Authorization(Record):
+    """What the plugin says of its own authorization: the rules in force, and whether the Engine answers it."""
+
+    mode: str
+    rules: str
+    error: str | None = None
+    administrators: tuple[str, ...] = ()
+    engine: str | None = None
+    engine_error: str | None = None
+
+
 class Past(Record):
     """Answer of `history`."""
 

@@ -1,0 +1,197 @@
+"""The description of the HTTP administration at `/v1/openapi.json` (OpenAPI 3.1).
+
+Its types are those of `convgpu.protocol`, and it holds the routes that are there: what is said here of each of them is
+only what nobody else knows.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Final
+
+from flask import Blueprint, Flask, Response, current_app, jsonify
+from pydantic import BaseModel, Field
+from pydantic.json_schema import models_json_schema
+
+from convgpu.protocol import records
+
+_REFERENCE: Final = "#/components/schemas/{model}"
+_NAME: Final[Mapping[str, object]] = {
+    "type": "string",
+    "pattern": "^[a-zA-Z0-9][a-zA-Z0-9_.-]*$",
+    "maxLength": 255,
+    "example": "job-1",
+}
+_SEQUENCE: Final[Mapping[str, object]] = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
+
+
+class ProblemText(BaseModel):
+    """Why: `code` for programs, `text` one line for people that names the next step."""
+
+    code: str
+    text: str
+
+
+class Problem(BaseModel):
+    """The answer to whatever could not be done."""
+
+    error: ProblemText
+
+
+class NewLimits(BaseModel):
+    """Limits as the option `memory` of a volume writes them."""
+
+    memory: str = Field(examples=["2g", "GPU-uuid:2g,GPU-uuid:4g"])
+
+
+class Drained(BaseModel):
+    """Whether a device gets no new grants."""
+
+    drained: bool
+
+
+class NewPolicy(BaseModel):
+    """The name of a policy."""
+
+    policy: str
+
+
+class Nothing(BaseModel):
+    """An object that says no more than that it was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What is said of a route.
+
+    Attributes:
+        summary: in one line.
+        answer: type of the answer with status 200.
+        query: schema of each parameter behind the question mark.
+        path: schema of each parameter in the path.
+        body: type of the request's body, None for a request without.
+        errors: other statuses, beside those that every route has.
+    """
+
+    summary: str
+    answer: type[BaseModel]
+    query: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    path: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    body: type[BaseModel] | None = None
+    errors: tuple[int, ...] = ()
+
+
+_PAST: Final[Mapping[str, Mapping[str, object]]] = {
+    "container": _NAME,
+    "kinds": {"type": "array", "items": {"type": "string"}},
+    "after": {"type": "number", "minimum": 0, "maximum": 1e12},
+    "limit": {"type": "integer", "minimum": 1, "maximum": 100_000},
+}
+_DEVICE: Final[Mapping[str, Mapping[str, object]]] = {
+    "device": {"type": "string", "description": "UUID or index", "example": "0"}
+}
+
+OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
+    ("GET", "/v1/devices"): Operation("The GPUs, and the policy", records.Devices),
+    ("GET", "/v1/containers"): Operation("All containers with a ConvGPU volume, oldest first", records.Containers),
+    ("GET", "/v1/containers/{name}"): Operation(
+        "One container, by the name of its volume", records.Container, path={"name": _NAME}, errors=(400, 404)
+    ),
+    ("GET", "/v1/events"): Operation(
+        "The newest events from a number on, and totals", records.Events, query={"since": _SEQUENCE}, errors=(400,)
+    ),
+    ("GET", "/v1/history"): Operation("The kept history, newest last", records.Past, query=_PAST, errors=(400,)),
+    ("GET", "/v1/policy"): Operation("The policy, and those that can be chosen", records.PolicyChoice),
+    ("POST", "/v1/policy"): Operation("Choose the policy", records.PolicyChoice, body=NewPolicy, errors=(400, 413)),
+    ("POST", "/v1/containers/{name}/limits"): Operation(
+        "Change the limits of a container",
+        records.LimitChanges,
+        path={"name": _NAME},
+        body=NewLimits,
+        errors=(400, 404, 409, 413),
+    ),
+    ("POST", "/v1/devices/{device}/drain"): Operation(
+        "Give no new grants on a device, or give them again",
+        Nothing,
+        path=_DEVICE,
+        body=Drained,
+        errors=(400, 404, 413),
+    ),
+    ("GET", "/v1/authorization"): Operation("The rules of the authorization", records.Authorization),
+}
+
+_PROBLEMS: Final = {
+    400: "the request cannot be",
+    404: "there is none of that name",
+    409: "it is in use",
+    413: "the request is too long",
+    503: "the scheduler does not answer, or could not do it",
+}
+
+
+def create_blueprint() -> Blueprint:
+    """Return the route of the description."""
+    blueprint = Blueprint("openapi", __name__, url_prefix="/v1")
+
+    @blueprint.get("/openapi.json")
+    def openapi() -> Response:
+        return jsonify(describe(current_app))
+
+    return blueprint
+
+
+def routes(app: Flask) -> Iterator[tuple[str, str]]:
+    """Return method and path of each route of the administration, but that of the description itself."""
+    for rule in app.url_map.iter_rules():
+        path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
+        if path.startswith("/v1/") and path != "/v1/openapi.json":
+            for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
+                yield method, path
+
+
+def describe(app: Flask) -> dict[str, object]:
+    """Return the description of the routes that an application has."""
+    paths: dict[str, dict[str, object]] = {}
+    used: list[type[BaseModel]] = [Problem]
+    for method, path in routes(app):
+        operation = OPERATIONS.get((method, path))
+        if operation is not None:
+            paths.setdefault(path, {})[method.lower()] = _operation(operation)
+            used += [operation.answer, *([operation.body] if operation.body else [])]
+    _, schemas = models_json_schema([(model, "validation") for model in used], ref_template=_REFERENCE)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "ConvGPU",
+            "version": version("convgpu"),
+            "description": "Administration on the plugin's socket. Sizes are bytes, times Unix seconds.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {"schemas": schemas["$defs"]},
+    }
+
+
+def _operation(operation: Operation) -> dict[str, object]:
+    parameters = [_parameter("path", name, schema) for name, schema in operation.path.items()]
+    parameters += [_parameter("query", name, schema) for name, schema in operation.query.items()]
+    problems = {
+        str(status): {"description": _PROBLEMS[status], **_json(Problem)} for status in (*operation.errors, 503)
+    }
+    described: dict[str, object] = {
+        "summary": operation.summary,
+        "parameters": parameters,
+        "responses": {"200": {"description": "done", **_json(operation.answer)}, **problems},
+    }
+    if operation.body is not None:
+        described["requestBody"] = {"required": True, **_json(operation.body)}
+    return described
+
+
+def _parameter(place: str, name: str, schema: Mapping[str, object]) -> dict[str, object]:
+    return {"in": place, "name": name, "required": place == "path", "schema": dict(schema)}
+
+
+def _json(model: type[BaseModel]) -> dict[str, object]:
+    return {"content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}}

@@ -1,0 +1,92 @@
+"""The description of the administration against the service that runs: gunicorn, with a real scheduler behind it."""
+
+import pytest
+import requests
+import requests_unixsocket
+import schemathesis
+from daemon import GIB
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from page_world import house as open_house
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi import checks
+
+from convgpu.plugin.openapi import OPERATIONS, describe, routes
+from convgpu.plugin.server import create_app
+from convgpu.plugin.settings import Settings
+
+CHECKS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+    checks.negative_data_rejection,
+    checks.unsupported_method,
+    checks.positive_data_acceptance,
+    checks.allow_header_conformance,
+]
+
+
+CHOICE = ("POST", "/v1/policy")
+BASE = "http://plugin"
+
+
+class OneSocket(requests_unixsocket.UnixAdapter):
+    """Sends what is for BASE to a UNIX socket: schemathesis knows no URLs of such."""
+
+    def __init__(self, path):
+        super().__init__()
+        self._base = f"http+unix://{str(path).replace('/', '%2F')}"
+
+    def send(self, request, *arguments, **named):
+        request.url = self._base + request.url.removeprefix(BASE)
+        return super().send(request, *arguments, **named)
+
+
+class Nobody:
+    def request(self, op, **_fields):
+        raise AssertionError(op)
+
+
+@pytest.fixture(scope="module")
+def app():
+    return create_app(Nobody(), Settings())
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("house")
+    with open_house(directory) as house, requests.Session() as session:
+        session.mount(BASE, OneSocket(house.settings.socket))
+        house.holder("holder", 12 * GIB)
+        house.container("job-1", 8 * GIB)
+        house.process("job-1").allocate(6 * GIB)
+        yield session
+
+
+def test_each_route_is_described(app):
+    assert set(OPERATIONS) == set(routes(app))
+
+
+def test_the_description_is_served(service, app):
+    assert service.get(f"{BASE}/v1/openapi.json").json() == describe(app)
+
+
+@pytest.mark.parametrize("route", OPERATIONS, ids=" ".join)
+def test_the_service_is_as_described(service, app, route):
+    method, path = route
+    operation = schemathesis.openapi.from_dict(describe(app))[path][method]
+    modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+    cases = st.one_of([operation.as_strategy(generation_mode=mode) for mode in modes])
+
+    # Only the scheduler knows which policies there are: what the description allows may be refused.
+    known = [check for check in CHECKS if check is not checks.positive_data_acceptance or route != CHOICE]
+
+    # The same cases each time: what a service that runs does with chance ones is for `schemathesis run`.
+    @settings(max_examples=20, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=cases)
+    def check(case):
+        case.validate_response(case.call(base_url=BASE, session=service), checks=known)
+
+    check()
