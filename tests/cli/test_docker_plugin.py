@@ -104,5 +104,5 @@ def test_install_leaves_alone_what_it_did_not_make(tmp_path: Path) -> None:
     (tmp_path / "cli-plugins/docker-convgpu").write_text("mine")
     for words in ([], ["--uninstall"]):
         result = install(tmp_path, *words)
-        assert (result.exit_code, "is not a link that convgpu install made" in result.stderr) == (1, True)
+        assert (result.exit_code, "is not what convgpu install makes" in result.stderr) == (1, True)
     assert (tmp_path / "cli-plugins/docker-convgpu").read_text() == "mine"

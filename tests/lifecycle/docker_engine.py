@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -56,15 +56,16 @@ class Engine:
 
     Args:
         live_restore: containers and plugins live on while it does not run.
+        settings: more of daemon.json.
     """
 
-    def __init__(self, *, live_restore: bool = False) -> None:
+    def __init__(self, *, live_restore: bool = False, settings: Mapping[str, object] | None = None) -> None:
         # Short, because the path of a UNIX socket has at most 107 characters.
         self.directory = Path(tempfile.mkdtemp(prefix="cg", dir="/tmp"))
         self.host = f"unix://{self.directory}/docker.sock"
         self.log = self.directory / "log"
         self.settings = self.directory / "daemon.json"
-        self._settings: dict[str, object] = {"live-restore": live_restore}
+        self._settings: dict[str, object] = {"live-restore": live_restore, **(settings or {})}
         self.settings.write_text(json.dumps(self._settings))
         self.start()
 

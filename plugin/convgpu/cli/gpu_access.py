@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-LIBRARIES_AT: Final = "/usr/local/nvidia/lib64"  # where NVIDIA's images look as well
+LIBRARIES_AT: Final = "/run/nvidia/lib"  # not below /usr, which may be a read-only mount
 _CDI_KIND: Final = "nvidia.com/gpu"
 _CDI_FOLDERS: Final = ("/etc/cdi", "/var/run/cdi")
 _LIBRARIES: Final = (

@@ -6,7 +6,7 @@ The Engine is asked at the start, soon after each mount and unmount, and at inte
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
@@ -104,7 +104,7 @@ class Listing:
             raise EngineUnavailable(
                 f"the Engine has no volumes of a driver {self._driver}: set CONVGPU_NAME to the plugin's name there"
             )
-        containers = [_container(row, self._driver) for row in rows]
+        containers = [_container(row, self._driver, known) for row in rows]
         return Listed(
             op="listed",
             asked=asked,
@@ -113,8 +113,8 @@ class Listing:
         )
 
 
-def _container(row: Mapping[str, Any], driver: str) -> ListedContainer:
-    """Return a row of `GET /containers/json`."""
+def _container(row: Mapping[str, Any], driver: str, known: Collection[str]) -> ListedContainer:
+    """Return a row of `GET /containers/json`. What `convgpu-runtime` registered goes by the container's own id."""
     mounts = [mount for mount in row.get("Mounts") or () if mount.get("Driver") == driver and mount.get("Name")]
     # A linked container has further names of the form /other/alias; its own has one slash.
     names = [name.lstrip("/") for name in row.get("Names") or () if name.count("/") == 1]
@@ -123,5 +123,5 @@ def _container(row: Mapping[str, Any], driver: str) -> ListedContainer:
         name=names[0] if names else row["Id"][:12],
         image=row.get("Image") or "",
         state=row["State"],
-        volumes=tuple(mount["Name"] for mount in mounts),
+        volumes=(*(mount["Name"] for mount in mounts), *([row["Id"]] if row["Id"] in known else [])),
     )

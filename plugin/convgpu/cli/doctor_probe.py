@@ -1,0 +1,167 @@
+"""Runs in the doctor's containers, as plain Python of the host: tries the driver's doors and says what came of it.
+
+Stands alone: it is handed to an interpreter as text. `doors LIMIT` tries an allocation beyond the limit and one within
+it through each door, and prints what the driver and NVML show; `hold SIZE` takes memory and keeps it until its stdin
+ends. One JSON object per line.
+"""
+
+import ctypes
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+SMALL = 16 << 20  # bytes of an allocation that fits
+UUID_BYTES = 16
+
+
+class Location(ctypes.Structure):
+    """CUmemLocation."""
+
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+
+
+class Properties(ctypes.Structure):
+    """CUmemAllocationProp: pinned memory on device 0."""
+
+    _fields_ = [
+        ("type", ctypes.c_int),
+        ("handles", ctypes.c_int),
+        ("location", Location),
+        ("windows", ctypes.c_void_p),
+        ("flags", ctypes.c_ubyte * 8),
+    ]
+
+
+class NvmlMemory(ctypes.Structure):
+    """nvmlMemory_t."""
+
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+def say(**fields: Any) -> None:
+    """Print one report."""
+    print(json.dumps(fields), flush=True)
+
+
+def demand(error: int, call: str) -> None:
+    """End unless a call succeeded."""
+    if error != 0:
+        say(event="failed", call=call, error=error)
+        sys.exit(1)
+
+
+def start() -> Any:
+    """Return the driver's library, with a context on the first device."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        say(event="failed", call=f"dlopen: {error}", error=-1)
+        sys.exit(1)
+    demand(cuda.cuInit(0), "cuInit")
+    context = ctypes.c_void_p()
+    demand(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), "cuDevicePrimaryCtxRetain")
+    demand(cuda.cuCtxSetCurrent(context), "cuCtxSetCurrent")
+    return cuda
+
+
+def allocation(function: Any, release: Any) -> Any:
+    """Return a try of `function(address, size)`: its error, with whatever it gave given back."""
+
+    def attempt(size: int) -> Any:
+        address = ctypes.c_ulonglong()
+        error = function(ctypes.byref(address), ctypes.c_size_t(size))
+        return error or release(address)
+
+    return attempt
+
+
+def doors(cuda: Any) -> Any:
+    """Return the doors by name, each a function from a size to the driver's error."""
+    release = cuda.cuMemFree_v2
+    found = {
+        "linked symbol": allocation(ctypes.CDLL(None).cuMemAlloc_v2, release) if preloaded() else None,
+        "dlsym": allocation(cuda.cuMemAlloc_v2, release),
+    }
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
+    for name, extra in (("cuGetProcAddress", ()), ("cuGetProcAddress_v2", (ctypes.byref(ctypes.c_int()),))):
+        pointer = ctypes.c_void_p()
+        version = ctypes.c_ulonglong(0)
+        if not hasattr(cuda, name):
+            continue
+        error = getattr(cuda, name)(b"cuMemAlloc", ctypes.byref(pointer), 12000 if extra else 11030, version, *extra)
+        if error == 0 and pointer.value:
+            found[name] = allocation(prototype(pointer.value), release)
+    managed, pitch, create = cuda.cuMemAllocManaged, cuda.cuMemAllocPitch_v2, cuda.cuMemCreate
+    found["cuMemAllocManaged"] = allocation(lambda address, size: managed(address, size, 1), release)
+    stride = ctypes.byref(ctypes.c_size_t())
+    rows = ctypes.c_size_t(1 << 10)
+    found["cuMemAllocPitch"] = allocation(
+        lambda address, size: pitch(address, stride, ctypes.c_size_t(size.value >> 10), rows, 4), release
+    )
+    wish = Properties(type=1, location=Location(1, 0))
+    found["cuMemCreate"] = allocation(
+        lambda address, size: create(address, size, ctypes.byref(wish), ctypes.c_ulonglong(0)), cuda.cuMemRelease
+    )
+    stream = ctypes.c_void_p(0)
+    found["cuMemAllocAsync"] = allocation(
+        lambda address, size: cuda.cuMemAllocAsync(address, size, stream),
+        lambda address: cuda.cuMemFreeAsync(address, stream) or cuda.cuCtxSynchronize(),
+    )
+    return {name: attempt for name, attempt in found.items() if attempt is not None}
+
+
+def preloaded() -> bool:
+    """Say whether the library is loaded into this process."""
+    return "/libconvgpu.so" in Path("/proc/self/maps").read_text()
+
+
+def uuids(cuda: Any) -> Any:
+    """Return the UUIDs of the devices that the driver shows."""
+    count = ctypes.c_int()
+    demand(cuda.cuDeviceGetCount(ctypes.byref(count)), "cuDeviceGetCount")
+    result = []
+    for ordinal in range(count.value):
+        raw = (ctypes.c_ubyte * UUID_BYTES)()
+        demand(cuda.cuDeviceGetUuid(ctypes.byref(raw), ordinal), "cuDeviceGetUuid")
+        text = bytes(raw).hex()
+        result.append("GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:])))
+    return result
+
+
+def nvml_total(uuid: str) -> Any:
+    """Return what NVML shows as the size of the device, None where it does not tell."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    device, memory = ctypes.c_void_p(), NvmlMemory()
+    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(device)):
+        return None
+    return memory.total if nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)) == 0 else None
+
+
+def try_doors(limit: int) -> None:
+    """Report what came of each door, and what is shown."""
+    cuda = start()
+    found = uuids(cuda)
+    total = ctypes.c_size_t()
+    demand(cuda.cuDeviceTotalMem_v2(ctypes.byref(total), 0), "cuDeviceTotalMem")
+    over = (limit + SMALL) & ~(SMALL - 1)
+    tried = {name: [attempt(over), attempt(SMALL)] for name, attempt in doors(cuda).items()}
+    say(event="doors", preloaded=preloaded(), doors=tried, uuids=found, total=total.value, nvml=nvml_total(found[0]))
+
+
+def hold(size: int) -> None:
+    """Take memory and keep it until stdin ends."""
+    cuda = start()
+    say(event="asks")
+    address = ctypes.c_ulonglong()
+    demand(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)), "cuMemAlloc")
+    say(event="holds")
+    sys.stdin.read()
+    say(event="ends")
+
+
+if __name__ == "__main__":
+    {"doors": try_doors, "hold": hold}[sys.argv[1]](int(sys.argv[2]))

@@ -1,0 +1,140 @@
+"""What a container without a ConvGPU volume is given: the same for the OCI runtime and for CDI. Pure.
+
+Both put in a place at /run/convgpu, the preload file, and hooks (OCI runtime specification, config.md, POSIX-platform
+Hooks). The hooks learn the container's id: before the container's program starts they tell the scheduler and mount the
+container's own folder over the place; after its end they tell that.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+MOUNT_PATH: Final = "/run/convgpu"
+LIBRARY: Final = f"{MOUNT_PATH}/libconvgpu.so"
+PRELOAD_PATH: Final = "/etc/ld.so.preload"
+# Variables of the container that stand for the options of a volume.
+OPTIONS: Final[Mapping[str, str]] = {
+    "CONVGPU_MEMORY": "memory",
+    "CONVGPU_GPUS": "gpus",
+    "CONVGPU_WAIT": "wait",
+    "CONVGPU_PRIORITY": "priority",
+}
+_BEGIN_TIME: Final = 30  # seconds that a runtime waits for a hook
+_END_TIME: Final = 15
+_NO_GPU: Final = frozenset({"", "void", "none"})  # of NVIDIA_VISIBLE_DEVICES
+_GPU_NODE: Final = re.compile(r"/dev/nvidia(\d+|ctl)")
+_NVIDIA_HOOKS: Final = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
+
+
+class NoLimit(ValueError):  # noqa: N818 - the state of a container
+    """A container would get a GPU and has no limit; the text is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the edits name.
+
+    Attributes:
+        program: path of `convgpu-runtime`.
+        directory: the scheduler's, as the host sees it.
+        simulated: the CUDA driver comes with the folder.
+    """
+
+    program: str
+    directory: str
+    simulated: bool
+
+    def hook(self, what: str, timeout: int) -> dict[str, Any]:
+        """Return a hook in the form of the OCI specification."""
+        words = ["convgpu-runtime", "hook", what, f"--convgpu-directory={self.directory}"]
+        return {"path": self.program, "args": words, "timeout": timeout}
+
+    @property
+    def preload(self) -> str:
+        """The file for /etc/ld.so.preload."""
+        return f"{self.directory}/ld.so.preload"
+
+
+def variables(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment of a container's first process; the last of two of a name counts."""
+    rows = (config.get("process") or {}).get("env") or ()
+    return {name: value for name, _, value in (row.partition("=") for row in rows)}
+
+
+def options(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of a volume that a container's variables mean."""
+    environment = variables(config)
+    found = {option: environment[name] for name, option in OPTIONS.items() if environment.get(name)}
+    visible = environment.get("NVIDIA_VISIBLE_DEVICES", "")
+    if "gpus" not in found and visible not in {*_NO_GPU, "all"} and ":" not in found.get("memory", ""):
+        found["gpus"] = visible
+    return found
+
+
+def uses_gpu(config: Mapping[str, Any]) -> bool:
+    """Say whether a container gets a GPU, as far as its configuration tells."""
+    if variables(config).get("NVIDIA_VISIBLE_DEVICES", "") not in _NO_GPU:
+        return True
+    devices = (config.get("linux") or {}).get("devices") or ()
+    if any(_GPU_NODE.fullmatch(str(device.get("path"))) for device in devices):
+        return True
+    hooks = [hook for stage in (config.get("hooks") or {}).values() for hook in stage or ()]
+    return any(str(hook.get("path")).rpartition("/")[2] in _NVIDIA_HOOKS for hook in hooks)
+
+
+def cover(config: Mapping[str, Any], host: Host, default: str | None) -> dict[str, Any] | None:
+    """Return the configuration with our edits; None for a container that is none of our business.
+
+    Args:
+        config: of the OCI bundle.
+        host: see there.
+        default: limit of a container that names none; None refuses it.
+
+    Raises:
+        NoLimit: it gets a GPU, and has no limit.
+    """
+    taken = {str(mount.get("destination")).rstrip("/") for mount in config.get("mounts") or ()}
+    memory = variables(config).get("CONVGPU_MEMORY")
+    if MOUNT_PATH in taken or not (memory or uses_gpu(config)):
+        return None
+    if not (memory or default):
+        raise NoLimit(
+            "this container would get a GPU and has no limit: give it one (-e CONVGPU_MEMORY=2g), or all that have "
+            "none (--convgpu-memory=2g in the runtime's runtimeArgs in daemon.json)"
+        )
+    edited = dict(config)
+    edited["mounts"] = [*(config.get("mounts") or ()), *(m for m in mounts(host) if m["destination"] not in taken)]
+    process = dict(config.get("process") or {})
+    process["env"] = _environment(process.get("env") or (), host, memory or str(default))
+    edited["process"] = process
+    hooks = {stage: list(rows or ()) for stage, rows in (config.get("hooks") or {}).items()}
+    for stage, hook in stages(host).items():
+        hooks.setdefault(stage, []).append(hook)
+    edited["hooks"] = hooks
+    return edited
+
+
+def stages(host: Host) -> dict[str, dict[str, Any]]:
+    """Return our hook of each stage."""
+    return {"createRuntime": host.hook("begin", _BEGIN_TIME), "poststop": host.hook("end", _END_TIME)}
+
+
+def mounts(host: Host) -> list[dict[str, Any]]:
+    """Return the mounts, in the form of the OCI specification: the place for the folder, and the preload file."""
+    place = {"destination": MOUNT_PATH, "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "size=64k"]}
+    file = {"destination": PRELOAD_PATH, "type": "bind", "source": host.preload, "options": ["bind", "ro", "nosuid"]}
+    return [place, file]
+
+
+def _environment(rows: Sequence[str], host: Host, memory: str) -> list[str]:
+    before = {name: value for name, _, value in (row.partition("=") for row in rows)}
+    ours = {"CONVGPU_MEMORY": memory, "LD_PRELOAD": _joined(LIBRARY, before.get("LD_PRELOAD"))}
+    if host.simulated:
+        ours["LD_LIBRARY_PATH"] = _joined(f"{MOUNT_PATH}/driver", before.get("LD_LIBRARY_PATH"))
+    kept = [row for row in rows if row.partition("=")[0] not in ours]
+    return [*kept, *(f"{name}={value}" for name, value in ours.items())]
+
+
+def _joined(ours: str, theirs: str | None) -> str:
+    return f"{ours}:{theirs}" if theirs and ours not in theirs.split(":") else ours

@@ -1,0 +1,160 @@
+"""What the runtime changes in a bundle, and what CDI is told."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convgpu.runtime.__main__ import bundle_of, split
+from convgpu.runtime.cdi import names, specification
+from convgpu.runtime.edits import Host, NoLimit, cover, mounts, options, stages, uses_gpu
+from convgpu.runtime.scheduler import NoScheduler, find_directory
+
+CARD = Host("/bin/convgpu-runtime", "/d", simulated=False)
+FAKE = Host("/bin/convgpu-runtime", "/d", simulated=True)
+PLAIN: dict[str, Any] = {
+    "process": {"args": ["true"], "env": ["PATH=/bin", "LD_PRELOAD=/mine.so"]},
+    "root": {"path": "/r"},
+    "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+    "hooks": {"prestart": [{"path": "/bin/libnetwork-setkey"}]},
+}
+
+
+def container(*environment: str, **changes: Any) -> dict[str, Any]:
+    config = copy.deepcopy(PLAIN) | changes
+    config["process"]["env"] += environment
+    return config
+
+
+def test_a_container_without_gpu_and_limit_is_left_alone() -> None:
+    for config in (container(), container("NVIDIA_VISIBLE_DEVICES=void"), container("CONVGPU_MEMORY="), {}):
+        assert cover(config, CARD, "2g") is None
+
+
+def test_a_container_with_a_volume_is_left_alone() -> None:
+    mounted = container("CONVGPU_MEMORY=1g", mounts=[{"destination": "/run/convgpu/", "type": "bind"}])
+    assert cover(mounted, CARD, "2g") is None
+
+
+def test_a_container_with_a_limit_gets_all_and_loses_nothing() -> None:
+    config = container("CONVGPU_MEMORY=1g")
+    before = copy.deepcopy(config)
+    assert cover(config, CARD, None) == before | {
+        "process": {
+            "args": ["true"],
+            "env": ["PATH=/bin", "CONVGPU_MEMORY=1g", "LD_PRELOAD=/run/convgpu/libconvgpu.so:/mine.so"],
+        },
+        "mounts": [*before["mounts"], *mounts(CARD)],
+        "hooks": before["hooks"] | {stage: [hook] for stage, hook in stages(CARD).items()},
+    }
+    assert config == before
+
+
+def test_a_container_with_a_gpu_gets_the_default_and_without_one_is_refused() -> None:
+    config = container("NVIDIA_VISIBLE_DEVICES=all")
+    edited = cover(config, FAKE, "2g")
+    assert edited is not None
+    assert edited["process"]["env"][-3:] == [
+        "CONVGPU_MEMORY=2g",
+        "LD_PRELOAD=/run/convgpu/libconvgpu.so:/mine.so",
+        "LD_LIBRARY_PATH=/run/convgpu/driver",
+    ]
+    with pytest.raises(NoLimit, match=r"-e CONVGPU_MEMORY=2g.*--convgpu-memory=2g"):
+        cover(config, CARD, None)
+
+
+def test_a_preload_file_of_the_user_stands() -> None:
+    theirs = {"destination": "/etc/ld.so.preload", "type": "bind", "source": "/mine"}
+    edited = cover(container("CONVGPU_MEMORY=1g", mounts=[theirs]), CARD, None)
+    assert edited is not None
+    assert [mount["destination"] for mount in edited["mounts"]] == ["/etc/ld.so.preload", "/run/convgpu"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, False),
+        ({"linux": {"devices": [{"path": "/dev/nvidia0"}]}}, True),
+        ({"linux": {"devices": [{"path": "/dev/nvidiactl"}]}}, True),
+        ({"linux": {"devices": [{"path": "/dev/fuse"}, {"path": "/dev/nvidia-caps"}]}}, False),
+        ({"hooks": {"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}}, True),
+        ({"linux": None, "hooks": {"prestart": None}}, False),
+    ],
+)
+def test_a_gpu_is_seen_by_its_device_or_its_hook(changes: dict[str, Any], expected: bool) -> None:
+    assert uses_gpu(container(**changes)) is expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        (["CONVGPU_MEMORY=2g"], {"memory": "2g"}),
+        (["CONVGPU_MEMORY=1g", "CONVGPU_MEMORY=2g", "CONVGPU_WAIT=30s"], {"memory": "2g", "wait": "30s"}),
+        (["CONVGPU_MEMORY=2g", "NVIDIA_VISIBLE_DEVICES=0,1"], {"memory": "2g", "gpus": "0,1"}),
+        (["CONVGPU_MEMORY=2g", "NVIDIA_VISIBLE_DEVICES=all", "CONVGPU_PRIORITY=3"], {"memory": "2g", "priority": "3"}),
+        (["CONVGPU_MEMORY=2g", "NVIDIA_VISIBLE_DEVICES=0", "CONVGPU_GPUS=1"], {"memory": "2g", "gpus": "1"}),
+        (["CONVGPU_MEMORY=GPU-a:2g", "NVIDIA_VISIBLE_DEVICES=0"], {"memory": "GPU-a:2g"}),
+    ],
+)
+def test_variables_stand_for_the_options_of_a_volume(environment: list[str], expected: dict[str, str]) -> None:
+    assert options(container(*environment)) == expected
+
+
+def test_the_words_of_a_runtime_are_passed_on_but_ours() -> None:
+    words = ["--convgpu-memory=2g", "--root", "/run/runc", "create", "--bundle", "/b", "--pid-file", "/p", "id"]
+    own, rest = split(words)
+    assert (own, rest) == ({"memory": "2g"}, words[1:])
+    assert bundle_of(rest) == Path("/b")
+    assert bundle_of(["create", "--bundle=/b", "id"]) == Path("/b")
+    assert bundle_of(["run", "-b", "/b", "id"]) == Path("/b")
+    assert bundle_of(["create", "id"]) == Path.cwd()
+    assert bundle_of(["--root", "/r", "delete", "id"]) is None
+
+
+def test_sizes_of_cdi_go_up_to_the_largest_device() -> None:
+    assert names(3 << 30) == ("256m", "512m", "768m", "1536m", "2560m", "1g", "2g", "3g")
+    assert names(300 << 20) == ("256m",)
+
+
+def test_a_cdi_device_is_its_limit_and_all_have_the_rest_in_common() -> None:
+    place, file = mounts(CARD)
+    assert specification(CARD, 256 << 20) == {
+        "cdiVersion": "0.6.0",
+        "kind": "convgpu.io/memory",
+        "devices": [{"name": "256m", "containerEdits": {"env": ["CONVGPU_MEMORY=256m"]}}],
+        "containerEdits": {
+            "env": ["LD_PRELOAD=/run/convgpu/libconvgpu.so"],
+            "mounts": [
+                {"hostPath": "tmpfs", "containerPath": "/run/convgpu", "type": "tmpfs", "options": place["options"]},
+                {
+                    "hostPath": "/d/ld.so.preload",
+                    "containerPath": "/etc/ld.so.preload",
+                    "type": "bind",
+                    "options": file["options"],
+                },
+            ],
+            "hooks": [
+                {
+                    "hookName": name,
+                    "path": "/bin/convgpu-runtime",
+                    "args": ["convgpu-runtime", "hook", what, "--convgpu-directory=/d"],
+                    "timeout": timeout,
+                }
+                for name, what, timeout in (("createRuntime", "begin", 30), ("poststop", "end", 15))
+            ],
+        },
+    }
+
+
+def test_the_one_plugin_of_the_host_is_found(tmp_path: Path) -> None:
+    with pytest.raises(NoScheduler, match="no ConvGPU plugin below"):
+        find_directory(tmp_path)
+    for name in ("a", "b"):
+        assert len(list(tmp_path.iterdir())) == (name == "b")
+        (folder := tmp_path / name / "propagated-mount").mkdir(parents=True)
+        (folder / "admin.sock").touch()
+        if name == "a":
+            assert find_directory(tmp_path) == folder
+    with pytest.raises(NoScheduler, match="more than one ConvGPU plugin"):
+        find_directory(tmp_path)

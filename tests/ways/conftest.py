@@ -1,0 +1,55 @@
+"""An Engine and a plugin for the ways in, whose containers get the simulated driver as users of the demo do."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from docker_engine import ENVIRONMENT, Engine
+
+BUILT = Path(__file__).parents[2] / "build/plugin"
+
+
+def version() -> tuple[int, ...]:
+    """Return the version of the Engine that is tested."""
+    told = subprocess.run(["dockerd", "--version"], check=True, capture_output=True, text=True, env=ENVIRONMENT).stdout
+    found = re.search(r"(\d+)\.(\d+)", told)
+    assert found is not None, told
+    return int(found[1]), int(found[2])
+
+
+@pytest.fixture(scope="session")
+def cdi_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the Engine looks for CDI devices, if it does."""
+    return tmp_path_factory.mktemp("cdi")
+
+
+@pytest.fixture(scope="session")
+def engine(cdi_folder: Path) -> Iterator[Engine]:
+    settings = {"cdi-spec-dirs": [str(cdi_folder)], "features": {"cdi": True}} if version() >= (25, 0) else {}
+    started = Engine(settings=settings)
+    try:
+        started.load("convgpu/demo")
+        yield started
+    finally:
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def plugin(engine: Engine) -> Iterator[str]:
+    engine("plugin", "create", "convgpu", str(BUILT))
+    engine("plugin", "set", "convgpu", "CONVGPU_DEVICES=simulated:16GiB", f"run.source={engine.directory}")
+    engine("plugin", "enable", "convgpu")
+    yield "convgpu"
+    engine("plugin", "disable", "-f", "convgpu")
+    engine("plugin", "rm", "-f", "convgpu")
+
+
+@pytest.fixture(autouse=True)
+def clean(engine: Engine) -> Iterator[None]:
+    """No test leaves a container to the next one."""
+    yield
+    left = engine("ps", "-a", "-q").split()
+    if left:
+        engine("rm", "-f", "-v", *left)
