@@ -1,0 +1,109 @@
+"""Attempts to get past the authorization, sent raw to a real Engine: without the plugin each works, with it none.
+
+What counts is the container that came of an attempt, as the Engine describes it, not the answer.
+"""
+
+import os
+import shutil
+
+import bypasses
+import pytest
+from bypasses import LINKS, Attempt
+from raw_engine import RawEngine
+
+pytestmark = pytest.mark.engine
+
+PLAIN = {"Image": bypasses.IMAGE, "Cmd": ["true"]}
+ATTEMPTS = {attempt.name: attempt for attempt in bypasses.attempts()}
+
+
+def make_links():
+    """Make what a user with an account on the host could make; the node only root can."""
+    shutil.rmtree(LINKS, ignore_errors=True)
+    (LINKS / "folder").mkdir(parents=True)
+    (LINKS / "link-to-root").symlink_to("/")
+    (LINKS / "link-to-run").symlink_to("/run")
+    (LINKS / "link-to-link").symlink_to("../convgpu-bypasses/link-to-root")
+    (LINKS / "link-to-node").symlink_to("node")
+    os.mknod(LINKS / "node", 0o600 | 0o020000, os.makedev(195, 0))
+
+
+def create(raw: RawEngine, attempt: Attempt) -> str | None:
+    """Send an attempt; return the container that came of it, if that has what was asked for."""
+    answer = raw.send(attempt.call)
+    if answer.status != 201:
+        return None
+    container = answer.json["Id"]
+    if attempt.look(raw.get(f"/containers/{container}/json")):
+        return container
+    raw.remove(container)
+    return None
+
+
+@pytest.fixture(scope="module")
+def prepared(engine, plugin):  # noqa: ARG001
+    """An Engine without authorization, with what some attempts lean on."""
+    make_links()
+    runc = {"path": "/usr/sbin/runc" if shutil.which("runc") is None else shutil.which("runc")}
+    engine.configure({"authorization-plugins": [], "runtimes": {"nvidia": runc, "other": runc}})
+    raw = RawEngine(f"{engine.directory}/docker.sock")
+    source = raw.post("/containers/create", PLAIN).json["Id"]
+    raw.post(f"/commit?container={source}&repo={bypasses.CUDA_IMAGE}&changes=ENV+{bypasses.VISIBLE}")
+    raw.remove(source)
+    raw.post("/volumes/create", {"Name": bypasses.DISGUISED, "DriverOpts": bypasses.DISGUISES["bind"]})
+    raw.post("/containers/create?name=" + bypasses.DONOR, {**PLAIN, "HostConfig": {"Binds": ["/etc:/x"]}})
+    yield raw
+    engine.configure({"authorization-plugins": []})
+    raw.remove(bypasses.DONOR)
+    engine("volume", "rm", bypasses.DISGUISED)
+    engine("image", "rm", "-f", bypasses.CUDA_IMAGE)
+    engine.configure({"runtimes": {}})
+    shutil.rmtree(LINKS)
+
+
+@pytest.fixture(scope="module")
+def unguarded(prepared):
+    """The containers that came of the attempts without authorization; none was started."""
+    created = {name: create(prepared, attempt) for name, attempt in ATTEMPTS.items()}
+    yield {name: container for name, container in created.items() if container is not None}
+    for container in created.values():
+        if container is not None:
+            prepared.remove(container)
+
+
+@pytest.fixture(scope="module")
+def guarded(engine, plugin, unguarded, prepared):  # noqa: ARG001
+    engine.configure({"authorization-plugins": [plugin]})
+    yield prepared
+    engine.configure({"authorization-plugins": []})
+
+
+def test_there_are_enough_attempts():
+    assert len(ATTEMPTS) >= 150
+
+
+def test_each_attempt_works_without_the_plugin(engine, unguarded):
+    if engine("version", "-f", "{{.Server.Version}}").startswith("20."):
+        assert ATTEMPTS.keys() - unguarded.keys() == set()
+    # Newer Engines refuse some of the spellings themselves.
+    assert len(unguarded) >= 100
+
+
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_no_attempt_gets_through(guarded, name):
+    container = create(guarded, ATTEMPTS[name])
+    if container is None:
+        return
+    try:
+        # Some can be told only from the Engine's view, so they are judged when they start.
+        started = guarded.post(f"/containers/{container}/start")
+    finally:
+        guarded.remove(container)
+    assert started.denied
+
+
+@pytest.mark.parametrize("name", ATTEMPTS)
+@pytest.mark.parametrize("action", ["start", "restart"])
+def test_what_was_there_before_does_not_start(guarded, unguarded, name, action):
+    if name in unguarded:
+        assert guarded.post(f"/v1.41/containers/{unguarded[name]}/{action}").denied
