@@ -85,7 +85,7 @@ class Operation:
 _PAST: Final[Mapping[str, Mapping[str, object]]] = {
     "container": _NAME,
     "kinds": {"type": "array", "items": {"type": "string"}},
-    "after": {"type": "number", "minimum": 0, "maximum": 1e12},
+    "after": {"type": "number"},
     "limit": {"type": "integer", "minimum": 1, "maximum": 100_000},
 }
 _DEVICE: Final[Mapping[str, Mapping[str, object]]] = {
