@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from convgpu.daemon.audit import OVERUSE
 from convgpu.daemon.devices import DeviceError
 from convgpu.daemon.service import Service, Settings
 from convgpu.policies import POLICIES
@@ -59,6 +60,11 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
 )
 @click.option("--reserve", default="0", callback=_size, help="Bytes of each device that are never handed out.")
 @click.option("--patience", default=60.0, help="Seconds after which a waiting allocation is not overtaken any more.")
+@click.option("--audit", default="2s", callback=_duration, help="Time between looks at NVML; 0: none.")
+@click.option(
+    "--overuse", type=click.Choice(OVERUSE), default="warn", help="What happens to a container that holds too much."
+)
+@click.option("--overuse-after", default="10s", callback=_duration, help="How long it may before it is stopped.")
 @click.option("--history-age", default="720h", callback=_duration, help="How long events are kept.")
 @click.option("--history-rows", default=100_000, type=click.IntRange(0), help="How many events are kept.")
 @click.option(

@@ -49,6 +49,10 @@ class Devices(Protocol):
         """Return the bytes that each process (pid as the scheduler sees it) holds on a device."""
         ...
 
+    def check(self, uuid: str) -> None:
+        """Raise DeviceError when a device is in a mode in which it cannot be shared."""
+        ...
+
 
 class DeviceError(Exception):
     """NVML failed; the text says how and what to do."""
@@ -84,7 +88,11 @@ class NvmlDevices:
     def list(self) -> list[Device]:
         """Return the devices in NVML's order; one that NVML cannot describe is left out and logged."""
         found = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as error:
+            raise DeviceError(f"NVML does not count the devices: {error}; see what nvidia-smi says") from error
+        for index in range(count):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 uuid = pynvml.nvmlDeviceGetUUID(handle)
@@ -94,6 +102,11 @@ class NvmlDevices:
                 log.warning("device %d is left out: %s", index, error)
                 continue
             self._handles[uuid] = handle
+            try:
+                self.check(uuid)
+            except DeviceError as error:
+                log.error("device %d is left out: %s", index, error)
+                continue
             found.append(Device(uuid, index, name, int(memory.total), int(memory.free)))
         return found
 
@@ -111,3 +124,12 @@ class NvmlDevices:
         except pynvml.NVMLError as error:
             raise DeviceError(f"processes of {uuid}: {error}") from error
         return {row.pid: int(row.usedGpuMemory) for row in rows if row.usedGpuMemory is not None}
+
+    def check(self, uuid: str) -> None:
+        """See Devices. A part of a card (MIG) has a limit of its own, and processes there are counted elsewhere."""
+        try:
+            current, _pending = pynvml.nvmlDeviceGetMigMode(self._handles[uuid])
+        except pynvml.NVMLError:  # most cards do not have it; whatever else is wrong shows elsewhere
+            return
+        if current:
+            raise DeviceError("MIG mode is on, and ConvGPU shares whole devices: nvidia-smi -mig 0, and start again")

@@ -7,7 +7,7 @@ from typing import Final
 
 _PF_EXITING: Final = 0x4  # include/linux/sched.h; the ninth field of /proc/PID/stat
 # The Engine names a container's cgroup after its id: /docker/ID (cgroupfs), docker-ID.scope (systemd); v1 and v2.
-_CONTAINER: Final = re.compile(rb"[/-]([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
+_CONTAINER: Final = re.compile(rb"[/-]([0-9a-f]{64})(?:\.scope)?(?=/|$)", re.MULTILINE)
 
 
 def boot_id() -> str:
@@ -43,13 +43,17 @@ def start_time(pid: int) -> int:
     return int(fields[19]) if fields else 0
 
 
-def container_of(pid: int) -> str | None:
-    """Return the Engine's id of the container in whose cgroup a process runs, None outside of all."""
+def containers_of(pid: int) -> list[str]:
+    """Return the Engine's ids of the containers in whose cgroups a process runs, the outermost first.
+
+    There can be several: the Engine may run in a container itself. What is below its own container's cgroup, a process
+    may have named as it likes.
+    """
     try:
-        found = _CONTAINER.findall(Path(f"/proc/{pid}/cgroup").read_bytes())
+        text = Path(f"/proc/{pid}/cgroup").read_bytes()
     except OSError:
-        return None
-    return found[-1].decode() if found else None  # the innermost: the Engine may run in a container itself
+        return []
+    return list(dict.fromkeys(name.decode() for name in _CONTAINER.findall(text)))
 
 
 def pid_namespace(pid: int) -> int | None:

@@ -14,7 +14,9 @@ from pathlib import Path
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.daemon.administration import Administration
-from convgpu.daemon.capacity import measure_memory, usable
+from convgpu.daemon.audit import Audit, Rules
+from convgpu.daemon.belonging import Belonging
+from convgpu.daemon.capacity import Capacities, measure_memory, usable
 from convgpu.daemon.changes import Changes, chosen_policy, make_policy
 from convgpu.daemon.connection import Connection, Listener
 from convgpu.daemon.containers import Containers
@@ -23,7 +25,7 @@ from convgpu.daemon.detached import Detached
 from convgpu.daemon.devices import Device, Devices, NvmlDevices, find_nvml
 from convgpu.daemon.folders import Folders, make_staging
 from convgpu.daemon.history import Bounds, History
-from convgpu.daemon.host import boot_id, container_of, start_time
+from convgpu.daemon.host import boot_id, containers_of, start_time
 from convgpu.daemon.migration import migrate
 from convgpu.daemon.page import PageLibrary
 from convgpu.daemon.processes import Processes
@@ -45,7 +47,7 @@ log = logging.getLogger(__name__)
 class Settings:
     """See docs/architecture.md, Settings. `reserve` in bytes, `patience` in seconds, `simulated_settle` in us/GiB.
 
-    `history_age` in seconds, `history_rows` in events.
+    `audit`, `overuse_after` and `history_age` in seconds, `history_rows` in events.
     """
 
     directory: Path
@@ -57,6 +59,9 @@ class Settings:
     host_root: Path
     reserve: int
     patience: float
+    audit: float
+    overuse: str
+    overuse_after: float
     history_age: float
     history_rows: int
 
@@ -85,25 +90,25 @@ class Service:
         recovering = any(volume.state == "running" for volume in self._store.volumes())
         present = self._devices.list()
         memory = self._measure(present)
-        capacities = usable(present, memory)
+        rows = usable(present, memory)
         self._store.set_devices({device.uuid: device.name for device in present}, memory)
         folders = Folders(settings.directory, settings.libraries / "libconvgpu.so", driver)
-        self._sessions = self._make_sessions({one.uuid: one.capacity for one in capacities}, recovering=recovering)
+        self._sessions = self._make_sessions({one.uuid: one.capacity for one in rows}, recovering=recovering)
         settling = self._watch_settling({one.device: one.own for one in memory})
-        self._containers = Containers(self._loop, self._store, folders, self._sessions, capacities, time.time)
+        capacities = Capacities(self._sessions, self._store, settling, memory, rows)
+        self._containers = Containers(self._loop, self._store, folders, self._sessions, capacities.rows, time.time)
         self._processes = self._make_processes()
         self._containers.restore(self._processes.accept, self._processes.forget)
-        changes = Changes(
-            self._containers, self._sessions, self._store, capacities, policy=settings.policy, wall_clock=time.time
-        )
+        changes = Changes(self._containers, self._sessions, self._store, capacities.rows, settings.policy, time.time)
         changes.restore_targets()
         self._reconciliation = Reconciliation(self._containers, self._sessions, self._store, folders, time.time)
+        self._audit = self._begin_audit(capacities)
         self._administration = Administration(
             self._containers,
             self._sessions,
             self._reconciliation,
             self._store,
-            Views(self._containers, self._sessions, present, capacities),
+            Views(self._containers, self._sessions, present, capacities, self._audit.findings),
             changes,
             simulated=driver is not None,
         )
@@ -128,7 +133,7 @@ class Service:
         engines = {volume.engine.id for volume in self._store.volumes() if volume.engine is not None}
 
         def is_ours(pid: int) -> bool:
-            return pid in formers or container_of(pid) in engines
+            return pid in formers or any(one in engines for one in containers_of(pid))
 
         return measure_memory(self._devices, present, self._settings.reserve, self._store.memory(), is_ours)
 
@@ -167,6 +172,11 @@ class Service:
             Detached(self._loop, holds, self._sessions.end),
             time.time,
         )
+
+    def _begin_audit(self, capacities: Capacities) -> Audit:
+        belonging = Belonging(self._sessions, lambda: self._reconciliation.volume_of)
+        rules = Rules(self._settings.audit, self._settings.overuse, self._settings.overuse_after)
+        return Audit(self._devices, self._sessions, belonging, capacities, self._store, rules)
 
     def _begin_recovery(self, settling: Settling) -> Recovery:
         return Recovery(
@@ -207,6 +217,7 @@ class Service:
         self._admin.close()
         self._containers.close()
         self._processes.close()
+        self._audit.close()
         if self._recovery is not None:
             self._recovery.close()
         try:

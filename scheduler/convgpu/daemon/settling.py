@@ -56,6 +56,11 @@ class Settling:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def set_own(self, device: str, own: int) -> None:
+        """The driver takes so many bytes of the device for itself."""
+        if device in self._own:
+            self._own[device] = own
+
     def is_quiet(self) -> bool:
         """Say whether no device has memory in use that no process holds, the driver's own aside."""
         return self._is_free(tuple(self._own))

@@ -262,10 +262,10 @@ class Store:
         if self._writing:
             self._defer(_PAUSE, self._write_slice)
 
-    def set_holding(self, name: str, device: str, granted: int, used: int, since: float) -> None:
+    def set_holding(self, name: str, device: str, granted: int, used: int) -> None:
         """Keep what a container holds, soon."""
-        statement = "UPDATE holdings SET granted = ?, used = ?, since = ? WHERE container = ? AND device = ?"
-        self.later(statement, (granted, used, since, name, device))
+        statement = "UPDATE holdings SET granted = ?, used = ? WHERE container = ? AND device = ?"
+        self.later(statement, (granted, used, name, device))
 
     def set_limit_in_force(self, name: str, device: str, limit: int, target: int | None) -> None:
         """Keep what became of a limit, soon: after a restart the one that was asked for is asked for again."""

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from convgpu.daemon.audit import Findings
+from convgpu.daemon.capacity import Capacities
 from convgpu.daemon.containers import Container, ContainerRefusedError, Containers
 from convgpu.daemon.devices import Device
-from convgpu.daemon.options import DeviceCapacity
 from convgpu.daemon.sessions import Session, Sessions
 from convgpu.protocol import records
 
@@ -15,7 +16,8 @@ class Views:
 
     Args:
         devices: that are present.
-        capacities: what may be handed out of each that has anything; kept up to date by whoever measures it.
+        capacities: what may be handed out of each that has anything.
+        findings: of the audit.
     """
 
     def __init__(
@@ -23,12 +25,14 @@ class Views:
         containers: Containers,
         sessions: Sessions,
         devices: Sequence[Device],
-        capacities: Sequence[DeviceCapacity],
+        capacities: Capacities,
+        findings: Findings,
     ) -> None:
         self._containers = containers
         self._sessions = sessions
         self._capacities = capacities
-        usable = {one.uuid for one in capacities}
+        self._findings = findings
+        usable = {one.uuid for one in capacities.rows}
         self._devices = [device for device in devices if device.uuid in usable]
 
     def containers(self, name: str | None) -> list[records.Container]:
@@ -75,6 +79,7 @@ class Views:
                     limit=account.limit,
                     grant=account.grant,
                     usage=self._sessions.used(volume.name, uuid) + account.charged,
+                    seen=self._findings.seen.get((volume.name, uuid)),
                     target=account.target,
                 )
                 for uuid, account in accounts.items()
@@ -110,7 +115,7 @@ class Views:
 
     def devices(self) -> list[records.Device]:
         """Return the devices that have anything to hand out."""
-        capacity = {one.uuid: one.capacity for one in self._capacities}
+        capacity = {one.uuid: one.capacity for one in self._capacities.rows}
         return [self._device(device, capacity[device.uuid]) for device in self._devices]
 
     def _device(self, device: Device, capacity: int) -> records.Device:
@@ -125,5 +130,7 @@ class Views:
             granted=sum(account.grant for account in accounts),
             used=self._sessions.used_on(device.uuid),
             settling=self._sessions.machine.settling(device.uuid),
+            foreign=self._capacities.foreign[device.uuid],
+            health=self._findings.health.get(device.uuid, "ok"),
             drained=device.uuid in self._sessions.machine.drained,
         )

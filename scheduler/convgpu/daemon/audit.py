@@ -1,0 +1,200 @@
+"""Asks NVML at intervals what everybody really holds, and lets the book follow."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from convgpu.core import events as e
+from convgpu.daemon.auditing import Found, Look, Overuse, attribute, is_news, lasting
+from convgpu.daemon.belonging import Belonging, Members
+from convgpu.daemon.capacity import Capacities
+from convgpu.daemon.devices import DeviceError, Devices
+from convgpu.daemon.ending import end_connected, end_members
+from convgpu.daemon.host import is_alive
+from convgpu.daemon.sessions import Sessions
+from convgpu.daemon.store import Store
+
+log = logging.getLogger(__name__)
+
+OVERUSE: Final = ("warn", "stop")
+
+Lease = dict[tuple[int, str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Seconds between looks (0: never), what is done to a container above its limit, and after how many seconds."""
+
+    interval: float
+    overuse: str
+    after: float
+
+
+@dataclass(slots=True)
+class Findings:
+    """What the last look found: bytes by (container, device), and health by device."""
+
+    seen: dict[tuple[str, str], int] = field(default_factory=dict)
+    health: dict[str, str] = field(default_factory=dict)
+
+
+class Audit:
+    """Looks until it is closed.
+
+    Args:
+        belonging: tells whose processes are whose.
+        capacities: follow what is found.
+    """
+
+    def __init__(
+        self,
+        devices: Devices,
+        sessions: Sessions,
+        belonging: Belonging,
+        capacities: Capacities,
+        store: Store,
+        rules: Rules,
+    ) -> None:
+        self.findings = Findings()
+        self._loop = asyncio.get_running_loop()
+        self._devices = devices
+        self._sessions = sessions
+        self._belonging = belonging
+        self._capacities = capacities
+        self._store = store
+        self._rules = rules
+        self._overuse = Overuse(rules.after)
+        self._before: dict[str, Found] = {}
+        self._holdings: dict[tuple[str, str], tuple[int, int]] = {}
+        self._task = self._loop.create_task(self._run()) if rules.interval else None
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._rules.interval)
+            try:
+                await self.look()
+            except Exception:  # a fault here must not end the scheduler, and not the audit either
+                log.exception("the audit failed; the next one is in %g s", self._rules.interval)
+
+    async def look(self) -> None:
+        """Look once at all devices and let the book follow."""
+        if self._sessions.machine.recovering:
+            return
+        before = self._leases()
+        noisy = self._settling()
+        uuids = [one.uuid for one in self._capacities.rows]
+        # NVML can take its time: not in the loop.
+        looks = await self._loop.run_in_executor(None, lambda: [look_at(self._devices, uuid) for uuid in uuids])
+        noisy |= self._settling()
+        members = self._belonging.members()
+        leases = self._leases()
+        leases |= {key: max(size, leases.get(key, 0)) for key, size in before.items()}
+        over: set[tuple[str, str]] = set()
+        for look in looks:
+            self._note_health(look)
+            if look.held is not None:
+                quiet = look.device not in noisy and self._names_all(look.device, look.held)
+                over |= self._book(look.device, _found(look, leases, members), quiet=quiet)
+        self._judge(over, members)
+        self._keep_holdings()
+
+    def _settling(self) -> set[str]:
+        return {one.uuid for one in self._capacities.rows if self._sessions.machine.settling(one.uuid)}
+
+    def _leases(self) -> Lease:
+        accounts = self._sessions.machine.ledger.accounts
+        return {
+            (session.pid, uuid): accounts[session.container][uuid].leases.get(session.number, 0)
+            for session in self._sessions.sessions.values()
+            for uuid in session.rows
+        }
+
+    def _names_all(self, device: str, held: Mapping[int, int]) -> bool:
+        """Does NVML name every process of ours that uses the device?"""
+        return all(
+            session.pid in held
+            for session in self._sessions.sessions.values()
+            if device in session.rows and self._sessions.used_by(session, device)
+        )
+
+    def _note_health(self, look: Look) -> None:
+        """Say what is wrong, once; the second time it is no accident, and nothing more is granted there."""
+        health, before = look.error or "ok", self.findings.health.get(look.device, "ok")
+        if health != before:
+            log.log(logging.ERROR if look.error else logging.INFO, "device %s: %s", look.device, health)
+        elif look.error is not None:
+            self._capacities.lose(look.device)
+        self.findings.health[look.device] = health
+
+    def _book(self, device: str, found: Found, *, quiet: bool) -> set[tuple[str, str]]:
+        """Charge what lies beyond leases, and return who is above the limit."""
+        before = self._before.get(device)
+        self._before[device] = found
+        self._capacities.follow(device, found, before, quiet=quiet)
+        beyond = lasting(before.beyond, found.beyond) if before is not None else {}
+        seen = {key: size for key, size in self.findings.seen.items() if key[1] != device}
+        over = set()
+        for container, accounts in list(self._sessions.machine.ledger.accounts.items()):
+            account = accounts.get(device)
+            if account is None:
+                continue
+            size = seen[container, device] = found.seen.get(container, 0)
+            if is_news(account.charged, beyond.get(container, 0)):
+                self._sessions.happen(e.Overuse(container, device, beyond.get(container, 0)))
+            if size > account.limit + found.tolerated.get(container, 0):
+                over.add((container, device))
+        self.findings.seen = seen
+        return over
+
+    def _judge(self, over: set[tuple[str, str]], members: Members) -> None:
+        fresh, expired = self._overuse.look(over, self._loop.time())
+        for container, device in sorted(fresh):
+            size = self.findings.seen[container, device]
+            log.warning("container %s holds %d bytes of %s, more than its limit", container, size, device)
+            self._sessions.history.add("overused", container, "audit", uuid=device, size=size)
+        if self._rules.overuse != "stop":
+            return
+        for container in sorted(expired):
+            log.warning("container %s stayed above its limit for %g s and is ended", container, self._rules.after)
+            self._sessions.history.add("stopped", container, "audit", reason="overuse")
+            end_connected(session.process for session in self._sessions.of(container))
+            self._loop.run_in_executor(None, end_members, members, container)
+
+    def _keep_holdings(self) -> None:
+        """Write what containers hold, for people who look into the database."""
+        ledger = self._sessions.machine.ledger
+        now = {}
+        for name in {*ledger.holders, *(name for name, _ in self._holdings)} & ledger.accounts.keys():
+            for device, account in ledger.accounts[name].items():
+                now[name, device] = (account.grant, self._sessions.used(name, device) + account.charged)
+        for (name, device), (granted, used) in now.items():
+            if self._holdings.get((name, device)) != (granted, used):
+                self._store.set_holding(name, device, granted, used)
+        self._holdings = {key: figures for key, figures in now.items() if any(figures)}
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._task is not None:
+            self._task.cancel()
+
+
+def look_at(devices: Devices, uuid: str) -> Look:
+    """Ask NVML about one device; a driver that cannot tell who uses what is no reason to complain."""
+    try:
+        devices.check(uuid)
+        used = devices.used(uuid)
+    except DeviceError as error:
+        return Look(uuid, error=str(error))
+    try:
+        held = devices.used_by(uuid)
+    except DeviceError:
+        return Look(uuid, used)
+    return Look(uuid, used, {pid: size for pid, size in held.items() if is_alive(pid)})
+
+
+def _found(look: Look, leases: Lease, members: Members) -> Found:
+    held = look.held or {}
+    lease = {pid: leases.get((pid, look.device), 0) for pid in held if pid in members.by_pid}
+    return attribute(look.used, held, lease, members.volume_of)

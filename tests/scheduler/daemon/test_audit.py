@@ -1,0 +1,119 @@
+"""The audit of a real scheduler: programs outside, and programs that escape the hook, on the simulated driver."""
+
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from daemon import DRIVER, GIB, Daemon, Process, running_daemon, wait_until
+
+from convgpu.protocol import messages as m
+
+HOLD = DRIVER / "gpu-hold"
+MIB = 1 << 20
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace needs root")
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=100ms") as daemon:
+        yield daemon
+
+
+@contextmanager
+def running(folder: Path, *script: str, apart: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+    """A shell, in a pid namespace of its own or not; `$HOOK` is the hook of a container's folder."""
+    prefix = ["unshare", "--pid", "--fork", "--kill-child"] if apart else []
+    environment = os.environ | {"LD_LIBRARY_PATH": str(folder / "driver"), "HOOK": str(folder / "libconvgpu.so")}
+    command = [*prefix, "bash", "-c", " ".join(script)]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def device(daemon: Daemon) -> dict[str, int]:
+    return daemon.admin.request("devices")["devices"][0]
+
+
+def share(daemon: Daemon, name: str) -> dict[str, int]:
+    return daemon.state(name)["devices"][0]
+
+
+HOOKED = f"tail -f /dev/null | LD_PRELOAD=$HOOK {HOLD} --wait-for-stdin 1g &"
+ESCAPED = f"tail -f /dev/null | {HOLD} --wait-for-stdin 3g & wait"
+
+
+def test_memory_of_foreign_programs_is_not_handed_out(daemon: Daemon) -> None:
+    folder = daemon.container("a", memory="14g")
+    with running(folder, f"exec {HOLD} --wait-for-stdin 5g"):
+        wait_until(lambda: device(daemon)["foreign"] > 5 * GIB, "it is seen")
+        assert device(daemon)["capacity"] == 16 * GIB - device(daemon)["foreign"]
+        process = Process(folder)
+        process.hello()
+        request = process.allocate(12 * GIB)
+        wait_until(lambda: daemon.state("a")["state"] == "waiting", "a waits")
+    assert process.answer(request) == m.Accepted(12 * GIB, 0)
+    wait_until(lambda: (device(daemon)["foreign"], device(daemon)["capacity"]) == (0, 16 * GIB), "it is given back")
+    assert daemon.events("overused") == []
+
+
+@needs_root
+def test_what_escapes_the_hook_is_charged_to_its_container_and_shown(daemon: Daemon) -> None:
+    folder = daemon.container("a", memory="8g")
+    other = daemon.container("b", memory="13g")
+    with running(folder, HOOKED, ESCAPED, apart=True):
+        wait_until(lambda: share(daemon, "a")["usage"] > 4 * GIB, "it is charged")
+        a = share(daemon, "a")
+        assert a["usage"] == a["seen"] > 4 * GIB + 800 * MIB
+        assert (device(daemon)["foreign"], device(daemon)["health"]) == (0, "ok")
+        process = Process(other)
+        process.hello()
+        request = process.allocate(12 * GIB)
+        wait_until(lambda: daemon.state("b")["state"] == "waiting", "b waits")
+        assert daemon.events("overused") == []  # within its limit
+    answer = process.answer(request)
+    assert isinstance(answer, m.Accepted)
+    wait_until(lambda: share(daemon, "a")["usage"] == 0, "nothing is charged")
+
+
+@needs_root
+@pytest.mark.parametrize("overuse", ["warn", "stop"])
+def test_a_container_that_stays_above_its_limit(tmp_path: Path, overuse: str) -> None:
+    options = ["--audit=100ms", f"--overuse={overuse}", "--overuse-after=300ms"]
+    with running_daemon(tmp_path / "d", "simulated:16GiB", *options) as daemon:
+        folder = daemon.container("a", memory="3g")
+        other = daemon.container("b", memory="2g")
+        with (
+            running(other, HOOKED, "wait", apart=True) as neighbour,
+            running(folder, f"exec {HOLD} --wait-for-stdin 1g") as foreigner,
+            running(folder, HOOKED, ESCAPED, apart=True) as greedy,
+        ):
+            wait_until(lambda: daemon.events("overused"), "it is noticed")
+            [event] = daemon.events("overused")
+            assert (event["container"], event["size"] > 4 * GIB) == ("a", True)
+            if overuse == "stop":
+                wait_until(lambda: greedy.poll() is not None, "all its processes are ended")
+                assert daemon.events("stopped")[0]["container"] == "a"
+                wait_until(lambda: share(daemon, "a")["usage"] == 0, "its memory is handed on")
+            else:
+                looks = daemon.log.read_text().count("more than its limit")
+                assert (looks, greedy.poll(), daemon.events("stopped")) == (1, None, [])
+            assert (neighbour.poll(), foreigner.poll()) == (None, None)
+            assert share(daemon, "b")["seen"] == share(daemon, "b")["usage"] > GIB
+
+
+def test_the_database_shows_who_holds_what(daemon: Daemon) -> None:
+    process = Process(daemon.container("a", memory="4g"))
+    process.hello()
+    process.ask(m.Allocate(0, 3 * GIB, "cuMemAlloc"))
+
+    def holding() -> list[tuple[int, int]]:
+        with closing(sqlite3.connect(daemon.directory / "state.db")) as database:
+            return database.execute("SELECT granted, used FROM holdings").fetchall()
+
+    wait_until(lambda: holding() == [(4 * GIB, 3 * GIB)], "it is written")
