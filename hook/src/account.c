@@ -37,7 +37,8 @@ struct device_account {
     _Atomic uint64_t limit;
     _Atomic uint64_t context_size;
     _Alignas(64) _Atomic uint64_t used;
-    _Atomic uint64_t due; /* beyond so much use a measurement is due; 0: never, it cannot be made */
+    _Atomic uint64_t due; /* beyond so much use the contexts are to be measured; 0: never */
+    _Atomic uint64_t taken;
     _Atomic uint64_t contexts;
 };
 
@@ -108,18 +109,24 @@ uint64_t account_contexts(uint32_t device) {
     return accounts[device].contexts;
 }
 
+/* `swap` is taken. */
+static void enter_use(struct device_account *account, uint64_t size) {
+    store(&account->used, load(&account->used) + size);
+    store(&account->taken, load(&account->taken) + size);
+}
+
 bool account_take(uint32_t device, uint64_t size) {
     struct device_account *account = &accounts[device];
     latch_take(&swap);
     struct convgpu_word *word = word_of(device);
     bool taken = word && convgpu_word_take(word, size);
-    if (taken) store(&account->used, load(&account->used) + size);
+    if (taken) enter_use(account, size);
     latch_leave(&swap);
     return taken;
 }
 
 /* Half of what can be had without asking, so that few measurements come before the last bytes. */
-static uint64_t mark(uint64_t used, uint64_t headroom) {
+static uint64_t halfway(uint64_t used, uint64_t headroom) {
     return used + (headroom / 2 > SMALLEST_STRIDE ? headroom / 2 : SMALLEST_STRIDE);
 }
 
@@ -132,7 +139,7 @@ bool account_give(uint32_t device, uint64_t size) {
     store(&account->used, used);
     bool wanted = word && convgpu_word_give(word, size);
     if (due > 0 && word) {
-        uint64_t next = mark(used, convgpu_word_read(word));
+        uint64_t next = halfway(used, convgpu_word_read(word));
         if (next < due) store(&account->due, next);
     }
     latch_leave(&swap);
@@ -141,21 +148,33 @@ bool account_give(uint32_t device, uint64_t size) {
 
 void account_accept(uint32_t device, uint64_t size) {
     latch_take(&swap);
-    store(&accounts[device].used, load(&accounts[device].used) + size);
+    enter_use(&accounts[device], size);
     latch_leave(&swap);
 }
 
-bool account_due(uint32_t device) {
-    uint64_t due = load(&accounts[device].due);
-    return due > 0 && load(&accounts[device].used) > due;
+uint64_t account_taken(uint32_t device) {
+    return load(&accounts[device].taken);
 }
 
-void account_measured(uint32_t device, bool known) {
+void account_watch(uint32_t device, enum account_mark mark) {
     struct device_account *account = &accounts[device];
     latch_take(&swap);
     struct convgpu_word *word = word_of(device);
-    store(&account->due, known ? mark(load(&account->used), word ? convgpu_word_read(word) : 0) : 0);
+    uint64_t used = load(&account->used), due = 0;
+    if (mark == ACCOUNT_NOW) due = 1;
+    if (mark == ACCOUNT_HALFWAY) due = halfway(used, word ? convgpu_word_read(word) : 0);
+    store(&account->due, due);
     latch_leave(&swap);
+}
+
+bool account_watched(uint32_t device) {
+    return load(&accounts[device].due) > 0;
+}
+
+bool account_due(uint32_t device, uint64_t size) {
+    uint64_t due = load(&accounts[device].due), sum;
+    bool wraps = __builtin_add_overflow(load(&accounts[device].used), size, &sum);
+    return due > 0 && (wraps || sum > due);
 }
 
 void account_add_context(uint32_t device, uint64_t size) {

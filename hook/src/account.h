@@ -42,12 +42,17 @@ bool account_give(uint32_t device, uint64_t size);
 /* The scheduler gave `size` past the headroom (ACCEPTED). Called by the service thread only. */
 void account_accept(uint32_t device, uint64_t size);
 
-/* Whether so much was taken since the last measurement of the contexts (growth.h) that another is due: half
- * of what could then be had without asking, or since then; never before one was made. */
-bool account_due(uint32_t device);
+/* Bytes that were ever taken, whatever was given back since. */
+uint64_t account_taken(uint32_t device);
 
-/* A measurement was made; or cannot be, and is not due any more. */
-void account_measured(uint32_t device, bool known);
+/* When the contexts are to be measured next (growth.h): once half of what can be had without asking was
+ * taken, before the next byte is, or never; the last is how it begins. */
+enum account_mark { ACCOUNT_NEVER, ACCOUNT_NOW, ACCOUNT_HALFWAY };
+void account_watch(uint32_t device, enum account_mark mark);
+bool account_watched(uint32_t device);
+
+/* Whether the mark is passed, or would be with `size` more. */
+bool account_due(uint32_t device, uint64_t size);
 
 /* Of what is used already, `size` more (or less) is for contexts. */
 void account_add_context(uint32_t device, uint64_t size);

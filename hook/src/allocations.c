@@ -6,17 +6,28 @@
 
 #include <sys/mman.h>
 
-enum { FIRST_CAPACITY = 128 }; /* 3 KiB: one page */
+enum { FIRST_CAPACITY = 168 }; /* of one page */
 
-/* Fibonacci hashing: addresses are multiples of 512, their entropy is in the middle bits. */
+/* Fibonacci hashing: addresses are multiples of 512, their entropy is in the middle bits. The upper half of
+ * the product, as a fraction of the capacity. */
 static size_t home(const struct allocations *table, uint64_t address) {
-    return (size_t)((address * 0x9E3779B97F4A7C15u) >> 20) & (table->capacity - 1);
+    uint64_t hash = address * 0x9E3779B97F4A7C15u >> 32;
+    return (size_t)(hash * table->capacity >> 32);
+}
+
+static size_t after(const struct allocations *table, size_t slot) {
+    return slot + 1 < table->capacity ? slot + 1 : 0;
+}
+
+/* Steps from one slot forward to the other. */
+static size_t distance(const struct allocations *table, size_t from, size_t to) {
+    return to >= from ? to - from : to + table->capacity - from;
 }
 
 static size_t find(const struct allocations *table, uint64_t address) {
     size_t slot = home(table, address);
     while (table->slots[slot].address != 0 && table->slots[slot].address != address)
-        slot = (slot + 1) & (table->capacity - 1);
+        slot = after(table, slot);
     return slot;
 }
 
@@ -26,10 +37,10 @@ static struct allocation *map_slots(size_t capacity) {
     return slots == MAP_FAILED ? NULL : slots;
 }
 
-/* Grows at 3/4, so that the load stays between 3/8 and 3/4 while the number of entries grows. */
+/* Grows by half at 3/4, so that the load stays between 1/2 and 3/4 while the number of entries grows. */
 static bool make_room(struct allocations *table) {
     if (table->capacity > 0 && table->count + 1 <= table->capacity / 4 * 3) return true;
-    struct allocations grown = {.capacity = table->capacity ? table->capacity * 2 : FIRST_CAPACITY};
+    struct allocations grown = {.capacity = table->capacity ? table->capacity / 2 * 3 : FIRST_CAPACITY};
     grown.slots = map_slots(grown.capacity);
     if (!grown.slots) return false;
     for (size_t slot = 0; slot < table->capacity; slot++) {
@@ -61,10 +72,9 @@ bool allocations_insert(struct allocations *table, struct allocation entry, stru
 
 /* Empties `slot` and moves the entries behind it back, as far as their home allows. */
 static void empty_slot(struct allocations *table, size_t slot) {
-    size_t mask = table->capacity - 1;
-    for (size_t next = (slot + 1) & mask; table->slots[next].address != 0; next = (next + 1) & mask) {
-        size_t distance = (next - home(table, table->slots[next].address)) & mask;
-        if (distance < ((next - slot) & mask)) continue; /* its home lies behind the hole */
+    for (size_t next = after(table, slot); table->slots[next].address != 0; next = after(table, next)) {
+        size_t from_home = distance(table, home(table, table->slots[next].address), next);
+        if (from_home < distance(table, slot, next)) continue; /* its home lies behind the hole */
         table->slots[slot] = table->slots[next];
         slot = next;
     }
@@ -115,7 +125,11 @@ void allocations_unmark(struct allocations *table, uint64_t context) {
     set_dying(table, context, false);
 }
 
-void allocations_drop(struct allocations *table, uint64_t context, uint64_t *sizes) {
+void allocations_add_size(const struct allocation *entry, void *sizes) {
+    ((uint64_t *)sizes)[entry->device] += entry->size;
+}
+
+void allocations_drop(struct allocations *table, uint64_t context, allocations_each *each, void *argument) {
     latch_take(&table->latch);
     for (size_t slot = 0; table->count > 0 && slot < table->capacity;) {
         struct allocation *entry = &table->slots[slot];
@@ -123,7 +137,7 @@ void allocations_drop(struct allocations *table, uint64_t context, uint64_t *siz
             slot++;
             continue;
         }
-        sizes[entry->device] += entry->size;
+        each(entry, argument);
         empty_slot(table, slot); /* the next entry may stand here now: look again */
     }
     latch_leave(&table->latch);

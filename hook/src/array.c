@@ -269,7 +269,7 @@ void array_unmark(CUcontext context) {
 }
 
 void array_drop(CUcontext context, uint64_t *sizes) {
-    allocations_drop(&arrays, (uint64_t)(uintptr_t)context, sizes);
+    allocations_drop(&arrays, (uint64_t)(uintptr_t)context, allocations_add_size, sizes);
 }
 
 void array_reset(void) {

@@ -4,6 +4,7 @@
 #include "account.h"
 #include "channel.h"
 #include "graph.h"
+#include "growth.h"
 #include "log.h"
 #include "pool.h"
 
@@ -49,7 +50,7 @@ static bool take_after_reclaim(int device, uint64_t size) {
     return account_take((uint32_t)device, size);
 }
 
-CUresult charge_take(int device, uint64_t size, const char *call, uint64_t *settling) {
+CUresult charge_ask(int device, uint64_t size, const char *call, uint64_t *settling) {
     *settling = 0;
     if (size == 0 || account_take((uint32_t)device, size)) return CUDA_SUCCESS;
     if (take_after_reclaim(device, size)) return CUDA_SUCCESS;
@@ -62,6 +63,23 @@ CUresult charge_take(int device, uint64_t size, const char *call, uint64_t *sett
     }
     *settling = answer.accepted.settling;
     return CUDA_SUCCESS;
+}
+
+bool charge_try(int device, uint64_t size, const char *call) {
+    if (!account_take((uint32_t)device, size)) return false;
+    if (!account_due((uint32_t)device, 0) || growth_charge(device, call, size) == CUDA_SUCCESS) return true;
+    charge_give(device, size);
+    return false;
+}
+
+CUresult charge_take(int device, uint64_t size, const char *call, uint64_t *settling) {
+    *settling = 0;
+    if (size == 0 || charge_try(device, size, call)) return CUDA_SUCCESS;
+    if (account_due((uint32_t)device, size)) {
+        CUresult result = growth_charge(device, call, 0);
+        if (result != CUDA_SUCCESS) return result;
+    }
+    return charge_ask(device, size, call, settling);
 }
 
 void charge_give(int device, uint64_t size) {

@@ -12,8 +12,15 @@ uint64_t charge_round(uint64_t size);
 
 /* Charges `size` bytes, from the headroom or by the scheduler, pausing the calling thread for as long as the
  * scheduler does not answer. CUDA_ERROR_OUT_OF_MEMORY when rejected. *settling: bytes that the driver may not
- * have freed yet. `call` names the CUDA call, for people. No lock may be held. */
+ * have freed yet. `call` names the CUDA call, for people. No lock may be held. What contexts grew is charged
+ * first, when that is due (growth.h). */
 CUresult charge_take(int device, uint64_t size, const char *call, uint64_t *settling);
+
+/* The same from the headroom alone: whether it could be had. */
+bool charge_try(int device, uint64_t size, const char *call);
+
+/* The same for contexts themselves, whose growth is not looked at. */
+CUresult charge_ask(int device, uint64_t size, const char *call, uint64_t *settling);
 
 /* Gives back what charge_take() gave. */
 void charge_give(int device, uint64_t size);

@@ -9,9 +9,9 @@
 
 #include "account.h"
 #include "allocations.h"
-#include "channel.h"
 #include "charge.h"
 #include "device.h"
+#include "growth.h"
 #include "memory.h"
 #include "session.h"
 
@@ -55,36 +55,24 @@ static void give_context(int device, uint64_t size) {
     charge_give(device, size);
 }
 
-/* How the new context's charge must change for all contexts here to be charged with what the scheduler sees
- * that they take; `creating` is held. *more is taken already, *less is for the caller to give back.
- * CUDA_ERROR_OUT_OF_MEMORY when more is needed and rejected. */
-static CUresult correct(int device, const struct creation *creation, uint64_t *more, uint64_t *less) {
-    struct channel_answer answer;
-    uint64_t settling;
-    uint64_t contexts = account_contexts((uint32_t)device), used = account_used((uint32_t)device);
-    *more = *less = 0;
-    used = used > contexts ? used - contexts : 0;
-    if (channel_context((uint32_t)device, contexts, used, &answer) != CHANNEL_ANSWERED) return CUDA_SUCCESS;
-    uint64_t size = answer.context_size.size;
-    if (size == 0) return CUDA_SUCCESS; /* unknown: the charge stays */
-    if (size < contexts) *less = contexts - size < creation->charge ? contexts - size : creation->charge;
-    if (size <= contexts) return CUDA_SUCCESS;
-    CUresult result = charge_take(device, size - contexts, creation->call, &settling);
-    if (result != CUDA_SUCCESS) return result;
-    *more = size - contexts;
-    account_add_context((uint32_t)device, *more);
-    return CUDA_SUCCESS;
+/* What went with a context that has ended. */
+static void give_ended(int device, uint64_t size) {
+    give_context(device, size);
+    growth_context_ended(device);
 }
 
 /* Charges and creates; `creating` is held, and `state` is taken around the driver's call if `primary`. */
 static CUresult create(int device, struct creation *creation, struct device_contexts *primary) {
     uint64_t settling;
     creation->charge = account_context_size((uint32_t)device);
-    CUresult result = charge_take(device, creation->charge, creation->call, &settling);
+    CUresult result = charge_ask(device, creation->charge, creation->call, &settling);
     if (result != CUDA_SUCCESS) return result;
     if (primary) pthread_mutex_lock(&primary->state);
     result = charge_settle(device, creation->charge, settling, false, creation->attempt, creation);
-    if (result == CUDA_SUCCESS) account_add_context((uint32_t)device, creation->charge);
+    if (result == CUDA_SUCCESS) {
+        account_add_context((uint32_t)device, creation->charge);
+        growth_context_made(device);
+    }
     if (result == CUDA_SUCCESS && primary) {
         primary->charged = true;
         primary->charge = creation->charge;
@@ -117,8 +105,9 @@ static CUresult end_primary(CUdevice ordinal, CUresult (*end)(CUdevice)) {
     }
     pthread_mutex_unlock(&contexts->state);
     device_contexts_changed();
-    if (ended) memory_drop(primary);
-    if (charge > 0) give_context(device, charge);
+    if (!ended) return result;
+    memory_drop(primary);
+    give_ended(device, charge);
     return result;
 }
 
@@ -176,7 +165,7 @@ static CUresult create_primary(int device, struct creation *creation) {
     if (retain_active(contexts, creation, &result)) return result; /* another thread was first */
     result = create(device, creation, contexts);
     if (result != CUDA_SUCCESS) return result;
-    result = correct(device, creation, &more, &less);
+    result = growth_correct(device, creation->call, creation->charge, &more, &less);
     pthread_mutex_lock(&contexts->state);
     bool lives = contexts->charged; /* else another thread has released it, and given back its first charge */
     if (lives) contexts->charge += more - less;
@@ -223,7 +212,7 @@ static CUresult destroy(CUcontext context, CUresult (*end)(CUcontext)) {
     if (result == CUDA_SUCCESS) {
         device_contexts_changed();
         memory_drop(context);
-        if (ours) give_context((int)entry.device, entry.size);
+        if (ours) give_ended((int)entry.device, entry.size);
     } else {
         memory_unmark(context);
         if (ours) (void)allocations_insert(&created, entry, &replaced);
@@ -253,7 +242,7 @@ static CUresult create_context(int device, struct creation *creation) {
     uint64_t more, less;
     CUresult result = create(device, creation, NULL);
     if (result != CUDA_SUCCESS) return result;
-    result = correct(device, creation, &more, &less);
+    result = growth_correct(device, creation->call, creation->charge, &more, &less);
     creation->charge += more - less;
     give_context(device, less);
     struct allocation entry = {.address = (uint64_t)(uintptr_t)creation->context,
@@ -263,7 +252,7 @@ static CUresult create_context(int device, struct creation *creation) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
         driver_destroy(creation->context);
-        give_context(device, creation->charge);
+        give_ended(device, creation->charge);
     }
     return result;
 }

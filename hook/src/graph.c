@@ -352,7 +352,7 @@ void graph_unmark(CUcontext context) {
 
 void graph_drop(CUcontext context) {
     uint64_t sizes[CONVGPU_MAX_DEVICES] = {0};
-    allocations_drop(&execs, (uint64_t)(uintptr_t)context, sizes);
+    allocations_drop(&execs, (uint64_t)(uintptr_t)context, allocations_add_size, sizes);
     pthread_mutex_lock(&lock);
     for (int device = 0; device < (int)account_devices(); device++) {
         devices[device].bound -= sizes[device];

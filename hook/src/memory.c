@@ -7,30 +7,37 @@
 #include "charge.h"
 #include "device.h"
 #include "graph.h"
+#include "growth.h"
+#include "pages.h"
 #include "pool.h"
 #include "session.h"
 
 enum { PITCH_STEP = 512 };
 
-static struct allocations live = ALLOCATIONS_INITIALIZER;
+/* In parts, so that a growing table copies a few of its entries at a time, and threads rarely meet. */
+enum { PARTS = 64, PARTS_SHIFT = 58 };
+static struct allocations live[PARTS];
+
+static struct allocations *part_of(CUdeviceptr address) {
+    return &live[address * 0xD6E8FEB86659FD93u >> PARTS_SHIFT];
+}
 
 /* One call on its way; `attempt` makes it and writes `address` and `pitch`. The program's own variables are
  * written only when everything has succeeded. */
 struct taking {
     const char *call;
     charge_attempt *attempt;
-    uint64_t charge;
+    uint64_t bytes;  /* that the driver needs, as far as is known before the call */
+    uint64_t charge; /* taken of the account for it so far */
     CUdeviceptr address;
     size_t size, width, height, pitch;
     unsigned option; /* element size or flags */
+    bool managed;
 };
 
-/* Charges the difference between the pitch that was guessed and the one that the driver chose. */
-static CUresult correct_pitch(int device, struct taking *taking) {
-    uint64_t bytes, settling;
-    if (taking->pitch == 0) return CUDA_SUCCESS;
-    if (__builtin_mul_overflow((uint64_t)taking->pitch, (uint64_t)taking->height, &bytes)) bytes = UINT64_MAX;
-    uint64_t charge = charge_round(bytes);
+/* Brings the charge to what it must be. */
+static CUresult recharge(int device, struct taking *taking, uint64_t charge) {
+    uint64_t settling;
     if (charge > taking->charge) {
         CUresult result = charge_take(device, charge - taking->charge, taking->call, &settling);
         if (result != CUDA_SUCCESS) return result;
@@ -41,32 +48,95 @@ static CUresult correct_pitch(int device, struct taking *taking) {
     return CUDA_SUCCESS;
 }
 
-/* Enters what the driver gave, or gives it back to the driver. */
+/* The bytes by the pitch that the driver chose; they were guessed. */
+static void correct_pitch(struct taking *taking) {
+    if (taking->pitch == 0) return;
+    if (__builtin_mul_overflow((uint64_t)taking->pitch, (uint64_t)taking->height, &taking->bytes))
+        taking->bytes = UINT64_MAX;
+}
+
+static uint64_t end_charge(const struct allocation *entry) {
+    return entry->small ? pages_leave(entry->device, entry->address, entry->size) : entry->size;
+}
+
+/* Gives back what an entry was charged with. */
+static void end_entry(const struct allocation *entry) {
+    uint64_t charge = end_charge(entry);
+    if (entry->hidden) growth_show(entry->device, entry->size);
+    charge_give(entry->device, charge);
+}
+
+/* Enters what the driver gave; on failure nothing is entered, and `charge` is for the caller to give back. */
 static CUresult keep(int device, CUcontext context, struct taking *taking) {
     struct allocation replaced = {0};
-    CUresult result = correct_pitch(device, taking);
+    uint64_t charge;
+    correct_pitch(taking);
+    bool small = taking->bytes <= LARGEST_SMALL;
     struct allocation entry = {.address = taking->address,
-                               .size = taking->charge,
-                               .device = (uint64_t)device,
+                               .size = small ? taking->bytes : charge_round(taking->bytes),
+                               .device = (uint64_t)device & 63,
+                               .small = small,
+                               .hidden = taking->managed,
                                .context = (uint64_t)(uintptr_t)context >> 1};
-    if (result == CUDA_SUCCESS && !allocations_insert(&live, entry, &replaced))
+    if (!small) charge = entry.size;
+    if (small && !pages_enter(device, entry.address, entry.size, &charge)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = recharge(device, taking, charge);
+    if (result == CUDA_SUCCESS && !allocations_insert(part_of(entry.address), entry, &replaced))
         result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS && small) (void)pages_leave(device, entry.address, entry.size);
+    if (result == CUDA_SUCCESS && entry.hidden) growth_hide(device, entry.size);
+    if (replaced.address != 0) end_entry(&replaced);
+    return result;
+}
+
+/* Calls the driver with what is charged so far, and enters what it gave or gives it back to the driver. */
+static CUresult make(int device, CUcontext context, struct taking *taking, uint64_t settling) {
+    CUresult result = charge_settle(device, taking->charge, settling, true, taking->attempt, taking);
+    if (result != CUDA_SUCCESS) return result;
+    result = keep(device, context, taking);
     if (result != CUDA_SUCCESS) DRIVER(cuMemFree_v2, taking->address);
-    if (replaced.address != 0) charge_give((int)replaced.device, replaced.size);
+    return result;
+}
+
+/* At the limit: tries one that should find room in pages that are charged. If it does not, it is as if it had
+ * not been. */
+static bool take_in_pages(int device, CUcontext context, struct taking *taking) {
+    if (!pages_could_hold(device, taking->bytes) || taking->attempt(taking) != CUDA_SUCCESS) return false;
+    correct_pitch(taking);
+    bool kept = pages_hold(taking->address, taking->bytes) && keep(device, context, taking) == CUDA_SUCCESS;
+    if (!kept) DRIVER(cuMemFree_v2, taking->address);
+    return kept;
+}
+
+/* A small allocation is charged with a page, which is given back when it lies in one that others have. */
+static CUresult take_small(int device, CUcontext context, struct taking *taking) {
+    uint64_t settling = 0;
+    if (!charge_try(device, PAGE_OF_DEVICE, taking->call)) {
+        if (take_in_pages(device, context, taking)) return CUDA_SUCCESS;
+        CUresult result = charge_take(device, PAGE_OF_DEVICE, taking->call, &settling);
+        if (result != CUDA_SUCCESS) return result;
+    }
+    taking->charge = PAGE_OF_DEVICE;
+    return make(device, context, taking, settling);
+}
+
+static CUresult take_large(int device, CUcontext context, struct taking *taking) {
+    uint64_t settling;
+    taking->charge = charge_round(taking->bytes);
+    CUresult result = charge_take(device, taking->charge, taking->call, &settling);
+    if (result == CUDA_SUCCESS) return make(device, context, taking, settling);
+    taking->charge = 0;
     return result;
 }
 
 static CUresult take(struct taking *taking) {
     CUcontext context;
     int device;
-    uint64_t settling;
     if (!session_ready()) return CUDA_ERROR_SYSTEM_NOT_READY;
     if (device_current(&context, &device) != CUDA_SUCCESS) return taking->attempt(taking); /* its own error */
     if (device < 0) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = charge_take(device, taking->charge, taking->call, &settling);
-    if (result != CUDA_SUCCESS) return result;
-    result = charge_settle(device, taking->charge, settling, true, taking->attempt, taking);
-    if (result == CUDA_SUCCESS) result = keep(device, context, taking);
+    bool small = taking->bytes <= LARGEST_SMALL;
+    CUresult result = small ? take_small(device, context, taking) : take_large(device, context, taking);
     if (result != CUDA_SUCCESS) charge_give(device, taking->charge);
     return result;
 }
@@ -78,8 +148,7 @@ static CUresult attempt_linear(void *arguments) {
 
 CUresult hooked_cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
     if (!address || size == 0) return DRIVER(cuMemAlloc_v2, address, size);
-    struct taking taking = {
-        .call = "cuMemAlloc", .attempt = attempt_linear, .charge = charge_round(size), .size = size};
+    struct taking taking = {.call = "cuMemAlloc", .attempt = attempt_linear, .bytes = size, .size = size};
     CUresult result = take(&taking);
     if (result == CUDA_SUCCESS) *address = taking.address;
     return result;
@@ -96,8 +165,7 @@ static CUresult attempt_linear_v1(void *arguments) {
 
 CUresult hooked_cuMemAlloc(uint32_t *address, unsigned size) {
     if (!address || size == 0) return DRIVER(cuMemAlloc, address, size);
-    struct taking taking = {
-        .call = "cuMemAlloc", .attempt = attempt_linear_v1, .charge = charge_round(size), .size = size};
+    struct taking taking = {.call = "cuMemAlloc", .attempt = attempt_linear_v1, .bytes = size, .size = size};
     CUresult result = take(&taking);
     if (result == CUDA_SUCCESS) *address = (uint32_t)taking.address;
     return result;
@@ -112,9 +180,10 @@ CUresult hooked_cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned fl
     if (!address || size == 0) return DRIVER(cuMemAllocManaged, address, size, flags);
     struct taking taking = {.call = "cuMemAllocManaged",
                             .attempt = attempt_managed,
-                            .charge = charge_round(size),
+                            .bytes = size,
                             .size = size,
-                            .option = flags};
+                            .option = flags,
+                            .managed = true};
     CUresult result = take(&taking);
     if (result == CUDA_SUCCESS) *address = taking.address;
     return result;
@@ -127,11 +196,11 @@ static CUresult attempt_pitch(void *arguments) {
 }
 
 /* Rows are rounded up to 512 bytes, which every device so far satisfies; saturates instead of wrapping. */
-static uint64_t guess_pitch_charge(size_t width, size_t height) {
+static uint64_t guess_bytes(size_t width, size_t height) {
     uint64_t bytes;
     if (width > UINT64_MAX - PITCH_STEP) return UINT64_MAX;
     uint64_t row = (width + PITCH_STEP - 1) / PITCH_STEP * PITCH_STEP;
-    return __builtin_mul_overflow(row, (uint64_t)height, &bytes) ? UINT64_MAX : charge_round(bytes);
+    return __builtin_mul_overflow(row, (uint64_t)height, &bytes) ? UINT64_MAX : bytes;
 }
 
 CUresult hooked_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
@@ -140,7 +209,7 @@ CUresult hooked_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t w
         return DRIVER(cuMemAllocPitch_v2, address, pitch, width, height, element);
     struct taking taking = {.call = "cuMemAllocPitch",
                             .attempt = attempt_pitch,
-                            .charge = guess_pitch_charge(width, height),
+                            .bytes = guess_bytes(width, height),
                             .width = width,
                             .height = height,
                             .option = element};
@@ -168,7 +237,7 @@ CUresult hooked_cuMemAllocPitch(uint32_t *address, unsigned *pitch, unsigned wid
         return DRIVER(cuMemAllocPitch, address, pitch, width, height, element);
     struct taking taking = {.call = "cuMemAllocPitch",
                             .attempt = attempt_pitch_v1,
-                            .charge = guess_pitch_charge(width, height),
+                            .bytes = guess_bytes(width, height),
                             .width = width,
                             .height = height,
                             .option = element};
@@ -200,14 +269,14 @@ static CUresult free_of_pool(struct freeing *freeing) {
 /* The entry goes first: once the driver has freed the address, it may give it to another thread. Either kind
  * of free takes either kind of pointer. */
 static CUresult give(struct freeing *freeing) {
-    struct allocation entry, replaced;
-    if (!allocations_remove(&live, freeing->address, &entry)) return free_of_pool(freeing);
+    struct allocation entry, replaced = {0};
+    if (!allocations_remove(part_of(freeing->address), freeing->address, &entry))
+        return free_of_pool(freeing);
     CUresult result = freeing->attempt(freeing);
-    if (result == CUDA_SUCCESS) {
-        charge_give((int)entry.device, entry.size);
-    } else if (allocations_insert(&live, entry, &replaced) && replaced.address != 0) {
-        charge_give((int)replaced.device, replaced.size);
-    }
+    if (result == CUDA_SUCCESS)
+        end_entry(&entry);
+    else if (allocations_insert(part_of(entry.address), entry, &replaced) && replaced.address != 0)
+        end_entry(&replaced);
     return result;
 }
 
@@ -252,20 +321,27 @@ CUresult hooked_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
 }
 
 void memory_mark(CUcontext context) {
-    allocations_mark(&live, (uint64_t)(uintptr_t)context);
+    for (int part = 0; part < PARTS; part++) allocations_mark(&live[part], (uint64_t)(uintptr_t)context);
     array_mark(context);
     graph_mark(context);
 }
 
 void memory_unmark(CUcontext context) {
-    allocations_unmark(&live, (uint64_t)(uintptr_t)context);
+    for (int part = 0; part < PARTS; part++) allocations_unmark(&live[part], (uint64_t)(uintptr_t)context);
     array_unmark(context);
     graph_unmark(context);
 }
 
+/* Of a context's memory, what each device gets back. */
+static void add_charge(const struct allocation *entry, void *sizes) {
+    if (entry->hidden) growth_show(entry->device, entry->size);
+    ((uint64_t *)sizes)[entry->device] += end_charge(entry);
+}
+
 void memory_drop(CUcontext context) {
     uint64_t sizes[CONVGPU_MAX_DEVICES] = {0};
-    allocations_drop(&live, (uint64_t)(uintptr_t)context, sizes);
+    for (int part = 0; part < PARTS; part++)
+        allocations_drop(&live[part], (uint64_t)(uintptr_t)context, add_charge, sizes);
     array_drop(context, sizes);
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
         if (sizes[device] > 0) charge_give(device, sizes[device]);
@@ -274,5 +350,6 @@ void memory_drop(CUcontext context) {
 }
 
 void memory_reset(void) {
-    allocations_reset(&live);
+    for (int part = 0; part < PARTS; part++) allocations_reset(&live[part]);
+    pages_reset();
 }

@@ -10,6 +10,7 @@
 #include "driver.h"
 #include "graph.h"
 #include "green_context.h"
+#include "growth.h"
 #include "log.h"
 #include "memory.h"
 #include "pool.h"
@@ -70,6 +71,7 @@ static void start_anew(void) {
     pool_reset();
     virtual_memory_reset();
     context_reset();
+    growth_reset();
     charge_reset();
     query_reset();
     opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;

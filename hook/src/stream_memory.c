@@ -6,7 +6,6 @@
  * a bound is charged. A pause holds the calling thread before the driver sees the call, so the order in the
  * stream is the order of the calls.
  */
-#include "account.h"
 #include "charge.h"
 #include "device.h"
 #include "pool.h"
@@ -38,13 +37,14 @@ static uint64_t round_growth(uint64_t size) {
 static bool take_expected(struct pool_taking *taking) {
     uint64_t unused = pool_unused(taking->slot);
     taking->charge = taking->size > unused ? round_growth(taking->size - unused) : 0;
-    return taking->charge == 0 || account_take((uint32_t)taking->device, taking->charge);
+    return taking->charge == 0 || charge_try(taking->device, taking->charge, taking->call);
 }
 /* Charges a bound of the growth: generously while there is headroom, else as much as must be. */
 static CUresult take_bound(struct pool_taking *taking, uint64_t *settling) {
     *settling = 0;
     taking->charge = round_growth(taking->size);
-    if (account_take((uint32_t)taking->device, taking->charge) || take_expected(taking)) return CUDA_SUCCESS;
+    if (charge_try(taking->device, taking->charge, taking->call) || take_expected(taking))
+        return CUDA_SUCCESS;
     pool_reclaim(taking->device, false);
     if (take_expected(taking)) return CUDA_SUCCESS;
     pool_reclaim(taking->device, true); /* what is trimmed must be grown again, so look again */

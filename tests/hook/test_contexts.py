@@ -105,7 +105,7 @@ def test_memory_goes_with_its_primary_context(session: Session, ending: str) -> 
     assert session.program.call(f"use {context}").code == SUCCESS
     for size in (512, 4096, 8 * MIB):
         assert session.program.call(f"alloc {size}").code == SUCCESS
-    assert session.page.read(0) == HEADROOM - 520 * MIB - 512 - 4096
+    assert session.page.read(0) == HEADROOM - 522 * MIB
     assert session.program.call(ending).code == SUCCESS
     assert session.page.read(0) == HEADROOM
 

@@ -24,12 +24,12 @@ def session(start: Start, scheduler: ScriptedScheduler) -> Session:
 @pytest.mark.parametrize(
     ("size", "charge"),
     [
-        (1, 512),
-        (512, 512),
-        (513, 1024),
-        (MIB - 1, MIB),
+        (1, 2 * MIB),
+        (513, 2 * MIB),
+        (MIB - 1, 2 * MIB),
         (MIB, 2 * MIB),
         (2 * MIB, 2 * MIB),
+        (MIB + 1, 2 * MIB),
         (2 * MIB + 1, 4 * MIB),
         (4 * GIB, 4 * GIB),
     ],
@@ -44,6 +44,35 @@ def test_an_allocation_in_the_headroom_is_charged_without_a_message(
     assert session.program.call(f"free {allocated.number}") == Result(SUCCESS, ())
     assert session.page.read(0) == 4 * GIB
     assert session.peer.silent()
+
+
+def test_small_allocations_share_pages_as_on_a_card(session: Session) -> None:
+    """Seven of 700 KiB take four slabs of 2 MiB, a small one lies between them, and a slab goes with its last."""
+    addresses = [session.program.call("alloc 716800").number for _block in range(7)]
+    assert session.page.read(0) == 4 * GIB - 8 * MIB
+    addresses.append(session.program.call("alloc 1000").number)
+    assert session.page.read(0) == 4 * GIB - 8 * MIB
+    pages = [address >> 21 for address in addresses]
+    for freed, address in enumerate(addresses, 1):
+        assert session.program.call(f"free {address}").code == SUCCESS
+        assert session.page.read(0) == 4 * GIB - len(set(pages[freed:])) * 2 * MIB
+    assert session.peer.silent()
+
+
+def test_at_the_limit_a_small_allocation_finds_room_in_a_slab(start: Start, scheduler: ScriptedScheduler) -> None:
+    session = open_session(start(), scheduler, row(limit=2 * MIB), headroom=2 * MIB)
+    first, second, third = (session.program.call(f"alloc {size}").number for size in (512, 716800, 716800))
+    assert session.page.read(0) == 0
+    assert session.program.call(f"free {second}").code == SUCCESS
+    session.program.begin(f"alloc {MIB}")  # there is as much, but not in one piece
+    request, message = session.peer.receive()
+    assert message == Allocate(0, 2 * MIB, "cuMemAlloc")
+    session.peer.send(Rejected(Reason.LIMIT, 2 * MIB, 2 * MIB), request)
+    assert session.program.result() == Result(OUT_OF_MEMORY, (UNTOUCHED,))
+    for address in (session.program.call("alloc 716800").number, first, third):
+        assert session.page.read(0) == 0
+        assert session.program.call(f"free {address}").code == SUCCESS
+    assert session.page.read(0) == 2 * MIB
 
 
 def test_pitched_memory_is_charged_by_its_rows(session: Session) -> None:

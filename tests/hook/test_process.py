@@ -155,13 +155,13 @@ def test_a_child_has_its_own_session(start: Start, scheduler: ScriptedScheduler)
     assert hello.pid != program.pid
     assert hello.held == ()
     page = peer.welcome((row(),))
-    page.give(0, MIB)
+    page.give(0, 4 * MIB)
     request, message = peer.receive()
     assert message == Context(0, 0, 0)
     peer.send(ContextSize(0), request)
     assert program.result().numbers == (SUCCESS,)
     assert peer.at_end()
-    assert (parents_page.read(0), page.read(0)) == (0, MIB - 4096)
+    assert (parents_page.read(0), page.read(0)) == (0, 2 * MIB)
     assert parent.silent()
 
 
@@ -174,7 +174,7 @@ def test_a_child_of_a_cuda_process_gets_the_drivers_answer(start: Start, schedul
     assert session.program.result().numbers == (NOT_INITIALIZED,)
     assert peer.at_end()
     assert session.program.call("alloc 4096").code == SUCCESS
-    assert session.page.read(0) == GIB - 4096
+    assert session.page.read(0) == GIB - 2 * MIB
 
 
 def test_a_child_does_not_hold_the_parents_connection(start: Start, scheduler: ScriptedScheduler) -> None:

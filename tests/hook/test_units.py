@@ -9,7 +9,7 @@ from compiled import SOURCES, compile_c
 HOOK_SOURCES = SOURCES.parents[2] / "hook" / "src"
 
 
-@pytest.mark.parametrize("part", ["allocations", "account"])
+@pytest.mark.parametrize("part", ["allocations", "account", "pages"])
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_part(tmp_path: Path, part: str, sanitizer: str) -> None:
     check = compile_c(

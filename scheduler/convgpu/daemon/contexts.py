@@ -43,6 +43,6 @@ class Contexts:
         """
         size = max(self.held(device, pid) - used, 0)
         first = used == 0 and charged == self._learned.get(device, charged)
-        if first and charged and 0 < size <= PLAUSIBLE:
+        if first and charged and 0 < size <= min(PLAUSIBLE, self._learned.get(device, PLAUSIBLE)):  # not one that grew
             self._learned[device] = size
         return size

@@ -27,6 +27,7 @@ struct block {
     uint64_t size;    /* as asked for */
     uint64_t counted; /* bytes of the device, or of its chunk, that it takes */
     enum block_kind kind;
+    bool managed;                  /* of cuMemAllocManaged: the device's, but not listed for the process */
     int access;                    /* of a mapping: CU_MEM_ACCESS_FLAGS_PROT_* */
     void *owner;                   /* whose list it is in */
     struct chunk *chunk;           /* that its address lies in, or NULL */

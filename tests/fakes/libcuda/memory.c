@@ -35,6 +35,7 @@ CUresult refuse_memory(void) {
 /* driver.mutex held. */
 static void free_block(struct block *block) {
     struct context *context = block->owner;
+    if (block->managed) state_unlist(&driver.state, driver.row[context->device], -(int64_t)block->counted);
     if (block->chunk != NULL) {
         arena_give(block->chunk, block->address, block->counted);
         arena_trim(&context->slabs, 0);
@@ -73,10 +74,20 @@ CUresult memory_free(CUdeviceptr address) {
 
 /* A block with pages of its own, or NULL. driver.mutex held. */
 static struct block *add_large(struct context *context, uint64_t size) {
-    uint64_t counted = blocks_counted(size);
+    uint64_t counted = blocks_counted(size <= SMALL ? SMALL : size);
     if (counted == 0 || !device_take(context->device, counted)) return NULL;
-    struct block *block = blocks_add(&driver.blocks, size, context, &context->blocks);
+    struct block *block = blocks_add(&driver.blocks, size <= SMALL ? SMALL : size, context, &context->blocks);
     if (block == NULL) device_give(context->device, counted);
+    return block;
+}
+
+/* Managed memory, or NULL. Counted in full on the current device, as if it was touched there at once; NVML
+ * lists it for no process (seen on an H200). driver.mutex held. */
+static struct block *add_managed(struct context *context, uint64_t size) {
+    struct block *block = add_large(context, size);
+    if (block == NULL) return NULL;
+    block->managed = true;
+    state_unlist(&driver.state, driver.row[context->device], (int64_t)block->counted);
     return block;
 }
 
@@ -93,12 +104,14 @@ static struct block *add_small(struct context *context, uint64_t size) {
     return block;
 }
 
-static CUresult allocate(CUdeviceptr *address, uint64_t size) {
+static CUresult allocate(CUdeviceptr *address, uint64_t size, bool managed) {
     struct context *context = NULL;
     CUresult result = driver_enter_context(&context);
     if (result != CUDA_SUCCESS) return result;
     if (address == NULL || size == 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    struct block *block = size <= SMALL ? add_small(context, size) : add_large(context, size);
+    struct block *block = managed         ? add_managed(context, size)
+                          : size <= SMALL ? add_small(context, size)
+                                          : add_large(context, size);
     if (block == NULL) {
         driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
         return refuse_memory();
@@ -108,7 +121,7 @@ static CUresult allocate(CUdeviceptr *address, uint64_t size) {
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
-    return allocate(address, size);
+    return allocate(address, size, false);
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
@@ -123,16 +136,15 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, s
     bool overflow = __builtin_add_overflow(width, MEMORY_PITCH - 1, &row);
     row = row / MEMORY_PITCH * MEMORY_PITCH;
     overflow = overflow || __builtin_mul_overflow(row, height, &size);
-    CUresult result = allocate(address, overflow ? UINT64_MAX : size);
+    CUresult result = allocate(address, overflow ? UINT64_MAX : size, false);
     if (result == CUDA_SUCCESS) *pitch = row;
     return result;
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
-    /* Counted in full on the current device, as if it was touched there at once. */
     if (atomic_load(&driver.phase) != DRIVER_READY) return CUDA_ERROR_NOT_INITIALIZED;
     if (flags != ATTACH_GLOBAL && flags != ATTACH_HOST) return CUDA_ERROR_INVALID_VALUE;
-    return allocate(address, size);
+    return allocate(address, size, true);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {

@@ -190,6 +190,7 @@ int state_claim_slot(struct simulated_state *state) {
         slot->pid = own.pid;
         slot->start_time = own.start_time;
         slot->pid_namespace = own.pid_namespace;
+        memset(slot->unlisted, 0, sizeof slot->unlisted);
         if (k >= state->shared->slot_count) state->shared->slot_count = k + 1;
         slot->phase = SLOT_HELD;
         state->slot = k;
@@ -216,6 +217,12 @@ void state_give(struct simulated_state *state, unsigned device, uint64_t size) {
     struct shared_slot *slot = &state->shared->slot[state->slot];
     lock_state(state);
     change(state, slot, device, slot->used[device] - size);
+    unlock_state(state);
+}
+
+void state_unlist(struct simulated_state *state, unsigned device, int64_t size) {
+    lock_state(state);
+    state->shared->slot[state->slot].unlisted[device] += (uint64_t)size;
     unlock_state(state);
 }
 
@@ -253,10 +260,11 @@ unsigned state_processes(struct simulated_state *state, unsigned device, struct 
     sweep(state, SOME_SLOTS);
     for (uint32_t k = 0; k < state->shared->slot_count; k++) {
         const struct shared_slot *slot = &state->shared->slot[k];
-        if (slot->phase != SLOT_HELD || slot->used[device] == 0) continue;
+        if (slot->phase != SLOT_HELD || slot->used[device] <= slot->unlisted[device]) continue;
         pid_t pid = known_pid(state, k);
         if (pid <= 0) continue;
-        if (count < capacity) row[count] = (struct simulated_process){.pid = pid, .used = slot->used[device]};
+        uint64_t used = slot->used[device] - slot->unlisted[device];
+        if (count < capacity) row[count] = (struct simulated_process){.pid = pid, .used = used};
         count++;
     }
     unlock_state(state);

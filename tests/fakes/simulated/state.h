@@ -41,6 +41,7 @@ struct shared_slot {
     uint64_t pid_namespace; /* inode number */
     uint64_t used[SIMULATED_DEVICES_MAX];       /* bytes, contexts included */
     uint64_t settled_at[SIMULATED_DEVICES_MAX]; /* CLOCK_MONOTONIC ns, while settling */
+    uint64_t unlisted[SIMULATED_DEVICES_MAX];   /* bytes of `used` that NVML does not list for the process */
 };
 
 struct shared_state {
@@ -79,6 +80,9 @@ bool state_take(struct simulated_state *state, unsigned device, uint64_t size);
 
 /* Gives back what was taken. The memory is free at once: only a dead process's memory settles. */
 void state_give(struct simulated_state *state, unsigned device, uint64_t size);
+
+/* Of what was taken, NVML lists `size` bytes less for the process (or again, if negative). */
+void state_unlist(struct simulated_state *state, unsigned device, int64_t size);
 
 /* Bytes of the device that an allocation could take now. */
 uint64_t state_free(struct simulated_state *state, unsigned device);

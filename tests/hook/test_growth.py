@@ -1,0 +1,169 @@
+"""What contexts grow (code, stacks, heaps) is charged before the last memory is handed out."""
+
+from collections.abc import Callable
+
+import pytest
+from hooked_program import OUT_OF_MEMORY, SUCCESS, Program, Result
+from scripted_scheduler import ScriptedScheduler
+from scripted_session import GIB, MIB, Session, open_session, row
+
+from convgpu.protocol.messages import Accepted, Allocate, Context, ContextSize, Rejected
+from convgpu.protocol.wire import Reason
+
+Start = Callable[..., Program]
+CONTEXT = 512 * MIB
+LIMIT = 2 * GIB
+ALLOCATE = "alloc {}"
+MAKE = [ALLOCATE, "async {} 0", "create {} 1 0"]
+
+
+@pytest.fixture
+def session(start: Start, scheduler: ScriptedScheduler) -> Session:
+    """A program whose context takes 512 of 2,048 MiB by the driver's own count."""
+    session = open_session(start(), scheduler, row(LIMIT, CONTEXT), headroom=LIMIT, context=False)
+    session.program.begin("retain 0")
+    measured(session, charged=CONTEXT, used=0, size=CONTEXT)
+    assert session.program.call(f"use {session.program.result().number}").code == SUCCESS
+    return session
+
+
+def measured(session: Session, *, charged: int, used: int, size: int) -> None:
+    """Expect the question what the contexts take, and answer it."""
+    request, message = session.peer.receive()
+    assert message == Context(0, charged, used)
+    session.peer.send(ContextSize(size), request)
+
+
+def fill(session: Session, size: int) -> int:
+    """Allocate without a question."""
+    allocated = session.program.call(ALLOCATE.format(size))
+    assert allocated.code == SUCCESS
+    assert session.peer.silent()
+    return allocated.number
+
+
+def test_few_questions_come_before_the_limit_and_none_after(session: Session) -> None:
+    used, questions = 0, 0
+    while True:
+        session.program.begin(ALLOCATE.format(2 * MIB))
+        if used == LIMIT - CONTEXT:
+            break
+        while not session.program.returned():
+            if not session.peer.silent():
+                measured(session, charged=CONTEXT, used=used, size=CONTEXT)
+                questions += 1
+        assert session.program.result().code == SUCCESS
+        used += 2 * MIB
+    assert questions == 9  # of 768, 384, 192, ... 4 MiB
+    request, message = session.peer.receive()
+    assert message == Allocate(0, 2 * MIB, "cuMemAlloc")
+    session.peer.send(Rejected(Reason.LIMIT, LIMIT, LIMIT), request)
+    assert session.program.result().code == OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("command", MAKE)
+def test_growth_is_charged_before_memory_is_handed_out(session: Session, command: str) -> None:
+    session.program.begin(command.format(GIB))
+    measured(session, charged=CONTEXT, used=0, size=CONTEXT + 100 * MIB)
+    assert session.program.result().code == SUCCESS
+    assert session.page.read(0) == LIMIT - CONTEXT - GIB - 100 * MIB
+    assert session.peer.silent()
+
+
+@pytest.mark.parametrize("command", MAKE)
+def test_what_growth_has_taken_is_not_handed_out(session: Session, command: str) -> None:
+    session.program.begin(command.format(LIMIT - CONTEXT))
+    answered = 0
+    while not session.program.returned():
+        if session.peer.silent():
+            continue
+        request, message = session.peer.receive()
+        if isinstance(message, Context):
+            assert message == Context(0, CONTEXT, 0) if answered == 0 else Context(0, CONTEXT + 92 * MIB, 0)
+            session.peer.send(ContextSize(CONTEXT + 92 * MIB), request)
+        else:
+            assert isinstance(message, Allocate)
+            session.peer.send(Rejected(Reason.LIMIT, LIMIT, CONTEXT), request)
+        answered += 1
+    assert session.program.result().code == OUT_OF_MEMORY
+    assert session.page.read(0) in {LIMIT - CONTEXT, LIMIT - CONTEXT - 92 * MIB}
+
+
+def test_growth_that_cannot_be_had_is_owed(session: Session) -> None:
+    """A full limit, and launches that loaded code: what is freed pays for that first."""
+    first = fill(session, 700 * MIB)
+    session.program.begin(ALLOCATE.format(LIMIT - CONTEXT - 700 * MIB))
+    measured(session, charged=CONTEXT, used=700 * MIB, size=CONTEXT)
+    assert session.program.result().code == SUCCESS
+    assert session.page.read(0) == 0
+    session.program.begin(ALLOCATE.format(4 * MIB))
+    used = LIMIT - CONTEXT
+    measured(session, charged=CONTEXT, used=used, size=CONTEXT + 88 * MIB)
+    request, message = session.peer.receive()
+    assert message == Allocate(0, 88 * MIB, "cuMemAlloc")
+    session.peer.send(Rejected(Reason.LIMIT, LIMIT, LIMIT), request)
+    assert session.program.result() == Result(OUT_OF_MEMORY, ("0x5a5a",))
+    assert session.program.call(f"free {first}").code == SUCCESS
+    assert session.page.read(0) == 700 * MIB
+    session.program.begin(ALLOCATE.format(2 * MIB))
+    measured(session, charged=CONTEXT, used=used - 700 * MIB, size=CONTEXT + 88 * MIB)
+    assert session.program.result().code == SUCCESS
+    assert session.page.read(0) == 700 * MIB - 90 * MIB
+
+
+def test_growth_can_be_waited_for(start: Start, scheduler: ScriptedScheduler) -> None:
+    session = open_session(start(), scheduler, row(LIMIT, CONTEXT), headroom=GIB, context=False)
+    session.program.begin("retain 0")
+    measured(session, charged=CONTEXT, used=0, size=CONTEXT)
+    session.program.call(f"use {session.program.result().number}")
+    session.program.begin(ALLOCATE.format(512 * MIB))
+    measured(session, charged=CONTEXT, used=0, size=CONTEXT + 88 * MIB)
+    request, message = session.peer.receive()
+    assert message == Allocate(0, 88 * MIB, "cuMemAlloc")
+    assert not session.program.returned()
+    session.peer.send(Accepted(88 * MIB, 0), request)
+    assert session.program.result().code == SUCCESS
+    assert session.page.read(0) == 0
+
+
+def test_a_fall_of_what_had_grown_is_given_back(session: Session) -> None:
+    session.program.begin(ALLOCATE.format(GIB))
+    measured(session, charged=CONTEXT, used=0, size=CONTEXT + 100 * MIB)
+    session.program.result()
+    session.program.begin(ALLOCATE.format(300 * MIB))
+    measured(session, charged=CONTEXT + 100 * MIB, used=GIB, size=CONTEXT - 100 * MIB)
+    assert session.program.result().code == SUCCESS
+    assert session.page.read(0) == LIMIT - CONTEXT - GIB - 300 * MIB  # what it took when it was made stays
+    session.program.begin(ALLOCATE.format(2 * MIB))  # and the next look is soon
+    measured(session, charged=CONTEXT, used=GIB + 300 * MIB, size=CONTEXT)
+    assert session.program.result().code == SUCCESS
+
+
+def test_growth_goes_with_the_last_context(session: Session) -> None:
+    session.program.begin(ALLOCATE.format(GIB))
+    measured(session, charged=CONTEXT, used=0, size=CONTEXT + 100 * MIB)
+    session.program.result()
+    assert session.program.call("release 0").code == SUCCESS
+    assert session.page.read(0) == LIMIT
+    assert session.peer.silent()
+
+
+def test_what_nobody_can_count_is_not_asked_for(start: Start, scheduler: ScriptedScheduler) -> None:
+    session = open_session(start(), scheduler, row(LIMIT, CONTEXT), headroom=LIMIT, context=False)
+    session.program.begin("retain 0")
+    measured(session, charged=CONTEXT, used=0, size=0)
+    session.program.call(f"use {session.program.result().number}")
+    fill(session, LIMIT - CONTEXT)
+    assert session.page.read(0) == 0
+
+
+def test_a_block_that_comes_and_goes_is_not_measured_each_time(session: Session) -> None:
+    questions = 0
+    for _turn in range(200):
+        session.program.begin(ALLOCATE.format(GIB))
+        while not session.program.returned():
+            if not session.peer.silent():
+                measured(session, charged=CONTEXT, used=0, size=CONTEXT)
+                questions += 1
+        assert session.program.call(f"free {session.program.result().number}").code == SUCCESS
+    assert 0 < questions < 100
