@@ -1,6 +1,6 @@
 """Nothing is left out in silence: the very last line names what did not run, and why.
 
-With CONVGPU_REQUIRE=engine,browser,prometheus in the environment a test that needs a Docker Engine, Chromium or
+With CONVGPU_REQUIRE=engine,browser,prometheus,spin in the environment a test that needs a Docker Engine, Chromium or
 Prometheus and has none fails.
 """
 
@@ -48,7 +48,18 @@ def missing_prometheus() -> str | None:
     return told or (None if there else "there is no promtool: `make test` fetches it")
 
 
-MISSING = {"engine": missing_engine, "browser": missing_browser, "prometheus": missing_prometheus}
+def missing_spin() -> str | None:
+    """Return why the formal model cannot be checked; None if it can."""
+    told = os.environ.get("CONVGPU_NO_SPIN")
+    return told or (None if shutil.which("spin") else "spin is not installed: `make test` installs it")
+
+
+MISSING = {
+    "engine": missing_engine,
+    "browser": missing_browser,
+    "prometheus": missing_prometheus,
+    "spin": missing_spin,
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:

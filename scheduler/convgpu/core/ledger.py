@@ -181,9 +181,13 @@ class Ledger:
         self.touched[container] = None
 
     def take_idle(self, container: str, device: str) -> None:
-        """Take back what of a grant is in nobody's hands. Never makes a safe state unsafe."""
+        """Take back what of a grant is in nobody's hands.
+
+        Never makes a safe state unsafe, except where it only covers an overcommit.
+        """
         account = self.accounts[container][device]
         if account.idle:
+            self._suspect = self._suspect or self._free[device] < 0
             self.grant(container, device, -account.idle)
 
     # -- what may be granted -----------------------------------------------------------------------------

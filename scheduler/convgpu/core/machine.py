@@ -217,16 +217,17 @@ class Machine:
             case e.Overuse(name, device, size):
                 more = size > self.ledger.accounts[name][device].charged
                 self.ledger.charge(name, device, size)
-                if more:
+                if more and not self._look_where_overcommitted():
                     self._serving.look([name])
-                    self._look_where_overcommitted()
             case e.CapacityChanged(device, capacity):
                 self.ledger.change_capacity(device, capacity)
                 self._look_where_overcommitted()
 
-    def _look_where_overcommitted(self) -> None:
-        if min(self.ledger.free.values()) < 0:
+    def _look_where_overcommitted(self) -> bool:
+        overcommitted = min(self.ledger.free.values()) < 0
+        if overcommitted:
             self._serving.look(self.ledger.holders)
+        return overcommitted
 
     def _change_rule(self, event: e.DeviceDrained | e.PolicyChosen | e.RecoveryEnded) -> None:
         match event:

@@ -125,6 +125,7 @@ class State:
         self.queue.add(request)
         self.containers[request.container].requests[request.sequence] = request
         self.fresh.append(request)
+        self.ledger.touched[request.container] = None
 
     def dequeue(self, request: Request) -> None:
         """It waits no longer."""

@@ -202,6 +202,51 @@ def test_what_escaped_the_hook_is_charged_even_above_the_limit_and_given_back() 
     w.check()
 
 
+def test_who_is_charged_its_whole_limit_is_rejected_although_it_leases_nothing() -> None:
+    """Found by random histories."""
+    w = world()
+    w.create("a", {"gpu": 3})
+    a = w.start("a")
+    w.happen(e.Overuse("a", "gpu", 8))
+    asked = w.allocate(a, 3)
+    assert w.answers[asked] == e.Reject(a, asked, Refusal.LIMIT)
+    w.check()
+
+
+def test_a_process_whose_container_is_charged_its_whole_limit_reconnects_with_what_it_holds() -> None:
+    """Found by random histories."""
+    w = world()
+    w.create("a", {"gpu": 3})
+    a = w.start("a")
+    w.allocate(a, 3)
+    w.happen(e.Overuse("a", "gpu", 1))
+    again = w.resume(a, {"gpu": 3})
+    assert w.machine.ledger.accounts["a"]["gpu"].leases == {again: 3}
+    w.check()
+
+
+def test_what_is_given_back_on_an_overcommitted_device_covers_that_first() -> None:
+    """Found by random histories: then nobody may be able to end, although everybody could before."""
+    w = world(18)
+    for name, size in (("a", 2), ("b", 3), ("c", 2)):
+        w.create(name, {"gpu": size})
+    a, b, c = (w.start(name) for name in "abc")
+    for session, size in ((a, 1), (b, 2), (c, 2)):
+        w.allocate(session, size)
+    w.happen(e.Overuse("a", "gpu", 14))
+    assert w.machine.ledger.free == {"gpu": -1}
+    w.check()
+    waiting = w.allocate(b, 1)
+    w.free(c, 1)
+    w.check()
+    assert waiting not in w.answers
+    w.end(c)
+    w.happen(e.Overuse("a", "gpu", 0))
+    assert waiting in w.answers
+    assert w.machine.ledger.debt == {"gpu": 0}
+    w.check()
+
+
 def test_priority_comes_before_the_policy_and_age_before_priority() -> None:
     w = world(patience=60.0)
     w.create("holder", {"gpu": 16})

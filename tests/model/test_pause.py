@@ -1,0 +1,63 @@
+"""docs/model/pause.pml under spin: right as it is, and found wrong with each of its precautions taken away."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spin
+
+MODEL = Path(__file__).parents[2] / "docs/model/pause.pml"
+
+
+def check(folder: Path, *definitions: str, optimise: str = "-O1") -> str:
+    """Generate, compile and run the verifier; return what it printed."""
+    flags = [f"-D{definition}" for definition in definitions]
+    for command in (
+        ["spin", "-a", *flags, str(MODEL)],
+        ["gcc", optimise, "-w", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=4096", "-o", "pan", "pan.c"],
+        ["./pan", "-m100000"],
+    ):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        ("PROGRAMS=2", "MEMORY=2", "CALLS=2", "KILLS=1"),
+        ("PROGRAMS=2", "MEMORY=2", "CALLS=3", "KILLS=0"),
+        ("PROGRAMS=2", "MEMORY=3", "LIMIT=3", "CALLS=2", "KILLS=0"),
+        ("PROGRAMS=3", "MEMORY=3", "CALLS=1", "KILLS=0"),
+    ],
+    ids=" ".join,
+)
+def test_no_deadlock_no_lost_wake_up_and_no_failure_by_settling(tmp_path: Path, sizes: tuple[str, ...]) -> None:
+    said = check(tmp_path, *sizes)
+    assert "errors: 0" in said, said
+    assert "Search not completed" not in said
+    assert "max search depth too small" not in said
+
+
+@pytest.mark.parametrize(
+    ("broken", "assertion", "calls"),
+    [
+        ("BREAK_ORDER", "!(safe)", 2),
+        ("BREAK_SECOND_LOOK", "!(safe)", 2),
+        ("BREAK_REPORT", "!(safe)", 3),
+        ("BREAK_GIVE", "!(safe)", 2),
+        ("BREAK_SAFETY", "(dead[p]&&(need[p]==0))", 2),
+        ("BREAK_SETTLING", "0", 2),
+        ("BREAK_LAST_TRY", "0", 2),
+    ],
+)
+def test_without_one_of_the_precautions_it_is_found_wrong(
+    tmp_path: Path, broken: str, assertion: str, calls: int
+) -> None:
+    kills = 0 if calls > 2 else 1
+    said = check(tmp_path, "PROGRAMS=2", "MEMORY=2", f"CALLS={calls}", f"KILLS={kills}", broken, optimise="-O0")
+    found = re.search(r"assertion violated\s+(.*?) \(at depth", said)
+    assert found, said
+    assert found[1] == assertion
