@@ -39,8 +39,10 @@ def deliver(source: Path | bytes, target: Path, mode: int, staging: Path) -> Non
     put_in_place(fresh, target)
 
 
-def link_files(files: list[Path], folder: Path) -> None:
+def link_files(files: list[Path], folder: Path, staging: Path) -> None:
     """Make `folder` a folder with hard links to these files, and nothing else in it that is in their way.
+
+    A program that opens one of them meanwhile finds the old or the new one.
 
     Raises:
         OSError: it cannot be done.
@@ -52,13 +54,15 @@ def link_files(files: list[Path], folder: Path) -> None:
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         for file in files:
+            fresh = staging / f"link-{file.name}"
+            fresh.unlink(missing_ok=True)
+            fresh.hardlink_to(file)
             try:
-                os.unlink(file.name, dir_fd=descriptor)
-            except FileNotFoundError:
-                pass
+                os.rename(fresh, file.name, dst_dir_fd=descriptor)
             except IsADirectoryError:
                 shutil.rmtree(file.name, dir_fd=descriptor)
-            os.link(file, file.name, dst_dir_fd=descriptor)
+                os.rename(fresh, file.name, dst_dir_fd=descriptor)
+            fresh.unlink(missing_ok=True)  # rename does nothing when both are the same file already
     finally:
         os.close(descriptor)
 

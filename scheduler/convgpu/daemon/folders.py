@@ -65,7 +65,7 @@ class Folders:
         deliver(self._library, folder / "libconvgpu.so", 0o755, self.staging)
         deliver(_PRELOAD, folder / "ld.so.preload", 0o644, self.staging)
         if self._driver is not None:
-            link_files([self._driver / name for name in FILES], folder / "driver")
+            link_files([self._driver / name for name in FILES], folder / "driver", self.staging)
         return folder
 
     def remove(self, name: str) -> None:
