@@ -1,0 +1,55 @@
+"""Whoever has nothing to do with GPUs does not notice that there is an authorization."""
+
+import shutil
+from pathlib import Path
+
+import bypasses
+import innocents
+import pytest
+from raw_engine import RawEngine
+
+pytestmark = pytest.mark.engine
+
+CREATES = dict(innocents.creates())
+CALLS = list(innocents.calls("innocent"))
+
+
+@pytest.fixture(scope="module")
+def guarded(engine, plugin):
+    raw = RawEngine(f"{engine.directory}/docker.sock")
+    folder = Path(innocents.FOLDER)
+    folder.mkdir(exist_ok=True)
+    (folder / "file").touch()
+    engine.configure({"authorization-plugins": [plugin]})
+    plain = {"Image": innocents.IMAGE, "Cmd": ["sleep", "600"], "HostConfig": {"NetworkMode": "none"}}
+    raw.post("/containers/create?name=innocent", plain)
+    raw.post(f"/commit?container=innocent&repo={innocents.CUDA_IMAGE}&changes=ENV+{bypasses.VISIBLE}")
+    assert raw.post("/containers/innocent/start").status == 204
+    yield raw
+    raw.remove("innocent")
+    raw.remove("renamed")
+    engine.configure({"authorization-plugins": []})
+    engine("image", "rm", "-f", innocents.CUDA_IMAGE)
+    shutil.rmtree(folder)
+
+
+def test_there_are_enough_requests():
+    assert len(CREATES) + len(CALLS) >= 100
+
+
+@pytest.mark.parametrize("name", CREATES)
+def test_a_container_without_gpu_is_created_and_started(guarded, name):
+    created = guarded.post("/v1.41/containers/create", CREATES[name])
+    assert not created.denied, created
+    assert created.status == 201, created
+    started = guarded.post(f"/v1.41/containers/{created.json['Id']}/start")
+    guarded.remove(created.json["Id"])
+    # What this machine lacks (a device, a folder) is no refusal.
+    assert not started.denied, started
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.method} {call.uri[:60]}")
+def test_a_call_passes(guarded, call):
+    # The Engine itself may well refuse it: registries and services are not there.
+    answer = guarded.send(call)
+    assert not answer.denied, answer
