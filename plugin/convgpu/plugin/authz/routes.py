@@ -42,7 +42,7 @@ _TABLE: Final = tuple(
         (Kind.UPDATE, "containers/+(?P<name>.+?)/+update"),
         (Kind.VOLUME, "volumes/+create"),
         (Kind.SERVICE, "services/+(?:create|(?P<name>.+?)/+update)"),
-        (Kind.BUILD, "build|session|grpc"),
+        (Kind.BUILD, "(?:build|session|grpc)"),
         (Kind.PLUGIN, "plugins/+(?P<name>.+)"),
         (Kind.SWARM, "swarm/+(?:init|join)"),
     )

@@ -1,0 +1,164 @@
+"""What a user or a label may have: by container, and by the sum of what runs."""
+
+import pytest
+from engine_says import GPU, HOOK, OURS, inspected
+
+from convgpu.client.admin import SchedulerRefused
+from convgpu.plugin.authz.owners import Owners
+from convgpu.plugin.authz.site import parse_rules
+
+CREATE = "/v1.41/containers/create"
+
+
+def asked(memory=None, env=(HOOK,), **config):
+    options = {} if memory is None else {"memory": memory}
+    mount = {"Type": "volume", "Target": "/run/convgpu"}
+    mount["VolumeOptions"] = {"DriverConfig": {"Name": "convgpu", "Options": options}}
+    return {"Image": "i", "Env": list(env), "HostConfig": {**GPU, "Mounts": [mount]}, **config}
+
+
+@pytest.fixture
+def start(world):
+    """Start a container with the volume `name`, whose limit is 2 GiB, as the fake scheduler says."""
+
+    def started(name, user="bob", **config):
+        world.scheduler.volumes.setdefault(name, {"memory": "2g"})
+        return world.start(inspected(GPU, mounts=[{**OURS, "Name": name}], **config), user=user)
+
+    return started
+
+
+@pytest.mark.parametrize(
+    ("memory", "env", "rule"),
+    [
+        ("2g", [HOOK], "limited"),
+        ("4g", [HOOK], "limited"),
+        ("4097m", [HOOK], "limit-too-large"),
+        ("GPU-1:1g,GPU-2:5g", [HOOK], "limit-too-large"),
+        (None, [HOOK, "CONVGPU_MEMORY=5g"], "limit-too-large"),
+        (None, [HOOK, "CONVGPU_MEMORY=1g"], "limited"),
+        (None, [HOOK], "limit-missing"),
+        ("nonsense", [HOOK], "limited"),  # the volume says it better
+    ],
+)
+def test_the_largest_limit_at_create(world, memory, env, rule):
+    world.rules = parse_rules('[users."*"]\nlargest_limit = "4g"')
+    assert world.judge(asked(memory, env)).rule == rule
+
+
+def test_a_default_is_a_limit(world):
+    world.rules = parse_rules('default_limit = "1g"')
+    assert world.judge(asked()).rule == "limited"
+
+
+def test_a_volume_of_its_own_is_judged_too(world):
+    world.rules = parse_rules('[users.bob]\nlargest_limit = "4g"')
+    body = {"Name": "v", "Driver": "convgpu:latest", "DriverOpts": {"memory": "5g"}}
+    assert world.judge(body, "/volumes/create", user="bob").rule == "limit-too-large"
+    assert world.judge(body, "/volumes/create", user="carol").allow
+
+
+def test_a_label_has_bounds_as_well(world):
+    world.rules = parse_rules('[labels."team=vision"]\nlargest_limit = "1g"')
+    assert world.judge(asked("2g", Labels={"team": "vision"})).rule == "limit-too-large"
+    assert world.judge(asked("2g", Labels={"team": "speech"})).rule == "limited"
+
+
+def test_the_message_says_what_would_do(world):
+    world.rules = parse_rules('[users.local]\nlargest_limit = "1500m"')
+    assert world.judge(asked("2g")).message == (
+        "limit-too-large: 2GiB on one GPU is more than user local may have, 1.46GiB.\n"
+        "Type: volume-opt=memory=1500m, or less"
+    )
+
+
+def test_the_sum_of_a_user(world, start):
+    world.rules = parse_rules('[users.bob]\nlargest_sum = "4g"')
+    assert start("one").rule == "limited"
+    assert start("two").rule == "limited"
+    verdict = start("three")
+    assert verdict.rule == "sum-too-large"
+    assert verdict.message.startswith("sum-too-large: the running containers of user bob have 4GiB on GPU-")
+    assert start("four", user="carol").rule == "limited"
+    # One of them starts again: it does not count twice.
+    assert start("two").rule == "limited"
+
+
+def test_what_ended_counts_no_more(world, start):
+    world.rules = parse_rules('[users.bob]\nlargest_sum = "2g"')
+    assert start("one").allow
+    assert start("two").rule == "sum-too-large"
+    world.now += 60  # never mounted, so it did not start
+    assert start("two").allow
+    world.scheduler.mounts["two"] = 1
+    world.now += 60
+    assert start("one").rule == "sum-too-large"
+    world.scheduler.mounts["two"] = 0
+    assert start("one").allow
+
+
+def test_the_sum_of_a_label(world, start):
+    world.rules = parse_rules('[labels."team=vision"]\nlargest_sum = "2g"')
+    labels = {"team": "vision"}
+    assert start("one", Labels=labels).allow
+    assert start("two", user="carol", Labels=labels).rule == "sum-too-large"
+    assert start("three").allow
+
+
+def test_owners_outlive_the_plugin(world, start, tmp_path):
+    world.rules = parse_rules('[users.bob]\nlargest_sum = "2g"')
+    assert start("one").allow
+    world.scheduler.mounts["one"] = 1
+    world.owners = Owners(tmp_path / "owners.json", lambda: world.now + 1000)
+    assert start("two").rule == "sum-too-large"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"one": 7}', '{"one": {"user": "bob"}}'])
+def test_owners_that_cannot_be_read_are_forgotten(tmp_path, text, caplog):
+    (tmp_path / "owners.json").write_text(text)
+    Owners(tmp_path / "owners.json")
+    assert "cannot be read" in caplog.text
+
+
+def unlimited(scheduler, monkeypatch):
+    """Make the fake scheduler's volumes have no limit until one is set."""
+    limits = {}
+    container = scheduler._container
+
+    def without(name):
+        record = container(name)
+        return {**record, "devices": [{**record["devices"][0], "limit": limits.get(name, 0), "grant": 0, "usage": 0}]}
+
+    def change(name, memory):
+        if memory == "bad":
+            raise SchedulerRefused("invalid", "memory=bad: not a size")
+        limits[name] = 2 << 30
+        return {"devices": []}
+
+    monkeypatch.setattr(scheduler, "_container", without)
+    monkeypatch.setattr(scheduler, "_set", change, raising=False)
+    return limits
+
+
+def test_a_limit_is_given_before_the_first_program_could_ask(world, start, monkeypatch):
+    limits = unlimited(world.scheduler, monkeypatch)
+    assert start("one").rule == "limit-missing"
+    assert start("one", Env=[HOOK, "CONVGPU_MEMORY=2g"]).rule == "limited"
+    assert limits == {"one": 2 << 30}
+    assert start("two", Env=[HOOK, "CONVGPU_MEMORY=bad"]).message == "limit-missing: memory=bad: not a size"
+    world.rules = parse_rules('default_limit = "2g"')
+    assert start("three").rule == "limited"
+    assert ({"op": "set", "name": "three", "memory": "2g"}) in world.scheduler.asked
+
+
+def test_an_exemption_lifts_one_rule(world):
+    world.rules = parse_rules('[[exempt]]\nimage = "i"\nrules = ["gpu-needs-limit"]')
+    assert world.judge({"Image": "i", "HostConfig": GPU}).rule == "exempt"
+    assert world.judge({"Image": "j", "HostConfig": GPU}).rule == "gpu-needs-limit"
+    assert world.judge({"Image": "i", "HostConfig": {**GPU, "Privileged": True}}).rule == "privileged"
+
+
+def test_an_exemption_for_plugins(world):
+    world.rules = parse_rules('[[exempt]]\nusers = ["alice"]\nrules = ["plugin-management"]')
+    assert world.judge(b"", "/plugins/x/enable", user="alice").allow
+    assert not world.judge(b"", "/plugins/x/enable", user="bob").allow

@@ -1,0 +1,179 @@
+"""What is judged when a container starts, from the Engine's own view, and what else can undo a limit."""
+
+import pytest
+from engine_says import GPU, HOOK, OURS, inspected
+
+from convgpu.protocol.records import Container as Record
+
+
+@pytest.fixture(autouse=True)
+def volume(scheduler):
+    scheduler.volumes["mine"] = {"memory": "2g"}
+
+
+def test_a_container_with_its_limit_starts(world):
+    assert world.start(inspected(GPU)).rule == "limited"
+
+
+def test_an_innocent_container_starts(world):
+    assert world.start(inspected(env=[], mounts=[])).rule == "no-gpu"
+
+
+def test_a_container_that_is_not_there_is_the_engines_affair(world):
+    assert world.judge(b"", "/containers/nobody/start").rule == "no-such-container"
+
+
+def test_without_the_engines_view_nothing_starts(world):
+    world.view.down = True
+    verdict = world.start(inspected())
+    assert (verdict.allow, verdict.rule) == (False, "engine-unavailable")
+    assert verdict.message.count("\n") <= 1
+
+
+@pytest.mark.parametrize("uri", ["/containers/c/restart", "/v1.41/containers/c/%73tart", "/containers%2Fc/restart?t=1"])
+def test_a_restart_is_a_start(world, uri):
+    world.view.containers["c"] = inspected({"Privileged": True})
+    assert world.judge(b"", uri).rule == "privileged"
+
+
+@pytest.mark.parametrize("version", ["v1.23", "v01.23", "v1.9", "v1.23.9", "v0", "v", "vx", "v1", "v1.x"])
+def test_old_clients_could_change_the_container_by_its_start(world, version):
+    assert world.start(inspected(GPU), version=version).rule == "start-old-api"
+
+
+@pytest.mark.parametrize("version", ["v1.24", "v01.024", "v1.41", "v1.100", "v2.0", "v" + "9" * 5000])
+def test_clients_since_then_cannot(world, version):
+    assert world.start(inspected(GPU), version=version).rule == "limited"
+
+
+UNDOING = {
+    "no hook": ({}, [], [OURS], "hook-not-loaded"),
+    "other first": ({}, ["LD_PRELOAD=/x.so:/run/convgpu/libconvgpu.so"], [OURS], "hook-not-loaded"),
+    "removed": ({}, [HOOK, "LD_PRELOAD"], [OURS], "hook-not-loaded"),
+    "audit": ({}, [HOOK, "LD_AUDIT=/x"], [OURS], "hook-environment"),
+    "socket": ({}, [HOOK, "CONVGPU_SOCKET=/x"], [OURS], "hook-environment"),
+    "covered": (
+        {},
+        [HOOK],
+        [OURS, {"Type": "bind", "Source": "/srv", "Destination": "/run/convgpu/a"}],
+        "hook-covered",
+    ),
+    "preload file": (
+        {},
+        [HOOK],
+        [OURS, {"Type": "bind", "Source": "/s", "Destination": "/etc/ld.so.preload"}],
+        "hook-covered",
+    ),
+    "libraries": ({}, [HOOK], [OURS, {"Type": "volume", "Name": "x", "Destination": "/usr/lib"}], "hook-covered"),
+    "tmpfs": ({"Tmpfs": {"/run/convgpu/b": ""}}, [HOOK], [OURS], "hook-covered"),
+    "ipc": ({"IpcMode": "host"}, [HOOK], [OURS], "gpu-isolation"),
+    "users": ({"UsernsMode": "host"}, [HOOK], [OURS], "gpu-isolation"),
+    "ptrace": ({"CapAdd": ["CAP_SYS_PTRACE"]}, [HOOK], [OURS], "gpu-isolation"),
+    "seccomp": ({"SecurityOpt": ["seccomp=unconfined"]}, [HOOK], [OURS], "gpu-isolation"),
+}
+
+
+@pytest.mark.parametrize(("host", "env", "mounts", "rule"), UNDOING.values(), ids=UNDOING.keys())
+def test_a_gpu_with_a_hole(world, host, env, mounts, rule):
+    assert world.start(inspected({**GPU, **host}, env, mounts)).rule == rule
+
+
+@pytest.mark.parametrize(("host", "env", "mounts", "rule"), UNDOING.values(), ids=UNDOING.keys())
+def test_without_a_gpu_the_same_is_nobodys_affair(world, host, env, mounts, rule):  # noqa: ARG001
+    theirs = [mount for mount in mounts if mount is not OURS]
+    assert world.start(inspected(host, env, theirs)).rule == "no-gpu"
+
+
+def test_what_harms_nothing_passes_beside_a_gpu(world):
+    host = {**GPU, "Tmpfs": {"/run": "", "/tmp": ""}, "SecurityOpt": ["label=disable"], "CapAdd": ["IPC_LOCK"]}
+    env = [HOOK + ":/usr/lib/libjemalloc.so", "LD_LIBRARY_PATH=/usr/local/nvidia/lib", "CONVGPU_DEBUG=1"]
+    assert world.start(inspected(host, env)).rule == "limited"
+
+
+def test_the_images_environment_counts_with_nvidias_runtime(world):
+    visible = inspected({"Runtime": "nvidia"}, ["NVIDIA_VISIBLE_DEVICES=all"], [])
+    assert world.start(visible).rule == "gpu-needs-limit"
+    assert world.start(inspected({"Runtime": "nvidia"}, [], [])).rule == "no-gpu"
+
+
+def test_a_volume_that_is_a_bind_is_looked_into(world):
+    world.view.volumes["v"] = {"Driver": "local", "Options": {"type": "none", "o": "bind", "device": "/run"}}
+    mount = {"Type": "volume", "Name": "v", "Destination": "/x", "Driver": "local"}
+    assert world.start(inspected(env=[], mounts=[mount])).rule == "host-path"
+
+
+def test_links_of_the_host_are_followed(world):
+    world.nodes.links["/srv/link"] = "/"
+    mount = {"Type": "bind", "Source": "/srv/link", "Destination": "/x", "RW": False}
+    verdict = world.start(inspected(env=[], mounts=[mount]))
+    assert "/srv/link (which is /)" in verdict.message
+
+
+def test_the_engines_socket_is_for_those_who_have_it_anyway(world):
+    mount = {"Type": "bind", "Source": "/var/run/docker.sock", "Destination": "/var/run/docker.sock"}
+    assert world.start(inspected(env=[], mounts=[mount])).rule == "no-gpu"
+    assert world.start(inspected(env=[], mounts=[mount]), user="alice").rule == "host-path"
+
+
+def test_a_checkpoint_would_not_load_the_hook(world):
+    assert world.start(inspected(GPU), query="?checkpoint=x").rule == "checkpoint"
+    assert world.start(inspected(env=[], mounts=[]), query="?checkpoint=x").rule == "no-gpu"
+
+
+def test_the_processes_of_a_limited_container_are_its_own(world):
+    world.view.containers["gpu"] = inspected(GPU)
+    world.view.containers["web"] = inspected(env=[], mounts=[])
+    assert world.start(inspected({"PidMode": "container:gpu"}, [], [])).rule == "gpu-isolation"
+    assert world.start(inspected({"PidMode": "container:web"}, [], [])).rule == "no-gpu"
+
+
+def service(**task):
+    return {"Name": "s", "TaskTemplate": {"ContainerSpec": {"Image": "i", **task}}}
+
+
+def test_a_service_is_judged_once_because_its_tasks_never_are(world):
+    uri = "/v1.41/services/create"
+    assert world.judge(service(), uri).rule == "no-gpu"
+    assert world.judge(service(Mounts=[{"Type": "bind", "Source": "/", "Target": "/x"}]), uri).rule == "host-path"
+    assert world.judge(service(CapabilityAdd=["CAP_SYS_ADMIN"]), uri).rule == "capability"
+    world.view.runtime = "nvidia"
+    assert world.judge(service(), uri).rule == "gpu-needs-limit"
+    assert world.judge(service(Env=["NVIDIA_VISIBLE_DEVICES=void"]), uri).rule == "no-gpu"
+    world.view.images["i"] = {"Config": {"Env": ["A=b"]}}
+    assert world.judge(service(), "/services/s/update?version=1").rule == "no-gpu"
+    ours = {"Type": "volume", "Target": "/run/convgpu"}
+    ours["VolumeOptions"] = {"DriverConfig": {"Name": "convgpu", "Options": {"memory": "2g"}}}
+    asked = service(Env=[HOOK, "NVIDIA_VISIBLE_DEVICES=all"], Mounts=[ours])
+    assert world.judge(asked, uri).rule == "limited"
+
+
+def test_a_service_that_is_a_plugin(world):
+    body = {"TaskTemplate": {"Runtime": "plugin", "PluginSpec": {"Name": "x"}}}
+    assert world.judge(body, "/services/create").rule == "plugin-management"
+
+
+def test_a_build_gets_what_the_default_runtime_gives(world):
+    for uri in ("/build?t=x", "/v1.41/session", "/grpc"):
+        world.view.runtime = "runc"
+        assert world.judge(b"", uri).allow
+        world.view.runtime = "nvidia"
+        assert world.judge(b"", uri).rule == "build-gpu"
+
+
+@pytest.mark.parametrize(
+    ("method", "uri"),
+    [
+        ("POST", "/plugins/convgpu/disable"),
+        ("POST", "/v1.41/plugins/other/enable"),
+        ("POST", "/plugins/pull?remote=x"),
+        ("POST", "/plugins/create"),
+        ("POST", "/plugins/a/b/c:1/set"),
+        ("DELETE", "/plugins/%63onvgpu?force=1"),
+    ],
+)
+def test_plugins_are_for_administrators(world, method, uri):
+    assert world.judge(b"", uri, method).rule == "plugin-management"
+
+
+def test_the_record_of_the_fake_is_one(scheduler):
+    assert Record.model_validate(scheduler._container("mine")).devices[0].limit == 2 << 30
