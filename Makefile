@@ -34,6 +34,9 @@ demo: venv build ## containers compete for one GPU; one waits and goes on
 bench: venv build ## the benchmarks
 	@scripts/bench
 
+fuzz: venv ## feed the hook's readers with nonsense, for a minute
+	@scripts/fuzz
+
 plugin: venv ## build the managed plugin, create it in the Engine, enable it
 	@scripts/plugin
 

@@ -1,0 +1,27 @@
+"""The readers of the scheduler's answers, under sanitizers: a short run of what `make fuzz` does for long.
+
+What libFuzzer finds is kept in `findings/` and tried here for ever.
+"""
+
+import subprocess
+from pathlib import Path
+
+from compiled import ROOT, SOURCES, compile_c
+from replies import mutations, seeds
+
+FINDINGS = Path(__file__).parent / "findings"
+COUNT = 3000
+
+
+def test_replies(tmp_path: Path) -> None:
+    hook = ROOT / "hook" / "src"
+    flags = ["-DREPLAY", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    replay = compile_c(tmp_path / "replay", *flags, SOURCES / "fuzz_reply.c", hook / "account.c", hook / "stream.c")
+    found = [finding.read_bytes() for finding in sorted(FINDINGS.glob("*"))]
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    for number, reply in enumerate([*seeds(), *found, *mutations(COUNT, seed=1)]):
+        (inputs / f"{number:05}").write_bytes(reply)
+    names = sorted(map(str, inputs.iterdir()))
+    done = subprocess.run([replay, *names], check=False, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
