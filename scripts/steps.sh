@@ -68,3 +68,23 @@ lock() {
     fi
     export CONVGPU_LOCKED=1
 }
+
+# apt with lists and a status of its own, so that what this machine has installed plays no part.
+foreign_apt() {
+    local work=$1
+    shift
+    apt-get -q -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::status=$work/status" \
+        -o "Dir::State::lists=$work/lists" -o "Dir::Cache::archives=$work/debs" -o APT::Sandbox::User=root "$@"
+}
+
+# foreign_packages SUITE WORK PACKAGE...: of another Debian, from this machine's own mirror, unpacked into WORK/tree.
+foreign_packages() {
+    local suite=$1 work=$2 deb
+    shift 2
+    mkdir -p "$work"/{lists/partial,debs/partial,tree} && : >"$work/status" &&
+        echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(mirror) $suite main" \
+            >"$work/sources.list" &&
+        foreign_apt "$work" update &&
+        (cd "$work/debs" && foreign_apt "$work" download "$@") || return 1
+    for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$work/tree" || return 1; done
+}

@@ -2,13 +2,17 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from docker_engine import ENVIRONMENT, Engine
 
-BUILT = Path(__file__).parents[2] / "build/plugin"
+ROOT = Path(__file__).parents[2]
+BUILT = ROOT / "build/plugin"
+EXAMPLES = ROOT / "examples"
+PROGRAMS = Path(sys.executable).parent  # ours
 
 
 def version() -> tuple[int, ...]:
@@ -53,3 +57,32 @@ def clean(engine: Engine) -> Iterator[None]:
     left = engine("ps", "-a", "-q").split()
     if left:
         engine("rm", "-f", "-v", *left)
+
+
+@pytest.fixture(scope="session")
+def compose(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """`docker compose` 2 on the Engine, with words; returns what it printed."""
+    found = subprocess.run([ROOT / "scripts/compose"], check=False, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    folder = tmp_path_factory.mktemp("docker")
+    (folder / "cli-plugins").mkdir()
+    (folder / "cli-plugins/docker-compose").symlink_to(Path(found.stdout.strip()) / "docker-compose")
+
+    def run(*words: str) -> str:
+        environment = {**ENVIRONMENT, "DOCKER_CONFIG": str(folder), "DOCKER_HOST": engine.host}
+        command = ["docker", "compose", *words]
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, env=environment, cwd=EXAMPLES / "compose", timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def runtime(engine: Engine, plugin: str) -> tuple[str, ...]:
+    """The Engine has our runtime, with a limit for those that name none."""
+    words = ["--convgpu-memory=3g", f"--convgpu-directory={engine.directory_of(plugin)}"]
+    engine.configure({"runtimes": {"convgpu": {"path": str(PROGRAMS / "convgpu-runtime"), "runtimeArgs": words}}})
+    return ("--runtime", "convgpu", "--network", "none")

@@ -64,14 +64,6 @@ def test_create_makes_what_start_runs(engine, plugin):
     assert_covered(engine, plugin, "made", 2 * GIB)
 
 
-@pytest.fixture
-def runtime(engine, plugin):
-    """The Engine has our runtime, with a limit for those that name none."""
-    words = ["--convgpu-memory=3g", f"--convgpu-directory={engine.directory_of(plugin)}"]
-    engine.configure({"runtimes": {"convgpu": {"path": str(PROGRAMS / "convgpu-runtime"), "runtimeArgs": words}}})
-    return ("--runtime", "convgpu", "--network", "none")
-
-
 @pytest.mark.parametrize(
     ("environment", "limit"), [("CONVGPU_MEMORY=2g", 2 * GIB), ("NVIDIA_VISIBLE_DEVICES=all", 3 * GIB)]
 )

@@ -22,6 +22,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "history": ("convgpu.cli.events:history", "what happened, also before a restart"),
     },
     "Watching": {
+        "top": ("convgpu.cli.top:top", "ps, live in the terminal"),
         "dashboard": ("convgpu.cli.dashboard:dashboard", "a page that shows all this live, and over time"),
         "metrics": ("convgpu.cli.metrics:metrics", "the figures for Prometheus"),
     },

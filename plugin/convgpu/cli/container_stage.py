@@ -98,7 +98,7 @@ class ContainerStage:
         if len(self._volumes) < len(self._parts):
             for volume, containers in self._engine.containers().items():
                 for found in containers:
-                    if found.name in self._parts:
+                    if found.name in self._parts and volume != found.id:
                         self._volumes[volume] = self._parts[found.name]
         return self._volumes
 

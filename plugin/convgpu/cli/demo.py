@@ -11,9 +11,10 @@ from rich.console import Console
 
 from convgpu.cli import scenario
 from convgpu.cli.container_stage import ContainerStage
-from convgpu.cli.demo_report import Played, as_data, show
-from convgpu.cli.errors import EXIT_CODES, Unavailable
+from convgpu.cli.demo_report import Played, as_data, caption, show
+from convgpu.cli.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.options import as_json, directory
+from convgpu.cli.picture import draw
 from convgpu.cli.play import play
 from convgpu.cli.process_stage import ProcessStage
 from convgpu.cli.stage import Stage
@@ -39,6 +40,12 @@ scheduler's events. The exit code is 0 only if a pause and its end were really s
 @click.command(help=_HELP, epilog=EXIT_CODES)
 @as_json
 @directory
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Write the timeline as an SVG, too.",
+)
 @click.option("--processes", is_flag=True, help="Use plain processes, and a scheduler of their own: no Docker.")
 @click.option(
     "--gpu-volume-driver",
@@ -49,7 +56,7 @@ scheduler's events. The exit code is 0 only if a pause and its end were really s
     help="The name of the ConvGPU plugin in the Engine.  [default: convgpu-demo, which `make demo` installs, "
     "or else convgpu]",
 )
-def demo(*, as_json: bool, directory: Path | None, processes: bool, driver: str | None) -> None:
+def demo(*, as_json: bool, directory: Path | None, picture: Path | None, processes: bool, driver: str | None) -> None:
     """Show a container that waits and goes on."""
     progress = Console(stderr=as_json, highlight=False)
     if processes or directory is not None:
@@ -58,11 +65,20 @@ def demo(*, as_json: bool, directory: Path | None, processes: bool, driver: str 
     else:
         stage = ContainerStage([driver] if driver else ["convgpu-demo", "convgpu"])
     played = _perform(stage, progress)
+    if picture is not None:
+        _write(picture, played)
     if as_json:
         click.echo(json.dumps(as_data(played), indent=2))
     else:
         show(played, Console(highlight=False))
     sys.exit(1 if played.problems else 0)
+
+
+def _write(file: Path, played: Played) -> None:
+    try:
+        file.write_text(draw(played.stories, played.shown, caption(played)), encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"{file} cannot be written: {error.strerror}.\nName another --picture") from error
 
 
 def _perform(stage: Stage, progress: Console) -> Played:

@@ -38,6 +38,13 @@ class Played:
         return tuple(told.get(part.name, Story(part.name, part.limit)) for part in self.parts)
 
     @property
+    def shown(self) -> float:
+        """Seconds that a timeline shows."""
+        stories = self.stories
+        unended = any(story.started is not None and story.ended is None for story in stories)
+        return max(span(stories), self.length if unended else 0.0)
+
+    @property
     def exits(self) -> dict[str, int | None]:
         """Exit codes by name."""
         return {name: ended.exit_code for name, ended in self.ended.items()}
@@ -46,6 +53,12 @@ class Played:
     def problems(self) -> tuple[str, ...]:
         """Why it was no demonstration; empty if it was one."""
         return problems(self.stories, self.exits)
+
+
+def caption(played: Played) -> str:
+    """Return where it was seen, in one line."""
+    device = played.devices.devices[0]
+    return f"GPU {device.index}: {device.name}, {format_size(device.capacity)}; policy {played.devices.policy}"
 
 
 def progress_line(event: Event, name: str, seconds: float) -> str | None:
@@ -67,18 +80,13 @@ def progress_line(event: Event, name: str, seconds: float) -> str | None:
 def show(played: Played, console: Console) -> None:
     """Print the table, the timeline and the verdict."""
     stories = played.stories
-    device = played.devices.devices[0]
     console.print()
     console.print(_table(table_rows(stories, played.exits)))
     console.print()
-    unended = any(story.started is not None and story.ended is None for story in stories)
-    length = max(span(stories), played.length if unended else 0.0)
-    for line in timeline_lines(stories, length, min(console.width, 80), glyphs(console.encoding)):
+    for line in timeline_lines(stories, played.shown, min(console.width, 80), glyphs(console.encoding)):
         console.print(Text(line), soft_wrap=True)
     console.print()
-    console.print(
-        Text(f"GPU {device.index}: {device.name}, {format_size(device.capacity)}; policy {played.devices.policy}")
-    )
+    console.print(Text(caption(played)), soft_wrap=True)
     console.print(Text(f"Played by {played.words}"))
     for problem in played.problems:
         console.print(Text(f"FAILED: {problem}", style="bold red"))

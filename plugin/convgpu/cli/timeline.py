@@ -196,11 +196,16 @@ def _fill(cells: list[str], begin: float, end: float, length: float, glyph: str)
     cells[first:last] = glyph * (min(last, width) - first)
 
 
+def seconds_of_axis(length: float, most: int) -> range:
+    """Return the seconds that an axis names: about `most` of them at most, in round steps."""
+    step = next((step for step in _STEPS if step * max(most, 1) >= length), _STEPS[-1])
+    return range(0, int(length) + 1, step)
+
+
 def axis(length: float, width: int) -> tuple[str, str]:
     """Return the ticks of the time axis and the seconds below them."""
-    step = next((step for step in _STEPS if step * width >= length * 6), _STEPS[-1])
     ticks, labels = [" "] * width, [" "] * (width + 6)
-    for second in range(0, int(length) + 1, step):
+    for second in seconds_of_axis(length, width // 6):
         position = int(second / length * width) if length > 0 else 0
         if position >= width:
             break
