@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from convgpu.authz.judge import Judge
+from convgpu.authz.limits import Limits
+from convgpu.authz.owners import Owners
+from convgpu.authz.routes import route
+from convgpu.authz.site import Rules
+from convgpu.authz.world import HostFacts
 from convgpu.plugin import api
-from convgpu.plugin.authz.host import HostFacts
-from convgpu.plugin.authz.judge import Judge
-from convgpu.plugin.authz.limits import Limits
-from convgpu.plugin.authz.owners import Owners
-from convgpu.plugin.authz.routes import route
-from convgpu.plugin.authz.site import Rules
+from convgpu.plugin.authorization_status import SchedulersLedger
 from convgpu.plugin.server import create_app
 from convgpu.plugin.settings import Settings
 
@@ -119,7 +120,8 @@ def test_each_call_gets_its_verdict(recorded, tmp_path):
     if question.uri == "/_ping":
         assert call is None
         return
-    judge = Judge("cgtest", RecordedView(), RecordedNodes(), Limits(RecordingScheduler(), Owners(tmp_path / "owners")))
+    limits = Limits(SchedulersLedger(RecordingScheduler()), Owners(tmp_path / "owners"))
+    judge = Judge("cgtest", RecordedView(), RecordedNodes(), limits)
     assert judge.judge(call, question.body(), question.user, Rules()).rule == RULES[scenario]
 
 

@@ -4,12 +4,12 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from convgpu.authz.judge import LOCAL, Judge
+from convgpu.authz.routes import route
+from convgpu.authz.site import Rules
+from convgpu.authz.verdict import NOT_JUDGED, Refusal, Verdict, allow
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin import api, journal
-from convgpu.plugin.authz.judge import LOCAL, Judge
-from convgpu.plugin.authz.routes import route
-from convgpu.plugin.authz.site import Rules
-from convgpu.plugin.authz.verdict import NOT_JUDGED, Refusal, Verdict, allow
 from convgpu.plugin.limits import MOST, discard
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from flask import Flask, Response, request
 from prometheus_client import CollectorRegistry
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
+from convgpu.authz.site_file import SiteFile
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin import api, dashboard, journal, metrics, openapi
 from convgpu.plugin.administration import administration_error, create_blueprint
 from convgpu.plugin.authorization import AuthorizationGate, Authorizer
-from convgpu.plugin.authz.site_file import SiteFile
-from convgpu.plugin.authz.status import create_judge, create_status
+from convgpu.plugin.authorization_status import create_judge, create_status
 from convgpu.plugin.driver import UnknownVolume, VolumeDriver
 from convgpu.plugin.limits import MOST, discard
 from convgpu.plugin.scheduler import Scheduler

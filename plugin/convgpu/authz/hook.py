@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from convgpu.plugin.authz.container import Container, Mount
-from convgpu.plugin.authz.paths import is_at_or_below, normal, touches
-from convgpu.plugin.authz.verdict import Refusal
+from convgpu.authz.container import Container, Mount
+from convgpu.authz.paths import is_at_or_below, normal, touches
+from convgpu.authz.verdict import Refusal
 
 LIBRARY: Final = "libconvgpu.so"
 _PRELOAD_FILE: Final = "/etc/ld.so.preload"

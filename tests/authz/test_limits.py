@@ -3,9 +3,8 @@
 import pytest
 from engine_says import GPU, HOOK, OURS, inspected
 
-from convgpu.client.admin import SchedulerRefused
-from convgpu.plugin.authz.owners import Owners
-from convgpu.plugin.authz.site import parse_rules
+from convgpu.authz.owners import Owners
+from convgpu.authz.site import parse_rules
 
 CREATE = "/v1.41/containers/create"
 
@@ -22,7 +21,7 @@ def start(world):
     """Start a container with the volume `name`, whose limit is 2 GiB, as the fake scheduler says."""
 
     def started(name, user="bob", **config):
-        world.scheduler.volumes.setdefault(name, {"memory": "2g"})
+        world.ledger.limits.setdefault(name, 2 << 30)
         return world.start(inspected(GPU, mounts=[{**OURS, "Name": name}], **config), user=user)
 
     return started
@@ -90,10 +89,10 @@ def test_what_ended_counts_no_more(world, start):
     assert start("two").rule == "sum-too-large"
     world.now += 60  # never mounted, so it did not start
     assert start("two").allow
-    world.scheduler.mounts["two"] = 1
+    world.ledger.running.add("two")
     world.now += 60
     assert start("one").rule == "sum-too-large"
-    world.scheduler.mounts["two"] = 0
+    world.ledger.running.clear()
     assert start("one").allow
 
 
@@ -108,7 +107,7 @@ def test_the_sum_of_a_label(world, start):
 def test_owners_outlive_the_plugin(world, start, tmp_path):
     world.rules = parse_rules('[users.bob]\nlargest_sum = "2g"')
     assert start("one").allow
-    world.scheduler.mounts["one"] = 1
+    world.ledger.running.add("one")
     world.owners = Owners(tmp_path / "owners.json", lambda: world.now + 1000)
     assert start("two").rule == "sum-too-large"
 
@@ -120,35 +119,14 @@ def test_owners_that_cannot_be_read_are_forgotten(tmp_path, text, caplog):
     assert "cannot be read" in caplog.text
 
 
-def unlimited(scheduler, monkeypatch):
-    """Make the fake scheduler's volumes have no limit until one is set."""
-    limits = {}
-    container = scheduler._container
-
-    def without(name):
-        record = container(name)
-        return {**record, "devices": [{**record["devices"][0], "limit": limits.get(name, 0), "grant": 0, "usage": 0}]}
-
-    def change(name, memory):
-        if memory == "bad":
-            raise SchedulerRefused("invalid", "memory=bad: not a size")
-        limits[name] = 2 << 30
-        return {"devices": []}
-
-    monkeypatch.setattr(scheduler, "_container", without)
-    monkeypatch.setattr(scheduler, "_set", change, raising=False)
-    return limits
-
-
-def test_a_limit_is_given_before_the_first_program_could_ask(world, start, monkeypatch):
-    limits = unlimited(world.scheduler, monkeypatch)
+def test_a_limit_is_given_before_the_first_program_could_ask(world, start):
+    world.ledger.limits = {"one": 0, "two": 0, "three": 0}
     assert start("one").rule == "limit-missing"
-    assert start("one", Env=[HOOK, "CONVGPU_MEMORY=2g"]).rule == "limited"
-    assert limits == {"one": 2 << 30}
-    assert start("two", Env=[HOOK, "CONVGPU_MEMORY=bad"]).message == "limit-missing: memory=bad: not a size"
-    world.rules = parse_rules('default_limit = "2g"')
+    assert start("one", env=[HOOK, "CONVGPU_MEMORY=2g"]).rule == "limited"
+    assert start("two", env=[HOOK, "CONVGPU_MEMORY=bad"]).message == "limit-missing: memory=bad: not a size"
+    world.rules = parse_rules('default_limit = "1g"')
     assert start("three").rule == "limited"
-    assert ({"op": "set", "name": "three", "memory": "2g"}) in world.scheduler.asked
+    assert world.ledger.limits == {"one": 2 << 30, "two": 0, "three": 1 << 30}
 
 
 def test_an_exemption_lifts_one_rule(world):

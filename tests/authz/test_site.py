@@ -2,8 +2,8 @@
 
 import pytest
 
-from convgpu.plugin.authz.site import Rules, RulesError, parse_rules
-from convgpu.plugin.authz.site_file import SiteFile
+from convgpu.authz.site import Rules, RulesError, parse_rules
+from convgpu.authz.site_file import SiteFile
 
 WHOLE = """
 mode = "audit"

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from convgpu.plugin.authz.site import Rules, RulesError, parse_rules
+from convgpu.authz.site import Rules, RulesError, parse_rules
 
 _log: Final = logging.getLogger(__name__)
 

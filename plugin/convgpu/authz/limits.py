@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
+from convgpu.authz.container import Container, Mount
+from convgpu.authz.owners import Counted, Owners
+from convgpu.authz.site import Allowance, Rules, has_label
+from convgpu.authz.verdict import Refusal
+from convgpu.authz.world import Ledger
 from convgpu.client.admin import SchedulerRefused
-from convgpu.plugin.authz.container import Container, Mount
-from convgpu.plugin.authz.owners import Counted, Owners
-from convgpu.plugin.authz.site import Allowance, Rules, has_label
-from convgpu.plugin.authz.verdict import Refusal
-from convgpu.plugin.scheduler import Scheduler, find_container, list_containers
 from convgpu.protocol.records import Container as Record
 from convgpu.protocol.sizes import format_size, parse_size
 
@@ -19,15 +19,15 @@ First = Callable[[Iterator[Refusal]], Refusal | None]
 
 
 class Limits:
-    """Judges limits; asks the scheduler, whose errors (`SchedulerUnavailable`, `SchedulerRefused`) reach the caller."""
+    """Judges limits by what the ledger says."""
 
-    def __init__(self, scheduler: Scheduler, owners: Owners) -> None:
-        self._scheduler = scheduler
+    def __init__(self, ledger: Ledger, owners: Owners) -> None:
+        self._ledger = ledger
         self._owners = owners
 
     def knows(self, volume: str) -> bool:
         """Tell whether a volume is one of ours."""
-        return find_container(self._scheduler, volume) is not None
+        return self._ledger.find(volume) is not None
 
     def judge_mount(
         self, mount: Mount, container: Container, user: str, rules: Rules, *, needed: bool
@@ -41,7 +41,7 @@ class Limits:
             rules: of the site.
             needed: the container gets a GPU, so there must be a limit.
         """
-        record = find_container(self._scheduler, mount.source) if mount.source else None
+        record = self._ledger.find(mount.source) if mount.source else None
         if record is not None and (limits := _limits(record)):
             yield from _too_large(limits.values(), user, rules, container.labels)
         else:
@@ -85,7 +85,7 @@ class Limits:
         """
         with self._owners.lock:
             for volume in dict.fromkeys(mount.source for mount in ours):
-                record = find_container(self._scheduler, volume)
+                record = self._ledger.find(volume)
                 if record is None:
                     continue  # the mount itself is going to fail
                 if not _limits(record):
@@ -97,15 +97,15 @@ class Limits:
                 refusal = first(self._refusals(volume, limits, container, user, rules, needed=needed))
                 if refusal is not None:
                     return refusal
-                self._owners.add(volume, user, _counted(rules, container.labels), list_containers(self._scheduler))
+                self._owners.add(volume, user, _counted(rules, container.labels), self._ledger.all())
         return None
 
     def _give_limit(self, record: Record, container: Container, rules: Rules) -> Record:
         memory = container.environment.get(_VARIABLE) or rules.default_limit
         if memory is None:
             return record
-        self._scheduler.request("set", name=record.name, memory=memory)
-        return find_container(self._scheduler, record.name) or record
+        self._ledger.set_limit(record.name, memory)
+        return self._ledger.find(record.name) or record
 
     def _refusals(
         self, volume: str, limits: Mapping[str, int], container: Container, user: str, rules: Rules, *, needed: bool
@@ -118,7 +118,7 @@ class Limits:
     def _sums(
         self, volume: str, limits: Mapping[str, int], container: Container, user: str, rules: Rules
     ) -> Iterator[Refusal]:
-        known = list_containers(self._scheduler)
+        known = self._ledger.all()
         bounds = [(Counted("user", user), rules.allowance(user).largest_sum)]
         bounds += [
             (Counted("label", label), rules.labels[label].largest_sum) for label in _counted(rules, container.labels)

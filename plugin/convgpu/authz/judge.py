@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from convgpu.plugin.authz import go_json, hook
-from convgpu.plugin.authz.container import (
+from convgpu.authz import go_json, hook
+from convgpu.authz.container import (
     Container,
     Mount,
     environment,
@@ -13,14 +13,13 @@ from convgpu.plugin.authz.container import (
     read_request,
     read_service,
 )
-from convgpu.plugin.authz.engine_view import EngineView
-from convgpu.plugin.authz.gpu import Nodes, asking_variable, find_gpu, is_plain
-from convgpu.plugin.authz.host import HostFacts, find_host_access, judge_local_volume
-from convgpu.plugin.authz.limits import Limits
-from convgpu.plugin.authz.routes import Call, Kind
-from convgpu.plugin.authz.site import Rules
-from convgpu.plugin.authz.verdict import Refusal, Verdict, allow
-from convgpu.plugin.engine import EngineUnavailable
+from convgpu.authz.gpu import asking_variable, find_gpu, is_plain
+from convgpu.authz.host import find_host_access, judge_local_volume
+from convgpu.authz.limits import Limits
+from convgpu.authz.routes import Call, Kind
+from convgpu.authz.site import Rules
+from convgpu.authz.verdict import Refusal, Verdict, allow
+from convgpu.authz.world import HostFacts, Nodes, View, ViewUnavailable
 
 # Who calls over the Engine's own socket, where nobody has a name.
 LOCAL: Final = "local"
@@ -76,7 +75,7 @@ class Judge:
         limits: what a volume of ours may have.
     """
 
-    def __init__(self, name: str, view: EngineView, nodes: Nodes, limits: Limits) -> None:
+    def __init__(self, name: str, view: View, nodes: Nodes, limits: Limits) -> None:
         self._name = name
         self._view = view
         self._nodes = nodes
@@ -107,7 +106,7 @@ class Judge:
             return self._kinds[call.kind](Case(call, body, user, rules))
         except go_json.Ambiguous as error:
             return Refusal("body-ambiguous", f"it can be read in two ways, or in none: {error}.").verdict()
-        except EngineUnavailable as error:
+        except ViewUnavailable as error:
             text = f"{error}; nobody can tell what the container is.\nIs CONVGPU_ENGINE right? `convgpu authz status`"
             return Refusal("engine-unavailable", text).verdict()
 
@@ -267,7 +266,7 @@ class Judge:
             return mount
         try:
             volume = self._view.volume(mount.source)
-        except EngineUnavailable:
+        except ViewUnavailable:
             # At the start it is asked again; until then the scheduler tells ours from others.
             ours = not mount.driver and self._limits.knows(mount.source)
             return replace(mount, driver=self._name) if ours else mount
@@ -278,7 +277,7 @@ class Judge:
     def _image(self, name: str) -> Mapping[str, Any] | None:
         try:
             return self._view.image(name)
-        except EngineUnavailable:
+        except ViewUnavailable:
             return None
 
     def _inspect(self, name: str) -> Container | None:

@@ -1,13 +1,12 @@
 """What hands the host itself to a container: who has that can take any GPU, and can undo every limit."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
-from convgpu.plugin.authz.container import Container, Mount
-from convgpu.plugin.authz.gpu import Nodes
-from convgpu.plugin.authz.paths import is_at_or_below, normal, touches
-from convgpu.plugin.authz.verdict import Refusal
+from convgpu.authz.container import Container, Mount
+from convgpu.authz.paths import is_at_or_below, normal, touches
+from convgpu.authz.verdict import Refusal
+from convgpu.authz.world import HostFacts, Nodes
 
 # With each of these a container's root can open devices that it was not given, or become root of the host.
 _CAPABILITIES: Final = frozenset({"ALL", "BPF", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO"})
@@ -32,21 +31,6 @@ _FOREIGN_TYPES: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "tmpfs"})
 _READONLY_PATHS: Final = frozenset({"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"})
 
 _EXEMPTION: Final = "or have its image exempted in the rules of the site"
-
-
-@dataclass(frozen=True, slots=True)
-class HostFacts:
-    """What is known of the Engine's host.
-
-    Attributes:
-        docker_root: the Engine's own folder.
-        default_runtime: of containers that name none; empty if nobody knows.
-        local: the caller came over the Engine's own socket, so it tells him nothing new.
-    """
-
-    docker_root: str = "/var/lib/docker"
-    default_runtime: str = ""
-    local: bool = True
 
 
 def find_host_access(container: Container, facts: HostFacts, nodes: Nodes) -> Iterator[Refusal]:

@@ -4,25 +4,50 @@ from typing import Final
 
 from flask import Blueprint, Response, jsonify
 
-from convgpu.plugin.authz.engine_view import EngineView
-from convgpu.plugin.authz.judge import Judge
-from convgpu.plugin.authz.limits import Limits
-from convgpu.plugin.authz.nodes import HostNodes, engine_root
-from convgpu.plugin.authz.owners import Owners
-from convgpu.plugin.authz.site_file import SiteFile
+from convgpu.authz.judge import Judge
+from convgpu.authz.limits import Limits
+from convgpu.authz.nodes import HostNodes, engine_root
+from convgpu.authz.owners import Owners
+from convgpu.authz.site_file import SiteFile
 from convgpu.plugin.engine import Engine, EngineUnavailable
-from convgpu.plugin.scheduler import Scheduler
+from convgpu.plugin.engine_view import EngineView
+from convgpu.plugin.scheduler import Scheduler, find_container, list_containers
 from convgpu.plugin.settings import Settings
+from convgpu.protocol.records import Container
 
 # Seconds for a question to the Engine; it waits at most 30 for our answer, and then its client for its own.
 _PATIENCE: Final = 10.0
+
+
+class SchedulersLedger:
+    """See `convgpu.authz.world.Ledger`."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def find(self, volume: str) -> Container | None:
+        """Return the container with a volume of ours, or None."""
+        return find_container(self._scheduler, volume)
+
+    def all(self) -> list[Container]:
+        """Return all containers."""
+        return list_containers(self._scheduler)
+
+    def set_limit(self, volume: str, memory: str) -> None:
+        """Give a container its limit."""
+        self._scheduler.request("set", name=volume, memory=memory)
 
 
 def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:
     """Return the judge that the settings describe."""
     owners = Owners(settings.directory / "owners.json")
     view = EngineView(Engine(settings.engine, _PATIENCE))
-    return Judge(settings.name, view, HostNodes(lambda: engine_root(settings.engine)), Limits(scheduler, owners))
+    return Judge(
+        settings.name,
+        view,
+        HostNodes(lambda: engine_root(settings.engine)),
+        Limits(SchedulersLedger(scheduler), owners),
+    )
 
 
 def create_status(settings: Settings, site: SiteFile) -> Blueprint:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from convgpu.plugin.authz import go_json
-from convgpu.plugin.authz.paths import normal
+from convgpu.authz import go_json
+from convgpu.authz.paths import normal
 
 # vendor.com/class=name, as the Container Device Interface qualifies a device.
 CDI_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*/[A-Za-z][A-Za-z0-9._-]*=.+", re.DOTALL)

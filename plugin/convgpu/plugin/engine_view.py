@@ -1,25 +1,23 @@
 """What the Engine says about the things that a call names."""
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from docker import APIClient
 from docker.errors import NotFound
 
-from convgpu.plugin.authz.host import HostFacts
-from convgpu.plugin.engine import Engine
+from convgpu.authz.world import Document, HostFacts, ViewUnavailable
+from convgpu.plugin.engine import Engine, EngineUnavailable
 
 # Seconds for which the Engine's own settings are believed; they change with a restart or a SIGHUP.
 _FRESH: Final = 10.0
-
-Document = Mapping[str, Any]
 
 
 class EngineView:
     """Questions to the Engine, each of a kind that passes our own authorization at once.
 
-    Every method raises `EngineUnavailable` when the Engine does not answer, and returns None for what it does not have.
+    See `convgpu.authz.world.View`.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -42,7 +40,7 @@ class EngineView:
         """Return what rules depend on beside the container."""
         now = time.monotonic()
         if self._facts is None or now - self._facts[0] > _FRESH:
-            info = self._engine.ask(lambda api: api.info())
+            info = self._ask(lambda api: api.info()) or {}
             facts = HostFacts(str(info.get("DockerRootDir") or ""), str(info.get("DefaultRuntime") or ""))
             self._facts = (now, facts)
         return self._facts[1]
@@ -52,3 +50,5 @@ class EngineView:
             return self._engine.ask(question)
         except NotFound:
             return None
+        except EngineUnavailable as error:
+            raise ViewUnavailable(str(error)) from error

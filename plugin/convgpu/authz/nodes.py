@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from convgpu.plugin.authz.paths import is_at_or_below, normal
+from convgpu.authz.paths import is_at_or_below, normal
 
 # Documentation/admin-guide/devices.txt: 195 is NVIDIA's; 226 is DRM's, for the cards of every vendor.
 _NVIDIA_MAJOR: Final = 195

@@ -2,10 +2,11 @@
 
 import fnmatch
 from collections.abc import Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final
 
-from convgpu.plugin.authz.container import CDI_NAME, Container
-from convgpu.plugin.authz.paths import is_at_or_below, normal
+from convgpu.authz.container import CDI_NAME, Container
+from convgpu.authz.paths import is_at_or_below, normal
+from convgpu.authz.world import Nodes
 
 # Runtimes that add no GPU of their own. NVIDIA's, and one that nobody knows, reads the variables below.
 _PLAIN_RUNTIMES: Final = (
@@ -17,22 +18,6 @@ _PLAIN_RUNTIMES: Final = (
 _DEVICE_LIST: Final = "/run/nvidia-container-devices"
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 _NONE: Final = frozenset({"", "void", "none"})
-
-
-class Nodes(Protocol):
-    """The host's device nodes and links."""
-
-    def is_gpu(self, path: str) -> bool:
-        """Tell whether `--device path` gives a GPU, directly, by a link, or inside a folder."""
-        ...
-
-    def is_gpu_major(self, major: int) -> bool:
-        """Tell whether character devices of this number belong to a GPU."""
-        ...
-
-    def resolve(self, path: str) -> str:
-        """Return a path of the host without links, as far as it can be seen; normal in any case."""
-        ...
 
 
 def is_plain(runtime: str) -> bool:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from convgpu.plugin.authz import go_json
-from convgpu.plugin.authz.verdict import NOT_JUDGED
+from convgpu.authz import go_json
+from convgpu.authz.verdict import NOT_JUDGED
 
 GPUS = {"DeviceRequests": [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]}
 OURS = {
@@ -87,7 +87,7 @@ def test_a_container_without_gpu_passes(rule, host):
 def test_the_plain_container_asks_nobody(world, rule):
     assert rule({"NetworkMode": "host", "Tmpfs": {"/tmp": ""}}, Env=["A=b"], Labels={"x": "y"}) == "no-gpu"
     assert world.view.asked == []
-    assert world.scheduler.asked == []
+    assert world.ledger.asked == 0
 
 
 ASKING = {
@@ -198,7 +198,7 @@ def test_an_existing_volume_is_looked_up(world, rule, host):
 
 def test_without_the_engine_the_scheduler_knows_our_volumes(world, rule):
     world.view.down = True
-    world.scheduler.volumes["mine"] = {"memory": "2g"}
+    world.ledger.limits["mine"] = 2 << 30
     assert rule({**GPUS, "Binds": ["mine:/run/convgpu"]}, **PRELOAD) == "limited"
     assert rule({**GPUS, "Binds": ["other:/run/convgpu"]}, **PRELOAD) == "gpu-needs-limit"
 

@@ -4,15 +4,17 @@ import json
 
 import pytest
 
-from convgpu.plugin.authz.host import HostFacts
-from convgpu.plugin.authz.judge import Judge
-from convgpu.plugin.authz.limits import Limits
-from convgpu.plugin.authz.owners import Owners
-from convgpu.plugin.authz.paths import normal
-from convgpu.plugin.authz.routes import route
-from convgpu.plugin.authz.site import Rules
-from convgpu.plugin.authz.verdict import NOT_JUDGED
-from convgpu.plugin.engine import EngineUnavailable
+from convgpu.authz.judge import Judge
+from convgpu.authz.limits import Limits
+from convgpu.authz.owners import Owners
+from convgpu.authz.paths import normal
+from convgpu.authz.routes import route
+from convgpu.authz.site import Rules
+from convgpu.authz.verdict import NOT_JUDGED
+from convgpu.authz.world import HostFacts, ViewUnavailable
+from convgpu.client.admin import SchedulerRefused
+from convgpu.protocol.records import Container, Share
+from convgpu.protocol.sizes import parse_size
 
 
 class FakeView:
@@ -27,7 +29,7 @@ class FakeView:
     def _answer(self, kind, name, found):
         self.asked.append((kind, name))
         if self.down:
-            raise EngineUnavailable("no Engine answers")
+            raise ViewUnavailable("no Engine answers")
         return found.get(name)
 
     def container(self, name):
@@ -61,11 +63,37 @@ class FakeNodes:
         return major == 195
 
 
+class FakeLedger:
+    """What the scheduler would keep: `limits` by the name of the volume, 0 for none yet; `running` those of them."""
+
+    def __init__(self):
+        self.limits, self.running = {}, set()
+        self.asked = 0
+
+    def find(self, volume):
+        self.asked += 1
+        return self._record(volume) if volume in self.limits else None
+
+    def all(self):
+        self.asked += 1
+        return [self._record(volume) for volume in self.limits]
+
+    def set_limit(self, volume, memory):
+        if memory == "bad":
+            raise SchedulerRefused("invalid", "memory=bad: not a size")
+        self.limits[volume] = parse_size(memory)
+
+    def _record(self, volume):
+        share = Share(uuid="GPU-1", limit=self.limits[volume], grant=0, usage=0)
+        state = "running" if volume in self.running else "created"
+        return Container(name=volume, mountpoint="/x", created=1.0, state=state, devices=(share,))
+
+
 class World:
     """Everything that a judge looks at."""
 
-    def __init__(self, scheduler, directory):
-        self.view, self.nodes, self.scheduler = FakeView(), FakeNodes(), scheduler
+    def __init__(self, directory):
+        self.view, self.nodes, self.ledger = FakeView(), FakeNodes(), FakeLedger()
         self.now = 1000.0
         self.rules = Rules()
         self.owners = Owners(directory / "owners.json", lambda: self.now)
@@ -77,7 +105,7 @@ class World:
         call = route(method, uri)
         if call is None:
             return NOT_JUDGED
-        judge = Judge(self.name, self.view, self.nodes, Limits(self.scheduler, self.owners))
+        judge = Judge(self.name, self.view, self.nodes, Limits(self.ledger, self.owners))
         return judge.judge(call, raw, user, self.rules)
 
     def start(self, inspected, query="", version="v1.41", user="local"):
@@ -87,5 +115,5 @@ class World:
 
 
 @pytest.fixture
-def world(scheduler, tmp_path):
-    return World(scheduler, tmp_path)
+def world(tmp_path):
+    return World(tmp_path)

@@ -3,12 +3,10 @@
 import pytest
 from engine_says import GPU, HOOK, OURS, inspected
 
-from convgpu.protocol.records import Container as Record
-
 
 @pytest.fixture(autouse=True)
-def volume(scheduler):
-    scheduler.volumes["mine"] = {"memory": "2g"}
+def volume(world):
+    world.ledger.limits["mine"] = 2 << 30
 
 
 def test_a_container_with_its_limit_starts(world):
@@ -173,7 +171,3 @@ def test_a_build_gets_what_the_default_runtime_gives(world):
 )
 def test_plugins_are_for_administrators(world, method, uri):
     assert world.judge(b"", uri, method).rule == "plugin-management"
-
-
-def test_the_record_of_the_fake_is_one(scheduler):
-    assert Record.model_validate(scheduler._container("mine")).devices[0].limit == 2 << 30
