@@ -1,7 +1,9 @@
 """The manners of a guest: nothing before the first CUDA call, little after it, and nothing of the program's changed."""
 
+import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,18 +14,35 @@ from scripted_session import GIB, open_session
 Start = Callable[..., Program]
 
 
+OUTLINE = """
+import json, os
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+dirty = 0
+for line in open("/proc/self/smaps"):
+    if "-" in line.split()[0] and ":" not in line.split()[0]:
+        ours = "libconvgpu" in line
+    elif ours and line.startswith(("Private_Dirty:", "Anonymous:")):
+        dirty += int(line.split()[1])
+print(json.dumps({"threads": int(status["Threads"]), "files": len(os.listdir("/proc/self/fd")), "dirty": dirty,
+                  "signals": [status[name].strip() for name in ("SigBlk", "SigIgn", "SigCgt")],
+                  "umask": status["Umask"].strip(), "environment": sorted(set(os.environ) - {"LD_PRELOAD"})}))
+"""
+
+
 def test_a_program_without_cuda_is_left_alone(hook: Path, tmp_path: Path) -> None:
-    finished = subprocess.run(
-        ["cat", "/proc/self/status"],
-        check=True,
-        capture_output=True,
-        text=True,
-        env={"PATH": os.environ["PATH"], "LD_PRELOAD": str(hook / "libconvgpu.so"), "CONVGPU_DEBUG": "1"},
-        cwd=tmp_path,
-    )
-    assert finished.stderr == ""
-    status = dict(line.split(":\t", 1) for line in finished.stdout.splitlines() if ":\t" in line)
-    assert status["Threads"] == "1"
+    """No thread, no file, no memory of ours but what the linker writes into the library when it loads it."""
+    seen = []
+    for preload in ("", str(hook / "libconvgpu.so")):
+        environment = {"PATH": os.environ["PATH"], "LD_PRELOAD": preload, "CONVGPU_DEBUG": "1"}
+        command = [sys.executable, "-c", OUTLINE]
+        finished = subprocess.run(command, check=True, capture_output=True, text=True, env=environment, cwd=tmp_path)
+        assert finished.stderr == ""
+        seen.append(json.loads(finished.stdout))
+    without, with_hook = seen
+    assert without.pop("dirty") == 0
+    assert with_hook.pop("dirty") <= 64  # KiB, each page counted twice
+    assert with_hook == without
+    assert with_hook["threads"] == 1
 
 
 def test_nothing_happens_before_the_first_call(start: Start, scheduler: ScriptedScheduler) -> None:
