@@ -1,7 +1,6 @@
 """Answers on `admin.sock`: JSON in, JSON out."""
 
 import asyncio
-import inspect
 import json
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -16,11 +15,11 @@ from convgpu.daemon.reconciliation import Reconciliation
 from convgpu.daemon.sessions import Sessions
 from convgpu.daemon.store import Store
 from convgpu.daemon.views import Views
-from convgpu.protocol import journal, requests
+from convgpu.protocol import journal, records, requests
 
 log = logging.getLogger(__name__)
 
-Answer = Mapping[str, object]
+Answer = Mapping[str, object] | records.Record
 
 
 class Administration:
@@ -67,16 +66,16 @@ class Administration:
         except (ValidationError, ContainerRefusedError, OSError) as error:
             reply(_refuse(error, cause))
             return
-        if inspect.iscoroutine(answer):
+        if isinstance(answer, Coroutine):
             task = asyncio.get_running_loop().create_task(self._finish(answer, cause, reply))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
-            reply(json.dumps({"ok": answer}).encode())
+            reply(_accept(answer))
 
     async def _finish(self, answer: Awaitable[Answer], cause: str, reply: Callable[[bytes], None]) -> None:
         try:
-            reply(json.dumps({"ok": await answer}).encode())
+            reply(_accept(await answer))
         except OSError as error:
             reply(_refuse(error, cause))
 
@@ -103,22 +102,24 @@ class Administration:
     def _change(self, request: requests.SetLimits | requests.Drain | requests.ChoosePolicy) -> Answer:
         match request:
             case requests.SetLimits(name=name, memory=memory):
-                return self._changes.set_limits(name, memory).model_dump()
+                return self._changes.set_limits(name, memory)
             case requests.Drain(device=device, drained=drained):
                 self._changes.drain(device, drained=drained)
                 return {}
             case requests.ChoosePolicy(policy=policy):
-                return self._changes.choose_policy(policy).model_dump()
+                return self._changes.choose_policy(policy)
 
     def _tell(
         self, request: requests.Containers | requests.Devices | requests.Events | requests.Past
     ) -> Answer | Coroutine[Any, Any, Answer]:
         match request:
             case requests.Containers(name=name):
-                return {"containers": [one.model_dump() for one in self._views.containers(name)]}
+                return records.Containers(containers=tuple(self._views.containers(name)))
             case requests.Devices():
-                rows = [device.model_dump() for device in self._views.devices()]
-                return {"devices": rows, "policy": self._changes.policy, "volume_library_path": self._library_path}
+                rows = tuple(self._views.devices())
+                return records.Devices(
+                    devices=rows, policy=self._changes.policy, volume_library_path=self._library_path
+                )
             case requests.Events(since=since):
                 return self._sessions.history.since(since)
             case requests.Past():
@@ -128,6 +129,13 @@ class Administration:
         """Answer when what was changed survives a power loss: the Engine remembers the volume from then on."""
         await self._store.durable()
         return answer
+
+
+def _accept(answer: Answer) -> bytes:
+    """Encode an answer; pydantic writes the JSON of a thousand containers ten times as fast as Python."""
+    if isinstance(answer, records.Record):
+        return b'{"ok":' + answer.model_dump_json().encode() + b"}"
+    return json.dumps({"ok": answer}).encode()
 
 
 def _refuse(error: ValidationError | ContainerRefusedError | OSError, cause: str) -> bytes:

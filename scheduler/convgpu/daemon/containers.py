@@ -178,7 +178,7 @@ class Containers:
 
     def mountpoint(self, name: str) -> str:
         """Return the folder of a volume."""
-        return str(self._folders.path(name))
+        return self._folders.mountpoint(name)
 
     def unmount(self, name: str, mount_id: str) -> None:
         """Count an unmount; the last one ends the container. One too many is logged and forgotten.

@@ -1,0 +1,60 @@
+"""`/metrics` with 1,000 containers, from the plugin's own server with the real scheduler behind it."""
+
+import http.client
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from _report import ROOT, Figure, at_most, percentile, report
+
+sys.path.insert(0, str(ROOT / "tests/front"))
+from page_world import house
+
+CONTAINERS, TURNS = 1000, 30
+
+
+def ask(path: Path) -> tuple[float, bytes]:
+    """Milliseconds of one question, connection included as for Prometheus' proxy, and the answer."""
+    start = time.perf_counter()
+    connection = http.client.HTTPConnection("plugin")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(path))
+    connection.request("GET", "/metrics")
+    body = connection.getresponse().read()
+    connection.close()
+    return (time.perf_counter() - start) * 1e3, body
+
+
+def measure(devices: int) -> tuple[list[float], int]:
+    """Milliseconds of each question, and bytes of an answer; each tenth container has a process that holds or waits."""
+    sizes = ",".join(["simulated:80GiB", *["80GiB"] * (devices - 1)])
+    with tempfile.TemporaryDirectory() as scratch, house(Path(scratch), sizes) as built:
+        built.stop_dashboard()
+        for number in range(CONTAINERS):
+            built.container(f"job-{number}", 8 << 30)
+            if number % 10 == 0:
+                built.process(f"job-{number}").allocate(8 << 30, number // 10 % devices)
+        ask(built.settings.socket)
+        asked = [ask(built.settings.socket) for _ in range(TURNS)]
+    assert asked[-1][1].count(b"convgpu_container_limit_bytes{") >= CONTAINERS // 10
+    return [one for one, _ in asked], len(asked[-1][1])
+
+
+def main() -> None:
+    """With a limit on one device, and on each of eight."""
+    one, size = measure(1)
+    eight, _ = measure(8)
+    figures = [
+        at_most(f"/metrics with {CONTAINERS} containers, p50", statistics.median(one), "ms", 50),
+        Figure("the same, p90", percentile(one, 90), "ms"),
+        Figure("the same with limits on eight devices each, p50", statistics.median(eight), "ms"),
+        Figure("size of the answer", size / 1024, "KiB"),
+    ]
+    report("metrics", figures)
+
+
+if __name__ == "__main__":
+    main()
