@@ -3,6 +3,8 @@
 import pytest
 from engine_says import GPU, HOOK, OURS, inspected
 
+from convgpu.authz.site import parse_rules
+
 
 @pytest.fixture(autouse=True)
 def volume(world):
@@ -111,6 +113,41 @@ def test_the_engines_socket_is_for_those_who_have_it_anyway(world):
     mount = {"Type": "bind", "Source": "/var/run/docker.sock", "Destination": "/var/run/docker.sock"}
     assert world.start(inspected(env=[], mounts=[mount])).rule == "no-gpu"
     assert world.start(inspected(env=[], mounts=[mount]), user="alice").rule == "host-path"
+
+
+PRELOAD = {
+    "Type": "bind",
+    "Source": f"/var/lib/docker/plugins/{'a' * 64}/propagated-mount/ld.so.preload",
+    "Destination": "/etc/ld.so.preload",
+    "RW": False,
+}
+
+
+def test_the_plugins_own_preload_file_loads_the_hook(world):
+    assert world.start(inspected(GPU, [], [OURS, PRELOAD])).rule == "limited"
+    assert world.start(inspected(GPU, [], [{**OURS, "Destination": "/x"}, PRELOAD])).rule == "hook-not-loaded"
+    for other in ({"RW": True}, {"Destination": "/x"}, {"Source": PRELOAD["Source"] + "/../admin.sock"}):
+        assert world.start(inspected(GPU, [HOOK], [OURS, {**PRELOAD, **other}])).rule == "host-path"
+
+
+@pytest.mark.parametrize(
+    ("host", "env", "rule"),
+    [
+        ({"Runtime": "convgpu"}, ["CONVGPU_MEMORY=2g"], "no-gpu"),
+        ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=2g"], "covered"),
+        ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=9g"], "limit-too-large"),
+        ({"Runtime": "convgpu", **GPU}, ["CONVGPU_SOCKET=/x"], "hook-environment"),
+        ({"Runtime": "convgpu", **GPU, "Tmpfs": {"/run/convgpu": ""}}, [], "hook-covered"),
+        ({"Runtime": "convgpu2", **GPU}, [], "gpu-needs-limit"),
+        ({"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["convgpu.io/memory=2g"]}]}, [], "no-gpu"),
+        ({"DeviceRequests": [*GPU["DeviceRequests"], {"DeviceIDs": ["convgpu.io/memory=2g"]}]}, [], "covered"),
+        ({"DeviceRequests": [{"DeviceIDs": ["convgpu.io/memory=9g", "nvidia.com/gpu=0"]}]}, [], "limit-too-large"),
+        ({**GPU, "Devices": [{"PathOnHost": "convgpu.io/memory=2g"}]}, [], "covered"),
+    ],
+)
+def test_a_container_that_is_covered_below_the_engine(world, host, env, rule):
+    world.rules = parse_rules('[users."*"]\nlargest_limit = "4g"')
+    assert world.start(inspected(host, env, [])).rule == rule
 
 
 def test_a_checkpoint_would_not_load_the_hook(world):

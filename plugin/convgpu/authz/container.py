@@ -10,6 +10,8 @@ from convgpu.authz.paths import normal
 
 # vendor.com/class=name, as the Container Device Interface qualifies a device.
 CDI_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*/[A-Za-z][A-Za-z0-9._-]*=.+", re.DOTALL)
+# A CDI device of ours: it gives no GPU, but a limit, and with it the hook (convgpu.runtime.cdi).
+LIMIT_DEVICE: Final = "convgpu.io/memory="
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Container:
     mounts: tuple[Mount, ...] = ()
     volumes_from: tuple[str, ...] = ()
     device_requests: int = 0
+    cdi_names: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     device_rules: tuple[str, ...] = ()
     runtime: str = ""
@@ -150,6 +153,8 @@ def _read(
     known: bool = False,
     image_id: str = "",
 ) -> Container:
+    requests = go_json.children(host, "devicerequests")
+    devices = [go_json.text(device, "pathonhost") for device in go_json.children(host, "devices")]
     tmpfs = (Mount("tmpfs", "", normal(target)) for target in go_json.child(host, "tmpfs"))
     readonly = go_json.texts(host, "readonlypaths") if go_json.field(host, "readonlypaths") is not None else None
     return Container(
@@ -159,8 +164,11 @@ def _read(
         environment=environment(go_json.texts(config, "env")),
         mounts=(*mounts, *tmpfs),
         volumes_from=tuple(each.partition(":")[0] for each in go_json.texts(host, "volumesfrom")),
-        device_requests=len(go_json.children(host, "devicerequests")),
-        devices=tuple(go_json.text(device, "pathonhost") for device in go_json.children(host, "devices")),
+        device_requests=sum(not all(_is_limit(name) for name in _names(request)) for request in requests),
+        cdi_names=tuple(
+            name for name in (*(each for row in requests for each in _names(row)), *devices) if _is_cdi(name)
+        ),
+        devices=tuple(path for path in devices if not _is_limit(path)),
         device_rules=tuple(go_json.texts(host, "devicecgrouprules")),
         runtime=go_json.text(host, "runtime"),
         annotations=go_json.map_of_texts(host, "annotations"),
@@ -207,6 +215,19 @@ def _mounts(host: Mapping[str, object]) -> Iterator[Mount]:
 def _anonymous(document: Mapping[str, object], host: Mapping[str, object]) -> Iterator[Mount]:
     for target in go_json.child(document, "volumes"):
         yield Mount("volume", "", normal(target), go_json.text(host, "volumedriver"))
+
+
+def _names(request: Mapping[str, object]) -> list[str]:
+    """Return the devices that a request names; a request without any is for GPUs, as an empty name says."""
+    return go_json.texts(request, "deviceids") or [""]
+
+
+def _is_cdi(name: str) -> bool:
+    return CDI_NAME.fullmatch(name) is not None
+
+
+def _is_limit(name: str) -> bool:
+    return name.startswith(LIMIT_DEVICE)
 
 
 def _capability(name: str) -> str:

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from convgpu.authz.container import Container, Mount
+from convgpu.authz.container import LIMIT_DEVICE, Container, Mount
+from convgpu.authz.host import PRELOAD_FILE, is_preload_file
 from convgpu.authz.paths import is_at_or_below, normal, touches
 from convgpu.authz.verdict import Refusal
+from convgpu.authz.world import HostFacts
 
 LIBRARY: Final = "libconvgpu.so"
-_PRELOAD_FILE: Final = "/etc/ld.so.preload"
 _MOUNT_PATH: Final = "/run/convgpu"
 
 # By these a program would find another scheduler, or none.
@@ -17,7 +18,26 @@ _VARIABLES: Final = ("CONVGPU_SOCKET", "LD_AUDIT")
 # What the dynamic linker reads before it loads the hook.
 _LINKER: Final = ("/etc/ld.so.cache", "/lib", "/lib64", "/usr/lib", "/usr/lib64")
 
+# The name of `convgpu-runtime` in daemon.json.
+_RUNTIME: Final = "convgpu"
+
 _SEPARATORS: Final = re.compile(r"[ :]")
+
+
+def covering_limit(container: Container, runtime: str) -> tuple[bool, str | None]:
+    """Tell whether a container is covered below the Engine, by our runtime or our CDI device, and with which limit."""
+    for name in container.cdi_names:
+        if name.startswith(LIMIT_DEVICE):
+            return True, name.removeprefix(LIMIT_DEVICE)
+    return runtime == _RUNTIME, container.environment.get("CONVGPU_MEMORY")
+
+
+def find_holes_in_cover(container: Container) -> Iterator[Refusal]:
+    """Return each way in which a container with a GPU would escape a hook that is put in below the Engine."""
+    place = Mount("volume", "", _MOUNT_PATH)
+    yield from _find_variables(container)
+    yield from _find_covers(container, [place], [])
+    yield from _not_isolated(container)
 
 
 def same_plugin(given: str, driver: str) -> bool:
@@ -30,24 +50,19 @@ def loads_hook(environment: str | None, target: str) -> bool:
     return environment is not None and _SEPARATORS.split(environment.strip(" :"))[0] == f"{target}/{LIBRARY}"
 
 
-def find_holes(container: Container, ours: Sequence[Mount]) -> Iterator[Refusal]:
+def find_holes(container: Container, ours: Sequence[Mount], facts: HostFacts) -> Iterator[Refusal]:
     """Return each way in which a container with a GPU and volumes of ours would escape the hook.
 
     Args:
         container: with a GPU.
         ours: its ConvGPU volumes; at least one.
+        facts: about the host.
     """
-    yield from _not_loaded(container, ours)
-    for name in _VARIABLES:
-        if name in container.environment:
-            yield Refusal("hook-environment", f"{name} would lead programs past the hook.\nLeave the variable out.")
-    for mount in container.mounts:
-        if mount not in ours and (covered := _covers(mount, ours)) is not None:
-            yield Refusal(
-                "hook-covered",
-                f"the {mount.kind} mount at {mount.target} lies over {covered}, which the hook needs.\n"
-                "Mount it elsewhere.",
-            )
+    preload = [mount for mount in container.mounts if is_preload_file(mount, facts)]
+    if not (preload and any(mount.target == _MOUNT_PATH for mount in ours)):
+        yield from _not_loaded(container, ours)
+    yield from _find_variables(container)
+    yield from _find_covers(container, ours, preload)
     yield from _not_isolated(container)
 
 
@@ -64,7 +79,7 @@ def find_variables(rows: Sequence[str], targets: Sequence[str]) -> Iterator[Refu
 
 def is_in_our_paths(path: str, targets: Sequence[str]) -> bool:
     """Tell whether an archive that is unpacked at `path` could replace what the hook needs."""
-    return touches(path, [*targets, _PRELOAD_FILE]) is not None
+    return touches(path, [*targets, PRELOAD_FILE]) is not None
 
 
 def how_to_limit(gpu: str, name: str) -> Refusal:
@@ -81,7 +96,7 @@ def how_to_limit(gpu: str, name: str) -> Refusal:
 def _not_loaded(container: Container, ours: Sequence[Mount]) -> Iterator[Refusal]:
     preload = container.environment.get("LD_PRELOAD")
     folders = [mount.target for mount in ours if not mount.subpath]
-    by_file = any(mount.target == _PRELOAD_FILE and mount.subpath == "ld.so.preload" for mount in ours)
+    by_file = any(mount.target == PRELOAD_FILE and mount.subpath == "ld.so.preload" for mount in ours)
     if by_file and _MOUNT_PATH in folders:
         return
     if any(loads_hook(preload, target) for target in folders):
@@ -94,13 +109,29 @@ def _not_loaded(container: Container, ours: Sequence[Mount]) -> Iterator[Refusal
     )
 
 
+def _find_variables(container: Container) -> Iterator[Refusal]:
+    for name in _VARIABLES:
+        if name in container.environment:
+            yield Refusal("hook-environment", f"{name} would lead programs past the hook.\nLeave the variable out.")
+
+
+def _find_covers(container: Container, ours: Sequence[Mount], preload: Sequence[Mount]) -> Iterator[Refusal]:
+    for mount in container.mounts:
+        if mount not in ours and mount not in preload and (covered := _covers(mount, ours)) is not None:
+            yield Refusal(
+                "hook-covered",
+                f"the {mount.kind} mount at {mount.target} lies over {covered}, which the hook needs.\n"
+                "Mount it elsewhere.",
+            )
+
+
 def _covers(mount: Mount, ours: Sequence[Mount]) -> str | None:
     for mine in ours:
         # A mount above is made first, so ours lies over it.
         if is_at_or_below(mount.target, mine.target):
             return mine.target
-    if mount.target == _PRELOAD_FILE:
-        return _PRELOAD_FILE
+    if mount.target == PRELOAD_FILE:
+        return PRELOAD_FILE
     return touches(mount.target, _LINKER)
 
 

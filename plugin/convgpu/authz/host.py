@@ -1,5 +1,6 @@
 """What hands the host itself to a container: who has that can take any GPU, and can undo every limit."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -30,6 +31,7 @@ _FOREIGN_TYPES: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "tmpfs"})
 # What the Engine keeps from being written, if nobody says otherwise.
 _READONLY_PATHS: Final = frozenset({"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"})
 
+PRELOAD_FILE: Final = "/etc/ld.so.preload"
 _EXEMPTION: Final = "or have its image exempted in the rules of the site"
 
 
@@ -58,7 +60,7 @@ def find_host_access(container: Container, facts: HostFacts, nodes: Nodes) -> It
 
 def judge_mount(mount: Mount, facts: HostFacts, nodes: Nodes) -> Iterator[Refusal]:
     """Return what is wrong with one bind mount, or with a volume that is one in disguise."""
-    if mount.kind == "bind":
+    if mount.kind == "bind" and not is_preload_file(mount, facts):
         path = nodes.resolve(mount.source)
         found = _host_path(path, facts, read_only=mount.read_only)
         if found is not None:
@@ -66,6 +68,17 @@ def judge_mount(mount: Mount, facts: HostFacts, nodes: Nodes) -> Iterator[Refusa
             yield _refuse_path("host-path", f"the mount of {named}", found)
     elif mount.kind == "volume" and mount.driver in {"", "local"} and mount.options:
         yield from judge_local_volume(mount.options, facts, nodes)
+
+
+def is_preload_file(mount: Mount, facts: HostFacts) -> bool:
+    """Tell whether a mount is that of the plugin's own file, which makes every program of a container load the hook."""
+    file = rf"{re.escape(normal(facts.docker_root))}/plugins/[0-9a-f]{{64}}/propagated-mount/ld\.so\.preload"
+    return (
+        mount.kind == "bind"
+        and mount.read_only
+        and mount.target == PRELOAD_FILE
+        and re.fullmatch(file, normal(mount.source)) is not None
+    )
 
 
 def judge_local_volume(options: Mapping[str, str], facts: HostFacts, nodes: Nodes) -> Iterator[Refusal]:

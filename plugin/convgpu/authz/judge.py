@@ -205,7 +205,7 @@ class Judge:
         gpu = find_gpu(container, container.runtime or facts.default_runtime, self._nodes)
         ours = self._ours(container)
         if refusal is None:
-            refusal = case.first(self._find_gpu_refusals(container, gpu, ours, case), container)
+            refusal = case.first(self._find_gpu_refusals(container, gpu, ours, facts, case), container)
         if refusal is None and ours and case.call.kind is Kind.START:
             # Last, because a container that passes it counts from now on.
             refusal = self._limits.admit(
@@ -218,17 +218,26 @@ class Judge:
             )
         if refusal is not None:
             return refusal.verdict()
-        return allow("limited" if ours else "no-gpu" if gpu is None else "exempt")
+        if gpu is None and not ours:
+            return allow("no-gpu")
+        covered, _ = hook.covering_limit(container, container.runtime or facts.default_runtime)
+        return allow("limited" if ours else "covered" if covered else "exempt")
 
     def _find_gpu_refusals(
-        self, container: Container, gpu: str | None, ours: Sequence[Mount], case: Case
+        self, container: Container, gpu: str | None, ours: Sequence[Mount], facts: HostFacts, case: Case
     ) -> Iterator[Refusal]:
         yield from self._shared_processes(container)
+        covered, memory = hook.covering_limit(container, container.runtime or facts.default_runtime)
+        if gpu is not None and covered and not ours:
+            yield from hook.find_holes_in_cover(container)
+            options = {} if memory is None else {"memory": memory}
+            yield from self._limits.judge_options(options, {}, case.user, case.rules, container.labels)
+            return
         if gpu is not None and not ours:
             yield hook.how_to_limit(gpu, self._name)
             return
         if gpu is not None:
-            yield from hook.find_holes(container, ours)
+            yield from hook.find_holes(container, ours, facts)
             if case.call.kind is Kind.START and "checkpoint" in case.call.query:
                 yield _CHECKPOINT
         if ours and case.call.kind is not Kind.START:
