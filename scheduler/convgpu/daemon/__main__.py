@@ -10,6 +10,7 @@ import click
 
 from convgpu.daemon.audit import OVERUSE
 from convgpu.daemon.devices import DeviceError
+from convgpu.daemon.quiet import Quiet
 from convgpu.daemon.service import Service, Settings
 from convgpu.policies import POLICIES
 from convgpu.protocol import journal
@@ -82,6 +83,7 @@ def main(level: str, form: str, **settings: object) -> None:
     """Keep the ledger of every GPU: who may use how much, who waits, who is next."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(journal.formatter(form))
+    handler.addFilter(Quiet())
     logging.basicConfig(handlers=[handler], level=level.upper())
     try:
         asyncio.run(_serve(Settings(**settings)))  # type: ignore[arg-type]  # click checked them

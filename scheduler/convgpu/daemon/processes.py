@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 HELLO_WITHIN: Final = 10.0
 MOST_SILENT: Final = 1024
 MOST_OPEN_REQUESTS: Final = 1024
+MOST_SESSIONS: Final = 1024
 
 
 class Processes:
@@ -125,6 +126,11 @@ class Processes:
             connection.fail(ProtocolError(Failure.ORDER, text, request))
             return
         self._said_hello(container, connection)
+        others = self._sessions.of(container)
+        if len(others) >= MOST_SESSIONS and all(one.pid != connection.pid for one in others):
+            text = f"more than {MOST_SESSIONS} processes of this container use ConvGPU: end some"
+            connection.fail(ProtocolError(Failure.ORDER, text, request))
+            return
         try:
             self._containers.declare(container, message.memory)
             self._welcome(container, connection, request, message)

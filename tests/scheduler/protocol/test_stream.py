@@ -79,6 +79,31 @@ def test_noise_never_raises_anything_else(noise: bytes) -> None:
         return
 
 
+@given(st.lists(st.sampled_from(EVERY_MESSAGE), max_size=6), st.data())
+def test_damaged_frames_are_told_alike_however_they_are_cut_and_hold_no_memory(
+    sent: list[Message], data: st.DataObject
+) -> None:
+    raw = bytearray(b"".join(pack(message, number) for number, message in enumerate(sent)))
+    for _ in range(data.draw(st.integers(0, 3)) if raw else 0):
+        place = data.draw(st.integers(0, len(raw) - 1))
+        dirt = data.draw(st.binary(max_size=8))
+        raw[place : place + data.draw(st.integers(0, 8))] = dirt
+    step = data.draw(st.sampled_from([1, 7, 1000, 65536]))
+    whole, bits = read(bytes(raw), len(raw) + 1), read(bytes(raw), step if len(raw) < 5000 else max(step, 1000))
+    assert whole == bits
+
+
+def read(raw: bytes, step: int) -> tuple[list[tuple[int, Message]], str]:
+    stream, received = MessageStream(), []
+    try:
+        for start in range(0, len(raw), step):
+            received += stream.receive(raw[start : start + step])
+            assert len(stream._bytes) <= wire.MAX_FRAME + step
+    except ProtocolError as error:
+        return [], str(error)
+    return received, ""
+
+
 def test_texts_are_cut_at_the_size_of_their_field_without_half_a_character() -> None:
     [(_, message)] = MessageStream().receive(pack(m.Hello(1, "ü" * 40, "")))
     assert message == m.Hello(1, "ü" * 15, "")

@@ -1,0 +1,147 @@
+"""Clients that send nonsense, too much, or nothing: what they cost is bounded, and nobody else notices."""
+
+import contextlib
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemon import GIB, Daemon, Process, connect, running_daemon, wait_until
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from convgpu.protocol import messages as m
+from convgpu.protocol.messages import Message, pack
+
+MIB = 1 << 20
+CONNECTIONS = 10_000
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, Path, Process]]:
+    """A scheduler, the folder of a container that attacks it, and a process of another one."""
+    with running_daemon(tmp_path_factory.mktemp("busy") / "d") as daemon:
+        neighbour = Process(daemon.container("neighbour", memory="2g"))
+        neighbour.hello()
+        yield daemon, daemon.container("attacker", memory="2g"), neighbour
+
+
+def resident(daemon: Daemon) -> int:
+    assert daemon.process is not None
+    status = Path(f"/proc/{daemon.process.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) << 10
+
+
+def read_all(connection: socket.socket) -> None:
+    """Until the scheduler closes the connection, or has nothing more to say."""
+    connection.settimeout(0.02)
+    with contextlib.suppress(OSError):
+        while connection.recv(65536):
+            pass
+    connection.close()
+
+
+@given(st.lists(st.binary(max_size=400), min_size=1, max_size=4))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_random_bytes_harm_nobody(busy: tuple[Daemon, Path, Process], noise: list[bytes]) -> None:
+    daemon, folder, neighbour = busy
+    connection = connect(folder)
+    with contextlib.suppress(OSError):
+        for piece in noise:
+            connection.sendall(piece)
+    read_all(connection)
+    assert neighbour.ask(m.Query(0)) == m.Usage(2 * GIB, 0, 0)
+    assert "Traceback" not in daemon.log.read_text()
+
+
+UUID = bytes(range(16))
+FRAMES: list[Message] = [
+    m.Hello(1, "x", "1g"),
+    m.Hello(os.getpid(), "x", "", ((UUID, 1 << 62), (UUID, 5))),
+    m.Hello(0xFFFFFFFF, "x" * 40, "-1", ((b"\xff" * 16, 0),)),
+    m.Allocate(0, 0, "cuMemAlloc"),
+    m.Allocate(0, 1, ""),
+    m.Allocate(0, (1 << 64) - 1, "x"),
+    m.Allocate(0xFFFFFFFF, 1, "x"),
+    m.Allocate(0, 2 * GIB, "x"),
+    m.Freed(0),
+    m.Freed(77),
+    m.Context(0, (1 << 64) - 1, (1 << 64) - 1),
+    m.Query(0),
+    m.Query(0xFFFFFFFF),
+    m.Observe(UUID, "1g"),
+    m.Welcome(4096, ()),
+    m.Accepted(1 << 60, 0),
+    m.Usage(1, 2, 3),
+    m.Failed(1, "no"),
+    m.Admin(b'{"op": "remove", "name": "neighbour"}'),
+    m.AdminReply(b"{}"),
+]
+
+
+@given(st.lists(st.sampled_from(FRAMES), min_size=1, max_size=8))
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_valid_frames_in_any_order_harm_nobody(busy: tuple[Daemon, Path, Process], frames: list[Message]) -> None:
+    daemon, folder, neighbour = busy
+    connection = connect(folder)
+    with contextlib.suppress(OSError):
+        connection.sendall(b"".join(pack(frame, number) for number, frame in enumerate(frames)))
+    read_all(connection)
+    assert neighbour.ask(m.Query(0)) == m.Usage(2 * GIB, 0, 0)
+    [device] = daemon.admin.request("devices")["devices"]
+    assert 0 <= device["used"] <= device["granted"] <= device["capacity"]
+    assert "Traceback" not in daemon.log.read_text()
+
+
+def test_nobody_is_who_he_says_he_is(busy: tuple[Daemon, Path, Process]) -> None:
+    daemon, _, neighbour = busy
+    attacker = Process(daemon.container("liar", memory="2g"))
+    attacker.socket.sendall(pack(m.Hello(neighbour.pid, "neighbour", "", ((UUID, 1 << 40),)), 1))
+    wait_until(lambda: bool(daemon.state("liar")["sessions"]), "it has a session")
+    [session] = daemon.state("liar")["sessions"]
+    assert (session["pid"], session["devices"][0]["usage"]) == (attacker.pid, 0)
+    [session] = daemon.state("neighbour")["sessions"]
+    assert session["pid"] == neighbour.pid
+    attacker.end()
+
+
+def test_an_administrator_that_does_not_read_is_cut_off(busy: tuple[Daemon, Path, Process]) -> None:
+    daemon, _, _ = busy
+    before = resident(daemon)
+    with socket.socket(socket.AF_UNIX) as deaf:
+        folder = os.open(daemon.directory, os.O_PATH)
+        deaf.connect(f"/proc/self/fd/{folder}/admin.sock")
+        os.close(folder)
+        question = pack(m.Admin(b'{"op": "containers"}'), 1)
+        with pytest.raises(OSError, match=r"reset|pipe"):
+            deaf.sendall(question * 1_000_000)
+    assert resident(daemon) - before < 64 * MIB
+    assert daemon.admin.request("devices")
+
+
+def test_ten_thousand_connections_at_once_stop_nobody(tmp_path: Path) -> None:
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * CONNECTIONS:
+        pytest.skip(f"only {hard} descriptors are allowed here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with running_daemon(tmp_path / "d") as daemon:
+        folders = [daemon.container(f"c{number}", memory="1g") for number in range(11)]
+        before = resident(daemon)
+        silent = [connect(folders[number % 10]) for number in range(CONNECTIONS)]
+        begun = time.monotonic()
+        process = Process(folders[-1])
+        process.hello()
+        assert process.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Accepted(GIB, 0)
+        assert time.monotonic() - begun < 5
+        assert resident(daemon) - before < 64 * MIB
+        for connection in silent:  # as many more on one container: refused beyond a bound
+            connection.close()
+        wait_until(lambda: bool(Process(folders[0]).hello().devices), "the next ones are served")
+        crowd = [connect(folders[1]) for _ in range(CONNECTIONS // 4)]
+        wait_until(lambda: "1024 others have not said HELLO" in daemon.log.read_text(), "there is a bound")
+        assert daemon.log.read_text().count("others have not said HELLO") < 100
+        for connection in crowd:
+            connection.close()
