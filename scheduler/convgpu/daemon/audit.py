@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +20,8 @@ from convgpu.daemon.store import Store
 
 log = logging.getLogger(__name__)
 
+# Containers whose figures are written at one look.
+_TURN: Final = 100
 OVERUSE: Final = ("warn", "stop")
 
 Lease = dict[tuple[int, str], int]
@@ -34,10 +38,14 @@ class Rules:
 
 @dataclass(slots=True)
 class Findings:
-    """What the last look found: bytes by (container, device), and health by device."""
+    """What the last look found: bytes by device and container, and health by device."""
 
-    seen: dict[tuple[str, str], int] = field(default_factory=dict)
+    seen: dict[str, Mapping[str, int]] = field(default_factory=dict)
     health: dict[str, str] = field(default_factory=dict)
+
+    def seen_of(self, container: str, device: str) -> int | None:
+        """Return what NVML counts for a container, None when it was not asked or cannot tell."""
+        return self.seen[device].get(container, 0) if device in self.seen else None
 
 
 class Audit:
@@ -67,7 +75,10 @@ class Audit:
         self._rules = rules
         self._overuse = Overuse(rules.after)
         self._before: dict[str, Found] = {}
+        self._pids: dict[str, AbstractSet[int]] = {}  # that NVML named last, by device
+        self._charged: dict[str, set[str]] = defaultdict(set)  # containers, by device
         self._holdings: dict[tuple[str, str], tuple[int, int]] = {}
+        self._turn: list[str] = []
         self._task = self._loop.create_task(self._run()) if rules.interval else None
 
     async def _run(self) -> None:
@@ -82,39 +93,43 @@ class Audit:
         """Look once at all devices and let the book follow."""
         if self._sessions.machine.recovering:
             return
-        before = self._leases()
+        known = {pid for pids in self._pids.values() for pid in pids}
+        before = self._leases(known)
         noisy = self._settling()
         uuids = [one.uuid for one in self._capacities.rows]
         # NVML can take its time: not in the loop.
         looks = await self._loop.run_in_executor(None, lambda: [look_at(self._devices, uuid) for uuid in uuids])
         noisy |= self._settling()
         members = self._belonging.members()
-        leases = self._leases()
+        self._pids = {look.device: (look.held or {}).keys() for look in looks}
+        leases = self._leases({pid for pids in self._pids.values() for pid in pids})
         leases |= {key: max(size, leases.get(key, 0)) for key, size in before.items()}
         over: set[tuple[str, str]] = set()
         for look in looks:
             self._note_health(look)
             if look.held is not None:
-                quiet = look.device not in noisy and self._names_all(look.device, look.held)
-                over |= self._book(look.device, _found(look, leases, members), quiet=quiet)
+                found = _found(look, leases, members)
+                over |= self._book(look.device, found, quiet=look.device not in noisy)
         self._judge(over, members)
         self._keep_holdings()
 
     def _settling(self) -> set[str]:
         return {one.uuid for one in self._capacities.rows if self._sessions.machine.settling(one.uuid)}
 
-    def _leases(self) -> Lease:
+    def _leases(self, pids: AbstractSet[int]) -> Lease:
+        """Return what is leased to these processes; of a thousand that are connected few use memory."""
         accounts = self._sessions.machine.ledger.accounts
         return {
             (session.pid, uuid): accounts[session.container][uuid].leases.get(session.number, 0)
             for session in self._sessions.sessions.values()
+            if session.pid in pids
             for uuid in session.rows
         }
 
-    def _names_all(self, device: str, held: Mapping[int, int]) -> bool:
+    def _names_all(self, device: str) -> bool:
         """Does NVML name every process of ours that uses the device?"""
         return all(
-            session.pid in held
+            session.pid in self._pids[device]
             for session in self._sessions.sessions.values()
             if device in session.rows and self._sessions.used_by(session, device)
         )
@@ -132,26 +147,26 @@ class Audit:
         """Charge what lies beyond leases, and return who is above the limit."""
         before = self._before.get(device)
         self._before[device] = found
+        self.findings.seen[device] = found.seen
+        # Memory that nobody holds is only looked into when there is more of it than before.
+        quiet = quiet and (not self._capacities.is_more(device, found) or self._names_all(device))
         self._capacities.follow(device, found, before, quiet=quiet)
         beyond = lasting(before.beyond, found.beyond) if before is not None else {}
-        seen = {key: size for key, size in self.findings.seen.items() if key[1] != device}
-        over = set()
-        for container, accounts in list(self._sessions.machine.ledger.accounts.items()):
-            account = accounts.get(device)
-            if account is None:
-                continue
-            size = seen[container, device] = found.seen.get(container, 0)
-            if is_news(account.charged, beyond.get(container, 0)):
-                self._sessions.happen(e.Overuse(container, device, beyond.get(container, 0)))
-            if size > account.limit + found.tolerated.get(container, 0):
-                over.add((container, device))
-        self.findings.seen = seen
-        return over
+        accounts = self._sessions.machine.ledger.accounts
+        for container in (self._charged[device] | beyond.keys()) & accounts.keys():
+            account, charge = accounts[container].get(device), beyond.get(container, 0)
+            if account is not None and is_news(account.charged, charge):
+                self._sessions.happen(e.Overuse(container, device, charge))
+        self._charged[device] = set(beyond)
+        limits = {name: accounts[name][device].limit for name in found.seen if device in accounts.get(name, ())}
+        return {
+            (name, device) for name, limit in limits.items() if found.seen[name] > limit + found.tolerated.get(name, 0)
+        }
 
     def _judge(self, over: set[tuple[str, str]], members: Members) -> None:
         fresh, expired = self._overuse.look(over, self._loop.time())
         for container, device in sorted(fresh):
-            size = self.findings.seen[container, device]
+            size = self.findings.seen_of(container, device)
             log.warning("container %s holds %d bytes of %s, more than its limit", container, size, device)
             self._sessions.history.add("overused", container, "audit", uuid=device, size=size)
         if self._rules.overuse != "stop":
@@ -163,16 +178,19 @@ class Audit:
             self._loop.run_in_executor(None, end_members, members, container)
 
     def _keep_holdings(self) -> None:
-        """Write what containers hold, for people who look into the database."""
+        """Write what some containers hold, for people who look into the database; the others have their turn next."""
         ledger = self._sessions.machine.ledger
-        now = {}
-        for name in {*ledger.holders, *(name for name, _ in self._holdings)} & ledger.accounts.keys():
-            for device, account in ledger.accounts[name].items():
-                now[name, device] = (account.grant, self._sessions.used(name, device) + account.charged)
-        for (name, device), (granted, used) in now.items():
-            if self._holdings.get((name, device)) != (granted, used):
-                self._store.set_holding(name, device, granted, used)
-        self._holdings = {key: figures for key, figures in now.items() if any(figures)}
+        if not self._turn:
+            self._turn = list({*ledger.holders, *(name for name, _ in self._holdings)})
+        turn, self._turn = self._turn[:_TURN], self._turn[_TURN:]
+        for name in turn:
+            for device, account in ledger.accounts.get(name, {}).items():
+                key, before = (name, device), self._holdings.pop((name, device), (0, 0))
+                figures = (account.grant, self._sessions.used(name, device) + account.charged if account.held else 0)
+                if figures != before:
+                    self._store.set_holding(name, device, *figures)
+                if any(figures):
+                    self._holdings[key] = figures
 
     def close(self) -> None:
         """Look no more."""

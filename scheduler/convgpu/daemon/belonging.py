@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from convgpu.daemon.host import containers_of, pid_namespace
-from convgpu.daemon.sessions import Session, Sessions
+from convgpu.daemon.sessions import Sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,15 @@ class Belonging:
         self._listed = listed
         self._ours = set(containers_of(os.getpid()))
         self._namespace = pid_namespace(os.getpid())
-        self._known: dict[int, tuple[list[str], int | None]] = {}  # of sessions, by their number
 
     def members(self) -> Members:
         """Return what is known now."""
-        sessions = self._sessions.sessions
-        self._known = {number: known for number, known in self._known.items() if number in sessions}
         by_id = dict(self._listed())
         by_namespace: dict[int, str] = {}
         shared: set[int] = set()
-        for session in sessions.values():
-            ids, namespace = self._of(session)
+        sessions = self._sessions.sessions.values()
+        for session in sessions:
+            ids, namespace = session.ids, session.namespace
             # Of a container that was not listed yet: its own id is the innermost.
             if ids and not any(one in by_id for one in ids) and ids[-1] not in self._ours:
                 by_id[ids[-1]] = session.container
@@ -68,10 +66,5 @@ class Belonging:
             if by_namespace.setdefault(namespace, session.container) != session.container:
                 shared.add(namespace)
         by_namespace = {one: volume for one, volume in by_namespace.items() if one not in shared}
-        by_pid = {session.pid: session.container for session in sessions.values() if session.pid}
+        by_pid = {session.pid: session.container for session in sessions if session.pid}
         return Members(by_pid, by_id, by_namespace)
-
-    def _of(self, session: Session) -> tuple[list[str], int | None]:
-        if session.number not in self._known:
-            self._known[session.number] = (containers_of(session.pid), pid_namespace(session.pid))
-        return self._known[session.number]

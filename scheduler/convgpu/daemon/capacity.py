@@ -101,6 +101,10 @@ class Capacities:
         """Nothing may be handed out while nobody knows what the device is at."""
         self._set(device, 0)
 
+    def is_more(self, device: str, found: Found) -> bool:
+        """Is there more memory that nobody holds than is known of?"""
+        return found.unattributed > self._own[device]
+
     def follow(self, device: str, found: Found, before: Found | None, *, quiet: bool) -> None:
         """Take up what a look found, and what the look before did.
 

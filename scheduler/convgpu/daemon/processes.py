@@ -11,7 +11,7 @@ from convgpu.daemon.connection import Absent, Connection
 from convgpu.daemon.containers import Containers
 from convgpu.daemon.contexts import Contexts
 from convgpu.daemon.detached import Detached
-from convgpu.daemon.host import open_process, start_time
+from convgpu.daemon.host import containers_of, open_process, pid_namespace, start_time
 from convgpu.daemon.observers import observe
 from convgpu.daemon.options import OptionError
 from convgpu.daemon.page import PAGE_SIZE, Page, PageLibrary
@@ -153,6 +153,8 @@ class Processes:
             since=self._wall_clock(),
             process=open_process(connection.pid),
             started=start_time(connection.pid),
+            ids=containers_of(connection.pid),
+            namespace=pid_namespace(connection.pid),
             own_pid=hello.pid,
         )
         devices = tuple(
@@ -213,6 +215,8 @@ class Processes:
             since=self._wall_clock(),
             process=process,
             started=former.started,
+            ids=containers_of(former.pid),
+            namespace=pid_namespace(former.pid),
         )
         self._sessions.open(session, held)
         self._detached.add(session)

@@ -30,8 +30,8 @@ _REASON: Final = {
 class Session:
     """One process. `rows`: device UUIDs in the order of its WELCOME; `since`: Unix seconds.
 
-    `process`: a pidfd, or None when the pid is not visible here; `started`: see `host.start_time`; `own_pid`: as the
-    process sees itself.
+    `process`: a pidfd, or None when the pid is not visible here; `own_pid`: as the process sees itself. See `host` for
+    `started`, `ids` (of containers) and `namespace` (of pids).
     """
 
     number: int
@@ -43,6 +43,8 @@ class Session:
     since: float
     process: int | None = None
     started: int = 0
+    ids: Sequence[str] = ()
+    namespace: int | None = None
     own_pid: int = 0
     open_requests: int = 0
 

@@ -30,6 +30,7 @@ SLICE: Final = 64  # rows: 0.3 ms
 _DELAY: Final = 0.05
 _PAUSE: Final = 0.01  # between slices
 _CHECKPOINT: Final = 10.0
+_MOST: Final = (1 << 63) - 1
 # More can only pile up while the disk takes nothing.
 MOST_PENDING: Final = 1 << 14
 
@@ -143,10 +144,11 @@ class Store:
             self._connection.execute("BEGIN IMMEDIATE")
             yield self._connection.execute
             self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError, OverflowError) as error:  # the latter: a value that SQLite has no form for
+            raise DatabaseError(f"{self.path} cannot be written: {error}") from error
+        finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            raise DatabaseError(f"{self.path} cannot be written: {error}") from error
         self._start_checkpoints()
 
     def add(self, volume: Volume) -> None:
@@ -242,7 +244,8 @@ class Store:
         """Write a row within a fraction of a second, after those that were given before."""
         if len(self._pending) >= MOST_PENDING:
             self._pending.popleft()
-        self._pending.append((statement, row))
+        # SQLite's integers have a sign; a client may ask for more than that.
+        self._pending.append((statement, [min(one, _MOST) if isinstance(one, int) else one for one in row]))
         if not self._writing:
             self._writing = True
             self._defer(_DELAY, self._write_slice)

@@ -79,7 +79,7 @@ class Views:
                     limit=account.limit,
                     grant=account.grant,
                     usage=self._sessions.used(volume.name, uuid) + account.charged,
-                    seen=self._findings.seen.get((volume.name, uuid)),
+                    seen=self._findings.seen_of(volume.name, uuid),
                     target=account.target,
                 )
                 for uuid, account in accounts.items()

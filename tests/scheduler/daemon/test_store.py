@@ -260,6 +260,21 @@ def test_events_are_written_in_slices_and_found_after_a_restart(tmp_path: Path) 
         assert before["events"][0] == event | {"uuid": "gpu", "size": 7, "pid": 9}
 
 
+def test_no_value_stops_what_comes_behind_it(tmp_path: Path) -> None:
+    later = Later()
+    with opened(tmp_path, later) as store:
+        history = History(lambda: 5.0, store, BOUNDS)
+        history.add("rejected", "a", "x", size=(1 << 64) - 1)
+        later.pass_time()
+        store.later("SELECT ?", ["\ud800"])
+        later.pass_time()
+        history.add("ended", "a", "x")
+        later.pass_time()
+        store.add(Volume("b", {}, 1.0))
+        kinds = [("rejected", (1 << 63) - 1), ("ended", None)]
+        assert store.rows("SELECT kind, size FROM history ORDER BY sequence") == kinds
+
+
 def test_numbers_of_events_that_a_killed_scheduler_told_are_not_used_again(tmp_path: Path) -> None:
     later = Later()
     with opened(tmp_path, later) as store:
