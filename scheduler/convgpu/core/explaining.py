@@ -36,43 +36,52 @@ def explain(state: State, now: float) -> dict[int, Wait]:
     """Return why each waiting allocation waits, by the number of its request."""
     kept = kept_for(state, now)
     holders = set(state.ledger.holders)
-    most = {device: _most_first(state.ledger, device) for device in state.settling}
+    most = _most_first(state.ledger)
     ahead = dict.fromkeys(state.settling, 0)
     waits = {}
     for one in in_turn(state, [request.view for request in state.queue], now):
-        overdue = kept.get(one.device)
-        if state.recovering:
-            reason = Reason.RECOVERING
-        elif one.device in state.drained:
-            reason = Reason.DRAINED
-        elif one.missing > state.ledger.free[one.device]:
-            reason = Reason.MEMORY
-        elif overdue is not None and overdue is not one and one.container not in holders:
-            reason = Reason.TURN
-        else:
-            reason = Reason.SAFETY
-        behind: tuple[str, ...] = ()
-        if reason is Reason.TURN and overdue is not None:
-            behind = (overdue.container,)
-        elif reason in {Reason.MEMORY, Reason.SAFETY}:
-            behind = _behind(state.ledger, one, reason, most)
-        waits[one.request] = Wait(reason, ahead[one.device], behind)
+        before = kept.get(one.device)
+        if before is one or one.container in holders:
+            before = None
+        reason = _reason(state, one, before)
+        waits[one.request] = Wait(reason, ahead[one.device], _behind(state.ledger, one, reason, before, most))
         ahead[one.device] += 1
     return waits
 
 
-def _most_first(ledger: Ledger, device: str) -> list[tuple[str, int]]:
-    """Return who holds how much of the device."""
-    accounts = ((name, accounts.get(device)) for name, accounts in ledger.accounts.items())
-    held = [(name, account.grant + account.charged) for name, account in accounts if account is not None]
-    return sorted((one for one in held if one[1]), key=lambda one: (-one[1], one[0]))
+def _reason(state: State, one: Waiting, before: Waiting | None) -> Reason:
+    """Say why one is not served; `before`: the overdue one that it has to stand back for."""
+    if state.recovering:
+        return Reason.RECOVERING
+    if one.device in state.drained:
+        return Reason.DRAINED
+    if one.missing > state.ledger.free[one.device]:
+        return Reason.MEMORY
+    return Reason.SAFETY if before is None else Reason.TURN
 
 
-def _behind(ledger: Ledger, one: Waiting, reason: Reason, most: Mapping[str, list[tuple[str, int]]]) -> tuple[str, ...]:
+def _most_first(ledger: Ledger) -> dict[str, list[tuple[str, int]]]:
+    """Return who holds how much of each device."""
+    most: dict[str, list[tuple[str, int]]] = {device: [] for device in ledger.capacity}
+    for name, accounts in ledger.accounts.items():
+        for device, account in accounts.items():
+            if account.grant or account.charged:
+                most[device].append((name, account.grant + account.charged))
+    for held in most.values():
+        held.sort(key=lambda one: (-one[1], one[0]))
+    return most
+
+
+def _behind(
+    ledger: Ledger, one: Waiting, reason: Reason, before: Waiting | None, most: Mapping[str, list[tuple[str, int]]]
+) -> tuple[str, ...]:
     """Return the containers whose ends would make room: for it, or for all its container may still ask for."""
-    needed = {one.device: one.missing}
-    if reason is Reason.SAFETY:
+    if reason is Reason.MEMORY:
+        needed = {one.device: one.missing}
+    elif reason is Reason.SAFETY:
         needed = {device: ledger.missing(one.container, device) for device in ledger.accounts[one.container]}
+    else:
+        return (before.container,) if before is not None and reason is Reason.TURN else ()
     found: dict[str, int] = {}
     for device, size in needed.items():
         lacking = size - ledger.free[device]

@@ -61,7 +61,9 @@ class Ledger:
         self._free = dict(capacity)
         # Containers with a grant: few, however many wait, because each holds memory of a device.
         self._holders: dict[str, None] = {}
-        self._ordered: list[tuple[str, Claim]] | None = None
+        self._claims: dict[str, Claim] = {}  # of the holders, as far as known
+        self._in_the_end: dict[str, dict[int, dict[str, int]]] = {device: {} for device in capacity}
+        self._ordered: list[Claim] | None = None  # all of them, in the order in which to try them
         self._suspect = False  # a fact was booked since the debt was reckoned
 
     @property
@@ -94,7 +96,7 @@ class Ledger:
             self.changed_limits.pop((container, device), None)
         self._holders.pop(container, None)
         self.touched.pop(container, None)
-        self._ordered = None
+        self._forget_claim(container)
 
     def ask_limit(self, container: str, device: str, limit: int) -> None:
         """Ask for another limit; `apply_targets` brings it into force when it can be."""
@@ -133,8 +135,18 @@ class Ledger:
     def _change_usable(self, device: str, more: int) -> None:
         self._usable[device] += more
         self._free[device] += more
-        self._ordered = None
+        self._claims.clear()
+        self._forget_order()
         self._suspect = True
+
+    def _forget_claim(self, container: str) -> None:
+        self._claims.pop(container, None)
+        self._forget_order()
+
+    def _forget_order(self) -> None:
+        self._ordered = None
+        for known in self._in_the_end.values():
+            known.clear()
 
     # -- grants and leases -------------------------------------------------------------------------------
 
@@ -143,7 +155,7 @@ class Ledger:
         accounts = self.accounts[container]
         accounts[device].grant += size
         self._free[device] -= size
-        self._ordered = None
+        self._forget_claim(container)
         if size > 0:
             self._holders[container] = None
         elif not any(account.grant for account in accounts.values()):
@@ -215,16 +227,37 @@ class Ledger:
         account = self.accounts[container][device]
         if size > self._free[device] or account.grant + account.charged + size > account.limit:
             return False
-        others, free = self._others(container), self._with_debt()
         account.grant += size
         after = self.claim(container)
         account.grant -= size
+        free = self._with_debt()
         free[device] -= size
-        return safety.can_end(after, free, others)
+        if after.fits(free):
+            return True
+        if container in self._holders:
+            return safety.can_end(after, free, self._others(container))
+        return self._fits_in_the_end(after, device, size)
+
+    def _fits_in_the_end(self, claim: Claim, device: str, size: int) -> bool:
+        """Could a newcomer that was granted `size` bytes end, if need be after all others that can?
+
+        What is free after them is kept until something changes: it is less for a greater size, so that a few answer
+        for all that wait.
+        """
+        known = self._in_the_end[device]
+        if any(not claim.fits(free) for less, free in known.items() if less <= size):
+            return False
+        if not any(claim.fits(free) for more, free in known.items() if more >= size):
+            free = self._with_debt()
+            free[device] -= size
+            safety.end_those_that_can(free, self._claimed())
+            known[size] = free
+            return claim.fits(free)
+        return True
 
     def is_safe(self) -> bool:
         """Is there an order in which every container can get its whole limit and end, debts apart (invariant 2)?"""
-        return safety.is_safe(self._with_debt(), (claim for _, claim in self._claims()))
+        return safety.is_safe(self._with_debt(), self._claimed())
 
     def reckon(self) -> None:
         """Find the debt anew: facts may have made it more, memory that came back less."""
@@ -233,7 +266,8 @@ class Ledger:
         self._suspect = False
         taken = {device: max(most - self._usable[device], 0) for device, most in self._most.items()}
         kept = {device: min(size, taken[device]) for device, size in self.debt.items()}
-        debt = safety.debt(self._free, [claim for _, claim in self._claims()], taken)
+        debt = safety.debt(self._free, self._claimed(), taken)
+        self._forget_order()
         if sum(debt.values()) > sum(kept.values()):
             self.debt = kept
             if self.is_safe():
@@ -254,7 +288,7 @@ class Ledger:
                 del self.targets[container, device]
             if account.limit != limit:
                 self.changed_limits[container, device] = None
-                self._ordered = None
+                self._forget_claim(container)
                 self._adjust(container, device)
 
     def _is_safe_to_raise(self, container: str, account: Account, target: int) -> bool:
@@ -266,15 +300,18 @@ class Ledger:
         account.limit = limit
         return safety.can_end(after, self._with_debt(), others)
 
-    def _claims(self) -> list[tuple[str, Claim]]:
-        """Return what the holders claim, in the order in which to try them; kept until something is granted."""
+    def _claimed(self) -> list[Claim]:
+        """Return what the holders claim, in the order in which to try them."""
         if self._ordered is None:
-            claims = [(container, self.claim(container)) for container in self._holders]
-            self._ordered = sorted(claims, key=lambda one: sum(size for _, size in one[1].missing))
+            for container in self._holders.keys() - self._claims.keys():
+                self._claims[container] = self.claim(container)
+            self._ordered = safety.ordered(self._claims[container] for container in self._holders)
         return self._ordered
 
     def _others(self, container: str) -> list[Claim]:
-        return [claim for name, claim in self._claims() if name != container]
+        claims = self._claimed()
+        own = self._claims.get(container)
+        return [claim for claim in claims if claim is not own]
 
     def _with_debt(self) -> dict[str, int]:
         return {device: size + self.debt[device] for device, size in self._free.items()}

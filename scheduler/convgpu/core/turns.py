@@ -1,16 +1,17 @@
 """Whose turn it is: age before priority before policy, and who has to stand back for whom (docs/policies.md)."""
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from convgpu.core.state import Request, State
 from convgpu.policies.base import Waiting
 
 
 def in_turn(state: State, waiting: Sequence[Waiting], now: float) -> Iterator[Waiting]:
-    """Yield allocations in the order in which to serve them; they are given oldest first."""
+    """Yield allocations in the order in which to serve them."""
     late = [one for one in waiting if is_overdue(state, one, now)]
-    yield from late
-    rest = waiting[len(late) :]  # the oldest are those that came first
+    yield from sorted(late, key=attrgetter("sequence"))
+    rest = [one for one in waiting if not is_overdue(state, one, now)] if late else waiting
     for priority in sorted({one.priority for one in rest}, reverse=True):
         yield from state.policy.rank([one for one in rest if one.priority == priority], state.ledger.free)
 
@@ -21,7 +22,7 @@ def is_overdue(state: State, one: Waiting, now: float) -> bool:
 
 
 def eligible(state: State, now: float) -> list[Waiting]:
-    """Return all that fit, oldest first; while some are overdue, those that must not go before them are left out.
+    """Return all that fit; while some are overdue, those that must not go before them are left out.
 
     The oldest overdue allocation of each device is served as soon as it can be. Until then whoever holds
     nothing yet is not served on that device; and if it fits but would not be safe, it is the holders of other
@@ -40,12 +41,12 @@ def eligible(state: State, now: float) -> list[Waiting]:
 
 
 def fitting(state: State) -> list[Waiting]:
-    """Return all that fit into what is free, oldest first."""
+    """Return all that fit into what is free."""
     fits = []
     for device, free in state.ledger.free.items():
         if free > 0 and device not in state.drained:
             fits += [request.view for request in state.queue.on(device) if request.view.missing <= free]
-    return sorted(fits, key=lambda one: one.sequence)
+    return fits
 
 
 def kept_for(state: State, now: float) -> dict[str, Waiting]:
@@ -68,7 +69,7 @@ def overdue(state: State, now: float) -> dict[str, Waiting]:
     for device in state.settling:
         if device not in state.drained:
             found += [request.view for request in _overdue_on(state, device, now)]
-    return {one.device: one for one in sorted(found, key=lambda one: one.sequence)}
+    return {one.device: one for one in sorted(found, key=attrgetter("sequence"))}
 
 
 def _overdue_on(state: State, device: str, now: float) -> list[Request]:
