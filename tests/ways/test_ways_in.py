@@ -1,7 +1,9 @@
 """The ways into ConvGPU beside a volume, and the doctor, on a real Engine."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -137,3 +139,29 @@ def test_a_cdi_device_is_a_limit(engine, plugin, cdi_folder):
     assert_covered(engine, plugin, "cdi", 2 * GIB)
     assert convgpu(engine, "install", "cdi", "--cdi-folder", str(cdi_folder), "--uninstall").returncode == 0
     assert list(cdi_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing_behind(engine, plugin, number):
+    """Interrupted at any moment before docker takes over, while a probe of the image is made and removed, too."""
+    command = [PROGRAMS / "convgpu", "run", "--dry-run", "--gpu-memory", "2g", "convgpu/demo"]
+    environment = {**os.environ, "DOCKER_HOST": engine.host}
+    for twentieth in range(2, 14, 2):
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(twentieth / 20)
+        process.send_signal(number)
+        process.wait(timeout=30)
+    assert engine("ps", "-a", "-q") == ""
+    assert engine.containers(plugin) == []
+
+
+def test_a_disappearing_doctor_leaves_nothing_behind(engine, plugin):
+    environment = {**os.environ, "DOCKER_HOST": engine.host}
+    process = subprocess.Popen([PROGRAMS / "convgpu", "doctor"], env=environment, stdout=subprocess.DEVNULL)
+    engine.wait_for("it has a container", lambda: engine("ps", "-a", "-q") != "")
+    process.terminate()
+    assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert engine("ps", "-a", "-q") == ""
+    assert engine("images", "-q", "convgpu/doctor") == ""
+    engine.wait_for("nothing is left", lambda: engine.containers(plugin) == [])

@@ -1,7 +1,6 @@
 """`convgpu demo`: a container waits for GPU memory, and goes on by itself."""
 
 import json
-import signal
 import sys
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from convgpu.cli.options import as_json, directory
 from convgpu.cli.picture import draw
 from convgpu.cli.play import play
 from convgpu.cli.process_stage import ProcessStage
+from convgpu.cli.signals import exit_on_signals
 from convgpu.cli.stage import Stage
 
 _HELP: Final = """Let four containers compete for one GPU, and show what happens.
@@ -83,7 +83,7 @@ def _write(file: Path, played: Played) -> None:
 
 def _perform(stage: Stage, progress: Console) -> Played:
     # A scheduler of jobs that ends us shall not leave our containers behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    exit_on_signals()
     with stage:
         devices = stage.scheduler.devices()
         if not devices.devices:

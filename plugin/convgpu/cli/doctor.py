@@ -16,6 +16,7 @@ from convgpu.cli.options import as_json, volume_driver
 from convgpu.cli.output import echo, echo_data
 from convgpu.cli.run import check_version
 from convgpu.cli.scheduler import PluginDoor, Scheduler
+from convgpu.cli.signals import exit_on_signals
 from convgpu.protocol.records import Container, Device
 from convgpu.protocol.sizes import format_size
 
@@ -45,6 +46,7 @@ _WAIT: Final = 0.5  # seconds that the second is seen waiting
 @volume_driver
 def doctor(*, image: str | None, no_pause: bool, as_json: bool, driver: str) -> None:
     """Look for what is wrong."""
+    exit_on_signals()
     findings = []
     for finding in _examine(Engine.connect(), driver, image, pause=not no_pause):
         findings.append(finding)

@@ -14,6 +14,7 @@ from convgpu.cli.errors import Unavailable
 from convgpu.cli.run import prepare
 from convgpu.cli.run_options import scan
 from convgpu.cli.run_request import Request
+from convgpu.cli.signals import unbroken
 
 _IMAGE: Final = "convgpu/doctor"
 _FOLDERS: Final = ("usr", "etc", "tmp", "dev", "proc", "sys", "run")
@@ -74,7 +75,15 @@ class Containers:
         options = ["-d", "-i", "--name", container, "--network", "none", *usr, "--entrypoint", self._python]
         line = scan([*options, self._image, *self._arguments(words)], {})
         command, _ = prepare(line, Request(memory, None, self._driver), self._engine)
-        done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        with unbroken():
+            done = subprocess.run(
+                command,
+                check=False,
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for us
+            )
         if done.returncode != 0:
             raise ProbeFailed(_last_line(done.stderr))
         return container

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from convgpu.cli import endpoint, unix_http
 from convgpu.cli.endpoint import Endpoint
 from convgpu.cli.errors import Unavailable
+from convgpu.cli.signals import unbroken
 
 if TYPE_CHECKING:
     import docker
@@ -178,6 +179,10 @@ class Engine:
 
         Only a container can be asked that; this one is never started, and removed again.
         """
+        with unbroken():
+            return self._probe(image, path)
+
+    def _probe(self, image: str, path: str) -> bool:
         from docker.errors import DockerException  # noqa: PLC0415
 
         api = self.client.api

@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from convgpu.cli import unix_http
 from convgpu.cli.errors import Refused, Unavailable
-from convgpu.client.admin import AdminClient, SchedulerRefused, SchedulerUnavailable
 from convgpu.protocol.records import (
     Container,
     Containers,
@@ -49,11 +48,15 @@ class DaemonDoor:
     """
 
     def __init__(self, directory: Path, timeout: float = _TIMEOUT) -> None:
+        from convgpu.client.admin import AdminClient  # noqa: PLC0415 - the plugin's door needs none
+
         self._client = AdminClient(str(directory / "admin.sock"), timeout)
         self._directory = directory
 
     def ask(self, op: str, **fields: object) -> object:
         """See `Door.ask`."""
+        from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable  # noqa: PLC0415 - as above
+
         try:
             return self._client.request(op, **fields)
         except SchedulerRefused as error:
