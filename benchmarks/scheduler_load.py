@@ -14,7 +14,7 @@ from convgpu.protocol import messages as m
 from convgpu.protocol.messages import Message, pack
 from convgpu.protocol.stream import MessageStream
 
-IDLE, MANY = 100, 1000
+IDLE, MANY, DEVICES = 100, 1000, 8
 WATCHED = float(os.environ.get("CONVGPU_BENCH_SECONDS", "20"))
 QUESTIONS = 2000
 MIB = 1 << 20
@@ -57,8 +57,8 @@ def resident(daemon: Daemon) -> float:
 
 
 def connected(daemon: Daemon, first: int, last: int) -> list[Client]:
-    """Containers with one process each, which holds a little."""
-    clients = [Client(daemon.container(f"c{number}", memory="2g")) for number in range(first, last)]
+    """Containers with a device and a process each, which holds a little."""
+    clients = [Client(daemon.container(f"c{n}", memory="2g", gpus=str(n % DEVICES))) for n in range(first, last)]
     for client in clients:
         client.ask(m.Allocate(0, MIB, "cuMemAlloc"))
     return clients
@@ -68,7 +68,7 @@ def main() -> None:
     """One daemon with simulated devices, more and more containers."""
     with (
         tempfile.TemporaryDirectory() as scratch,
-        running_daemon(Path(scratch) / "d", ",".join(["simulated:140GiB"] + ["140GiB"] * 7)) as daemon,
+        running_daemon(Path(scratch) / "d", "simulated:" + ",".join(["140GiB"] * DEVICES)) as daemon,
     ):
         clients = connected(daemon, 0, IDLE)
         before, begun = cpu_seconds(daemon), time.monotonic()
@@ -84,7 +84,7 @@ def main() -> None:
     report(
         "scheduler_load",
         [
-            at_most(f"CPU of a core with {IDLE} idle containers on 8 devices, audit every 2 s", share, "%", 1),
+            at_most(f"CPU of a core with {IDLE} idle containers on {DEVICES} devices, audit every 2 s", share, "%", 1),
             at_most(f"resident memory with {MANY} connected containers", memory, "MiB", 100),
             Figure(f"an allocation asked of the daemon, {MANY} containers, p50", statistics.median(taken), "ms"),
             at_most("the same, p99", percentile(taken, 99), "ms", 1),

@@ -1,0 +1,106 @@
+"""A scheduler that starts again: who is waited for, who is not, and what a stopped process holds."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemon import DRIVER, GIB, Daemon, Process, running_daemon, wait_until
+
+from convgpu.protocol import messages as m
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=100ms") as daemon:
+        yield daemon
+
+
+def hold(folder: Path, size: str) -> "subprocess.Popen[bytes]":
+    """gpu-hold behind the hook; it holds until its stdin ends."""
+    environment = os.environ | {"LD_LIBRARY_PATH": f"{folder}/driver", "LD_PRELOAD": f"{folder}/libconvgpu.so"}
+    command = [str(DRIVER / "gpu-hold"), "--wait-for-stdin", size]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+
+def usage(daemon: Daemon, name: str) -> int:
+    return int(str(daemon.state(name)["devices"][0]["usage"]))
+
+
+def restart(daemon: Daemon) -> float:
+    daemon.kill()
+    daemon.start()
+    return time.monotonic()
+
+
+def test_memory_of_a_stopped_process_is_not_granted_again(daemon: Daemon) -> None:
+    """`docker pause` over an upgrade of the plugin."""
+    with hold(daemon.container("a", memory="10g"), "9g") as stopped:
+        wait_until(lambda: usage(daemon, "a") > 9 * GIB, "it holds")
+        held = usage(daemon, "a")
+        stopped.send_signal(signal.SIGSTOP)
+        restart(daemon)
+        waiter = Process(daemon.container("b", memory="10g"))
+        waiter.hello()
+        request = waiter.allocate(8 * GIB)
+        wait_until(lambda: "does not come back" in daemon.log.read_text(), "its time is over")
+        assert usage(daemon, "a") == held
+        assert (daemon.state("b")["state"], daemon.events("overused")) == ("waiting", [])
+        stopped.send_signal(signal.SIGCONT)
+        wait_until(lambda: daemon.state("a")["sessions"] != [] and usage(daemon, "a") == held, "it is back")
+        assert request not in waiter.answers
+        stopped.communicate()
+        assert stopped.returncode == 0
+        assert isinstance(waiter.answer(request), m.Accepted)
+
+
+def test_grants_are_given_as_soon_as_everybody_is_back(daemon: Daemon) -> None:
+    with hold(daemon.container("a", memory="4g"), "3g") as holder:
+        wait_until(lambda: usage(daemon, "a") > 3 * GIB, "it holds")
+        begun = restart(daemon)
+        process = Process(daemon.container("b", memory="8g"))
+        process.hello()
+        assert process.ask(m.Allocate(0, 8 * GIB, "cuMemAlloc")) == m.Accepted(8 * GIB, 0)
+        assert time.monotonic() - begun < 2.5
+        assert usage(daemon, "a") > 3 * GIB
+        holder.communicate()
+
+
+def test_what_ended_while_no_scheduler_looked_is_not_waited_for_but_for_its_memory(tmp_path: Path) -> None:
+    # The driver needs 0.9 s to free 9 GiB: a grant before that would be refused by it.
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--simulated-settle=100000") as daemon:
+        with hold(daemon.container("a", memory="10g"), "9g") as holder:
+            wait_until(lambda: usage(daemon, "a") > 9 * GIB, "it holds")
+            daemon.kill()
+            holder.kill()
+        daemon.start()
+        with hold(daemon.container("b", memory="16g"), "14g") as waiter:
+            wait_until(lambda: usage(daemon, "b") > 14 * GIB, "it was served")
+            waiter.communicate()
+            assert waiter.returncode == 0
+        assert daemon.state("a")["sessions"] == []
+
+
+def test_capacity_is_right_after_a_restart_whoever_holds_memory(daemon: Daemon) -> None:
+    folder = daemon.container("a", memory="4g")
+    foreign = os.environ | {"LD_LIBRARY_PATH": f"{folder}/driver"}
+    command = [str(DRIVER / "gpu-hold"), "--wait-for-stdin", "2g"]
+    with (
+        hold(folder, "3g") as holder,
+        subprocess.Popen(command, env=foreign, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as outside,
+    ):
+        wait_until(lambda: usage(daemon, "a") > 3 * GIB and figures(daemon)[1] > 2 * GIB, "both hold")
+        before = figures(daemon)
+        restart(daemon)
+        assert figures(daemon) == before
+        outside.communicate()
+        holder.communicate()
+        wait_until(lambda: figures(daemon) == (16 * GIB, 0), "all is given back")
+
+
+def figures(daemon: Daemon) -> tuple[int, int]:
+    [device] = daemon.admin.request("devices")["devices"]
+    return device["capacity"], device["foreign"]
