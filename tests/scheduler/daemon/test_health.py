@@ -1,0 +1,133 @@
+"""A device that NVML cannot describe, among others that are well: what the audit makes of it."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from convgpu.core import events as e
+from convgpu.core.machine import Machine
+from convgpu.daemon.audit import Audit, Rules
+from convgpu.daemon.belonging import Belonging
+from convgpu.daemon.capacity import Capacities, measure_memory, usable
+from convgpu.daemon.devices import Device, DeviceError
+from convgpu.daemon.history import Bounds, History
+from convgpu.daemon.sessions import Sessions
+from convgpu.daemon.settling import Settling
+from convgpu.daemon.store import Store
+from convgpu.policies import Fifo
+
+GIB = 1 << 30
+LOST = "memory of one: GPU is lost"
+
+
+class Cards:
+    """Two devices of 16 GiB with half a GiB of the driver's; what is wrong with the first is set from outside."""
+
+    def __init__(self) -> None:
+        self.wrong = ""
+        self.used_bytes = {"one": GIB // 2, "two": GIB // 2}
+        self.named = True
+
+    def list(self) -> list[Device]:
+        return [Device(uuid, place, "H200", 16 * GIB, 31 * GIB // 2) for place, uuid in enumerate(("one", "two"))]
+
+    def used(self, uuid: str) -> int:
+        return self.used_bytes[uuid]
+
+    def used_by(self, uuid: str) -> Mapping[int, int]:
+        assert uuid in self.used_bytes
+        if not self.named:
+            raise DeviceError("Not Supported")
+        return {}
+
+    def check(self, uuid: str) -> None:
+        if self.wrong and uuid == "one":
+            raise DeviceError(self.wrong)
+
+
+class Parts:
+    """An audit with everything that it needs, never started by itself."""
+
+    def __init__(self, cards: Cards, directory: Path) -> None:
+        loop = asyncio.get_running_loop()
+        self.store = Store(directory, "boot", loop.call_later)
+        memory = measure_memory(cards, cards.list(), 0, {}, lambda _: False)
+        rows = usable(cards.list(), memory)
+        machine = Machine({one.uuid: one.capacity for one in rows}, Fifo())
+        history = History(time.time, self.store, Bounds(10, 10.0))
+        self.sessions = Sessions(loop, machine, history, loop.time, time.time)
+        settling = Settling(cards, {one.device: one.own for one in memory}, lambda _: None)
+        self.capacities = Capacities(self.sessions, self.store, settling, memory, rows)
+        belonging = Belonging(self.sessions, dict)
+        self.audit = Audit(cards, self.sessions, belonging, self.capacities, self.store, Rules(0.0, "warn", 10.0))
+
+    def capacity(self) -> list[float]:
+        return [one.capacity / GIB for one in self.capacities.rows]
+
+
+def play(directory: Path, cards: Cards, *steps: tuple[str, object]) -> list[tuple[str, list[float]]]:
+    """Set something wrong, look, and say what the first device's health and both capacities are; for each step."""
+
+    async def run() -> list[tuple[str, list[float]]]:
+        parts = Parts(cards, directory)
+        seen = []
+        with closing(parts.store):
+            for name, value in steps:
+                setattr(cards, name, value)
+                await parts.audit.look()
+                parts.sessions.machine.check_invariants(0.0)
+                seen.append((parts.audit.findings.health["one"], parts.capacity()))
+        return seen
+
+    return asyncio.run(run())
+
+
+def test_a_lost_device_is_told_once_and_the_others_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    well, lost = [15.5, 15.5], [0.0, 15.5]
+    steps = [("wrong", ""), ("wrong", LOST), ("wrong", LOST), ("wrong", LOST), ("wrong", "")]
+    assert play(tmp_path, Cards(), *steps) == [
+        ("ok", well),
+        (LOST, well),  # it may have been an accident
+        (LOST, lost),
+        (LOST, lost),
+        ("ok", well),
+    ]
+    assert caplog.text.count(f"device one: {LOST}") == 1
+
+
+def test_memory_of_programs_that_nvml_does_not_name_lowers_the_capacity_when_it_lasts(tmp_path: Path) -> None:
+    more, less = {"one": 5 * GIB // 2, "two": GIB // 2}, {"one": GIB // 2, "two": GIB // 2}
+    steps = [("used_bytes", one) for one in (less, more, less, more, more, less)]
+    assert [capacity for _, capacity in play(tmp_path, Cards(), *steps)] == [
+        [15.5, 15.5],
+        [15.5, 15.5],
+        [15.5, 15.5],
+        [15.5, 15.5],
+        [13.5, 15.5],
+        [15.5, 15.5],
+    ]
+
+
+def test_a_driver_that_names_no_processes_is_no_reason_to_complain(tmp_path: Path) -> None:
+    more = {"one": 9 * GIB, "two": GIB}
+    seen = play(tmp_path, Cards(), ("named", False), ("used_bytes", more), ("used_bytes", more))
+    assert seen == [("ok", [15.5, 15.5])] * 3
+
+
+def test_an_event_of_a_device_without_capacity_is_no_fault(tmp_path: Path) -> None:
+    async def run() -> None:
+        cards = Cards()
+        parts = Parts(cards, tmp_path)
+        with closing(parts.store):
+            parts.sessions.happen(e.ContainerCreated("a", {"one": GIB}))
+            cards.wrong = LOST
+            await parts.audit.look()
+            await parts.audit.look()
+            parts.sessions.happen(e.ContainerRemoved("a"))
+            assert parts.capacity() == [0.0, 15.5]
+
+    asyncio.run(run())
