@@ -117,8 +117,15 @@ class Engine:
 
     def wait_for(self, what: str, condition: Callable[[], object]) -> object:
         """Poll until the condition is true; a failure shows the end of the Engine's log, which has the plugins' too."""
+
+        def holds() -> object:
+            try:
+                return condition()
+            except OSError:
+                return None  # the plugin is just being started again
+
         try:
-            return wait_for(what, condition)
+            return wait_for(what, holds)
         except AssertionError as error:
             error.add_note(self.log.read_text(errors="replace")[-4000:])
             raise
@@ -144,6 +151,29 @@ class Engine:
     def directory_of(self, plugin: str) -> Path:
         """Return the plugin's directory, /var/lib/convgpu in it, as the host has it."""
         return self.directory / "data/plugins" / self.inspect("plugin", plugin, "{{.Id}}") / "propagated-mount"
+
+    def processes(self, plugin: str) -> dict[str, int]:
+        """Return the host's pids of the plugin's processes: `plugin` (the first), `daemon` and `gunicorn`."""
+        plugin_id = self.inspect("plugin", plugin, "{{.Id}}")
+        found: dict[str, int] = {}
+        for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+            try:
+                command = (process / "cmdline").read_bytes().split(b"\0")
+                if plugin_id in (process / "cgroup").read_text() and command[1:2] == [b"-m"]:
+                    found.setdefault(command[2].decode().rpartition(".")[2], int(process.name))
+            except OSError:
+                continue  # it ended meanwhile
+        return found
+
+    def answers_for(self, plugin: str) -> bool:
+        """Tell whether the plugin and its scheduler answer."""
+        try:
+            return self.containers(plugin) is not None
+        except (OSError, AssertionError):
+            return False
+
+    def wait_for_plugin(self, plugin: str) -> None:
+        self.wait_for("the plugin answers", lambda: self.answers_for(plugin))
 
     def administration(self, plugin: str, path: str) -> object:
         """GET a path of the plugin's administration, through the plugin's own socket."""
@@ -226,6 +256,14 @@ class Holder:
 
     def wait_until_holding(self, size: int) -> None:
         self.engine.wait_for(f"{self.id[:12]} uses {size} bytes", lambda: self.usage() >= size)
+
+    def wait_until_ended(self) -> None:
+        """Wait until the scheduler knows the end: no process, no mount, no memory."""
+        self.engine.wait_for(
+            f"the end of {self.id[:12]} is known",
+            lambda: self.state() in ("ended", "unknown") and (self.record() or {"mounts": 0})["mounts"] == 0,
+        )
+        assert self.usage() == 0
 
     def running(self) -> bool:
         return self.engine.inspect("container", self.id, "{{.State.Running}}") == "true"

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -11,35 +10,13 @@ pytestmark = pytest.mark.engine
 GIB = 1 << 30
 
 
-def scheduler_of(engine, plugin):
-    """Return the host's pid of the scheduler in the plugin."""
-    plugin_id = engine.inspect("plugin", plugin, "{{.Id}}")
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if (
-                plugin_id in (process / "cgroup").read_text()
-                and b"convgpu.daemon" in (process / "cmdline").read_bytes()
-            ):
-                return int(process.name)
-        except OSError:
-            continue  # it ended meanwhile
-    raise AssertionError("the plugin has no scheduler")
-
-
-def answering(engine, plugin):
-    try:
-        return engine.containers(plugin) is not None
-    except (OSError, AssertionError):
-        return False
-
-
 def test_a_killed_scheduler_comes_back_and_knows_the_usage(engine, plugin, hold):
     holder = hold(plugin, "4g", "2g")
     holder.wait_until_holding(2 * GIB)
     usage = holder.usage()
-    os.kill(scheduler_of(engine, plugin), signal.SIGKILL)
+    os.kill(engine.processes(plugin)["daemon"], signal.SIGKILL)
     # The plugin's two processes end together, and the Engine starts the plugin again.
-    engine.wait_for("the plugin answers again", lambda: answering(engine, plugin) and holder.usage() == usage)
+    engine.wait_for("the plugin answers again", lambda: engine.answers_for(plugin) and holder.usage() == usage)
     holder.go_on()
     assert holder.exit_code() == 0, holder.output()
 
@@ -50,7 +27,7 @@ def test_a_killed_engine_leaves_no_memory_behind(engine, plugin, hold):
     holder.wait_until_holding(10 * GIB)
     engine.kill()
     engine.start()
-    engine.wait_for("the plugin answers again", lambda: answering(engine, plugin))
+    engine.wait_for_plugin(plugin)
     engine.wait_for("the container is not running", lambda: not holder.running())
     engine.wait_for("its memory is returned", lambda: holder.usage() == 0)
     successor = hold(plugin, "12g", "10g")

@@ -10,6 +10,7 @@ from socketserver import ThreadingMixIn, UnixStreamServer
 import pytest
 from docker.errors import NotFound
 
+from convgpu.client.admin import SchedulerUnavailable
 from convgpu.plugin import api
 from convgpu.plugin.engine import Engine, EngineUnavailable
 from convgpu.plugin.listing import Listing
@@ -160,7 +161,12 @@ ROWS = [
 
 @pytest.fixture
 def listing(engine, scheduler):
-    return Listing(engine, scheduler, "convgpu", clock=lambda: 7.0)
+    return Listing(engine, scheduler, "convgpu", keep=3600, clock=lambda: 1700000007.0)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr("convgpu.plugin.listing.PATIENCE", 0.0)
 
 
 @pytest.fixture
@@ -180,7 +186,7 @@ def test_the_scheduler_is_told_what_the_engine_lists(listing, scheduler):
     listing.tell()
     told = Listed(
         op="listed",
-        asked=7.0,
+        asked=1700000007.0,
         containers=(
             ListedContainer(id="a" * 64, name="one", image="i", state="running", volumes=("v",)),
             ListedContainer(id="b" * 64, name="b" * 12, image="i", state="exited", volumes=("v",)),
@@ -188,6 +194,7 @@ def test_the_scheduler_is_told_what_the_engine_lists(listing, scheduler):
         volumes=("v",),
     )
     assert [each["op"] for each in scheduler.asked] == ["containers", "listed"]
+    assert listing._failing is None
     assert Listed.model_validate(scheduler.asked[1]) == told
 
 
@@ -197,9 +204,10 @@ def test_the_scheduler_is_told_what_the_engine_lists(listing, scheduler):
         ("/containers/json", (500, {"message": "no"}), "refused: no"),
         ("/volumes", (200, {"Volumes": None, "Warnings": ["convgpu: EOF"]}), "does not list all volumes: convgpu: EOF"),
         ("/volumes", (200, {"Volumes": None}), "set CONVGPU_NAME"),
-        ("/containers/json", (200, [{"Id": "a"}]), "could not be told"),
+        ("/containers/json", (200, [{"Id": "a"}]), "KeyError"),
     ],
 )
+@pytest.mark.usefixtures("impatient")
 def test_an_incomplete_list_is_not_told_and_complained_about_once(
     listing, listed, scheduler, caplog, path, answer, complaint
 ):
@@ -215,6 +223,19 @@ def test_an_incomplete_list_is_not_told_and_complained_about_once(
     assert scheduler.asked[-1]["op"] == "listed"
 
 
+def test_a_failure_of_a_moment_is_nothing_to_report(listing, caplog):
+    listing.tell()
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+@pytest.mark.parametrize(("state", "again"), [("running", False), ("restarting", False), ("exited", True)])
+def test_a_contradiction_is_a_reason_to_ask_again(listing, listed, scheduler, state, again):
+    listed.answers["/containers/json"] = (200, [{**ROWS[0], "State": state}])
+    scheduler.request("mount", name="v", id="1")
+    listing.tell()
+    assert listing._doubtful == again
+
+
 def test_a_mount_and_an_unmount_are_doubts(scheduler, settings):
     doubts = []
     client = create_app(scheduler, settings, lambda: doubts.append(len(scheduler.asked))).test_client()
@@ -227,3 +248,18 @@ def test_a_mount_and_an_unmount_are_doubts(scheduler, settings):
     ):
         client.post(path, data=json.dumps(document))
     assert doubts == [2, 4]  # after the scheduler was told
+
+
+def test_a_scheduler_that_hangs_for_good_is_reported(listing, listed, scheduler, monkeypatch):
+    hung = []
+    monkeypatch.setattr(listing, "_on_hung", lambda: hung.append(True))
+    scheduler.failure = SchedulerUnavailable("silent")
+    listing.tell()
+    monkeypatch.setattr("convgpu.plugin.listing.HUNG", -1.0)
+    listing.tell()
+    assert hung == [True]
+    # An Engine that hangs is no reason.
+    scheduler.failure = None
+    listed.close()
+    listing.tell()
+    assert hung == [True]

@@ -1,4 +1,4 @@
-"""The two processes that live and die together, with small processes of ours in their place."""
+"""The processes that are kept running, with small processes of ours in their place."""
 
 import json
 import os
@@ -12,7 +12,8 @@ RUN = """
 import json, os, sys
 from convgpu.plugin.processes import Processes
 commands = {name: [sys.executable, "-c", code, name] for name, code in json.loads(sys.argv[2]).items()}
-sys.exit(Processes(commands, os.environ, grace=float(sys.argv[1])).run())
+grace, steady = map(float, sys.argv[1].split(","))
+sys.exit(Processes(commands, os.environ, grace, steady).run())
 """
 # Each says its name and process id once it is ready, in one write, as all of them share the pipe.
 READY = "import os, signal, sys, time; os.write(1, f'{sys.argv[1]} {os.getpid()}\\n'.encode()); "
@@ -25,9 +26,11 @@ OBEDIENT = "import signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exi
 def start():
     started = []
 
-    def begin(*codes, grace=5.0):
+    def begin(*codes, grace=5.0, steady=60.0):
         commands = json.dumps({f"p{number}": code for number, code in enumerate(codes)})
-        process = subprocess.Popen([sys.executable, "-c", RUN, str(grace), commands], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", RUN, f"{grace},{steady}", commands], stdout=subprocess.PIPE, text=True
+        )
         started.append(process)
         pids = dict(process.stdout.readline().split() for _ in codes)
         return process, [int(pids[name]) for name in sorted(pids)]
@@ -54,7 +57,17 @@ def test_told_to_end_it_ends_both_and_returns_zero(start):
     assert [is_gone(pid) for pid in children] == [True, True]
 
 
-def test_when_one_is_killed_the_other_is_ended(start):
+def test_one_that_is_killed_is_started_again_and_the_other_stays(start):
+    process, (first, second) = start(WAIT, WAIT, steady=0.0)
+    os.kill(first, signal.SIGKILL)
+    name, again = process.stdout.readline().split()
+    assert (name, int(again) != first, is_gone(first), is_gone(second)) == ("p0", True, True, False)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+    assert [is_gone(pid) for pid in (int(again), second)] == [True, True]
+
+
+def test_when_one_is_killed_soon_the_other_is_ended(start):
     process, (first, second) = start(WAIT, WAIT)
     os.kill(first, signal.SIGKILL)
     assert process.wait(10) == 1

@@ -7,6 +7,7 @@ import pytest
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin import api
 from convgpu.plugin.limits import MOST
+from convgpu.protocol.folders import folder_of
 
 UUID = "GPU-00000000-0000-0000-0000-000000000001"
 VOLUME_CALLS = [api.CREATE, api.REMOVE, api.MOUNT, api.UNMOUNT, api.PATH, api.GET]
@@ -61,7 +62,10 @@ def described():
         "CreatedAt": "2023-11-14T22:13:20+00:00",
         "Status": {
             "state": "created",
+            "container": None,
             "mounts": 0,
+            "processes": 0,
+            "waiting": 0,
             "devices": [
                 {
                     "uuid": UUID,
@@ -244,3 +248,16 @@ def test_a_question_about_the_past_that_is_not_understood_is_refused(docker, sch
     response = docker.get(f"/v1/history?{query}")
     assert (response.status_code, response.json["error"]["code"]) == (400, "malformed")
     assert scheduler.asked == []
+
+
+def test_a_volume_is_there_although_the_scheduler_does_not_answer(docker, scheduler, settings):
+    # The Engine takes an error for "no such volume", and forgets the volume if that happens while it starts.
+    scheduler.failure = SchedulerUnavailable("the scheduler does not answer")
+    folder = settings.folders / folder_of("v")
+    folder.mkdir(parents=True)
+    status, answer = post(docker, api.GET, {"Name": "v"})
+    shown = answer["Volume"]
+    assert (status, shown["Name"], shown["Mountpoint"]) == (200, "v", str(folder))
+    assert shown["Status"] == {"state": "unknown", "reason": "the scheduler does not answer"}
+    assert post(docker, api.GET, {"Name": "w"}) == (500, {"Err": "the scheduler does not answer"})
+    assert post(docker, api.MOUNT, {"Name": "v", "ID": "1"}) == (500, {"Err": "the scheduler does not answer"})

@@ -20,9 +20,12 @@ def test_every_setting():
         "CONVGPU_DEVICES": "simulated:1GiB",
         "CONVGPU_READ_ONLY": "yes",
         "CONVGPU_RULES": "/r",
+        "CONVGPU_KEEP": "5m",
         "CONVGPU_LOG": "DEBUG",
     }
-    expected = Settings("limits", Path("/d"), Path("/s"), Path("/e"), "simulated:1GiB", "yes", Path("/r"), "debug")
+    expected = Settings(
+        "limits", Path("/d"), Path("/s"), Path("/e"), "simulated:1GiB", "yes", Path("/r"), "5m", "debug"
+    )
     assert read_settings(given) == expected
     assert read_settings(expected.environment()) == expected
     assert expected.admin_socket == Path("/d/admin.sock")
@@ -34,6 +37,7 @@ def test_every_setting():
         ("CONVGPU_LOG", "loud", "CONVGPU_LOG=loud: must be one of debug, info, warning, error"),
         ("CONVGPU_DIRECTORY", "d", "CONVGPU_DIRECTORY=d: must be an absolute path"),
         ("CONVGPU_READ_ONLY", "maybe", "CONVGPU_READ_ONLY=maybe: must be one of auto, yes, no"),
+        ("CONVGPU_KEEP", "1d", "CONVGPU_KEEP: '1d' is not a duration: write it as 500ms, 30s, 5m or 2h"),
         ("CONVGPU_SOCKET", "s", "CONVGPU_SOCKET=s: must be an absolute path"),
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 import requests_unixsocket
 
 from convgpu.plugin import api
+from convgpu.plugin.wsgi import _end_scheduler
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,6 +142,15 @@ def test_a_scheduler_that_hangs_delays_a_mount_for_seconds_only(plugin, session,
     assert post(session, base, api.CAPABILITIES, {})[0] == 200
     os.kill(scheduler, signal.SIGCONT)
     assert post(session, base, api.MOUNT, {"Name": "v", "ID": "b"})[0] == 200
+
+
+def test_a_scheduler_that_hangs_for_good_is_ended(plugin, session, base, settings):
+    assert post(session, base, api.LIST, {})[0] == 200
+    scheduler = next(pid for pid in children(plugin) if command_of(pid) == "convgpu.daemon")
+    os.kill(scheduler, signal.SIGSTOP)
+    _end_scheduler(settings.admin_socket)
+    # Here it has just been started, so the plugin ends too.
+    assert plugin.wait(15) == 1
 
 
 @pytest.mark.parametrize("module", ["convgpu.daemon", "gunicorn"])

@@ -22,7 +22,7 @@ _OPTIONS: Final = {
 
 
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
-    """Run until told to end (0) or until a child ends by itself (1); 2 for a setting that is not possible."""
+    """Run until told to end (0), or until a child ends by itself soon (1); 2 for a setting that is not possible."""
     try:
         settings = read_settings({**environment, **_parse(arguments)})
     except ValueError as error:

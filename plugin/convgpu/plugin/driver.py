@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
+from convgpu.client.admin import SchedulerUnavailable
 from convgpu.plugin import api
 from convgpu.plugin.scheduler import Scheduler, find_container, list_containers
 from convgpu.plugin.view import ReadOnlyView
@@ -72,8 +73,16 @@ class VolumeDriver:
         return api.encode_mountpoint(self._view.path(self._find(request.name).mountpoint))
 
     def get(self, request: api.NameRequest) -> bytes:
-        """Show one volume."""
-        return api.encode_volume(self._describe(self._find(request.name)))
+        """Show one volume, as far as it is known: the Engine takes an error for "no such volume"."""
+        try:
+            return api.encode_volume(self._describe(self._find(request.name)))
+        except SchedulerUnavailable as error:
+            folder = self._view.folder(request.name)
+            if folder is None:
+                raise
+            status = {"state": "unknown", "reason": str(error)}
+            mountpoint = self._view.path(str(folder))
+            return api.encode_volume(api.Volume(request.name, mountpoint, _date(folder.stat().st_ctime), status))
 
     def list(self) -> bytes:
         """Show all volumes."""
@@ -90,14 +99,20 @@ class VolumeDriver:
         return container
 
     def _describe(self, container: Container) -> api.Volume:
-        created = datetime.fromtimestamp(container.created, UTC).replace(microsecond=0)
         status = {
             "state": container.state,
+            "container": container.engine and container.engine.model_dump(),
             "mounts": container.mounts,
+            "processes": len(container.sessions),
+            "waiting": len(container.waiting),
             "devices": [_share(device) for device in container.devices],
         }
         mountpoint = self._view.path(container.mountpoint)
-        return api.Volume(container.name, mountpoint, created.isoformat(), status)
+        return api.Volume(container.name, mountpoint, _date(container.created), status)
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=0).isoformat()
 
 
 def _share(device: Share) -> dict[str, object]:

@@ -6,24 +6,34 @@ The Engine is asked at the start, soon after each mount and unmount, and at inte
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin.engine import Engine, EngineUnavailable
+from convgpu.plugin.orphans import find_orphans, remove_volumes
 from convgpu.plugin.scheduler import Scheduler, list_containers
 from convgpu.protocol import journal
+from convgpu.protocol.records import Container
 from convgpu.protocol.requests import Listed, ListedContainer
 
 _log: Final = logging.getLogger(__name__)
 
 # Seconds from a doubt to the question: long enough for the Engine to finish what it is doing, and for more doubts.
 SETTLE: Final = 1.0
-# Seconds between questions without any doubt; after a question that failed, because the Engine is maybe just starting.
+# Seconds between questions without any doubt; as long as one fails, or the Engine contradicts the scheduler.
 INTERVAL: Final = 30.0
 RETRY: Final = 2.0
-# With a thousand containers a question takes a noticeable part of a second; it is to take 5 % of the time at most.
+# Seconds of failures that are nothing to report: the Engine, or the plugin in it, may be just starting.
+PATIENCE: Final = 15.0
+# Seconds of silence after which a scheduler does not hang for a moment, but for good.
+HUNG: Final = 60.0
+# With a thousand containers a question takes a noticeable part of a second: 5 % of the time at most, but one that took
+# long because the Engine was starting is followed soon.
 _SHARE: Final = 0.05
+_REST: Final = 5.0
+# The Engine's words for a container that has processes.
+_RUNNING: Final = frozenset({"running", "paused", "restarting"})
 
 
 class Listing:
@@ -33,22 +43,34 @@ class Listing:
         engine: is asked.
         scheduler: is told.
         driver: the plugin's name in the Engine.
+        keep: seconds that a volume made for one container stays after its last use.
         clock: Unix seconds.
     """
 
     def __init__(
-        self, engine: Engine, scheduler: Scheduler, driver: str, clock: Callable[[], float] = time.time
+        self,
+        engine: Engine,
+        scheduler: Scheduler,
+        driver: str,
+        keep: float,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._engine = engine
         self._scheduler = scheduler
         # The Engine names a plugin with its tag, whether its user did or not.
         self._driver = driver if ":" in driver.rpartition("/")[2] else f"{driver}:latest"
+        self._keep = keep
         self._clock = clock
         self._doubt = threading.Event()
-        self._failed = False
+        self._failing: float | None = None  # since when
+        self._complained = False
+        self._doubtful = False
+        self._heard = time.monotonic()
+        self._on_hung: Callable[[], None] = lambda: None
 
-    def start(self) -> None:
-        """Begin to ask, in a thread that ends with the process."""
+    def start(self, on_hung: Callable[[], None]) -> None:
+        """Begin to ask, in a thread that ends with the process; `on_hung` is called when the scheduler hangs."""
+        self._on_hung = on_hung
         threading.Thread(target=self._run, name="listing", daemon=True).start()
 
     def doubt(self) -> None:
@@ -61,37 +83,51 @@ class Listing:
             begun = time.monotonic()
             self._doubt.clear()
             self.tell()
-            took = time.monotonic() - begun
-            if self._doubt.wait(RETRY if self._failed else INTERVAL):
-                time.sleep(max(SETTLE, took / _SHARE))
+            rest = min((time.monotonic() - begun) / _SHARE, _REST)
+            again = self._failing is not None or self._doubtful
+            if self._doubt.wait(max(RETRY, rest) if again else INTERVAL):
+                time.sleep(max(SETTLE, rest))
 
     def tell(self) -> None:
-        """Ask the Engine and tell the scheduler, once. A failure is logged when it is news; the next time mends it."""
+        """Ask the Engine and tell the scheduler, once. A failure that lasts is logged once; the next time mends it."""
         try:
-            listed = self.ask()
-            self._scheduler.request(**listed.model_dump())
+            known = list_containers(self._scheduler)
+            self._heard = time.monotonic()
+            listed = self.ask(frozenset(container.name for container in known))
+            self._scheduler.request(**listed.model_dump(exclude_defaults=True))
+            remove_volumes(self._engine, find_orphans(known, listed, self._keep))
         except (EngineUnavailable, SchedulerUnavailable, SchedulerRefused) as error:
-            if not self._failed:
-                _log.warning("ends of containers rest on unmounts and connections alone for now: %s", error)
-            self._failed = True
-        except Exception:
-            # An answer that no Engine should give; the thread has to live on.
-            if not self._failed:
-                _log.exception("what the Engine lists could not be told to the scheduler")
-            self._failed = True
+            self._fail(error)
+            if isinstance(error, SchedulerUnavailable) and time.monotonic() - self._heard > HUNG:
+                _log.error("the scheduler has said nothing for %g s: another one is started", HUNG)
+                self._on_hung()
+                self._heard = time.monotonic()
+        except Exception as error:  # an answer that no Engine should give; the thread has to live on
+            self._fail(error, exc_info=error)
         else:
-            if self._failed:
+            if self._complained:
                 _log.info("the Engine lists %d containers with our volumes", len(listed.containers))
-            self._failed = False
+            self._failing = None
+            self._complained = False
+            self._doubtful = _contradicts(listed, known)
 
-    def ask(self) -> Listed:
+    def _fail(self, error: Exception, exc_info: Exception | None = None) -> None:
+        if self._failing is None:
+            self._failing = time.monotonic()
+        if not self._complained and time.monotonic() - self._failing >= PATIENCE:
+            text = "ends of containers rest on unmounts and connections alone for now: %s"
+            _log.warning(text, error, exc_info=exc_info)
+            self._complained = True
+
+    def ask(self, known: frozenset[str]) -> Listed:
         """Return what the Engine lists now.
 
+        Args:
+            known: volumes that the scheduler has.
+
         Raises:
-            EngineUnavailable: it does not, or not all of it.
-            SchedulerUnavailable, SchedulerRefused: nobody tells what there should be.
+            EngineUnavailable: it does not answer, or not with all of it.
         """
-        known = {container.name for container in list_containers(self._scheduler)}
         asked = self._clock()
         rows = self._engine.ask(lambda api: api.containers(all=True))
         found = self._engine.ask(lambda api: api.volumes(filters={"driver": [self._driver]}))
@@ -111,6 +147,12 @@ class Listing:
             containers=tuple(one for one in containers if one.volumes),
             volumes=tuple(sorted(volumes)),
         )
+
+
+def _contradicts(listed: Listed, known: Iterable[Container]) -> bool:
+    """Tell whether the scheduler takes a container for running that the Engine does not list so."""
+    running = {name for one in listed.containers if one.state in _RUNNING for name in one.volumes}
+    return any(one.mounts and one.name not in running for one in known)
 
 
 def _container(row: Mapping[str, Any], driver: str, known: Collection[str]) -> ListedContainer:

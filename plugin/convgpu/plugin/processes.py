@@ -1,4 +1,8 @@
-"""Two processes that live and die together."""
+"""Processes that are kept running: one that ends by itself is started again.
+
+The Engine would start the whole plugin again, but it gives up on one that ends a second time within the seconds that it
+takes for that, and disables it.
+"""
 
 import ctypes
 import logging
@@ -14,6 +18,8 @@ _log: Final = logging.getLogger(__name__)
 
 # Seconds from SIGTERM to SIGKILL; the Engine gives the whole plugin ten.
 GRACE: Final = 6.0
+# A process that ends sooner than this many seconds after its start will not do better the next time.
+STEADY: Final = 10.0
 _STEP: Final = 0.02
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -22,7 +28,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Processes:
-    """Child processes that are all ended as soon as one ends, or as soon as this process is told to.
+    """Child processes that are all ended as soon as this process is told to, or one ends soon after its start.
 
     Must be used in the main thread, which alone may handle signals.
 
@@ -30,19 +36,26 @@ class Processes:
         commands: name and argument vector of each.
         environment: of all of them.
         grace: seconds between SIGTERM and SIGKILL.
+        steady: seconds after which a child that ends is started again.
     """
 
     def __init__(
-        self, commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], grace: float = GRACE
+        self,
+        commands: Mapping[str, Sequence[str]],
+        environment: Mapping[str, str],
+        grace: float = GRACE,
+        steady: float = STEADY,
     ) -> None:
         self._commands = commands
         self._environment = environment
         self._grace = grace
+        self._steady = steady
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: dict[str, float] = {}
         self._told_to_end = False
 
     def run(self) -> int:
-        """Start the children and wait; return 0 if this process was told to end, 1 if a child ended first."""
+        """Start the children and wait; return 0 if this process was told to end, 1 if a child does not stay."""
         reader, writer = socket.socketpair()
         with reader, writer:
             writer.setblocking(False)
@@ -59,20 +72,27 @@ class Processes:
                 signal.set_wakeup_fd(before)
 
     def _run(self, reader: socket.socket) -> int:
-        for name, command in self._commands.items():
-            self._children[name] = subprocess.Popen(
-                command,
-                env=dict(self._environment),
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has one thread
-            )
+        for name in self._commands:
+            self._start(name)
         while not self._told_to_end:
-            for name, child in self._children.items():
-                if child.poll() is not None:
-                    _log.error("%s ended by itself: %s", name, _how(child.returncode))
+            for name, child in list(self._children.items()):
+                if child.poll() is None:
+                    continue
+                _log.error("%s ended by itself: %s", name, _how(child.returncode))
+                if time.monotonic() - self._started[name] < self._steady:
                     return 1
+                self._start(name)
             reader.recv(64)
         _log.info("told to end")
         return 0
+
+    def _start(self, name: str) -> None:
+        self._started[name] = time.monotonic()
+        self._children[name] = subprocess.Popen(
+            self._commands[name],
+            env=dict(self._environment),
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - this process has one thread
+        )
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:

@@ -1,14 +1,14 @@
 """Settings of the plugin: environment variables `CONVGPU_*`, each with its default here."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from convgpu.protocol import journal
+from convgpu.protocol.durations import parse_duration
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-_NAMES: Final = ("name", "directory", "socket", "engine", "devices", "read_only", "rules", "log", "log_format")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Settings:
         read_only: whether containers get their folders read-only: yes, no, or auto (not with simulated devices, whose
             driver writes beside itself).
         rules: the file with the rules of the site; need not be there.
+        keep: how long a volume that was made for one container stays after its last use.
         log: the least level that is logged.
         log_format: of its lines: text, or json.
     """
@@ -35,6 +36,7 @@ class Settings:
     devices: str = "nvml"
     read_only: str = "auto"
     rules: Path = Path("/host/etc/convgpu/rules.toml")
+    keep: str = "1h"
     log: str = "info"
     log_format: str = "text"
 
@@ -66,27 +68,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     Raises:
         ValueError: a variable has a value that is not possible; one line that names it.
     """
-    given = {name: environment.get(_variable(name), "") for name in _NAMES}
-    settings = Settings()
-    if given["name"]:
-        settings = replace(settings, name=given["name"])
-    if given["directory"]:
-        settings = replace(settings, directory=_absolute("directory", given["directory"]))
-    if given["socket"]:
-        settings = replace(settings, socket=_absolute("socket", given["socket"]))
-    if given["engine"]:
-        settings = replace(settings, engine=_absolute("engine", given["engine"]))
-    if given["devices"]:
-        settings = replace(settings, devices=given["devices"])  # the scheduler checks them
-    if given["read_only"]:
-        settings = replace(settings, read_only=_one_of("read_only", given["read_only"], ("auto", "yes", "no")))
-    if given["rules"]:
-        settings = replace(settings, rules=_absolute("rules", given["rules"]))
-    if given["log"]:
-        settings = replace(settings, log=_one_of("log", given["log"], LOG_LEVELS))
-    if given["log_format"]:
-        settings = replace(settings, log_format=_one_of("log_format", given["log_format"], journal.FORMATS))
-    return settings
+    given = {name: environment.get(_variable(name), "") for name in _PARSERS}
+    return Settings(**{name: _PARSERS[name](name, text) for name, text in given.items() if text})
 
 
 def _variable(name: str) -> str:
@@ -100,8 +83,37 @@ def _absolute(name: str, text: str) -> Path:
     return path
 
 
-def _one_of(name: str, text: str, known: Sequence[str]) -> str:
-    word = text.lower()
-    if word not in known:
-        raise ValueError(f"{_variable(name)}={text}: must be one of {', '.join(known)}")
-    return word
+def _text(_name: str, text: str) -> str:
+    return text
+
+
+def _duration(name: str, text: str) -> str:
+    try:
+        parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"{_variable(name)}: {error}") from error
+    return text
+
+
+def _one_of(*known: str) -> Callable[[str, str], str]:
+    def parse(name: str, text: str) -> str:
+        word = text.lower()
+        if word not in known:
+            raise ValueError(f"{_variable(name)}={text}: must be one of {', '.join(known)}")
+        return word
+
+    return parse
+
+
+_PARSERS: Final[Mapping[str, Callable[[str, str], Any]]] = {
+    "name": _text,
+    "directory": _absolute,
+    "socket": _absolute,
+    "engine": _absolute,
+    "devices": _text,  # the scheduler judges it
+    "read_only": _one_of("auto", "yes", "no"),
+    "rules": _absolute,
+    "keep": _duration,
+    "log": _one_of(*LOG_LEVELS),
+    "log_format": _one_of(*journal.FORMATS),
+}

@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from convgpu.protocol.folders import folder_of
+
 _log: Final = logging.getLogger(__name__)
 
 # mount(2)
@@ -36,6 +38,11 @@ class ReadOnlyView:
     def __init__(self, folder: Path, view: Path | None) -> None:
         self._folder = folder
         self._view = view
+
+    def folder(self, volume: str) -> Path | None:
+        """Return the folder of a volume, as the scheduler has it; None if there is none."""
+        folder = self._folder / folder_of(volume)
+        return folder if folder.is_dir() else None
 
     def path(self, mountpoint: str) -> str:
         """Return where a container gets `mountpoint` from, a folder in `folder`."""

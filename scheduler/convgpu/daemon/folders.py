@@ -1,27 +1,19 @@
 """The folders of containers: what each sees under /run/convgpu."""
 
-import hashlib
 import logging
 import shutil
 from collections.abc import Iterable
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from convgpu.daemon.files import deliver, link_files
 from convgpu.daemon.simulated import FILES
+from convgpu.protocol.folders import folder_of
 
 log = logging.getLogger(__name__)
 
 MOUNTED_AT: Final = "/run/convgpu"
 _PRELOAD: Final = f"{MOUNTED_AT}/libconvgpu.so\n".encode()
-_ID_LENGTH: Final = 16
-
-
-@lru_cache(maxsize=4096)
-def folder_id(name: str) -> str:
-    """Return the name of a volume's folder. Names come from outside and are never joined to paths."""
-    return hashlib.sha256(name.encode()).hexdigest()[:_ID_LENGTH]
 
 
 def make_staging(directory: Path) -> Path:
@@ -53,11 +45,11 @@ class Folders:
 
     def path(self, name: str) -> Path:
         """Return the folder of a volume, its mountpoint."""
-        return self._containers / folder_id(name)
+        return self._containers / folder_of(name)
 
     def mountpoint(self, name: str) -> str:
         """Return the same as text: a list of a thousand containers makes no thousand paths."""
-        return f"{self._containers}/{folder_id(name)}"
+        return f"{self._containers}/{folder_of(name)}"
 
     def make(self, name: str) -> Path:
         """Make or refresh the folder with everything but the socket.
@@ -80,7 +72,7 @@ class Folders:
 
     def remove_strangers(self, names: Iterable[str]) -> list[str]:
         """Remove the folders that belong to none of these volumes, and return what they were called."""
-        ours = {folder_id(name) for name in names}
+        ours = {folder_of(name) for name in names}
         try:
             strangers = [folder for folder in self._containers.iterdir() if folder.name not in ours]
         except FileNotFoundError:
