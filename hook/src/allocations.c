@@ -133,7 +133,8 @@ void allocations_drop(struct allocations *table, uint64_t context, allocations_e
     latch_take(&table->latch);
     for (size_t slot = 0; table->count > 0 && slot < table->capacity;) {
         struct allocation *entry = &table->slots[slot];
-        if (entry->address == 0 || entry->context != context >> 1 || !entry->dying) {
+        bool meant = context == ALLOCATIONS_ANY || entry->context == context >> 1;
+        if (entry->address == 0 || !meant || !entry->dying) {
             slot++;
             continue;
         }

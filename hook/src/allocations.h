@@ -55,6 +55,9 @@ void allocations_unmark(struct allocations *table, uint64_t context);
 typedef void allocations_each(const struct allocation *entry, void *argument);
 void allocations_drop(struct allocations *table, uint64_t context, allocations_each *each, void *argument);
 
+/* In place of a context: of all. */
+#define ALLOCATIONS_ANY UINT64_MAX
+
 /* For allocations_drop: adds what was charged to an array of sizes by device. */
 void allocations_add_size(const struct allocation *entry, void *sizes);
 

@@ -93,6 +93,8 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
 #define CONVGPU_DRIVER_CALLS(X)                                                                              \
     X(cuCtxGetCurrent, (CUcontext * context))                                                                \
     X(cuCtxGetDevice, (CUdevice * device))                                                                   \
+    X(cuCtxGetLimit, (size_t *size, int limit))                                                              \
+    X(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device))                                    \
     X(cuCtxPushCurrent_v2, (CUcontext context))                                                              \
     X(cuCtxPopCurrent_v2, (CUcontext * context))                                                             \
     X(cuDeviceGetCount, (int *count))                                                                        \

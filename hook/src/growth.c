@@ -107,17 +107,21 @@ CUresult growth_correct(int device, const char *call, uint64_t own, uint64_t *mo
     return result;
 }
 
-/* A fall in what was charged for growth; `measuring` is held. */
-static void believe_fall(int device, const struct measurement *measured) {
+/* Gives back of what was charged for growth; returns how much that was. */
+static uint64_t shrink(int device, uint64_t fall) {
     struct device_growth *growth = &devices[device];
-    uint64_t fall = less(measured->charged, measured->size);
     pthread_mutex_lock(&growth->state);
     if (fall > growth->grown) fall = growth->grown;
     growth->grown -= fall;
     pthread_mutex_unlock(&growth->state);
-    if (fall == 0) return;
-    give(device, fall);
-    account_watch((uint32_t)device, ACCOUNT_NOW);
+    if (fall > 0) give(device, fall);
+    return fall;
+}
+
+/* `measuring` is held. */
+static void believe_fall(int device, const struct measurement *measured) {
+    if (shrink(device, less(measured->charged, measured->size)) > 0)
+        account_watch((uint32_t)device, ACCOUNT_NOW);
 }
 
 /* Whether the same use as now was measured just now: a program that frees and allocates the same large block
@@ -170,6 +174,16 @@ CUresult growth_charge(int device, const char *call, uint64_t pending) {
         result = charge(device, call, &measured);
     pthread_mutex_unlock(&growth->measuring);
     return result;
+}
+
+CUresult growth_take(int device, uint64_t size, const char *call, uint64_t *settling) {
+    CUresult result = charge_take(device, size, call, settling);
+    if (result == CUDA_SUCCESS && size > 0) enter(device, size);
+    return result;
+}
+
+void growth_give(int device, uint64_t size) {
+    (void)shrink(device, size);
 }
 
 void growth_fell(int device) {

@@ -25,6 +25,11 @@ CUresult growth_correct(int device, const char *call, uint64_t own, uint64_t *mo
  * another thread asks for the same device. */
 CUresult growth_charge(int device, const char *call, uint64_t pending);
 
+/* Growth whose size is known: charges it before the call that makes it (and may pause, as charge_take), or
+ * gives it back, though never more than was charged for growth. */
+CUresult growth_take(int device, uint64_t size, const char *call, uint64_t *settling);
+void growth_give(int device, uint64_t size);
+
 /* After a call that may have made contexts smaller: gives back what they do not take any more. */
 void growth_fell(int device);
 

@@ -118,6 +118,30 @@
     X(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, PTSZ, (CUstream stream), (stream))                \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000, NONE, (void), ())                                            \
     X(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, NONE, (CUcontext context), (context))                    \
+    X(cuModuleLoad, cuModuleLoad, 2000, NONE, (void **module, const char *file), (module, file))             \
+    X(cuModuleLoadData, cuModuleLoadData, 2000, NONE, (void **module, const void *image), (module, image))   \
+    X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010, NONE,                                                    \
+      (void **module, const void *image, unsigned count, void *options, void **values),                      \
+      (module, image, count, options, values))                                                               \
+    X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000, NONE, (void **module, const void *image),          \
+      (module, image))                                                                                       \
+    X(cuModuleUnload, cuModuleUnload, 2000, NONE, (void *module), (module))                                  \
+    X(cuLibraryLoadData, cuLibraryLoadData, 12000, NONE,                                                     \
+      (void **library, const void *image, void *options, void **values, unsigned count,                      \
+       void *library_options, void **library_values, unsigned library_count),                                \
+      (library, image, options, values, count, library_options, library_values, library_count))              \
+    X(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000, NONE,                                             \
+      (void **library, const char *file, void *options, void **values, unsigned count,                       \
+       void *library_options, void **library_values, unsigned library_count),                                \
+      (library, file, options, values, count, library_options, library_values, library_count))               \
+    X(cuLibraryUnload, cuLibraryUnload, 12000, NONE, (void *library), (library))                             \
+    X(cuKernelGetFunction, cuKernelGetFunction, 12000, NONE, (void **function, void *kernel),                \
+      (function, kernel))                                                                                    \
+    X(cuLibraryGetGlobal, cuLibraryGetGlobal, 12000, NONE,                                                   \
+      (CUdeviceptr * address, size_t *size, void *library, const char *name),                                \
+      (address, size, library, name))                                                                        \
+    X(cuCtxSetLimit, cuCtxSetLimit, 3010, NONE, (int limit, size_t size), (limit, size))                     \
+    X(cuEventSynchronize, cuEventSynchronize, 2000, NONE, (void *event), (event))                            \
     X(cuGetProcAddress, cuGetProcAddress, 11030, NONE,                                                       \
       (const char *name, void **function, int version, uint64_t flags), (name, function, version, flags))    \
     X(cuGetProcAddress_v2, cuGetProcAddress, 12000, NONE,                                                    \

@@ -8,6 +8,7 @@
 #include "device.h"
 #include "graph.h"
 #include "growth.h"
+#include "late.h"
 #include "pages.h"
 #include "pool.h"
 #include "session.h"
@@ -253,7 +254,14 @@ struct freeing {
     charge_attempt *attempt;
     CUdeviceptr address;
     CUstream stream;
+    bool late; /* in the order of the stream */
 };
+
+static void end_late(const struct allocation *entry, CUstream stream) {
+    struct allocation replaced;
+    if (!late_enter(*entry, stream, &replaced)) end_entry(entry);
+    if (replaced.address != 0) end_entry(&replaced);
+}
 
 static CUresult free_of_pool(struct freeing *freeing) {
     struct allocation entry;
@@ -273,7 +281,9 @@ static CUresult give(struct freeing *freeing) {
     if (!allocations_remove(part_of(freeing->address), freeing->address, &entry))
         return free_of_pool(freeing);
     CUresult result = freeing->attempt(freeing);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && freeing->late)
+        end_late(&entry, freeing->stream);
+    else if (result == CUDA_SUCCESS)
         end_entry(&entry);
     else if (allocations_insert(part_of(entry.address), entry, &replaced) && replaced.address != 0)
         end_entry(&replaced);
@@ -306,7 +316,8 @@ static CUresult attempt_free_async(void *arguments) {
 }
 
 CUresult hooked_cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
-    struct freeing freeing = {.attempt = attempt_free_async, .address = address, .stream = stream};
+    struct freeing freeing = {
+        .attempt = attempt_free_async, .address = address, .stream = stream, .late = true};
     return give(&freeing);
 }
 
@@ -316,7 +327,8 @@ static CUresult attempt_free_async_ptsz(void *arguments) {
 }
 
 CUresult hooked_cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
-    struct freeing freeing = {.attempt = attempt_free_async_ptsz, .address = address, .stream = stream};
+    struct freeing freeing = {
+        .attempt = attempt_free_async_ptsz, .address = address, .stream = stream, .late = true};
     return give(&freeing);
 }
 
@@ -338,18 +350,35 @@ static void add_charge(const struct allocation *entry, void *sizes) {
     ((uint64_t *)sizes)[entry->device] += end_charge(entry);
 }
 
+static void give_all(const uint64_t *sizes) {
+    for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
+        if (sizes[device] > 0) charge_give(device, sizes[device]);
+}
+
+void memory_synchronised(CUstream stream) {
+    uint64_t sizes[CONVGPU_MAX_DEVICES] = {0};
+    if (late_end(stream, add_charge, sizes)) give_all(sizes);
+}
+
+void memory_synchronised_all(void) {
+    uint64_t sizes[CONVGPU_MAX_DEVICES] = {0};
+    if (late_end_all(add_charge, sizes)) give_all(sizes);
+}
+
+/* Streams end with their context, so nothing stays late. */
 void memory_drop(CUcontext context) {
     uint64_t sizes[CONVGPU_MAX_DEVICES] = {0};
     for (int part = 0; part < PARTS; part++)
         allocations_drop(&live[part], (uint64_t)(uintptr_t)context, add_charge, sizes);
     array_drop(context, sizes);
-    for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
-        if (sizes[device] > 0) charge_give(device, sizes[device]);
+    give_all(sizes);
+    memory_synchronised_all();
     graph_drop(context);
     for (int device = 0; device < (int)account_devices(); device++) pool_reclaim(device, false);
 }
 
 void memory_reset(void) {
     for (int part = 0; part < PARTS; part++) allocations_reset(&live[part]);
+    late_reset();
     pages_reset();
 }

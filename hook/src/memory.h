@@ -13,6 +13,11 @@ void memory_mark(CUcontext context);
 void memory_unmark(CUcontext context);
 void memory_drop(CUcontext context);
 
+/* A synchronisation has ended, with a stream or with everything: what was freed until then in the stream, or
+ * in a default one, is the device's again. */
+void memory_synchronised(CUstream stream);
+void memory_synchronised_all(void);
+
 void memory_reset(void);
 
 #endif

@@ -52,11 +52,12 @@ static CUresult take_bound(struct pool_taking *taking, uint64_t *settling) {
     return charge_take(taking->device, taking->charge, taking->call, settling);
 }
 
-/* What the pool grew beyond the bound could not be had: as if the call had never been. */
+/* What the pool grew beyond the bound could not be had: as if the call had never been. Not freed in the
+ * stream: the pool would keep what it grew until somebody synchronises. */
 static CUresult undo(struct pool_taking *taking) {
     struct allocation entry;
     bool entered = pool_remove(taking->address, &entry);
-    DRIVER(cuMemFreeAsync, taking->address, taking->stream);
+    DRIVER(cuMemFree_v2, taking->address);
     if (entered) pool_freed(&entry);
     pool_reclaim(taking->device, true);
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -11,10 +11,9 @@
  * - MAPPED: gives addresses or a second name to memory that is charged already, or to none
  * - HOST: memory of the host
  * - GRAPH: nodes of graphs, charged when the graph is instantiated (graph.c); launches are never hooked
- * - CONTEXT: grows a context (stacks, heap, printf buffer). Not seen when it happens; the driver's own count
- * of a process's contexts (CONTEXT in docs/protocol.md) brings it in when the next one is made.
- * - CODE: code, constants and global variables of modules go to the device, in a size that the driver alone
- *   knows. Not charged; the same count brings them in. Gigabytes of global variables escape until then.
+ * - CONTEXT: grows a context; seen and charged at the next look at the driver's own count (growth.h)
+ * - CODE: loads code or variables later than the call that made the module; seen at the next look, as
+ * launches are
  * - OBJECT: a small object, which the driver keeps in the host's memory or in what the context took
  * - MANAGED: moves managed memory, which is charged in full where it was allocated
  * - CHECKPOINT: gives back and takes again what is charged to the process all the while
@@ -29,7 +28,6 @@
     X(cuCtxAttach, OBJECT)                                                                                   \
     X(cuCtxEnablePeerAccess, CONTEXT)                                                                        \
     X(cuCtxResetPersistingL2Cache, OBJECT)                                                                   \
-    X(cuCtxSetLimit, CONTEXT)                                                                                \
     X(cuDeviceGetDefaultMemPool, MAPPED)                                                                     \
     X(cuDeviceGetMemPool, MAPPED)                                                                            \
     X(cuDeviceSetMemPool, MAPPED)                                                                            \
@@ -80,9 +78,6 @@
     X(cuLaunchHostFunc, OBJECT)                                                                              \
     X(cuLaunchKernel, CONTEXT)                                                                               \
     X(cuLaunchKernelEx, CONTEXT)                                                                             \
-    X(cuLibraryLoadData, CODE)                                                                               \
-    X(cuLibraryLoadFromFile, CODE)                                                                           \
-    X(cuLibraryUnload, CODE)                                                                                 \
     X(cuLinkAddData, HOST)                                                                                   \
     X(cuLinkAddFile, HOST)                                                                                   \
     X(cuLinkCreate, HOST)                                                                                    \
@@ -113,11 +108,6 @@
     X(cuMemPrefetchBatchAsync, MANAGED)                                                                      \
     X(cuMemSetAccess, MAPPED)                                                                                \
     X(cuMemSetMemPool, MAPPED)                                                                               \
-    X(cuModuleLoad, CODE)                                                                                    \
-    X(cuModuleLoadData, CODE)                                                                                \
-    X(cuModuleLoadDataEx, CODE)                                                                              \
-    X(cuModuleLoadFatBinary, CODE)                                                                           \
-    X(cuModuleUnload, CODE)                                                                                  \
     X(cuMulticastAddDevice, MAPPED)                                                                          \
     X(cuMulticastBindAddr, MAPPED)                                                                           \
     X(cuMulticastBindMem, MAPPED)                                                                            \

@@ -80,9 +80,11 @@ def test_either_free_takes_either_address(process, pool: int, free: str) -> None
     assert process(free, ordered, *stream) == SUCCESS
     assert reserved_and_used(process, pool) == (STEP, 0)  # cuMemFree does not synchronise for a pool's memory
     assert process(free, plain, *stream) == SUCCESS
-    assert device_use(process) == STEP
+    assert device_use(process) == (STEP if free == "cuMemFree_v2" else STEP + GIB)
     assert process(free, 0, *stream) == SUCCESS
     assert [process(free, address, *stream) for address in (ordered, plain, 12345)] == [[INVALID_VALUE]] * 3
+    assert process("cuCtxSynchronize") == SUCCESS
+    assert device_use(process) == 0
 
 
 def test_the_release_threshold_is_kept(process, pool: int) -> None:
@@ -269,3 +271,33 @@ def test_get_proc_address_finds_the_per_thread_twin(process, name: str) -> None:
     for flags, variant in ((0, name), (1, name), (2, f"{name}_ptsz")):
         assert process("cuGetProcAddress_v2", name, 11020, flags) == [0, process("address", variant)[1], 0]
     assert process("cuGetProcAddress_v2", name, 11010, 0) == [0, 0, 2]
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+@pytest.mark.parametrize(
+    ("synchronise", "over"),
+    [
+        ([], False),
+        ([("cuStreamQuery", "own")], False),
+        ([("cuStreamSynchronize", "other")], False),
+        ([("cuEventSynchronize", "before")], False),
+        ([("cuEventRecord", "before", "own"), ("cuEventSynchronize", "before")], True),
+        ([("cuStreamSynchronize", "own")], True),
+        ([("cuCtxSynchronize",)], True),
+    ],
+)
+def test_memory_freed_in_a_stream_is_the_devices_after_a_synchronisation(
+    process, pool: int, pooled: bool, synchronise: list[tuple[str, ...]], over: bool
+) -> None:
+    """As on an H200 (driver 580.159): neither a query, nor another stream, nor a trim gives it back."""
+    names = {name: process("cuStreamCreate", 1)[1] for name in ("own", "other")}
+    names["before"] = process("cuEventCreate", 0)[1]
+    address = process("cuMemAllocAsync", 64 * MIB, names["own"])[1] if pooled else process.allocate(64 * MIB)
+    assert process("cuEventRecord", names["before"], names["own"]) == SUCCESS
+    assert process("cuMemFreeAsync", address, names["own"]) == SUCCESS
+    for call, *words in synchronise:
+        assert process(call, *(names[word] for word in words)) == SUCCESS
+    assert process("cuMemPoolTrimTo", pool, 0) == SUCCESS
+    assert device_use(process) == (0 if over else 64 * MIB)
+    assert process("cuCtxSynchronize") == SUCCESS
+    assert device_use(process) == 0

@@ -167,3 +167,103 @@ def test_a_block_that_comes_and_goes_is_not_measured_each_time(session: Session)
                 questions += 1
         assert session.program.call(f"free {session.program.result().number}").code == SUCCESS
     assert 0 < questions < 100
+
+
+def asked_to_grow(session: Session, command: str, *, used: int, more: int, charged: int = CONTEXT) -> Result:
+    """Let it do what makes the context grow by `more`, and say so."""
+    session.program.begin(command)
+    measured(session, charged=charged, used=used, size=charged + more)
+    return session.program.result()
+
+
+@pytest.mark.parametrize("load", ["module {} 0", "moduleex {} 0", "modulefat {} 0"])
+def test_a_modules_variables_are_charged_when_it_is_loaded(session: Session, load: str) -> None:
+    loaded = asked_to_grow(session, load.format(64 * MIB), used=0, more=64 * MIB)
+    assert loaded.code == SUCCESS
+    assert session.page.read(0) == LIMIT - CONTEXT - 64 * MIB
+    session.program.begin(f"unload {loaded.number}")
+    measured(session, charged=CONTEXT + 64 * MIB, used=0, size=CONTEXT)
+    assert session.program.result().code == SUCCESS
+    assert session.page.read(0) == LIMIT - CONTEXT
+
+
+def test_a_module_beyond_the_limit_is_unloaded_again(session: Session) -> None:
+    session.program.begin(f"module {4 * GIB} 0")
+    measured(session, charged=CONTEXT, used=0, size=CONTEXT + 4 * GIB)
+    request, message = session.peer.receive()
+    assert message == Allocate(0, 4 * GIB, "cuModuleLoadData")
+    session.peer.send(Rejected(Reason.LIMIT, LIMIT, CONTEXT), request)
+    assert session.program.result() == Result(OUT_OF_MEMORY, ("0x5a5a",))
+    assert session.page.read(0) == LIMIT - CONTEXT
+    fill_up = asked_to_grow(session, ALLOCATE.format(2 * MIB), used=0, more=0)  # it was unloaded: nothing is owed
+    assert fill_up.code == SUCCESS
+
+
+@pytest.mark.parametrize("take", ["load {kernel}", "variable {library}"])
+def test_a_librarys_variables_are_charged_when_they_come(session: Session, take: str) -> None:
+    library = session.program.call(f"library {64 * MIB} 0").number
+    kernel = session.program.call(f"kernel {library}").number
+    assert session.peer.silent()
+    command = take.format(library=library, kernel=kernel)
+    assert asked_to_grow(session, command, used=0, more=64 * MIB).code == SUCCESS
+    assert session.page.read(0) == LIMIT - CONTEXT - 64 * MIB
+    session.program.begin(f"unloadlibrary {library}")
+    measured(session, charged=CONTEXT + 64 * MIB, used=0, size=CONTEXT)
+    assert session.program.result().code == SUCCESS
+    assert session.page.read(0) == LIMIT - CONTEXT
+
+
+def test_what_launches_load_is_charged_with_the_next_memory(session: Session) -> None:
+    module = session.program.call(f"module 0 {92 * MIB}").number
+    function = session.program.call(f"function {module}").number
+    assert session.program.call(f"launchkernel {function}").code == SUCCESS
+    assert session.peer.silent()
+    assert asked_to_grow(session, ALLOCATE.format(GIB), used=0, more=92 * MIB).code == SUCCESS
+    assert session.page.read(0) == LIMIT - CONTEXT - GIB - 92 * MIB
+
+
+def test_a_module_that_takes_nothing_costs_no_question(session: Session) -> None:
+    module = session.program.call("module 0 0").number
+    assert session.program.call(f"unload {module}").code == SUCCESS
+    assert session.peer.silent()
+
+
+STACKS = 132 * 2048
+"""Threads that the simulated device can run at a time."""
+
+
+def test_larger_stacks_are_charged_before_they_are_taken(session: Session) -> None:
+    assert session.program.call("stack 3072").code == SUCCESS
+    assert session.page.read(0) == LIMIT - CONTEXT - 2048 * STACKS
+    assert session.program.call("stack 2048").code == SUCCESS
+    assert session.page.read(0) == LIMIT - CONTEXT - 1024 * STACKS
+    assert session.program.call("heap 1073741824").code == SUCCESS
+    assert session.peer.silent()
+    session.program.begin("stack 32768")
+    request, message = session.peer.receive()
+    while isinstance(message, Context):
+        session.peer.send(ContextSize(message.charged), request)
+        request, message = session.peer.receive()
+    assert message == Allocate(0, 30720 * STACKS, "cuCtxSetLimit")
+    session.peer.send(Rejected(Reason.LIMIT, LIMIT, CONTEXT), request)
+    assert session.program.result().code == OUT_OF_MEMORY
+    assert session.page.read(0) == LIMIT - CONTEXT - 1024 * STACKS
+    assert session.program.call("release 0").code == SUCCESS
+    assert session.page.read(0) == LIMIT
+
+
+@pytest.mark.parametrize("command", ["nullmodule", "unload 4660", "unloadlibrary 4660", "load 0", "stack 99999999999"])
+def test_the_drivers_own_answers_pass_unchanged(session: Session, start: Start, command: str) -> None:
+    alone = start(LD_PRELOAD="")
+    assert alone.call("init 0").code == SUCCESS
+    assert alone.call(f"use {alone.call('retain 0').number}").code == SUCCESS
+    session.program.begin(command)
+    while not session.program.returned():
+        if not session.peer.silent():
+            request, message = session.peer.receive()
+            size = message.size if isinstance(message, Allocate) else 0
+            session.peer.send(Accepted(size, 0) if size else ContextSize(CONTEXT), request)
+    hooked = session.program.result()
+    assert hooked == alone.call(command)
+    assert hooked.code != SUCCESS
+    assert session.page.read(0) >= LIMIT - CONTEXT

@@ -60,6 +60,7 @@ def test_a_pool_of_the_programs_own(session: Session, allocate: str) -> None:
     address = call(session, allocate.format(size=100 * MIB, pool=pool)).number
     assert charged(session) == call(session, f"reserved {pool}").number == 100 * MIB
     call(session, f"freeasync {address} 0")
+    call(session, "syncall")
     call(session, f"trim {pool} 0")
     assert charged(session) == 0
 
@@ -70,6 +71,7 @@ def test_the_current_pool_of_the_device_is_the_one_charged(session: Session) -> 
     address = call(session, "async 512 0").number
     assert charged(session) == call(session, f"reserved {pool}").number == CHUNK
     call(session, f"freeasync {address} 0")
+    call(session, "syncall")
     call(session, f"trim {pool} 0")
     assert charged(session) == 0
 
@@ -80,14 +82,17 @@ def test_the_default_pool_by_its_name(session: Session) -> None:
     assert charged(session) == CHUNK
 
 
-@pytest.mark.parametrize("synchronise", ["sync 0", "syncp 0", "sync {stream}", "syncall", "syncall2 {context}"])
+@pytest.mark.parametrize(
+    "synchronise", ["sync 0", "sync {stream}", "syncall", "syncall2 {context}", "syncevent {event}"]
+)
 def test_what_a_synchronisation_gave_back_is_seen_at_once(session: Session, synchronise: str) -> None:
     stream = call(session, "stream").number
     address = call(session, f"async {CHUNK} {stream}").number
     call(session, f"freeasync {address} {stream}")
     assert charged(session) == CHUNK
+    event = call(session, f"event {stream}").number
     session.page.want(0, wanted=True)
-    call(session, synchronise.format(stream=stream, context=session.context))
+    call(session, synchronise.format(stream=stream, context=session.context, event=event))
     assert charged(session) == 0
     assert session.peer.receive() == (0, Freed(0))
 
@@ -110,6 +115,7 @@ def test_cached_memory_comes_back_before_anybody_is_asked(start: Start, schedule
     call(session, f"threshold {pool} {2**64 - 1}")
     address = call(session, f"async {96 * MIB} 0").number
     call(session, f"freeasync {address} 0")
+    call(session, "syncall")
     assert session.page.read(0) == 4 * MIB
     call(session, f"alloc {100 * MIB}")
     assert session.page.read(0) == 0
@@ -118,8 +124,10 @@ def test_cached_memory_comes_back_before_anybody_is_asked(start: Start, schedule
 
 def test_another_pools_cache_serves_a_pool(start: Start, scheduler: ScriptedScheduler) -> None:
     session = open_session(start(), scheduler, row(limit=64 * MIB), headroom=64 * MIB)
+    call(session, f"threshold {call(session, 'defaultpool 0').number} {2**64 - 1}")
     address = call(session, f"async {64 * MIB} 0").number
     call(session, f"freeasync {address} 0")
+    call(session, "syncall")
     pool = own_pool(session)
     call(session, f"frompool {64 * MIB} {pool} 0")
     assert session.page.read(0) == 0
@@ -164,6 +172,7 @@ def test_a_pause_ends_when_the_grant_grows(start: Start, scheduler: ScriptedSche
     address = session.program.result().number
     session.page.want(0, wanted=True)
     call(session, f"freeasync {address} 0")
+    call(session, "syncall")
     call(session, f"trim {call(session, 'defaultpool 0').number} 0")
     assert session.page.read(0) == GIB
     assert session.peer.receive() == (0, Freed(0))
@@ -185,6 +194,7 @@ def test_growth_beyond_the_bound_is_undone_when_it_cannot_be_had(start: Start, s
     assert call(session, f"reserved {pool}").number == 2 * CHUNK
     for address in pieces[1::2]:
         call(session, f"freeasync {address} 0")
+    call(session, "syncall")
     call(session, f"trim {pool} 0")
     assert session.page.read(0) == 2 * CHUNK
 
@@ -206,8 +216,41 @@ def test_linear_memory_can_be_freed_in_a_stream(session: Session) -> None:
         address = call(session, "alloc 4194304").number
         assert charged(session) == 4 * MIB
         call(session, free.format(address))
-        assert charged(session) == 0
+        assert charged(session) == 4 * MIB
         assert session.program.call(free.format(address)).code == INVALID_VALUE
+        call(session, "syncp 0")
+        assert charged(session) == 0
+
+
+@pytest.mark.parametrize("size", [1000, 4 * MIB])
+def test_linear_memory_freed_in_a_stream_is_charged_until_then(session: Session, size: int) -> None:
+    own, other = (call(session, "stream").number for _stream in range(2))
+    first, second = (call(session, f"alloc {size}").number for _block in range(2))
+    held = charged(session)
+    call(session, f"freeasync {first} {own}")
+    call(session, f"sync {other}")
+    assert charged(session) == held
+    call(session, f"sync {own}")
+    assert charged(session) == (held if size == 1000 else held // 2)  # two small ones share a page
+    call(session, f"freeasync {second} {own}")
+    event = call(session, f"event {own}").number
+    call(session, f"syncevent {event}")
+    assert charged(session) == 0
+
+
+def test_a_trim_gives_nothing_back_that_was_not_synchronised(start: Start, scheduler: ScriptedScheduler) -> None:
+    """The driver itself refuses then, so the call is the scheduler's to decide."""
+    session = open_session(start(), scheduler, row(limit=64 * MIB), headroom=64 * MIB)
+    address = call(session, f"async {64 * MIB} 0").number
+    call(session, f"freeasync {address} 0")
+    session.program.begin("alloc 4194304")
+    request, message = session.peer.receive()
+    assert message == Allocate(0, 4 * MIB, "cuMemAlloc")
+    session.peer.send(Rejected(Reason.LIMIT, 64 * MIB, 64 * MIB), request)
+    assert session.program.result() == Result(OUT_OF_MEMORY, (UNTOUCHED,))
+    call(session, "syncall")
+    call(session, "alloc 4194304")
+    assert session.page.read(0) == 60 * MIB
 
 
 def test_a_pool_of_host_memory_is_not_charged(start: Start, scheduler: ScriptedScheduler) -> None:
@@ -273,6 +316,7 @@ def test_threads_do_not_lose_count(session: Session) -> None:
         for thread, address in enumerate(addresses, 1):
             session.program.begin(f"freeasync {address} 0", thread)
         assert [session.program.result(thread).code for thread in range(1, 8)] == [SUCCESS] * 7
+    call(session, "syncall")
     call(session, f"trim {call(session, 'defaultpool 0').number} 0")
     assert charged(session) == 0
     assert session.peer.silent()

@@ -117,7 +117,7 @@ static void remove_chunk(struct chunk *chunk) {
 void arena_trim(struct arena *arena, uint64_t keep) {
     for (struct chunk *chunk = arena->chunks, *next; chunk != NULL; chunk = next) {
         next = chunk->next;
-        bool spare = chunk->used == 0 && arena->reserved - chunk->size >= keep;
+        bool spare = chunk->used == 0 && chunk->late == 0 && arena->reserved - chunk->size >= keep;
         if (spare) remove_chunk(chunk);
     }
 }

@@ -26,7 +26,9 @@ struct chunk {
     struct block *range; /* its addresses */
     uint64_t size;       /* bytes of the device that it takes */
     uint64_t used;
-    struct gap *gaps; /* in ascending order */
+    uint64_t late;      /* the order of the last free in a stream that nobody synchronised with; 0: none */
+    const void *stream; /* of that free */
+    struct gap *gaps;   /* in ascending order */
     struct chunk *previous, *next;
 };
 
@@ -47,7 +49,7 @@ uint64_t arena_take(struct arena *arena, uint64_t size, struct chunk **chunk);
 /* Takes a piece back. The chunk stays reserved. */
 void arena_give(struct chunk *chunk, uint64_t address, uint64_t size);
 
-/* Gives unused chunks back to the device, as long as `keep` bytes stay reserved. */
+/* Gives unused chunks back to the device (but late ones), as long as `keep` bytes stay reserved. */
 void arena_trim(struct arena *arena, uint64_t keep);
 
 /* Bytes of the arena that a piece takes. Returns 0 if no device could hold it. */

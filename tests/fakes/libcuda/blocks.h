@@ -27,8 +27,11 @@ struct block {
     uint64_t size;    /* as asked for */
     uint64_t counted; /* bytes of the device, or of its chunk, that it takes */
     enum block_kind kind;
-    bool managed;                  /* of cuMemAllocManaged: the device's, but not listed for the process */
-    int access;                    /* of a mapping: CU_MEM_ACCESS_FLAGS_PROT_* */
+    bool managed;  /* of cuMemAllocManaged: the device's, but not listed for the process */
+    int access;    /* of a mapping: CU_MEM_ACCESS_FLAGS_PROT_* */
+    uint64_t late; /* as of a chunk: freed, but the device's until then */
+    const void *stream;
+    struct block *next_late;
     void *owner;                   /* whose list it is in */
     struct chunk *chunk;           /* that its address lies in, or NULL */
     unsigned order;                /* its address range is 2^order bytes; 0: the range is another's */

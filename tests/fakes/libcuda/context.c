@@ -3,9 +3,11 @@
  * Contexts: each living one takes context_size bytes of its device, and frees its allocations when it ends.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "driver.h"
 #include "graph.h"
+#include "module.h"
 #include "pool.h"
 
 #define STACK_MAX 64
@@ -38,6 +40,7 @@ static CUresult check_context(const struct context *handle) {
 /* driver.mutex held. */
 static bool start(struct context *context) {
     context->alive = device_take(context->device, driver.state.configuration.context_size);
+    memset(context->limit, 0, sizeof context->limit);
     context->slabs = (struct arena){.device = context->device, .step = SLAB};
     return context->alive;
 }
@@ -56,6 +59,7 @@ static void end(struct context *context) {
     if (!context->alive) return;
     memory_free_all(context);
     array_end_all(context);
+    module_end_all(context);
     device_give(context->device, driver.state.configuration.context_size);
     context->alive = false;
     if (has_context(context->device)) return;
@@ -246,7 +250,7 @@ CUresult cuCtxGetDevice(CUdevice *device) {
 CUresult cuCtxSynchronize_v2(CUcontext context) {
     CUresult result = enter_given(&context);
     if (result != CUDA_SUCCESS) return result;
-    pool_synchronise(context->device);
+    pool_synchronise(context->device, (struct until){.order = UINT64_MAX});
     return driver_leave(CUDA_SUCCESS);
 }
 

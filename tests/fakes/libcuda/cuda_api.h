@@ -23,6 +23,8 @@
     X(CUDA_ERROR_INVALID_IMAGE, 200, "device kernel image is invalid")                                       \
     X(CUDA_ERROR_INVALID_CONTEXT, 201, "invalid device context")                                             \
     X(CUDA_ERROR_MAP_FAILED, 205, "mapping of buffer object failed")                                         \
+    X(CUDA_ERROR_UNSUPPORTED_LIMIT, 215, "limit is not supported on this architecture")                      \
+    X(CUDA_ERROR_FILE_NOT_FOUND, 301, "file not found")                                                      \
     X(CUDA_ERROR_OPERATING_SYSTEM, 304, "OS call failed or operation not supported on this OS")              \
     X(CUDA_ERROR_INVALID_HANDLE, 400, "invalid resource handle")                                             \
     X(CUDA_ERROR_ILLEGAL_STATE, 401, "the operation cannot be performed in the present state")               \

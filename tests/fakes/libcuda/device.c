@@ -90,6 +90,7 @@ static int attribute_value(int attribute, unsigned row) {
         {14, 512},     /* texture alignment, bytes */
         {16, 132},     /* multiprocessors */
         {31, 1},       /* concurrent kernels */
+        {39, 2048},    /* threads per multiprocessor */
         {41, 1},       /* unified addressing */
         {75, 9},       /* compute capability, major */
         {76, 0},       /* compute capability, minor */

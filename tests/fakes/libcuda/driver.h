@@ -26,6 +26,9 @@ struct context {
     struct block *blocks;  /* freed with the context */
     struct arena slabs;    /* where its small blocks lie */
     struct block *imports; /* of other processes' memory; closed with the context */
+    struct module *modules;
+    uint64_t stacks; /* bytes of the device beyond those of the first stack limit */
+    size_t limit[3]; /* 0: as at first */
 };
 
 enum driver_phase {

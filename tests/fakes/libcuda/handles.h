@@ -19,6 +19,9 @@ enum handle_kind {
     HANDLE_GRAPH_EXEC,
     HANDLE_RESOURCES,
     HANDLE_GREEN,
+    HANDLE_MODULE,
+    HANDLE_LIBRARY,
+    HANDLE_EVENT,
 };
 
 /* First member of everything that has a handle. */

@@ -46,7 +46,46 @@ static void free_block(struct block *block) {
     blocks_remove(&driver.blocks, block, &context->blocks);
 }
 
+static struct block *late_blocks; /* freed in a stream that nobody synchronised with */
+
+static void unlist_late(struct block **link) {
+    struct block *block = *link;
+    *link = block->next_late;
+    free_block(block);
+}
+
+void memory_synchronise(CUdevice device, struct until until) {
+    for (struct block **link = &late_blocks; *link != NULL;) {
+        const struct context *context = (*link)->owner;
+        bool over = context->device == device && until_covers(&until, (*link)->stream, (*link)->late);
+        if (over)
+            unlist_late(link);
+        else
+            link = &(*link)->next_late;
+    }
+}
+
+CUresult memory_free_late(CUdeviceptr address, const void *stream) {
+    struct block *block = address == 0 ? NULL : blocks_find(&driver.blocks, address);
+    if (block == NULL || block->late != 0) return address == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (block->kind == BLOCK_POOL) {
+        block->chunk->late = pool_next_order();
+        block->chunk->stream = stream;
+    }
+    if (block->kind != BLOCK_MEMORY) return memory_free(address);
+    block->late = pool_next_order();
+    block->stream = stream;
+    block->next_late = late_blocks;
+    late_blocks = block;
+    return CUDA_SUCCESS;
+}
+
 void memory_free_all(struct context *context) {
+    for (struct block **link = &late_blocks; *link != NULL;)
+        if ((*link)->owner == context)
+            unlist_late(link);
+        else
+            link = &(*link)->next_late;
     while (context->blocks != NULL) free_block(context->blocks);
     while (context->imports != NULL) blocks_remove(&driver.blocks, context->imports, &context->imports);
 }
@@ -54,7 +93,7 @@ void memory_free_all(struct context *context) {
 CUresult memory_free(CUdeviceptr address) {
     if (address == 0) return CUDA_SUCCESS;
     struct block *block = blocks_find(&driver.blocks, address); /* of any context: addresses are unified */
-    if (block == NULL) return CUDA_ERROR_INVALID_VALUE;
+    if (block == NULL || block->late != 0) return CUDA_ERROR_INVALID_VALUE;
     switch (block->kind) {
     case BLOCK_MEMORY:
         free_block(block);

@@ -46,8 +46,17 @@ CUresult pool_allocate(struct pool *pool, uint64_t size, CUdeviceptr *address) {
     return CUDA_SUCCESS;
 }
 
+/* Nothing of the pool is late any more. */
+static void forget_late(struct pool *pool, struct until until) {
+    for (struct chunk *chunk = pool->arena.chunks; chunk != NULL; chunk = chunk->next)
+        if (until_covers(&until, chunk->stream, chunk->late)) chunk->late = 0;
+}
+
+static const struct until everything = {.order = UINT64_MAX};
+
 static void delete_if_over(struct pool *pool) {
     if (!pool->destroyed || pool->blocks != NULL) return;
+    forget_late(pool, everything);
     arena_trim(&pool->arena, 0);
     struct pool **link = &pools;
     while (*link != pool) link = &(*link)->next;
@@ -62,9 +71,31 @@ void pool_free(struct block *block) {
     delete_if_over(pool);
 }
 
-void pool_synchronise(CUdevice device) {
+static uint64_t last_order;
+
+uint64_t pool_next_order(void) {
+    return ++last_order;
+}
+
+uint64_t pool_last_order(void) {
+    return last_order;
+}
+
+static bool is_default(const void *stream) {
+    return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
+bool until_covers(const struct until *until, const void *stream, uint64_t order) {
+    bool reached = until->stream == NULL || until->stream == stream || is_default(stream);
+    return reached && order <= until->order;
+}
+
+void pool_synchronise(CUdevice device, struct until until) {
+    memory_synchronise(device, until);
     for (struct pool *pool = pools; pool != NULL; pool = pool->next) {
-        if (pool->arena.device == device) arena_trim(&pool->arena, pool->release_threshold);
+        if (pool->arena.device != device) continue;
+        forget_late(pool, until);
+        arena_trim(&pool->arena, pool->release_threshold);
     }
 }
 
@@ -81,7 +112,9 @@ void pool_end_all(CUdevice device) {
         bool last = pool->destroyed; /* then it goes with its last block */
         while (pool->blocks != NULL && pool->blocks->next != NULL) pool_free(pool->blocks);
         if (pool->blocks != NULL) pool_free(pool->blocks);
-        if (!last) arena_trim(&pool->arena, 0);
+        if (last) continue;
+        forget_late(pool, everything);
+        arena_trim(&pool->arena, 0);
     }
 }
 

@@ -43,8 +43,24 @@ CUresult pool_allocate(struct pool *pool, uint64_t size, CUdeviceptr *address);
 /* Ends a block of a pool. */
 void pool_free(struct block *block);
 
-/* What a synchronisation of the device does: pools give back what is beyond their release threshold. */
-void pool_synchronise(CUdevice device);
+/* What was freed in a stream until then is the device's only after a synchronisation with it. `stream`: NULL
+ * for all of the device; frees in default streams are over with any. */
+struct until {
+    const void *stream;
+    uint64_t order; /* of the last free that is over */
+};
+bool until_covers(const struct until *until, const void *stream, uint64_t order);
+
+/* A number for a free that happens now, and so far. */
+uint64_t pool_next_order(void);
+uint64_t pool_last_order(void);
+
+/* Synchronises: pools give back what is beyond their release threshold, and late memory is freed. */
+void pool_synchronise(CUdevice device, struct until until);
+
+/* Frees memory of cuMemAlloc, or of a pool, in the stream. */
+CUresult memory_free_late(CUdeviceptr address, const void *stream);
+void memory_synchronise(CUdevice device, struct until until);
 
 /* Gives everything unused in the device's pools back to it, whatever their thresholds. */
 void pool_reclaim(CUdevice device);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams. Work is done by the time the call returns, so they order nothing; but a synchronisation is when
- * pools give memory back.
+ * Streams and events. Work is done by the time the call returns, so they order nothing; but a synchronisation
+ * is when memory that was freed in a stream is given back.
  */
 #include "graph.h"
 #include "pool.h"
@@ -72,12 +72,84 @@ CUresult cuStreamSynchronize(CUstream stream) {
     struct context *context = NULL;
     CUresult result = enter_idle(stream, &context);
     if (result != CUDA_SUCCESS) return result;
-    pool_synchronise(context->device);
+    /* The legacy stream waits for all others. */
+    bool all = stream == NULL || stream == CU_STREAM_LEGACY;
+    pool_synchronise(context->device, (struct until){all ? NULL : stream, UINT64_MAX});
     return driver_leave(CUDA_SUCCESS);
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream) {
-    return cuStreamSynchronize(stream);
+    return cuStreamSynchronize(stream == NULL ? CU_STREAM_PER_THREAD : stream);
+}
+
+struct event {
+    struct handle handle;
+    struct context *context;
+    const void *stream;
+    uint64_t order; /* of the last free before it was recorded; 0: none, or it was not recorded */
+};
+
+CUresult cuEventCreate(CUevent *event, unsigned flags) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (event == NULL || flags > 7) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    struct event *new = handle_new(HANDLE_EVENT, sizeof *new);
+    if (new == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    new->context = context;
+    *event = new;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+/* driver_enter, and finds the event. */
+static CUresult enter_event(CUevent handle, struct event **event) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    *event = handle_find(HANDLE_EVENT, handle);
+    return *event != NULL ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_INVALID_HANDLE);
+}
+
+CUresult cuEventDestroy_v2(CUevent handle) {
+    struct event *event = NULL;
+    CUresult result = enter_event(handle, &event);
+    if (result != CUDA_SUCCESS) return result;
+    handle_delete(event);
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuEventDestroy(CUevent event) {
+    return cuEventDestroy_v2(event);
+}
+
+CUresult cuEventRecord(CUevent handle, CUstream stream) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_stream(stream, &context);
+    if (result != CUDA_SUCCESS) return result;
+    struct event *event = handle_find(HANDLE_EVENT, handle);
+    if (event == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
+    bool legacy = stream == NULL || stream == CU_STREAM_LEGACY;
+    event->stream = legacy ? NULL : stream;
+    event->order = pool_last_order();
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
+    return cuEventRecord(event, stream == NULL ? CU_STREAM_PER_THREAD : stream);
+}
+
+CUresult cuEventSynchronize(CUevent handle) {
+    struct event *event = NULL;
+    CUresult result = enter_event(handle, &event);
+    if (result != CUDA_SUCCESS) return result;
+    if (event->order > 0)
+        pool_synchronise(event->context->device, (struct until){event->stream, event->order});
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuEventQuery(CUevent handle) {
+    struct event *event = NULL;
+    CUresult result = enter_event(handle, &event);
+    return result != CUDA_SUCCESS ? result : driver_leave(CUDA_SUCCESS);
 }
 
 CUresult cuStreamQuery(CUstream stream) {
@@ -135,9 +207,10 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     if (result != CUDA_SUCCESS) return result;
     struct graph *graph = captured_in(stream);
     struct node *node = NULL;
-    return driver_leave(graph == NULL ? memory_free(address) : graph_add_free(graph, address, &node));
+    return driver_leave(graph == NULL ? memory_free_late(address, stream)
+                                      : graph_add_free(graph, address, &node));
 }
 
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
-    return cuMemFreeAsync(address, stream);
+    return cuMemFreeAsync(address, stream == NULL ? CU_STREAM_PER_THREAD : stream);
 }

@@ -65,6 +65,15 @@ CUDA_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream);
 CUDA_EXPORT CUresult cuStreamQuery(CUstream stream);
 CUDA_EXPORT CUresult cuStreamQuery_ptsz(CUstream stream);
 
+typedef struct event *CUevent;
+CUDA_EXPORT CUresult cuEventCreate(CUevent *event, unsigned flags);
+CUDA_EXPORT CUresult cuEventDestroy(CUevent event);
+CUDA_EXPORT CUresult cuEventDestroy_v2(CUevent event);
+CUDA_EXPORT CUresult cuEventRecord(CUevent event, CUstream stream);
+CUDA_EXPORT CUresult cuEventRecord_ptsz(CUevent event, CUstream stream);
+CUDA_EXPORT CUresult cuEventSynchronize(CUevent event);
+CUDA_EXPORT CUresult cuEventQuery(CUevent event);
+
 CUDA_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size, CUstream stream);
 CUDA_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size, CUstream stream);
 CUDA_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, CUmemoryPool pool,

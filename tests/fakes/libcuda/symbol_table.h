@@ -10,6 +10,7 @@
 #include "graph_api.h"
 #include "green_api.h"
 #include "legacy_api.h"
+#include "module_api.h"
 #include "stream_api.h"
 #include "virtual_api.h"
 
@@ -64,6 +65,24 @@
     X(cuMemcpyDtoH, 7000, cuMemcpyDtoH_v2_ptds, true)                                                        \
     X(cuMemsetD8, 3020, cuMemsetD8_v2, false)                                                                \
     X(cuMemsetD8, 7000, cuMemsetD8_v2_ptds, true)                                                            \
+    X(cuModuleLoad, 2000, cuModuleLoad, false)                                                               \
+    X(cuModuleLoadDataEx, 2010, cuModuleLoadDataEx, false)                                                   \
+    X(cuModuleLoadFatBinary, 2000, cuModuleLoadFatBinary, false)                                             \
+    X(cuLibraryLoadData, 12000, cuLibraryLoadData, false)                                                    \
+    X(cuLibraryLoadFromFile, 12000, cuLibraryLoadFromFile, false)                                            \
+    X(cuLibraryUnload, 12000, cuLibraryUnload, false)                                                        \
+    X(cuLibraryGetKernel, 12000, cuLibraryGetKernel, false)                                                  \
+    X(cuLibraryGetGlobal, 12000, cuLibraryGetGlobal, false)                                                  \
+    X(cuKernelGetFunction, 12000, cuKernelGetFunction, false)                                                \
+    X(cuCtxGetLimit, 3010, cuCtxGetLimit, false)                                                             \
+    X(cuCtxSetLimit, 3010, cuCtxSetLimit, false)                                                             \
+    X(cuEventCreate, 2000, cuEventCreate, false)                                                             \
+    X(cuEventDestroy, 2000, cuEventDestroy, false)                                                           \
+    X(cuEventDestroy, 4000, cuEventDestroy_v2, false)                                                        \
+    X(cuEventRecord, 2000, cuEventRecord, false)                                                             \
+    X(cuEventSynchronize, 2000, cuEventSynchronize, false)                                                   \
+    X(cuEventQuery, 2000, cuEventQuery, false)                                                               \
+    X(cuEventRecord, 7000, cuEventRecord_ptsz, true)                                                         \
     X(cuModuleLoadData, 2000, cuModuleLoadData, false)                                                       \
     X(cuModuleUnload, 2000, cuModuleUnload, false)                                                           \
     X(cuModuleGetFunction, 2000, cuModuleGetFunction, false)                                                 \

@@ -16,6 +16,17 @@ static CUresult run_stream(const char *command, const size_t *number, char *valu
         sprintf(values, " %p", (void *)stream);
         return result;
     }
+    if (strcmp(command, "event") == 0) {
+        void *event = NULL;
+        CUresult (*create)(void **, unsigned) =
+            (CUresult (*)(void **, unsigned))driver_symbol("cuEventCreate");
+        CUresult (*record)(void *, CUstream) = (CUresult (*)(void *, CUstream))driver_symbol("cuEventRecord");
+        CUresult result = create(&event, 0);
+        if (result == CUDA_SUCCESS) result = record(event, (CUstream)number[0]);
+        sprintf(values, " %p", event);
+        return result;
+    }
+    if (strcmp(command, "syncevent") == 0) return cuda.cuEventSynchronize((void *)number[0]);
     if (strcmp(command, "sync") == 0) return cuda.cuStreamSynchronize((CUstream)number[0]);
     if (strcmp(command, "syncp") == 0) return cuda.cuStreamSynchronize_ptsz((CUstream)number[0]);
     if (strcmp(command, "syncall") == 0) return cuda.cuCtxSynchronize();
