@@ -7,7 +7,13 @@ from typing import Final
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import format_size, parse_size
 
-KNOWN: Final = ("gpus", "memory", "priority", "wait")
+KNOWN: Final[Mapping[str, str]] = {
+    "gpus": "the GPUs that the limit is for, by index or UUID: `0,1`, `GPU-uuid`, `all`; without it all",
+    "memory": "the limit: `2g` on each of its GPUs, or `GPU-uuid:2g,GPU-uuid:4g`; without it the container's variable "
+    "`CONVGPU_MEMORY` says it",
+    "priority": "of its allocations, from -100 to 100; the higher ones are served first; without it 0",
+    "wait": "the longest pause of an allocation, which is then rejected: `30s`, `5m`; without it no end",
+}
 MOST_PRIORITY: Final = 100
 
 

@@ -1,0 +1,25 @@
+"""docs/reference.md is what the code says, and the code says all."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from convgpu.core.events import Kind
+from convgpu.protocol.records import KINDS
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_reference_is_fresh():
+    written = subprocess.run(
+        [sys.executable, "scripts/reference.py"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert (ROOT / "docs/reference.md").read_text() == written, "docs/reference.md is stale: run scripts/reference"
+
+
+def test_each_kind_of_event_has_a_meaning():
+    sources = [path.read_text() for path in (ROOT / "scheduler/convgpu/daemon").glob("*.py")]
+    literal = {kind for text in sources for kind in re.findall(r'history\.add\(\s*"(\w+)"', text)}
+    assert literal >= {"created", "started", "removed"}
+    assert literal | set(Kind) <= set(KINDS)
