@@ -154,7 +154,7 @@ def look(root: Path = Path("/")) -> Host:
         gpus=_list_gpus(root),
         nodes=tuple(nodes),
         libraries=libraries if "libcuda.so.1" in libraries else None,
-        smi=shutil.which("nvidia-smi"),
+        smi="/usr/bin/nvidia-smi" if (root / "usr/bin/nvidia-smi").exists() else None,
     )
 
 
