@@ -33,6 +33,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "policy": ("convgpu.cli.administer:policy", "show or choose who of the waiting is next"),
     },
     "Setting up": {
+        "authz": ("convgpu.cli.authz:authz", "turn authorization on or off, or show whether it works"),
         "doctor": ("convgpu.cli.doctor:doctor", "prove that limits hold here, or say what is wrong"),
         "demo": ("convgpu.cli.demo:demo", "see a container wait and go on"),
         "install": ("convgpu.cli.install:install", "make `docker convgpu` work; --uninstall undoes it"),

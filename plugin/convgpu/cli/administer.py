@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 
+from convgpu.cli import site_rules
 from convgpu.cli.completion import complete_container
 from convgpu.cli.errors import EXIT_CODES, Refused
 from convgpu.cli.options import as_json, checked, directory, volume_driver
@@ -154,3 +155,8 @@ def use(source: tuple[Path | None, str], name: str) -> None:
     """Choose the policy NAME from now on."""
     choice = open_scheduler(*source).policy(name)
     click.echo(f"The policy is {choice.policy} from now on.")
+
+
+# The same word for the rules of a site: which containers may be, and which of them is next.
+policy.add_command(site_rules.check)
+policy.add_command(site_rules.test)

@@ -1,5 +1,6 @@
 """The judge of a real plugin, and what it says of itself over HTTP."""
 
+from collections.abc import Callable
 from typing import Final
 
 from flask import Blueprint, Response, jsonify
@@ -50,7 +51,7 @@ def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:
     )
 
 
-def create_status(settings: Settings, site: SiteFile) -> Blueprint:
+def create_status(settings: Settings, site: SiteFile, judged: Callable[[], int]) -> Blueprint:
     """Return the route `/v1/authorization`, by which `convgpu authz status` learns what is in force."""
     blueprint = Blueprint("authorization", __name__, url_prefix="/v1")
     engine = Engine(settings.engine, _PATIENCE)
@@ -69,6 +70,7 @@ def create_status(settings: Settings, site: SiteFile) -> Blueprint:
                 "rules": str(site.path),
                 "error": site.error,
                 "administrators": list(rules.administrators),
+                "judged": judged(),
                 "engine": version,
                 "engine_error": engine_error,
             }

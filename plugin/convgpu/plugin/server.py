@@ -43,7 +43,7 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     app.before_request(lambda: journal.begin(request.path))
     site = SiteFile(settings.rules)
     authorizer = Authorizer(create_judge(scheduler, settings), site.rules)
-    app.register_blueprint(create_status(settings, site))
+    app.register_blueprint(create_status(settings, site, lambda: authorizer.judged))
     gate = AuthorizationGate(app.wsgi_app, authorizer.answer)
     app.wsgi_app = metrics.TimedCalls(gate, registry)  # type: ignore[method-assign]
     return app
