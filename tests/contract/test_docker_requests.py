@@ -6,6 +6,7 @@ recorded from Debian 12's Engine 20.10.24 with an authorization and volume plugi
 """
 
 import base64
+import gc
 import json
 import re
 from pathlib import Path
@@ -25,6 +26,13 @@ from convgpu.plugin.settings import Settings
 
 # The docker library leaves a socket that it could not connect to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def collected():
+    yield
+    gc.collect()  # here, and not in somebody else's test
+
 
 RECORDED = Path(__file__).parent / "recorded"
 REQUESTS = [json.loads(line) for line in (RECORDED / "engine-20.10.24.jsonl").read_text().splitlines()]

@@ -1,6 +1,7 @@
 """The authorization calls over HTTP: the envelope, and answers that are always answers."""
 
 import base64
+import gc
 import json
 
 import pytest
@@ -11,6 +12,13 @@ from convgpu.plugin.limits import MOST
 
 # The docker library leaves a socket that it could not connect to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def collected():
+    yield
+    gc.collect()  # here, and not in somebody else's test
+
 
 ALLOWED = {"Allow": True, "Msg": ""}
 
