@@ -12,10 +12,11 @@ from daemon import Daemon, running_daemon
 from convgpu.client.admin import SchedulerRefused
 
 TURNS, ROUNDS = 9, 15
+MANY, MANY_TURNS = 1_000_000, 3
 
 
 def run(program: Path, folder: Path, live: int, *, hooked: bool) -> list[float]:
-    """One process: seconds of cuInit and of the first context, then nanoseconds per allocate and free."""
+    """One process: seconds of cuInit and of the first context, KiB that it takes, then ns per allocate and free."""
     environment = os.environ | {"LD_LIBRARY_PATH": str(folder / "driver")}
     if hooked:
         environment["LD_PRELOAD"] = str(folder / "libconvgpu.so")
@@ -37,6 +38,19 @@ def prove_that_the_limit_is_on(daemon: Daemon, program: Path) -> None:
     raise SystemExit("a limit above the capacity was taken")
 
 
+def measure_many(program: Path, folder: Path) -> list[Figure]:
+    """A million live allocations: what one more costs, and what the table of them takes."""
+    turns = [
+        (run(program, folder, MANY, hooked=False), run(program, folder, MANY, hooked=True)) for _ in range(MANY_TURNS)
+    ]
+    added = statistics.median(statistics.median(w[3:]) - statistics.median(p[3:]) for p, w in turns)
+    taken = statistics.median(with_hook[2] - without[2] for without, with_hook in turns) * 1024
+    return [
+        at_most(f"allocate + free, {MANY} live, added by the hook", added / 1e3, "us", 0.2),
+        at_most(f"memory of the hook with {MANY} live, less 1 MiB, for each", (taken - (1 << 20)) / MANY, "bytes", 64),
+    ]
+
+
 def main() -> None:
     """Measure in turns: without, with, without, ..."""
     with tempfile.TemporaryDirectory() as scratch, running_daemon(Path(scratch) / "d") as daemon:
@@ -50,12 +64,13 @@ def main() -> None:
                 (run(program, folder, live, hooked=False), run(program, folder, live, hooked=True))
                 for _ in range(TURNS)
             ]
-            plain = statistics.median(statistics.median(without[2:]) for without, _ in turns)
-            hooked = statistics.median(statistics.median(with_hook[2:]) for _, with_hook in turns)
+            plain = statistics.median(statistics.median(without[3:]) for without, _ in turns)
+            hooked = statistics.median(statistics.median(with_hook[3:]) for _, with_hook in turns)
             figures += [
                 Figure(f"allocate + free, {live} live, simulated driver alone", plain / 1e3, "us"),
                 at_most(f"allocate + free, {live} live, added by the hook", (hooked - plain) / 1e3, "us", 0.2),
             ]
+        figures += measure_many(program, folder)
         init = statistics.median(with_hook[0] - without[0] for without, with_hook in turns)
         figures.append(at_most("cuInit, added by the hook", init * 1e3, "ms", 5))
     report("hook_cost", figures)

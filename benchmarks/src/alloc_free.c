@@ -2,7 +2,8 @@
  *
  * Times allocate and free of 2 MiB with LIVE other allocations alive, as a program that uses the runtime
  * does: through dlopen and dlsym. Prints one line: seconds of cuInit, seconds of the first context, and then
- * for each of ROUNDS batches the mean of one allocate and free in nanoseconds.
+ * for each of ROUNDS batches the mean of one allocate and free in nanoseconds. After the first two it says
+ * how much memory the process takes with LIVE allocations, in KiB.
  *
  *   alloc_free LIVE ROUNDS
  */
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { BATCH = 2000, SMALL = 512 };
 
@@ -18,6 +20,14 @@ static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static long resident(void) {
+    long size = 0, pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%ld %ld", &size, &pages) != 2) exit(1);
+    fclose(file);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
 static void check(int result, const char *what) {
@@ -49,6 +59,7 @@ int main(int count, char **words) {
     printf("%.9f %.9f", ready - start, now() - ready);
     check(set(context), "cuCtxSetCurrent");
     for (int i = 0; i < live; i++) check(allocate(&address, SMALL), "cuMemAlloc");
+    printf(" %ld", resident());
     for (int round = 0; round < rounds; round++) {
         start = now();
         for (int i = 0; i < BATCH; i++) {
