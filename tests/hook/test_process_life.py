@@ -25,6 +25,7 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lives")
     compile_c(folder / "life", SOURCES / "life.c", "-ldl")
     compile_c(folder / "churn", SOURCES / "churn.c", "-ldl")
+    compile_c(folder / "forks", SOURCES / "forks.c", "-ldl")
     return folder
 
 
@@ -128,6 +129,16 @@ def test_processes_and_threads_share_the_last_bytes_without_a_race(daemon: Daemo
         last = join(folder)
         assert last.call(f"alloc {rest // (2 * MIB) * 2 * MIB}").code == SUCCESS
         assert last.call(f"alloc {2 * MIB}").code == OUT_OF_MEMORY
+
+
+def test_forks_while_other_threads_are_in_the_hook(daemon: Daemon, run: Run) -> None:
+    """No lock is left behind in a child, and no bytes in the book. Two processes, which take each other's headroom."""
+    folder = daemon.container("a", memory="2g")
+    started = [run(folder, "forks", 150) for _ in range(2)]
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "150 0\n"
+    wait_until(lambda: usages(daemon) == [CONTEXT, CONTEXT], "the children's sessions have ended")
 
 
 @pytest.mark.parametrize("order", ["{}:JEMALLOC", "JEMALLOC:{}"])
