@@ -75,7 +75,8 @@ class Administration:
 
     async def _finish(self, answer: Awaitable[Answer], cause: str, reply: Callable[[bytes], None]) -> None:
         try:
-            reply(_accept(await answer))
+            # The past can be long: the loop goes on meanwhile.
+            reply(await asyncio.to_thread(_accept, await answer))
         except OSError as error:
             reply(_refuse(error, cause))
 

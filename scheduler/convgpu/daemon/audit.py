@@ -79,6 +79,7 @@ class Audit:
         self._charged: dict[str, set[str]] = defaultdict(set)  # containers, by device
         self._holdings: dict[tuple[str, str], tuple[int, int]] = {}
         self._turn: list[str] = []
+        self._stopped: set[str] = set()
         self._task = self._loop.create_task(self._run()) if rules.interval else None
 
     async def _run(self) -> None:
@@ -108,10 +109,18 @@ class Audit:
         for look in looks:
             self._note_health(look)
             if look.held is not None:
-                found = _found(look, leases, members)
+                found = self._attribute(look, leases, members)
                 over |= self._book(look.device, found, quiet=look.device not in noisy)
         self._judge(over, members)
         self._keep_holdings()
+
+    def _attribute(self, look: Look, leases: Lease, members: Members) -> Found:
+        """Say who holds what; a container on a device that it has no limit on is as foreign there as anybody."""
+        held, accounts = look.held or {}, self._sessions.machine.ledger.accounts
+        owners = {pid: members.volume_of(pid) for pid in held}
+        ours = {pid: name for pid, name in owners.items() if name and look.device in accounts.get(name, ())}
+        lease = {pid: leases.get((pid, look.device), 0) for pid in ours if pid in members.by_pid}
+        return attribute(look.used, held, lease, ours.get)
 
     def _settling(self) -> set[str]:
         return {one.uuid for one in self._capacities.rows if self._sessions.machine.settling(one.uuid)}
@@ -158,7 +167,7 @@ class Audit:
             if account is not None and is_news(account.charged, charge):
                 self._sessions.happen(e.Overuse(container, device, charge))
         self._charged[device] = set(beyond)
-        limits = {name: accounts[name][device].limit for name in found.seen if device in accounts.get(name, ())}
+        limits = {name: accounts[name][device].limit for name in found.seen if name in accounts}
         return {
             (name, device) for name, limit in limits.items() if found.seen[name] > limit + found.tolerated.get(name, 0)
         }
@@ -172,10 +181,12 @@ class Audit:
         if self._rules.overuse != "stop":
             return
         for container in sorted(expired):
-            log.warning("container %s stayed above its limit for %g s and is ended", container, self._rules.after)
-            self._sessions.history.add("stopped", container, "audit", reason="overuse")
+            if container not in self._stopped:
+                log.warning("container %s stayed above its limit for %g s and is ended", container, self._rules.after)
+                self._sessions.history.add("stopped", container, "audit", reason="overuse")
             end_connected(session.process for session in self._sessions.of(container))
             self._loop.run_in_executor(None, end_members, members, container)
+        self._stopped = expired
 
     def _keep_holdings(self) -> None:
         """Write what some containers hold, for people who look into the database; the others have their turn next."""
@@ -210,9 +221,3 @@ def look_at(devices: Devices, uuid: str) -> Look:
     except DeviceError:
         return Look(uuid, used)
     return Look(uuid, used, {pid: size for pid, size in held.items() if is_alive(pid)})
-
-
-def _found(look: Look, leases: Lease, members: Members) -> Found:
-    held = look.held or {}
-    lease = {pid: leases.get((pid, look.device), 0) for pid in held if pid in members.by_pid}
-    return attribute(look.used, held, lease, members.volume_of)

@@ -101,7 +101,7 @@ class History:
             values += asked.kinds  # type: ignore[arg-type]
         where = " AND ".join(conditions)
         statement = f"SELECT {_COLUMNS} FROM history WHERE {where} ORDER BY sequence DESC LIMIT ?"  # noqa: S608
-        written = [_event(row) for row in await self._store.rows_in_thread(statement, [*values, asked.limit])]
+        written = await self._store.find(_event, statement, [*values, asked.limit])
         found = {int(str(event["sequence"])): event for event in reversed(written)}
         found |= {int(str(event["sequence"])): event for event in self._events if _is_asked(event, asked)}
         return {"events": [found[number] for number in sorted(found)][-asked.limit :]}

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -338,17 +338,19 @@ class Store:
         """Return what a short query finds."""
         return self._connection.execute(statement, values).fetchall()
 
-    async def rows_in_thread(self, statement: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
-        """Return what a long query finds, while the loop goes on. What is still to be written is not found.
+    async def find(self, make: Callable[[tuple[Any, ...]], T], statement: str, values: Sequence[object]) -> list[T]:
+        """Return what is made of the rows that a long query finds, while the loop goes on.
+
+        What is still to be written is not found.
 
         Raises:
             DatabaseError: it cannot be read.
         """
 
-        def query() -> list[tuple[object, ...]]:
+        def query() -> list[T]:
             try:
                 with closing(connect(self.path)) as connection:
-                    return connection.execute(statement, values).fetchall()
+                    return [make(row) for row in connection.execute(statement, values)]
             except sqlite3.Error as error:
                 raise DatabaseError(f"{self.path} cannot be read: {error}") from error
 
