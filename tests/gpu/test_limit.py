@@ -48,7 +48,6 @@ def test_a_full_limit_is_within_nvmls_count(
 
 
 @pytest.mark.skipif(SIMULATED, reason="a rehearsal has no PyTorch")
-@pytest.mark.xfail(reason="memory that the driver takes for modules (kernels) is not charged yet")
 def test_a_limit_full_of_pytorch_is_within_nvmls_count(
     start: Start, plugin: PluginApi, card: Card, figures: dict[str, object]
 ) -> None:
