@@ -4,6 +4,7 @@
 
 const WINDOW = 600; // seconds
 const COLOURS = 12;
+const HOLD = 5; // seconds that a sample may stand for; where nobody answered for longer, there is a gap
 
 // Colours are the style sheet's: a probe element tells what they are in the theme of now.
 export function readColours() {
@@ -47,7 +48,7 @@ export class Chart {
       if (steps <= 0) continue;
       this.samples.push(sample);
       this.move(steps);
-      this.column(sample, this.canvas.width - this.step);
+      this.column(sample, this.canvas.width, steps);
     }
     this.drawNow();
     const begin = this.samples.findIndex(({ t }) => t > this.samples.at(-1).t - WINDOW);
@@ -67,8 +68,10 @@ export class Chart {
     canvas.width = this.step * WINDOW;
     canvas.height = Math.max(1, Math.round(canvas.clientHeight * ratio));
     const newest = this.samples.at(-1)?.t;
+    let before = -Infinity;
     for (const sample of this.samples) {
-      this.column(sample, canvas.width - this.step * (newest - sample.t + 1));
+      this.column(sample, canvas.width - this.step * (newest - sample.t), sample.t - before);
+      before = sample.t;
     }
     this.drawNow();
   }
@@ -89,8 +92,10 @@ export class Chart {
     context.clearRect(canvas.width - distance, 0, distance, canvas.height);
   }
 
-  column(sample, left) {
-    if (left + this.step > 0) this.bar(this.context, sample, left, this.step);
+  // A sample stands for the seconds since the one before it.
+  column(sample, right, steps) {
+    const width = this.step * (steps <= HOLD ? steps : 1);
+    if (right > 0) this.bar(this.context, sample, right - width, width);
   }
 
   bar(context, { device }, left, width) {

@@ -38,7 +38,7 @@ export class Queue {
       cell(({ one }) => view.index(one.uuid)),
       cell(({ one }) => bytes(one.size)),
       cell(({ one }) => duration(view.now() - one.since)),
-      cell(({ one }) => (WHY[one.reason] ?? visible(one.reason)) + (one.missing > 0 ? ` (${bytes(one.missing)} missing)` : "")),
+      cell(({ one }) => (WHY[one.reason] ?? visible(one.reason)) + (one.reason === "memory" && one.missing > 0 ? ` (${bytes(one.missing)} missing)` : "")),
       cell(({ one }) => behind(one, view)),
       cell(({ one }) => `${visible(one.call, 64)} · pid ${one.pid || "?"}`),
     ]);
