@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from convgpu.cli.errors import Unavailable
+from convgpu.cli.errors import Refused, Unavailable
 from convgpu.cli.feed import MOST_BANDS, MOST_EVENTS, OTHERS, Feed
 from convgpu.protocol.records import Container, Device, Devices, Event, Events, Share
 
@@ -116,10 +116,11 @@ def test_a_grant_on_a_device_that_is_gone_is_passed_over(feed, scheduler):
     assert read(feed)[1]["samples"][0]["devices"]["GPU-a"]["bands"] == []
 
 
-def test_away_and_back(feed, scheduler, clocks):
+@pytest.mark.parametrize("failure", [Unavailable("no answer"), Refused("no answer")])
+def test_away_and_back(feed, scheduler, clocks, failure):
     scheduler.here = [container("a", 1)]
     feed.look()
-    scheduler.failure = Unavailable("no answer")
+    scheduler.failure = failure
     for _ in range(3):
         clocks.monotonic += 1
         clocks.wall += 1

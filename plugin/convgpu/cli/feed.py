@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from convgpu.cli.errors import Unavailable
+from convgpu.cli.errors import Refused, Unavailable
 from convgpu.cli.scheduler import Scheduler
 from convgpu.protocol.records import Container, Devices, Event
 
@@ -103,7 +103,7 @@ class Feed:
             known.devices = self._scheduler.devices()
             known.containers = self._scheduler.containers()
             self._read_events()
-        except Unavailable as error:
+        except (Unavailable, Refused) as error:
             known.away = known.away or {"since": self._wall_clock()}
             known.away["text"] = error.message
         else:
