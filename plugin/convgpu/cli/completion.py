@@ -59,14 +59,18 @@ def _ask_docker(words: Sequence[str]) -> tuple[list[str], int]:
 
 def complete_container(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of containers; a completion never fails."""
+    from convgpu.cli.endpoint import Options, remember  # noqa: PLC0415 - as above
     from convgpu.cli.sources import list_containers, open_scheduler  # noqa: PLC0415 - most completions need none
 
     given: dict[str, Any] = ctx.params
-    try:
-        scheduler = open_scheduler(given.get("directory"), given.get("driver") or "convgpu")
-        listed = list_containers(scheduler, given.get("directory"))
-    except click.ClickException:
-        return []
+    engine = {name: value for name, value in ctx.find_root().params.items() if name in Options.__dataclass_fields__}
+    with ctx.scope():
+        remember(Options(**engine))  # no command runs that would have done it
+        try:
+            scheduler = open_scheduler(given.get("directory"), given.get("driver") or "convgpu")
+            listed = list_containers(scheduler, given.get("directory"))
+        except click.ClickException:
+            return []
     return [
         CompletionItem(entry.name, help=entry.container.state) for entry in listed if entry.name.startswith(incomplete)
     ]

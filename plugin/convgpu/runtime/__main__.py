@@ -4,16 +4,18 @@ As runtime, `convgpu-runtime [--convgpu-OPTION=VALUE...] WORDS...` gives WORDS t
 the bundle of a `create` that gets a GPU or has CONVGPU_MEMORY. Options: `--convgpu-memory` (limit of a container that
 names none), `--convgpu-runtime` (the real one; default runc), `--convgpu-directory` (the scheduler's).
 As hook, `convgpu-runtime hook begin|end`, with the container's state on stdin.
+
+Every call of every container's runtime comes by here, so what only a `create` or a hook needs is imported there.
 """
 
-import json
 import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from convgpu.runtime.edits import Host, NoLimit, cover
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from convgpu.runtime.edits import Host
 
 _PREFIX: Final = "--convgpu-"
 _OPTIONS: Final = ("memory", "runtime", "directory")
@@ -26,14 +28,14 @@ def main() -> None:
     own, rest = split(words)
     try:
         if rest[:1] == ["hook"]:
-            _hook(own, rest[1:], json.load(sys.stdin))
+            _hook(own, rest[1:])
         else:
             _run(own, rest)
     except Exception as error:
         _fail(rest, f"{type(error).__name__}: {error}" if not str(error) else str(error))
 
 
-def split(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def split(words: "Sequence[str]") -> tuple[dict[str, str], list[str]]:
     """Return our options, which stand in front or behind `hook`, and the other words."""
     own: dict[str, str] = {}
     rest = []
@@ -46,7 +48,7 @@ def split(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     return own, rest
 
 
-def bundle_of(words: Sequence[str]) -> Path | None:
+def bundle_of(words: "Sequence[str]") -> str | None:
     """Return the bundle of a container that these words of an OCI runtime make; None if they make none."""
     create = next((place for place, word in enumerate(words) if word in _CREATES), None)
     if create is None:
@@ -54,21 +56,27 @@ def bundle_of(words: Sequence[str]) -> Path | None:
     behind = list(words[create + 1 :])
     for place, word in enumerate(behind):
         if word in {"--bundle", "-b"} and place + 1 < len(behind):
-            return Path(behind[place + 1])
+            return behind[place + 1]
         if word.startswith("--bundle="):
-            return Path(word.removeprefix("--bundle="))
-    return Path.cwd()
+            return word.removeprefix("--bundle=")
+    return os.getcwd()  # noqa: PTH109 - pathlib is not imported
 
 
 def _run(own: dict[str, str], words: list[str]) -> NoReturn:
     bundle = bundle_of(words)
     if bundle is not None:
-        _edit(bundle / "config.json", own)
+        _edit(bundle, own)
     runtime = own.get("runtime") or "runc"
     os.execvp(runtime, [runtime, *words])  # noqa: S606 - no shell is wanted
 
 
-def _edit(file: Path, own: dict[str, str]) -> None:
+def _edit(bundle: str, own: dict[str, str]) -> None:
+    import json  # noqa: PLC0415 - see above
+    from pathlib import Path  # noqa: PLC0415
+
+    from convgpu.runtime.edits import cover  # noqa: PLC0415
+
+    file = Path(bundle, "config.json")
     config = json.loads(file.read_bytes())
     edited = cover(config, _host(own), own.get("memory")) if _may_concern_us(config) else None
     if edited is not None:
@@ -80,22 +88,31 @@ def _edit(file: Path, own: dict[str, str]) -> None:
 
 def _may_concern_us(config: dict[str, Any]) -> bool:
     """Containers that have nothing to do with GPUs start without a plugin, too."""
+    from convgpu.runtime.edits import Host, NoLimit, cover  # noqa: PLC0415 - see above
+
     try:
         return cover(config, Host("", "", simulated=False), "1") is not None
     except NoLimit:
         return True
 
 
-def _host(own: dict[str, str]) -> Host:
-    from convgpu.runtime.scheduler import find_directory  # noqa: PLC0415 - most calls need none
+def _host(own: dict[str, str]) -> "Host":
+    from pathlib import Path  # noqa: PLC0415 - see above
+
+    from convgpu.runtime.edits import Host  # noqa: PLC0415
+    from convgpu.runtime.scheduler import find_directory  # noqa: PLC0415
 
     directory = Path(own["directory"]) if own.get("directory") else find_directory()
     return Host(os.path.abspath(sys.argv[0]), str(directory), (directory / "driver").is_dir())  # noqa: PTH100
 
 
-def _hook(own: dict[str, str], words: list[str], state: dict[str, Any]) -> None:
-    from convgpu.runtime.hook import begin, end  # noqa: PLC0415 - a runtime needs none
+def _hook(own: dict[str, str], words: list[str]) -> None:
+    import json  # noqa: PLC0415 - see above
+    from pathlib import Path  # noqa: PLC0415
 
+    from convgpu.runtime.hook import begin, end  # noqa: PLC0415
+
+    state: dict[str, Any] = json.load(sys.stdin)
     directory = Path(_host(own).directory)
     if words == ["begin"]:
         begin(directory, state)
@@ -105,12 +122,14 @@ def _hook(own: dict[str, str], words: list[str], state: dict[str, Any]) -> None:
         raise ValueError(f"unknown hook {' '.join(words)!r}")
 
 
-def _fail(words: Sequence[str], text: str) -> NoReturn:
+def _fail(words: "Sequence[str]", text: str) -> NoReturn:
+    import json  # noqa: PLC0415 - see above
+
     line = f"convgpu: {text}"
     sys.stderr.write(f"{line}\n")
     if "--log" in words[:-1]:
         # containerd takes what the runtime logged last as the reason.
-        with Path(words[words.index("--log") + 1]).open("a", encoding="utf-8") as log:
+        with open(words[words.index("--log") + 1], "a", encoding="utf-8") as log:  # noqa: PTH123 - as above
             log.write(json.dumps({"level": "error", "msg": line, "time": "1970-01-01T00:00:00Z"}) + "\n")
     sys.exit(1)
 
