@@ -111,17 +111,24 @@ class World:
             self._newcomers.discard(process.container)
 
     def _judge_overtaking(self, container: str, asked: e.AllocationAsked) -> None:
-        """Who holds nothing is not served before an overdue one, unless that waits for memory outside (invariant 5)."""
+        """Newcomers, who hold nothing, are not served before an overdue one, unless that waits for memory outside.
+
+        That is so on its device; after twice the patience, for whoever has a limit there, on all (invariant 5).
+        """
         ledger = self.machine.ledger
         if container not in self._newcomers:
             return
         for one in self._before:
             if one.request == asked.request:
                 return
-            overdue = self.now - one.since >= self.machine.patience and one.request not in self.answers
-            if overdue and one.device == asked.device and one.request in self.open:
-                leased = ledger.accounts[one.container][one.device].leased
-                assert leased + one.size > ledger.usable[one.device], f"{asked} is served before {one}"
+            if one.request not in self.open or one.device in self.machine.drained:
+                continue
+            times = 1 if one.device == asked.device else 2
+            concerned = (
+                one.device in ledger.accounts[container] and self.now - one.since >= times * self.machine.patience
+            )
+            outside = ledger.accounts[one.container][one.device].leased + one.size > ledger.usable[one.device]
+            assert outside or not concerned, f"{asked} is served before {one}"
 
     # -- what containers and processes do -----------------------------------------------------------------
 

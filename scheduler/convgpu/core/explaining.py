@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from convgpu.core.ledger import Ledger
 from convgpu.core.state import State
-from convgpu.core.turns import in_turn, kept_for
+from convgpu.core.turns import in_turn, precedence
 from convgpu.policies.base import Waiting
 
 
@@ -34,15 +34,12 @@ class Wait:
 
 def explain(state: State, now: float) -> dict[int, Wait]:
     """Return why each waiting allocation waits, by the number of its request."""
-    kept = kept_for(state, now)
-    holders = set(state.ledger.holders)
+    first = precedence(state, now)
     most = _most_first(state.ledger)
     ahead = dict.fromkeys(state.settling, 0)
     waits = {}
     for one in in_turn(state, [request.view for request in state.queue], now):
-        before = kept.get(one.device)
-        if before is one or one.container in holders:
-            before = None
+        before = first.before(state, one)
         reason = _reason(state, one, before)
         waits[one.request] = Wait(reason, ahead[one.device], _behind(state.ledger, one, reason, before, most))
         ahead[one.device] += 1

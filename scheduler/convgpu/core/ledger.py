@@ -11,7 +11,7 @@ above its limit, and the state not safe, by a *debt*. No decision of the schedul
 all are gone when the facts are.
 """
 
-from collections.abc import Mapping
+from collections.abc import KeysView, Mapping
 from dataclasses import dataclass, field
 
 from convgpu.core import safety
@@ -70,6 +70,11 @@ class Ledger:
     def holders(self) -> list[str]:
         """Names of the containers that were granted anything."""
         return list(self._holders)
+
+    @property
+    def holding(self) -> KeysView[str]:
+        """The same, to look up in."""
+        return self._holders.keys()
 
     @property
     def free(self) -> Mapping[str, int]:

@@ -23,7 +23,7 @@ class Machine:
         capacity: bytes per device UUID that may be handed out.
         policy: chooses who of the waiting is served.
         patience: seconds after which a waiting allocation is overdue: nobody who holds nothing is served before
-            it any more. Together with safety this bounds every wait by the ends of those that hold memory.
+            it any more (turns.py). Together with safety this bounds every wait by the ends of those that hold memory.
         recovering: give no grants until RecoveryEnded, so that processes of an earlier scheduler can come back.
     """
 

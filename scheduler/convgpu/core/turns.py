@@ -1,16 +1,20 @@
 """Whose turn it is: age before priority before policy, and who has to stand back for whom (docs/policies.md)."""
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
+from dataclasses import dataclass
 
 from convgpu.core.state import Request, State
 from convgpu.policies.base import Waiting
 
 
 def in_turn(state: State, waiting: Sequence[Waiting], now: float) -> Iterator[Waiting]:
-    """Yield allocations in the order in which to serve them."""
+    """Yield allocations in the order in which to serve them.
+
+    Among the overdue who holds memory goes before who holds none: it is nearer to its end, and so is what it holds.
+    """
     late = [one for one in waiting if is_overdue(state, one, now)]
-    yield from sorted(late, key=attrgetter("sequence"))
+    holders = state.ledger.holding
+    yield from sorted(late, key=lambda one: (one.container not in holders, one.sequence))
     rest = [one for one in waiting if not is_overdue(state, one, now)] if late else waiting
     for priority in sorted({one.priority for one in rest}, reverse=True):
         yield from state.policy.rank([one for one in rest if one.priority == priority], state.ledger.free)
@@ -21,23 +25,57 @@ def is_overdue(state: State, one: Waiting, now: float) -> bool:
     return now - one.since >= state.patience
 
 
-def eligible(state: State, now: float) -> list[Waiting]:
-    """Return all that fit; while some are overdue, those that must not go before them are left out.
+@dataclass(frozen=True, slots=True)
+class Precedence:
+    """For whose sake newcomers, who hold nothing yet, stand back.
 
-    The oldest overdue allocation of each device is served as soon as it can be. Until then whoever holds
-    nothing yet is not served on that device; and if it fits but would not be safe, it is the holders of other
-    devices that it waits for, so then on none of its container's devices. Why nobody waits for ever: those
-    that hold memory can all end without help of those that hold none (the state is safe).
+    Attributes:
+        asking: by device: whoever asks there.
+        claiming: by device: whoever has a limit there, wherever it asks.
     """
+
+    asking: dict[str, Waiting]
+    claiming: dict[str, Waiting]
+
+    def before(self, state: State, one: Waiting) -> Waiting | None:
+        """Return an older one that it has to let go first, None when there is none."""
+        if one.container in state.ledger.holding:
+            return None
+        first = self.asking.get(one.device)
+        if first is not None and first.sequence < one.sequence:
+            return first
+        for device in state.ledger.accounts[one.container] if self.claiming else ():
+            first = self.claiming.get(device)
+            if first is not None and first.sequence < one.sequence:
+                return first
+        return None
+
+
+def precedence(state: State, now: float) -> Precedence:
+    """Find who must not be overtaken by newcomers any more.
+
+    Newcomers do not ask on a device before its oldest overdue allocation is served; if that fits but would not be
+    safe, it is the holders of other devices that it waits for, so then on none of its container's devices. If it has
+    waited for twice the patience, whoever has a limit on one of these devices gets nothing anywhere: then those who
+    can keep it waiting become fewer, and all of them can end without help of those that hold none (the state is safe).
+    """
+    asking: dict[str, Waiting] = {}
+    claiming: dict[str, Waiting] = {}
+    for device, one in overdue(state, now).items():
+        asking.setdefault(device, one)
+        devices = state.ledger.accounts[one.container]
+        if one.missing <= state.ledger.free[device]:
+            asking = dict.fromkeys(devices, one) | asking
+        if now - one.since >= 2 * state.patience:
+            claiming = dict.fromkeys(devices, one) | claiming
+    return Precedence(asking, claiming)
+
+
+def eligible(state: State, now: float) -> list[Waiting]:
+    """Return all that fit and need not stand back."""
+    first = precedence(state, now)
     fits = fitting(state)
-    kept = kept_for(state, now)
-    if not kept:
-        return fits
-    for one in dict.fromkeys(kept.values()):
-        if state.ledger.is_safe_to_grant(one.container, one.device, one.missing):
-            return [one]
-    holders = set(state.ledger.holders)
-    return [one for one in fits if one.container in holders or one.device not in kept]
+    return [one for one in fits if first.before(state, one) is None] if first.asking else fits
 
 
 def fitting(state: State) -> list[Waiting]:
@@ -49,17 +87,6 @@ def fitting(state: State) -> list[Waiting]:
     return fits
 
 
-def kept_for(state: State, now: float) -> dict[str, Waiting]:
-    """Return the devices on which newcomers stand back, each with the overdue allocation for whose sake."""
-    kept: dict[str, Waiting] = {}
-    for device, one in overdue(state, now).items():
-        kept.setdefault(device, one)
-        if one.missing <= state.ledger.free[device]:
-            for other in state.ledger.accounts[one.container]:
-                kept.setdefault(other, one)
-    return kept
-
-
 def overdue(state: State, now: float) -> dict[str, Waiting]:
     """Return the oldest overdue allocation of each device that has one, oldest first.
 
@@ -69,7 +96,7 @@ def overdue(state: State, now: float) -> dict[str, Waiting]:
     for device in state.settling:
         if device not in state.drained:
             found += [request.view for request in _overdue_on(state, device, now)]
-    return {one.device: one for one in sorted(found, key=attrgetter("sequence"))}
+    return {one.device: one for one in sorted(found, key=lambda one: one.sequence)}
 
 
 def _overdue_on(state: State, device: str, now: float) -> list[Request]:

@@ -316,3 +316,44 @@ def test_no_deadline_passes_while_the_scheduler_itself_gives_no_grants() -> None
     w.now = 3.0
     w.happen(e.RecoveryEnded())
     assert isinstance(w.answers[asked], e.Accept)
+
+
+def test_a_stream_of_containers_that_get_memory_elsewhere_first_does_not_keep_an_overdue_one_waiting() -> None:
+    w = World(Machine({"g0": 16, "g1": 16}, BestFit(), patience=60.0))
+    w.create("x", {"g0": 16})
+    stream = []
+
+    def next_of_the_stream(number: int) -> None:
+        w.create(f"y{number}", {"g0": 4, "g1": 4})
+        stream.append(w.start(f"y{number}"))
+        w.allocate(stream[-1], 1, "g1")
+        w.allocate(stream[-1], 4, "g0")
+
+    next_of_the_stream(0)
+    x = w.allocate(w.start("x"), 16, "g0")
+    for number in range(1, 30):
+        w.now += 10.0
+        next_of_the_stream(number)
+        if len(stream) > 2:
+            w.end(stream.pop(0))
+        if x in w.answers:
+            break
+    assert x in w.answers
+    assert w.now <= 2 * 60.0 + 4 * 10.0
+    w.check()
+
+
+def test_among_the_overdue_who_holds_memory_goes_first() -> None:
+    w = world(policy=BestFit(), patience=10.0)
+    for name, size in (("a", 8), ("b", 13), ("newcomer", 8)):
+        w.create(name, {"gpu": size})
+    a, b, newcomer = (w.start(name) for name in ("a", "b", "newcomer"))
+    w.allocate(a, 8)
+    w.allocate(b, 7)
+    older, younger = w.allocate(newcomer, 4), w.allocate(b, 6)
+    w.now = 10.0
+    w.end(a)
+    assert (older in w.answers, younger in w.answers) == (False, True)
+    w.end(b)
+    assert older in w.answers
+    w.check()
