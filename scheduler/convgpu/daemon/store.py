@@ -1,4 +1,4 @@
-"""What has to survive a restart, in an SQLite database (docs/architecture.md, Database; docs/decisions/0010).
+"""What has to survive a restart, in an SQLite database (docs/architecture.md, Database; docs/decisions/0012).
 
 What somebody waits for (volumes, mounts, limits, sessions) is committed before the answer. History and figures that
 only people read are committed soon afterwards, a slice at a time, so that the event loop never stands still for them.
