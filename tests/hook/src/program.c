@@ -270,6 +270,7 @@ static CUresult run(const char *line, char *values) {
         return steal(word, values);
     }
     CUresult result = run_ipc(command, rest, values);
+    if (result == -1) result = run_zero(command, rest, values);
     if (result != -1) return result;
     for (int index = 0; index < NUMBERS; index++, rest = end) number[index] = strtoull(rest, &end, 0);
     if (strcmp(command, "where") == 0) return where(values), 0;

@@ -23,5 +23,6 @@ CUresult run_module(const char *command, const size_t *number, char *values);
 
 /* `rest` is the text behind the command. */
 CUresult run_ipc(const char *command, const char *rest, char *values);
+CUresult run_zero(const char *command, const char *rest, char *values);
 
 #endif
