@@ -117,6 +117,13 @@ def test_processes_and_threads_share_the_last_bytes_without_a_race(daemon: Daemo
     results = []
     for process in started:
         assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in started:
+        assert process.stdout is not None
         seen.append(held_by_nvml(daemon))
         results.append([int(word) for word in process.stdout.readline().split()])
     held, refused, wrong = (sum(column) for column in zip(*results, strict=True))
