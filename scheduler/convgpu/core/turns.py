@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from convgpu.core.state import Request, State
 from convgpu.policies.base import Waiting
@@ -75,7 +76,13 @@ def eligible(state: State, now: float) -> list[Waiting]:
     """Return all that fit and need not stand back."""
     first = precedence(state, now)
     fits = fitting(state)
-    return [one for one in fits if first.before(state, one) is None] if first.asking else fits
+    if not first.asking:
+        return fits
+    # Most newcomers stand back for one on their own device: that is quickly seen.
+    holding = state.ledger.holding
+    oldest = {device: first.asking[device].sequence if device in first.asking else inf for device in state.settling}
+    fits = [one for one in fits if one.container in holding or one.sequence <= oldest[one.device]]
+    return [one for one in fits if first.before(state, one) is None]
 
 
 def fitting(state: State) -> list[Waiting]:
