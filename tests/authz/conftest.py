@@ -67,7 +67,7 @@ class FakeLedger:
     """What the scheduler would keep: `limits` by the name of the volume, 0 for none yet; `running` those of them."""
 
     def __init__(self):
-        self.limits, self.running = {}, set()
+        self.limits, self.running, self.since = {}, set(), {}
         self.asked = 0
 
     def find(self, volume):
@@ -85,8 +85,9 @@ class FakeLedger:
 
     def _record(self, volume):
         share = Share(uuid="GPU-1", limit=self.limits[volume], grant=0, usage=0)
-        state = "running" if volume in self.running else "created"
-        return Container(name=volume, mountpoint="/x", created=1.0, state=state, devices=(share,))
+        since = self.since.get(volume)
+        state = "running" if volume in self.running else "created" if since is None else "ended"
+        return Container(name=volume, mountpoint="/x", created=1.0, state=state, since=since, devices=(share,))
 
 
 class World:

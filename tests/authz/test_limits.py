@@ -96,6 +96,15 @@ def test_what_ended_counts_no_more(world, start):
     assert start("one").allow
 
 
+def test_what_ran_and_ended_at_once_counts_no_more(world, start):
+    world.rules = parse_rules('[users.bob]\nlargest_sum = "2g"')
+    assert start("one").allow
+    world.ledger.since["one"] = world.now + 1
+    assert start("two").allow
+    world.ledger.since["two"] = world.now - 1  # it ended before it was let in again
+    assert start("one").rule == "sum-too-large"
+
+
 def test_the_sum_of_a_label(world, start):
     world.rules = parse_rules('[labels."team=vision"]\nlargest_sum = "2g"')
     labels = {"team": "vision"}

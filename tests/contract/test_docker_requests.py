@@ -28,7 +28,7 @@ from convgpu.plugin.settings import Settings
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def collected():
     yield
     gc.collect()  # here, and not in somebody else's test

@@ -56,14 +56,18 @@ class Engine:
 
     Args:
         live_restore: containers and plugins live on while it does not run.
+        hosts: where it listens beside its UNIX socket.
         settings: more of daemon.json.
     """
 
-    def __init__(self, *, live_restore: bool = False, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, *, live_restore: bool = False, settings: Mapping[str, object] | None = None, hosts: Sequence[str] = ()
+    ) -> None:
         # Short, because the path of a UNIX socket has at most 107 characters.
         self.directory = Path(tempfile.mkdtemp(prefix="cg", dir="/tmp"))
         self.host = f"unix://{self.directory}/docker.sock"
         self.log = self.directory / "log"
+        self._hosts = [word for host in hosts for word in ("-H", host)]
         self.settings = self.directory / "daemon.json"
         self._settings: dict[str, object] = {"live-restore": live_restore, **(settings or {})}
         self.settings.write_text(json.dumps(self._settings))
@@ -71,7 +75,7 @@ class Engine:
 
     def start(self) -> None:
         """Start the daemon, or start it again after `kill`."""
-        command = ["setpriv", "--pdeathsig", "TERM", "dockerd", "-H", self.host]
+        command = ["setpriv", "--pdeathsig", "TERM", "dockerd", "-H", self.host, *self._hosts]
         command += ["--data-root", f"{self.directory}/data", "--exec-root", f"{self.directory}/exec"]
         command += ["--pidfile", f"{self.directory}/pid", "--config-file", str(self.settings)]
         command += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-masq=false"]

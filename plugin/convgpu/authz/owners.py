@@ -70,7 +70,7 @@ class Owners:
             owner = self._owners.get(container.name)
             if owner is None or container.name == but or not who.fits(owner):
                 continue
-            if container.state in {"running", "waiting"} or self._clock() - owner.since < _STARTING:
+            if container.state in {"running", "waiting"} or self._is_starting(container, owner):
                 for share in container.devices:
                     total[share.uuid] = total.get(share.uuid, 0) + share.limit
         return total
@@ -81,6 +81,12 @@ class Owners:
         self._owners = {name: owner for name, owner in self._owners.items() if name in known}
         self._owners[volume] = Owner(user, tuple(labels), self._clock())
         self._save()
+
+    def _is_starting(self, container: Container, owner: Owner) -> bool:
+        """Tell whether it was let in a moment ago, and did not yet run and end."""
+        # Not every scheduler tells since when; then what ended is taken for ended.
+        ended = container.state == "ended" and (container.since is None or container.since >= owner.since)
+        return not ended and self._clock() - owner.since < _STARTING
 
     def _load(self) -> dict[str, Owner]:
         try:
