@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-.PHONY: help venv build check test test-engines demo bench plugin clean
+.PHONY: help venv build check test test-engines soak demo bench plugin clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1@\2/p' Makefile | column -t -s @
@@ -27,6 +27,9 @@ test: venv check ## check, then all tests, on real Docker Engines as well
 
 test-engines: venv check ## the tests on Docker Engines, on those of Debian 13 (26.1) and sid (28.5)
 	@scripts/test-engines
+
+soak: venv check ## 500 containers come and go while the plugin's processes are killed; nothing must be left
+	@CONVGPU_SOAK=500 scripts/test -s tests/lifecycle/test_soak.py
 
 demo: venv build ## containers compete for one GPU; one waits and goes on
 	@scripts/demo
