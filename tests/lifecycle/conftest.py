@@ -88,6 +88,21 @@ def plugin(engine: Engine) -> Iterator[str]:
 
 
 @pytest.fixture
+def tidy(engine: Engine, plugin: str) -> Iterator[None]:
+    """The plugin removes within seconds the volumes that outlived the container for which they were made."""
+
+    def keep(duration: str) -> None:
+        engine("plugin", "disable", "-f", plugin)
+        engine("plugin", "set", plugin, f"CONVGPU_KEEP={duration}")
+        engine("plugin", "enable", plugin)
+        engine.wait_for_plugin(plugin)
+
+    keep("5s")
+    yield
+    keep("1h")
+
+
+@pytest.fixture
 def hold(engine: Engine) -> Iterator[Callable[..., Holder]]:
     """Return a starter of holders; they are gone after the test."""
     started: list[Holder] = []

@@ -110,21 +110,6 @@ def left_behind(engine, plugin):
     }
 
 
-@pytest.fixture
-def tidy(engine, plugin):
-    """The plugin removes within seconds what the Engine forgot to remove while it was away."""
-
-    def keep(duration):
-        engine("plugin", "disable", "-f", plugin)
-        engine("plugin", "set", plugin, f"CONVGPU_KEEP={duration}")
-        engine("plugin", "enable", plugin)
-        engine.wait_for_plugin(plugin)
-
-    keep("5s")
-    yield
-    keep("1h")
-
-
 @pytest.mark.usefixtures("tidy")
 def test_nothing_is_left_of_containers_that_come_and_go(engine, plugin):
     begin = time.monotonic()

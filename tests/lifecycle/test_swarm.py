@@ -1,0 +1,50 @@
+"""A service on a swarm of one node: its task's limit is what Swarm reserved, and its volumes do not stay."""
+
+import socket
+
+import pytest
+
+pytestmark = pytest.mark.engine
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def swarm(engine, plugin):
+    """The Engine as a manager with the generic resource `gpumem`, which it only reads when it starts."""
+
+    def start(resources):
+        engine.configure({"node-generic-resources": resources})
+        engine.end()
+        engine.start()
+        engine.wait_for_plugin(plugin)
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    start(["gpumem=4096"])
+    engine("swarm", "init", "--advertise-addr", "127.0.0.1", "--listen-addr", f"127.0.0.1:{port}")
+    yield engine
+    engine("swarm", "leave", "-f")
+    start([])
+
+
+@pytest.mark.usefixtures("tidy")
+def test_a_service_gets_what_swarm_reserved_and_leaves_nothing(swarm, plugin):
+    swarm(
+        *("service", "create", "-d", "--name", "trained", "--network", "host", "--no-resolve-image"),
+        *("--generic-resource", "gpumem=1024", "--restart-condition", "none"),
+        *("--mount", f"type=volume,volume-driver={plugin},dst=/run/convgpu"),
+        *("--mount", f"type=bind,src={swarm.directory_of(plugin)}/driver,dst=/driver"),
+        *("-e", "LD_LIBRARY_PATH=/driver", "-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so"),
+        *("convgpu/demo", "gpu-hold", "--hold", "2", "256m"),
+    )
+
+    def limits():
+        return [device["limit"] for row in swarm.containers(plugin) for device in row["devices"]]
+
+    swarm.wait_for("the task has its limit", lambda: limits() == [1024 * MIB])
+    swarm("service", "rm", "trained")
+    # Swarm removes the container and keeps the volumes, two for each task.
+    swarm.wait_for("its volumes are gone", lambda: swarm.containers(plugin) == [])
+    assert swarm("volume", "ls", "-q") == ""
