@@ -167,7 +167,9 @@ class Listener:
         self._loop = loop
         self._on_accept = on_accept
         self._rest: asyncio.TimerHandle | None = None
+        self._path = path
         self._sock = bind_unix(path, mode, staging)
+        self._file = _identify(path)
         self._sock.listen(128)
         loop.add_reader(self._sock, self._acceptable)
 
@@ -183,12 +185,24 @@ class Listener:
             return
         self._on_accept(sock)
 
+    def in_place(self) -> bool:
+        """Tell whether the path still leads here."""
+        return _identify(self._path) == self._file
+
     def close(self) -> None:
         """Stop listening. The file stays; the next listener at the path replaces it."""
         if self._rest is not None:
             self._rest.cancel()
         self._loop.remove_reader(self._sock)
         self._sock.close()
+
+
+def _identify(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def bind_unix(path: Path, mode: int, staging: Path) -> socket.socket:

@@ -121,15 +121,24 @@ class Containers:
         terms = parse_options(volume.options, devices)
         limits = volume.limits or terms.limits
         check_limits(limits, terms.devices)
-        folder = self._folders.make(volume.name)
-        path = folder / "scheduler.sock"
-        listener = Listener(
-            self._loop, path, 0o666, self._folders.staging, lambda sock: self._accept(volume.name, sock)
-        )
-        container = Container(volume, terms, listener)
+        self._folders.make(volume.name)
+        container = Container(volume, terms, self._listen(volume.name))
         self.by_name[volume.name] = container
         self._sessions.happen(e.ContainerCreated(volume.name, limits, terms.wait, terms.priority))
         return container
+
+    def _listen(self, name: str) -> Listener:
+        path = self._folders.path(name) / "scheduler.sock"
+        return Listener(self._loop, path, 0o666, self._folders.staging, lambda sock: self._accept(name, sock))
+
+    def _restore(self, container: Container) -> None:
+        """Make good what a container that can write its folder, or `docker cp`, did there since the last start."""
+        name = container.volume.name
+        self._folders.restore(name)
+        if not container.listener.in_place():
+            log.warning("the socket of volume %s was not ours any more and is made again", name)
+            container.listener.close()
+            container.listener = self._listen(name)
 
     def _close(self, container: Container) -> None:
         name = container.volume.name
@@ -169,6 +178,7 @@ class Containers:
             OSError: it cannot be written; nothing has changed.
         """
         container = self.known(name)
+        self._restore(container)
         mounts = dict(container.volume.mounts)
         now = self._wall_clock()
         count = mounts[mount_id].count if mount_id in mounts else 0

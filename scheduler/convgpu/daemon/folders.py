@@ -1,12 +1,13 @@
 """The folders of containers: what each sees under /run/convgpu."""
 
+import hashlib
 import logging
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from convgpu.daemon.files import deliver, link_files
+from convgpu.daemon.files import deliver, is_delivered, link_files
 from convgpu.daemon.simulated import FILES
 from convgpu.protocol.folders import folder_of
 
@@ -38,8 +39,12 @@ class Folders:
     def __init__(self, directory: Path, library: Path, driver: Path | None) -> None:
         self.staging = make_staging(directory)
         self._containers = directory / "containers"
-        self._library = library
         self._driver = driver
+        # Name, content and mode of each file that a container gets, and the content's SHA-256.
+        self._files: Final = (
+            ("libconvgpu.so", library, 0o755, hashlib.sha256(library.read_bytes()).digest()),
+            ("ld.so.preload", _PRELOAD, 0o644, hashlib.sha256(_PRELOAD).digest()),
+        )
         # The same for every container, so `convgpu run` mounts it from here.
         deliver(_PRELOAD, directory / "ld.so.preload", 0o644, self.staging)
 
@@ -60,11 +65,24 @@ class Folders:
         folder = self.path(name)
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o755)
-        deliver(self._library, folder / "libconvgpu.so", 0o755, self.staging)
-        deliver(_PRELOAD, folder / "ld.so.preload", 0o644, self.staging)
+        for file, content, mode, _ in self._files:
+            deliver(content, folder / file, mode, self.staging)
         if self._driver is not None:
             link_files([self._driver / name for name in FILES], folder / "driver", self.staging)
         return folder
+
+    def restore(self, name: str) -> None:
+        """Make good what somebody did to the files in a folder that he could write.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        folder = self.path(name)
+        for file, content, mode, digest in self._files:
+            if not is_delivered(folder / file, digest, mode):
+                log.warning("%s of volume %s was not ours any more and is delivered again", file, name)
+                folder.mkdir(parents=True, exist_ok=True)
+                deliver(content, folder / file, mode, self.staging)
 
     def remove(self, name: str) -> None:
         """Remove the folder with everything in it."""
