@@ -26,6 +26,7 @@
  */
 #include "account.h"
 
+#include "forget.h"
 #include "latch.h"
 
 #include <string.h>
@@ -259,3 +260,4 @@ void account_reset(void) {
     memset(accounts, 0, sizeof accounts);
     clear_offline();
 }
+FORGET_IN_CHILD(account_reset);

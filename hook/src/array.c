@@ -11,6 +11,7 @@
 #include "allocations.h"
 #include "charge.h"
 #include "device.h"
+#include "forget.h"
 #include "session.h"
 
 enum { ROW_PIECE = 64, ROW_GROUP = 8, FLAT_GROUP = 128, SOLID_GROUP = 16, SLICE_GROUP = 32 };
@@ -272,6 +273,7 @@ void array_drop(CUcontext context, uint64_t *sizes) {
     allocations_drop(&arrays, (uint64_t)(uintptr_t)context, allocations_add_size, sizes);
 }
 
-void array_reset(void) {
+static void array_reset(void) {
     allocations_reset(&arrays);
 }
+FORGET_IN_CHILD(array_reset);

@@ -12,6 +12,4 @@ void array_mark(CUcontext context);
 void array_unmark(CUcontext context);
 void array_drop(CUcontext context, uint64_t *sizes);
 
-void array_reset(void);
-
 #endif

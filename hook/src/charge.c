@@ -3,6 +3,7 @@
 
 #include "account.h"
 #include "channel.h"
+#include "forget.h"
 #include "graph.h"
 #include "growth.h"
 #include "log.h"
@@ -149,6 +150,7 @@ CUresult charge_settle(int device, uint64_t size, uint64_t settling, bool contex
     return attempt(arguments); /* nothing settles any more: whatever the driver says now is the truth */
 }
 
-void charge_reset(void) {
+static void charge_reset(void) {
     told = false;
 }
+FORGET_IN_CHILD(charge_reset);

@@ -34,6 +34,4 @@ typedef CUresult charge_attempt(void *arguments);
 CUresult charge_settle(int device, uint64_t size, uint64_t settling, bool context, charge_attempt *attempt,
                        void *arguments);
 
-void charge_reset(void);
-
 #endif

@@ -5,12 +5,11 @@
  * taken inside `creating` and never held while paused by the scheduler (though while the driver settles), so
  * that a release or a destroy (which may be what ends the pause) never waits for a paused creation.
  */
-#include "context.h"
-
 #include "account.h"
 #include "allocations.h"
 #include "charge.h"
 #include "device.h"
+#include "forget.h"
 #include "growth.h"
 #include "memory.h"
 #include "session.h"
@@ -323,9 +322,10 @@ CUresult hooked_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned fl
     return make(context, &creation);
 }
 
-void context_reset(void) {
+static void context_reset(void) {
     for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++)
         devices[device] = (struct device_contexts){.creating = PTHREAD_MUTEX_INITIALIZER,
                                                    .state = PTHREAD_MUTEX_INITIALIZER};
     allocations_reset(&created);
 }
+FORGET_IN_CHILD(context_reset);

@@ -2,6 +2,7 @@
 #include "device.h"
 
 #include "account.h"
+#include "forget.h"
 #include "green_context.h"
 #include "log.h"
 
@@ -81,8 +82,9 @@ void device_refuse(CUdevice ordinal) {
         ordinal);
 }
 
-void device_reset(void) {
+static void device_reset(void) {
     memset((void *)known, 0, sizeof known);
     told = 0;
     epoch++;
 }
+FORGET_IN_CHILD(device_reset);

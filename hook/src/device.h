@@ -24,6 +24,4 @@ void device_contexts_changed(void);
 /* Says, once for each ordinal, that it has no limit here. */
 void device_refuse(CUdevice ordinal);
 
-void device_reset(void);
-
 #endif

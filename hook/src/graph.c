@@ -18,6 +18,7 @@
 #include "allocations.h"
 #include "charge.h"
 #include "device.h"
+#include "forget.h"
 #include "session.h"
 
 #include <pthread.h>
@@ -361,8 +362,9 @@ void graph_drop(CUcontext context) {
     pthread_mutex_unlock(&lock);
 }
 
-void graph_reset(void) {
+static void graph_reset(void) {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     memset(devices, 0, sizeof devices);
     allocations_reset(&execs);
 }
+FORGET_IN_CHILD(graph_reset);

@@ -15,6 +15,4 @@ void graph_drop(CUcontext context);
 /* As pool_reclaim, for what the driver keeps for graphs. */
 void graph_reclaim(int device, bool trim);
 
-void graph_reset(void);
-
 #endif

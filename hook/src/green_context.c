@@ -7,6 +7,7 @@
 #include "green_context.h"
 
 #include "allocations.h"
+#include "forget.h"
 
 static struct allocations greens = ALLOCATIONS_INITIALIZER;   /* by handle; `value` is the ordinal */
 static struct allocations contexts = ALLOCATIONS_INITIALIZER; /* contexts from green ones; `value`: primary */
@@ -64,7 +65,8 @@ CUcontext green_context_owner(CUcontext context) {
     return green ? (CUcontext)(uintptr_t)entry.value : context;
 }
 
-void green_context_reset(void) {
+static void green_context_reset(void) {
     allocations_reset(&greens);
     allocations_reset(&contexts);
 }
+FORGET_IN_CHILD(green_context_reset);

@@ -10,6 +10,4 @@
 /* The context with which memory that is made in `context` dies: itself, or the primary one. */
 CUcontext green_context_owner(CUcontext context);
 
-void green_context_reset(void);
-
 #endif

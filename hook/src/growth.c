@@ -15,6 +15,7 @@
 #include "account.h"
 #include "channel.h"
 #include "charge.h"
+#include "forget.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -201,8 +202,9 @@ void growth_show(int device, uint64_t size) {
     devices[device].hidden -= size;
 }
 
-void growth_reset(void) {
+static void growth_reset(void) {
     for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++)
         devices[device] = (struct device_growth){.measuring = PTHREAD_MUTEX_INITIALIZER,
                                                  .state = PTHREAD_MUTEX_INITIALIZER};
 }
+FORGET_IN_CHILD(growth_reset);

@@ -37,6 +37,4 @@ void growth_fell(int device);
 void growth_hide(int device, uint64_t size);
 void growth_show(int device, uint64_t size);
 
-void growth_reset(void);
-
 #endif

@@ -6,6 +6,7 @@
 #include "array.h"
 #include "charge.h"
 #include "device.h"
+#include "forget.h"
 #include "graph.h"
 #include "growth.h"
 #include "late.h"
@@ -377,8 +378,9 @@ void memory_drop(CUcontext context) {
     for (int device = 0; device < (int)account_devices(); device++) pool_reclaim(device, false);
 }
 
-void memory_reset(void) {
+static void memory_reset(void) {
     for (int part = 0; part < PARTS; part++) allocations_reset(&live[part]);
     late_reset();
     pages_reset();
 }
+FORGET_IN_CHILD(memory_reset);

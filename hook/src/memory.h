@@ -18,6 +18,4 @@ void memory_drop(CUcontext context);
 void memory_synchronised(CUstream stream);
 void memory_synchronised_all(void);
 
-void memory_reset(void);
-
 #endif

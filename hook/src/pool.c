@@ -9,6 +9,7 @@
 #include "account.h"
 #include "charge.h"
 #include "device.h"
+#include "forget.h"
 #include "session.h"
 
 #include <pthread.h>
@@ -257,7 +258,7 @@ void pool_freed(const struct allocation *entry) {
     pthread_mutex_unlock(&lock);
 }
 
-void pool_reset(void) {
+static void pool_reset(void) {
     if (pools) munmap(pools, pool_room * sizeof *pools);
     pools = NULL;
     any = false;
@@ -265,3 +266,4 @@ void pool_reset(void) {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     allocations_reset(&live);
 }
+FORGET_IN_CHILD(pool_reset);

@@ -42,6 +42,4 @@ void pool_synchronised(void);
  * back what nobody uses. */
 void pool_reclaim(int device, bool trim);
 
-void pool_reset(void);
-
 #endif

@@ -8,6 +8,7 @@
 #include "channel.h"
 #include "device.h"
 #include "driver.h"
+#include "forget.h"
 #include "pool.h"
 #include "session.h"
 
@@ -62,10 +63,11 @@ struct query_figures query_figures(uint32_t device) {
     return figures;
 }
 
-void query_reset(void) {
+static void query_reset(void) {
     keeping = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     memset(kept, 0, sizeof kept);
 }
+FORGET_IN_CHILD(query_reset);
 
 /* Puts the container's figures in place of the driver's; either pointer may be NULL, as for the driver. */
 static CUresult limit(size_t *unused, size_t *total) {

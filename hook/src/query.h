@@ -12,7 +12,4 @@ struct query_figures {
 };
 struct query_figures query_figures(uint32_t device);
 
-/* Forgets everything, the lock too: for the child of a fork. */
-void query_reset(void);
-
 #endif

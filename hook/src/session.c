@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "session.h"
 
-#include "account.h"
-#include "array.h"
 #include "channel.h"
-#include "charge.h"
-#include "context.h"
-#include "device.h"
 #include "driver.h"
-#include "graph.h"
-#include "green_context.h"
-#include "growth.h"
 #include "log.h"
-#include "memory.h"
-#include "pool.h"
-#include "query.h"
-#include "virtual_memory.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -58,22 +46,15 @@ static void read_program(char *name, size_t room) {
     name[strcspn(name, "\n")] = '\0';
 }
 
-/* The parent's sockets, threads, memory and contexts are not the child's. A CUDA call in the child starts
- * anew (the driver itself refuses what it does not support after fork). */
+/* Made by the linker: FORGET_IN_CHILD of all files. */
+extern void (*const __start_convgpu_forget[])(void) __attribute__((visibility("hidden")));
+extern void (*const __stop_convgpu_forget[])(void) __attribute__((visibility("hidden")));
+
+/* A CUDA call in the child starts anew (the driver itself refuses what it does not support after fork). */
 static void start_anew(void) {
     channel_in_child();
-    account_reset();
-    device_reset();
-    memory_reset();
-    array_reset();
-    graph_reset();
-    green_context_reset();
-    pool_reset();
-    virtual_memory_reset();
-    context_reset();
-    growth_reset();
-    charge_reset();
-    query_reset();
+    for (void (*const *forget)(void) = __start_convgpu_forget; forget < __stop_convgpu_forget; forget++)
+        (*forget)();
     opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     ready = false;
 }

@@ -10,11 +10,10 @@
  * `lock` is held across the driver's calls that take or end a hold, so that a handle or an address that the
  * driver gives out again is not mistaken for the old one; never while paused.
  */
-#include "virtual_memory.h"
-
 #include "allocations.h"
 #include "charge.h"
 #include "device.h"
+#include "forget.h"
 #include "session.h"
 
 #include <pthread.h>
@@ -161,8 +160,9 @@ CUresult hooked_cuMemUnmap(CUdeviceptr address, size_t size) {
     return result;
 }
 
-void virtual_memory_reset(void) {
+static void virtual_memory_reset(void) {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     allocations_reset(&memory);
     allocations_reset(&mappings);
 }
+FORGET_IN_CHILD(virtual_memory_reset);
