@@ -17,6 +17,7 @@ from convgpu.cli.scheduler import Scheduler
 from convgpu.protocol.records import Container, Devices, Event
 
 PERIOD: Final = 0.5  # seconds from an answer to the next question; what happens is seen in less than a second
+LONGEST_PERIOD: Final = 1.2  # also on a busy machine a pause is seen within two seconds
 MOST_SAMPLES: Final = 600  # one for each second
 MOST_EVENTS: Final = 300
 MOST_BANDS: Final = 24  # containers of a sample; what the others have is one band
@@ -83,7 +84,7 @@ class Feed:
             begin = self._clock()
             self.look()
             # An answer takes the scheduler from others: a tenth of its time is enough for us.
-            self._closed.wait(max(PERIOD, 9 * (self._clock() - begin)))
+            self._closed.wait(min(max(PERIOD, 9 * (self._clock() - begin)), LONGEST_PERIOD))
 
     def close(self) -> None:
         """End `run` and every `wait`."""

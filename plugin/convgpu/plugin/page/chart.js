@@ -18,7 +18,6 @@ export function readColours() {
     bands: Array.from({ length: COLOURS }, (_, index) => read(`--band-${index}`)),
     others: read("--band-others"),
     settling: read("--settling"),
-    line: read("--line"),
   };
   probe.remove();
   return colours;

@@ -1,7 +1,7 @@
 // The queue, the containers and the last decisions.
 
 import { Table, element, setHidden, setText } from "./dom.js";
-import { bytes, clock, containerName, duration, shortVolume, visible } from "./text.js";
+import { bytes, clock, containerName, duration, visible } from "./text.js";
 
 const WHY = {
   memory: "not enough is free",
@@ -176,5 +176,3 @@ function why({ reason, waited, kind }) {
   if (Number.isFinite(waited)) parts.push(`${WEIGHTY.has(kind) ? "waited " : ""}${waited < 10 ? waited.toFixed(2) + " s" : duration(waited)}`);
   return parts.filter(Boolean).join(" · ");
 }
-
-export { shortVolume };
