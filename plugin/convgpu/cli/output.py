@@ -43,12 +43,19 @@ def colour() -> bool:
 
 def echo(line: str, style: str = "") -> None:
     """Print a line of one style: `dim`, `bold`, or the name of a colour."""
-    if not style or not colour():
-        click.echo(line, color=False)
-    elif style in {"dim", "bold"}:
-        click.echo(click.style(line, **{style: True}), color=True)
-    else:
-        click.echo(click.style(line, fg=style), color=True)
+    echo_all([(line, style)])
+
+
+def echo_all(lines: Sequence[tuple[str, str]]) -> None:
+    """Print lines with their styles, in one go."""
+    coloured = colour()
+    click.echo("\n".join(_styled(line, style) if coloured else line for line, style in lines), color=coloured)
+
+
+def _styled(line: str, style: str) -> str:
+    if not style:
+        return line
+    return click.style(line, **{style: True}) if style in {"dim", "bold"} else click.style(line, fg=style)
 
 
 def echo_data(data: object) -> None:
@@ -89,6 +96,4 @@ def _cell(text: str, room: int, *, right: bool) -> str:
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()) -> None:
     """Print a table; `styles`, if given, has one for each row."""
     head, *lines = layout(columns, rows, width())
-    echo(head, "bold")
-    for line, style in zip(lines, styles or [""] * len(lines), strict=True):
-        echo(line, style)
+    echo_all([(head, "bold"), *zip(lines, styles or [""] * len(lines), strict=True)])

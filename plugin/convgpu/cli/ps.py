@@ -9,7 +9,7 @@ import click
 from convgpu.cli.errors import EXIT_CODES
 from convgpu.cli.listing import COLUMNS, Row, as_data, rows
 from convgpu.cli.options import as_json, directory, volume_driver
-from convgpu.cli.output import echo, echo_data, layout, width
+from convgpu.cli.output import echo_all, echo_data, layout, width
 from convgpu.cli.sources import list_containers, open_scheduler
 
 _HELP: Final = """Show the containers that share the GPUs: limit, grant, usage, and what they wait for.
@@ -53,6 +53,4 @@ def show(lines: list[Row], room: int | None) -> None:
     """Print the rows as a table with the notes between them."""
     head, *cells = layout(COLUMNS, [row.cells for row in lines if row.cells], room)
     left = iter(cells)
-    echo(head, "bold")
-    for row in lines:
-        echo(next(left) if row.cells else row.note, row.style)
+    echo_all([(head, "bold"), *((next(left) if row.cells else row.note, row.style) for row in lines)])
