@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from convgpu.authz import go_json
+from convgpu.authz.routes import route
 from convgpu.authz.verdict import NOT_JUDGED
 
 GPUS = {"DeviceRequests": [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]}
@@ -331,6 +332,12 @@ def test_folding_joins_only_what_go_joins():
     joined = {chr(code): go_json.fold(chr(code)) for code in range(0x110000) if go_json.fold(chr(code)) != chr(code)}
     capitals = {chr(code): chr(code).lower() for code in range(ord("A"), ord("Z") + 1)}
     assert joined == {**capitals, "\u017f": "s", "\u212a": "k"}
+
+
+@pytest.mark.parametrize("part", ["/", "/start", "a/", "/v1", "%2F", "/containers/x"])
+def test_no_address_takes_long(part):
+    # Linear: cubic would be hours.
+    assert route("POST", "/containers/" + part * 20_000 + "/nothing") is None
 
 
 def test_a_body_of_five_megabytes_is_judged(world):

@@ -149,6 +149,15 @@ def test_a_plugin_that_was_removed_locks_everybody_out_until_it_is_taken_out(plu
         assert done.returncode == 0, done.stderr
         assert engine.process.poll() is None
         assert engine("ps", "-q") == ""
+        # Somebody writes the name again and restarts: the Engine does not come up, and is helped without it.
+        engine.end()
+        engine.settings.write_text('{"authorization-plugins": ["convgpu"]}')
+        with pytest.raises(AssertionError, match="failed to validate authorization plugin"):
+            engine.start()
+        done = host.authz("disable", "--pid-file", str(engine.directory / "pid"))
+        assert done.returncode == 0, done.stderr
+        assert host.settings() == {}
+        engine.start()
     finally:
         engine.close()
 

@@ -164,7 +164,7 @@ def _read(
         environment=environment(go_json.texts(config, "env")),
         mounts=(*mounts, *tmpfs),
         volumes_from=tuple(each.partition(":")[0] for each in go_json.texts(host, "volumesfrom")),
-        device_requests=sum(not all(_is_limit(name) for name in _names(request)) for request in requests),
+        device_requests=sum(not _is_limit_only(request) for request in requests),
         cdi_names=tuple(
             name for name in (*(each for row in requests for each in _names(row)), *devices) if _is_cdi(name)
         ),
@@ -220,6 +220,10 @@ def _anonymous(document: Mapping[str, object], host: Mapping[str, object]) -> It
 def _names(request: Mapping[str, object]) -> list[str]:
     """Return the devices that a request names; a request without any is for GPUs, as an empty name says."""
     return go_json.texts(request, "deviceids") or [""]
+
+
+def _is_limit_only(request: Mapping[str, object]) -> bool:
+    return go_json.text(request, "driver") == "cdi" and all(map(_is_limit, _names(request)))
 
 
 def _is_cdi(name: str) -> bool:

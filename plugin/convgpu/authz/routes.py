@@ -31,20 +31,22 @@ class Kind(Enum):
     SWARM = auto()
 
 
+_SLASHES: Final = re.compile("/{2,}")
+
 # `restart` starts as well. The names of containers are `.*` in the Engine's router.
 _TABLE: Final = tuple(
-    (kind, re.compile(rf"(?:/+v(?P<version>[^/]*))?/+{pattern}/*", re.DOTALL))
+    (kind, re.compile(rf"(?:/v(?P<version>[^/]*))?/{pattern}/?", re.DOTALL))
     for kind, pattern in (
-        (Kind.CREATE, "containers/+create"),
-        (Kind.START, "containers/+(?P<name>.+?)/+(?:start|restart)"),
-        (Kind.EXEC, "containers/+(?P<name>.+?)/+exec"),
-        (Kind.ARCHIVE, "containers/+(?P<name>.+?)/+archive"),
-        (Kind.UPDATE, "containers/+(?P<name>.+?)/+update"),
-        (Kind.VOLUME, "volumes/+create"),
-        (Kind.SERVICE, "services/+(?:create|(?P<name>.+?)/+update)"),
+        (Kind.CREATE, "containers/create"),
+        (Kind.START, "containers/(?P<name>.+?)/(?:start|restart)"),
+        (Kind.EXEC, "containers/(?P<name>.+?)/exec"),
+        (Kind.ARCHIVE, "containers/(?P<name>.+?)/archive"),
+        (Kind.UPDATE, "containers/(?P<name>.+?)/update"),
+        (Kind.VOLUME, "volumes/create"),
+        (Kind.SERVICE, "services/(?:create|(?P<name>.+?)/update)"),
         (Kind.BUILD, "(?:build|session|grpc)"),
-        (Kind.PLUGIN, "plugins/+(?P<name>.+)"),
-        (Kind.SWARM, "swarm/+(?:init|join)"),
+        (Kind.PLUGIN, "plugins/(?P<name>.+)"),
+        (Kind.SWARM, "swarm/(?:init|join)"),
     )
 )
 
@@ -102,4 +104,5 @@ def _split(uri: str) -> tuple[str, str]:
         # Python refuses hosts that Go accepts.
         address, _, query = uri.partition("?")
         path = "/" + address.partition("://")[2].partition("/")[2]
-    return unquote(path, errors="replace"), query
+    # Doubled slashes are joined, and not left to the patterns, which could take minutes for thousands of them.
+    return _SLASHES.sub("/", unquote(path, errors="replace")), query
