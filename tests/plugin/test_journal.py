@@ -101,6 +101,12 @@ def test_a_cause_holds_nothing_that_a_client_chose(path, word):
     assert re.fullmatch(rf"{word}-[0-9a-f]{{6}}-\d+", journal.current())
 
 
+def test_a_thread_that_has_answered_works_for_nobody():
+    causes.begin("/VolumeDriver.Mount")
+    causes.end()
+    assert journal.current() == ""
+
+
 @pytest.mark.parametrize("form", journal.FORMATS)
 def test_the_configuration_is_accepted(form):
     root = logging.getLogger()

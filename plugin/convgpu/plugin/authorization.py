@@ -130,6 +130,7 @@ class AuthorizationGate:
             reply = api.encode_authorization(allow=False, message=verdict.message)
         else:
             reply = self._answer(raw)
+        journal.end()
         headers = [("Content-Type", api.CONTENT_TYPE), ("Content-Length", str(len(reply)))]
         start_response("200 OK", headers)
         return [reply]

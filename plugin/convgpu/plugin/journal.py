@@ -23,6 +23,11 @@ def begin(path: str) -> None:
     journal.begin(f"{word[1] if word else 'http'}-{_RUN}-{next(_numbers)}")
 
 
+def end() -> None:
+    """Say that the request is answered, so that what this thread does next has another cause."""
+    journal.begin("")
+
+
 def configuration(level: str, form: str) -> dict[str, object]:
     """Return the argument of `logging.config.dictConfig`, which gunicorn takes as `logconfig_dict`."""
     return {

@@ -41,6 +41,7 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     app.register_blueprint(openapi.create_blueprint())
     app.register_error_handler(Exception, _answer_error)
     app.before_request(lambda: journal.begin(request.path))
+    app.teardown_request(lambda _: journal.end())
     site = SiteFile(settings.rules)
     authorizer = Authorizer(create_judge(scheduler, settings), site.rules)
     app.register_blueprint(create_status(settings, site, lambda: authorizer.judged))
