@@ -34,7 +34,8 @@ class Histories(RuleBasedStateMachine):
     policy_name = "best-fit"
 
     @initialize(
-        capacity=st.lists(st.integers(1, 24), min_size=1, max_size=8), patience=st.sampled_from([0.0, 5.0, 60.0])
+        capacity=st.one_of(*(st.lists(st.integers(6, 24), min_size=n, max_size=n) for n in (1, 1, 2, 2, 3, 8))),
+        patience=st.sampled_from([0.0, 5.0, 60.0]),
     )
     def begin(self, capacity: list[int], patience: float) -> None:
         self.capacity = {f"g{number}": size for number, size in enumerate(capacity)}
@@ -58,6 +59,19 @@ class Histories(RuleBasedStateMachine):
     @rule(data=DRAW)
     def start(self, data: st.DataObject) -> None:
         self.world.start(self.container(data))
+
+    @rule(data=DRAW)
+    def arrive(self, data: st.DataObject) -> None:
+        """What happens most: a container comes, and takes a part of its limit."""
+        self.create(data, None, 0, at_once=True)
+        session = self.world.start(f"c{self.count}")
+        device, account = data.draw(st.sampled_from(sorted(self.accounts(session).items(), key=lambda item: item[0])))
+        self.world.allocate(session, data.draw(st.integers(1, account.limit)), device)
+
+    @precondition(lambda self: self.world.processes)
+    @rule(data=DRAW)
+    def allocate_again(self, data: st.DataObject) -> None:
+        self.allocate(data)
 
     @precondition(lambda self: self.world.processes)
     @rule(data=DRAW)
@@ -210,7 +224,7 @@ def histories(name: str) -> type:
     machine = type(f"Histories {name}", (Histories,), {"policy_name": name})
     machine.TestCase.settings = settings(
         max_examples=EXAMPLES,
-        stateful_step_count=40,
+        stateful_step_count=50,
         suppress_health_check=list(HealthCheck),
         phases=PHASES,
         report_multiple_bugs=False,
