@@ -262,5 +262,6 @@ class Machine:
                     raise InvariantBrokenError(f"somebody waits, and frees are not reported by {silent}")
         if any(request.asked.session not in sessions for request in self._state.queue):
             raise InvariantBrokenError("an allocation of an ended session waits")
+        self.ledger.touched |= dict.fromkeys(self.ledger.accounts)  # as if everything had to be looked at anew
         if (request := self._serving.next(now)) is not None:
             raise InvariantBrokenError(f"waits and could be served: {request}")
