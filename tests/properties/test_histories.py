@@ -157,12 +157,12 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.world.lost)
     @rule(data=DRAW)
     def come_back(self, data: st.DataObject) -> None:
-        self.late_facts |= not self.world.machine.recovering
         self.world.come_back(data.draw(st.integers(0, len(self.world.lost) - 1)))
 
     @precondition(lambda self: self.world.machine.recovering)
     @rule()
     def recovery_ends(self) -> None:
+        self.late_facts |= bool(self.world.lost)  # what they hold may be granted to others before they come back
         self.world.happen(e.RecoveryEnded())
 
     # -- what is drawn from -----------------------------------------------------------------------------------
@@ -208,7 +208,6 @@ class Histories(RuleBasedStateMachine):
 
     def undo_facts(self) -> None:
         while self.world.lost:
-            self.late_facts |= not self.world.machine.recovering
             self.world.come_back(0)
         self.world.happen(e.RecoveryEnded())
         for name, accounts in self.world.machine.ledger.accounts.items():
