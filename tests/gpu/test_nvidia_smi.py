@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from containers import GIB, SIMULATED, Container, Start, docker
+from card import Card
+from containers import GIB, SIMULATED, Container, Start, docker, wait_until
 from plugin_api import PluginApi
 
 LIMIT = 20  # GiB
@@ -11,19 +12,26 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def pair(start: Start, through: str) -> tuple[Container, Container]:
-    """One that holds 4 GiB of 20, and a stranger."""
+def pair(start: Start, plugin: PluginApi, card: Card, through: str) -> tuple[Container, Container]:
+    """One that holds 4 GiB of 20, and a stranger. The audit has charged what loaded kernels take."""
     containers = (
         start("a", f"{LIMIT}g", "hold.py", through, 4, GIB),
         start("b", f"{LIMIT}g", "hold.py", through, 1, GIB),
     )
     for container in containers:
         container.wait_for("holding")
+        wait_until(lambda one=container: charged(plugin, one) >= counted(plugin, card, one), "the audit has looked")
     return containers
 
 
 def charged(plugin: PluginApi, container: Container) -> int:
     return plugin.container(container.volume)["devices"][0]["usage"]
+
+
+def counted(plugin: PluginApi, card: Card, container: Container) -> int:
+    """Return NVML's own count of the container's one process."""
+    [session] = plugin.container(container.volume)["sessions"]
+    return card.used_by()[session["pid"]]
 
 
 def test_nvml_by_docker_exec(pair: tuple[Container, Container], plugin: PluginApi, figures: dict[str, object]) -> None:
