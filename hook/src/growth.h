@@ -4,7 +4,7 @@
  * printf, queues of streams. Most of it happens in launches, which are not hooked, and no call of the driver
  * tells the size. So the driver's own count of the process, which the scheduler can ask for (CONTEXT in
  * docs/protocol.md), is looked at before memory is handed out that would bring the account near the limit,
- * and after calls that are known to make contexts grow. See docs/decisions/0010.
+ * and after calls that are known to make contexts grow. See docs/decisions/0016.
  */
 #ifndef CONVGPU_GROWTH_H
 #define CONVGPU_GROWTH_H

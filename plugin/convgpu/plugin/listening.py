@@ -26,7 +26,7 @@ worker_class: Final = "convgpu.plugin.worker.PluginWorker"
 # More than the volume calls that an Engine has open, so that a scheduler that hangs does not delay authorization.
 threads: Final = 64
 # Seconds; ten years. A connection is closed by the client only: one that the server closes may just be in use, and the
-# Engine would try again without a body (docs/decisions/0012-connections-are-kept.md).
+# Engine would try again without a body (docs/decisions/0017-connections-are-kept.md).
 keepalive: Final = 10 * 365 * 86_400
 # Less than the 10 s that the Engine gives a plugin to end.
 graceful_timeout: Final = 3

@@ -2,7 +2,7 @@
 
 Each call of the Engine's API costs two of ours, one after the other. Most of them have nothing to do with GPUs: those
 are answered by the thread that waits for connections, from the bytes that lie in the socket. Everything else takes
-gunicorn's own way, with nothing of it read before. See docs/decisions/0012-connections-are-kept.md.
+gunicorn's own way, with nothing of it read before. See docs/decisions/0017-connections-are-kept.md.
 """
 
 import contextlib
