@@ -136,7 +136,7 @@ def test_a_gpu_with_volume_passes(rule, host):
         ("mine", "runc", {}, [], "no-gpu"),
         ("nvidia", "runc", {}, ["DOCKER_RESOURCE_GPU=GPU-1"], "gpu-needs-limit"),
         ("nvidia", "runc", {}, ["DOCKER_RESOURCE_GPUMEM=2048"], "no-gpu"),
-        ("nvidia", "runc", {}, [VISIBLE, "NVIDIA_VISIBLE_DEVICES"], "no-gpu"),
+        ("nvidia", "runc", {}, [VISIBLE, "NVIDIA_VISIBLE_DEVICES"], "gpu-needs-limit"),
         ("nvidia", "runc", {}, ["NVIDIA_VISIBLE_DEVICES=none", VISIBLE], "gpu-needs-limit"),
     ],
 )

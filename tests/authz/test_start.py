@@ -49,9 +49,10 @@ def test_clients_since_then_cannot(world, version):
 UNDOING = {
     "no hook": ({}, [], [OURS], "hook-not-loaded"),
     "other first": ({}, ["LD_PRELOAD=/x.so:/run/convgpu/libconvgpu.so"], [OURS], "hook-not-loaded"),
-    "removed": ({}, [HOOK, "LD_PRELOAD"], [OURS], "hook-not-loaded"),
+    "removed": ({}, ["LD_PRELOAD"], [OURS], "hook-not-loaded"),
     "audit": ({}, [HOOK, "LD_AUDIT=/x"], [OURS], "hook-environment"),
     "socket": ({}, [HOOK, "CONVGPU_SOCKET=/x"], [OURS], "hook-environment"),
+    "socket kept": ({}, [HOOK, "CONVGPU_SOCKET=/x", "CONVGPU_SOCKET"], [OURS], "hook-environment"),
     "covered": (
         {},
         [HOOK],
@@ -94,6 +95,12 @@ def test_the_images_environment_counts_with_nvidias_runtime(world):
     visible = inspected({"Runtime": "nvidia"}, ["NVIDIA_VISIBLE_DEVICES=all"], [])
     assert world.start(visible).rule == "gpu-needs-limit"
     assert world.start(inspected({"Runtime": "nvidia"}, [], [])).rule == "no-gpu"
+
+
+def test_a_bare_name_takes_nothing_back(world):
+    rows = ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES"]
+    assert world.start(inspected({"Runtime": "nvidia"}, rows, [])).rule == "gpu-needs-limit"
+    assert world.start(inspected({"Runtime": "nvidia"}, rows[1:], [])).rule == "no-gpu"
 
 
 def test_a_volume_that_is_a_bind_is_looked_into(world):

@@ -120,6 +120,7 @@ def gpu_ways() -> Iterator[Way]:
         return seen["HostConfig"]["Runtime"] != "runc" and VISIBLE in seen["Config"]["Env"]
 
     yield Way("runtime", sees, nvidia, {"Env": [VISIBLE]})
+    yield Way("runtime-bare", sees, nvidia, {"Env": [VISIBLE, "NVIDIA_VISIBLE_DEVICES"]})
     yield Way("runtime-late", sees, nvidia, {"Env": ["NVIDIA_VISIBLE_DEVICES=void", VISIBLE]})
     yield Way("runtime-image", sees, nvidia, {"Image": CUDA_IMAGE})
     yield Way("runtime-image-other", sees, {"Runtime": "other"}, {"Image": CUDA_IMAGE})

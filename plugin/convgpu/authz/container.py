@@ -42,7 +42,7 @@ class Container:
     """What is asked for, or what is there.
 
     Attributes:
-        environment: as the process gets it: the last value of each name; a bare name removes one.
+        environment: as the process gets it: the last value of each name.
         known: the Engine itself told it, with all that the image and other containers bring along.
         readonly_paths: None for the Engine's own choice.
         service: it comes from a Swarm service, which never passes here again.
@@ -134,15 +134,8 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
 
 
 def environment(rows: Sequence[str]) -> dict[str, str]:
-    """Return the variables that `NAME=VALUE` and `NAME` rows leave behind, as the Engine reads them."""
-    found: dict[str, str] = {}
-    for row in rows:
-        name, equals, value = row.partition("=")
-        if equals:
-            found[name] = value
-        else:
-            found.pop(name, None)
-    return found
+    """Return the variables that `NAME=VALUE` rows set; a bare `NAME` takes back defaults only, no row before it."""
+    return {name: value for name, equals, value in (row.partition("=") for row in rows) if equals}
 
 
 def _read(
