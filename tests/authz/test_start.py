@@ -157,15 +157,37 @@ def test_a_container_that_is_covered_below_the_engine(world, host, env, rule):
     assert world.start(inspected(host, env, [])).rule == rule
 
 
+def test_exec_and_archive_are_judged_below_the_engine_as_well(world):
+    world.view.containers["c"] = inspected({"Runtime": "convgpu", **GPU}, [], [])
+    exec_ = "/containers/c/exec"
+    assert world.judge({"Env": ["CONVGPU_SOCKET=/x"]}, exec_).rule == "hook-environment"
+    assert world.judge({"Env": ["LD_AUDIT=/x"]}, exec_).rule == "hook-environment"
+    assert world.judge(b"", "/containers/c/archive?path=/etc", "PUT").rule == "archive-path"
+    assert world.judge(b"", "/containers/c/archive?path=/tmp", "PUT").allow
+    world.view.containers["c"] = inspected({"Runtime": "convgpu"}, [], [])
+    assert world.judge({"Env": ["LD_AUDIT=/x"]}, exec_).allow
+
+
+def test_exec_may_preload_what_it_likes_where_our_file_comes_first(world):
+    for mine in (inspected(GPU, [], [OURS, PRELOAD]), inspected({"Runtime": "convgpu", **GPU}, [], [])):
+        world.view.containers["c"] = mine
+        assert world.judge({"Env": ["LD_PRELOAD=/usr/lib/libjemalloc.so"]}, "/containers/c/exec").allow
+    world.view.containers["c"] = inspected(GPU, [HOOK], [OURS])
+    assert world.judge({"Env": ["LD_PRELOAD=/x.so"]}, "/containers/c/exec").rule == "hook-not-loaded"
+
+
 def test_a_checkpoint_would_not_load_the_hook(world):
     assert world.start(inspected(GPU), query="?checkpoint=x").rule == "checkpoint"
+    assert world.start(inspected({"Runtime": "convgpu", **GPU}, [], []), query="?checkpoint=x").rule == "checkpoint"
     assert world.start(inspected(env=[], mounts=[]), query="?checkpoint=x").rule == "no-gpu"
 
 
 def test_the_processes_of_a_limited_container_are_its_own(world):
     world.view.containers["gpu"] = inspected(GPU)
+    world.view.containers["covered"] = inspected({"Runtime": "convgpu", **GPU}, [], [])
     world.view.containers["web"] = inspected(env=[], mounts=[])
     assert world.start(inspected({"PidMode": "container:gpu"}, [], [])).rule == "gpu-isolation"
+    assert world.start(inspected({"PidMode": "container:covered"}, [], [])).rule == "gpu-isolation"
     assert world.start(inspected({"PidMode": "container:web"}, [], [])).rule == "no-gpu"
 
 

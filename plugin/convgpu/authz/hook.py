@@ -11,7 +11,7 @@ from convgpu.authz.verdict import Refusal
 from convgpu.authz.world import HostFacts
 
 LIBRARY: Final = "libconvgpu.so"
-_MOUNT_PATH: Final = "/run/convgpu"
+MOUNT_PATH: Final = "/run/convgpu"
 
 # By these a program would find another scheduler, or none.
 _VARIABLES: Final = ("CONVGPU_SOCKET", "LD_AUDIT")
@@ -34,7 +34,7 @@ def covering_limit(container: Container, runtime: str) -> tuple[bool, str | None
 
 def find_holes_in_cover(container: Container) -> Iterator[Refusal]:
     """Return each way in which a container with a GPU would escape a hook that is put in below the Engine."""
-    place = Mount("volume", "", _MOUNT_PATH)
+    place = Mount("volume", "", MOUNT_PATH)
     yield from _find_variables(container)
     yield from _find_covers(container, [place], [])
     yield from _not_isolated(container)
@@ -59,18 +59,33 @@ def find_holes(container: Container, ours: Sequence[Mount], facts: HostFacts) ->
         facts: about the host.
     """
     preload = [mount for mount in container.mounts if is_preload_file(mount, facts)]
-    if not (preload and any(mount.target == _MOUNT_PATH for mount in ours)):
+    if not loads_by_file(container, ours, facts):
         yield from _not_loaded(container, ours)
     yield from _find_variables(container)
     yield from _find_covers(container, ours, preload)
     yield from _not_isolated(container)
 
 
-def find_variables(rows: Sequence[str], targets: Sequence[str]) -> Iterator[Refusal]:
-    """Return what is wrong with the environment of `docker exec` in a container with volumes of ours at `targets`."""
+def loads_by_file(container: Container, ours: Sequence[Mount], facts: HostFacts) -> bool:
+    """Tell whether a file of ours at /etc/ld.so.preload loads the hook, whatever LD_PRELOAD says."""
+    if not any(mount.target == MOUNT_PATH and not mount.subpath for mount in ours):
+        return False
+    from_volume = any(mount.target == PRELOAD_FILE and mount.subpath == "ld.so.preload" for mount in ours)
+    return from_volume or any(is_preload_file(mount, facts) for mount in container.mounts)
+
+
+def find_variables(rows: Sequence[str], targets: Sequence[str], *, by_file: bool = False) -> Iterator[Refusal]:
+    """Return what is wrong with the environment of `docker exec` in a container with a hook.
+
+    Args:
+        rows: `NAME=VALUE`, or `NAME` for one that is taken away.
+        targets: folders of the container in which the hook lies.
+        by_file: it is loaded without LD_PRELOAD as well.
+    """
     for row in rows:
         name, equals, value = row.partition("=")
-        if name == "LD_PRELOAD" and not (equals and any(loads_hook(value, target) for target in targets)):
+        loaded = by_file or (bool(equals) and any(loads_hook(value, target) for target in targets))
+        if name == "LD_PRELOAD" and not loaded:
             text = f"the hook must come first: leave LD_PRELOAD out, or type -e LD_PRELOAD={targets[0]}/{LIBRARY}:..."
             yield Refusal("hook-not-loaded", text)
         elif name in _VARIABLES:
@@ -84,11 +99,11 @@ def is_in_our_paths(path: str, targets: Sequence[str]) -> bool:
 
 def how_to_limit(gpu: str, name: str) -> Refusal:
     """Return the refusal of a GPU without a ConvGPU volume, with the line to type."""
-    mount = f"--mount type=volume,volume-driver={name},volume-opt=memory=2g,dst={_MOUNT_PATH}"
+    mount = f"--mount type=volume,volume-driver={name},volume-opt=memory=2g,dst={MOUNT_PATH}"
     return Refusal(
         "gpu-needs-limit",
         f"the container asks for a GPU ({gpu}) and carries no ConvGPU volume, so nothing limits its GPU memory.\n"
-        f"Type: docker run --gpus all {mount} -e LD_PRELOAD={_MOUNT_PATH}/{LIBRARY} IMAGE"
+        f"Type: docker run --gpus all {mount} -e LD_PRELOAD={MOUNT_PATH}/{LIBRARY} IMAGE"
         f"  or: convgpu run --gpu-memory 2g IMAGE",
     )
 
@@ -96,12 +111,9 @@ def how_to_limit(gpu: str, name: str) -> Refusal:
 def _not_loaded(container: Container, ours: Sequence[Mount]) -> Iterator[Refusal]:
     preload = container.environment.get("LD_PRELOAD")
     folders = [mount.target for mount in ours if not mount.subpath]
-    by_file = any(mount.target == PRELOAD_FILE and mount.subpath == "ld.so.preload" for mount in ours)
-    if by_file and _MOUNT_PATH in folders:
-        return
     if any(loads_hook(preload, target) for target in folders):
         return
-    target = folders[0] if folders else _MOUNT_PATH
+    target = folders[0] if folders else MOUNT_PATH
     yield Refusal(
         "hook-not-loaded",
         "the container has a ConvGPU volume, but programs in it would not load the hook, so nothing keeps the limit.\n"

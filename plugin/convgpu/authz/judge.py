@@ -142,9 +142,10 @@ class Judge:
                 yield Refusal(
                     "exec-privileged", "a privileged program can take any GPU of the host.\nLeave --privileged out."
                 )
-            targets = [mount.target for mount in self._ours(container)]
-            if targets:
-                yield from hook.find_variables(rows, targets)
+            if targets := self._hook_places(container, case):
+                ours = self._ours(container)
+                by_file = not ours or hook.loads_by_file(container, ours, self._facts(case.user))
+                yield from hook.find_variables(rows, targets, by_file=by_file)
 
         return _verdict(case.first(refusals(), container), case)
 
@@ -152,7 +153,7 @@ class Judge:
         container = self._inspect(case.call.name)
         if container is None:
             return allow("no-such-container")
-        targets = [mount.target for mount in self._ours(container)]
+        targets = self._hook_places(container, case)
         for path in case.call.query.get("path", ()):
             where = hook.unpacked_at(path)
             if targets and hook.is_in_our_paths(where, targets):
@@ -226,8 +227,10 @@ class Judge:
     def _find_gpu_refusals(
         self, container: Container, gpu: str | None, ours: Sequence[Mount], facts: HostFacts, case: Case
     ) -> Iterator[Refusal]:
-        yield from self._shared_processes(container)
+        yield from self._shared_processes(container, case)
         covered, memory = hook.covering_limit(container, container.runtime or facts.default_runtime)
+        if gpu is not None and case.call.kind is Kind.START and "checkpoint" in case.call.query:
+            yield _CHECKPOINT
         if gpu is not None and covered and not ours:
             yield from hook.find_holes_in_cover(container)
             options = {} if memory is None else {"memory": memory}
@@ -238,18 +241,16 @@ class Judge:
             return
         if gpu is not None:
             yield from hook.find_holes(container, ours, facts)
-            if case.call.kind is Kind.START and "checkpoint" in case.call.query:
-                yield _CHECKPOINT
         if ours and case.call.kind is not Kind.START:
             for mount in ours:
                 yield from self._limits.judge_mount(mount, container, case.user, case.rules, needed=gpu is not None)
 
-    def _shared_processes(self, container: Container) -> Iterator[Refusal]:
+    def _shared_processes(self, container: Container, case: Case) -> Iterator[Refusal]:
         kind, _, name = container.pid_mode.partition(":")
         if kind != "container":
             return
         other = self._inspect(name)
-        if other is not None and self._ours(other):
+        if other is not None and self._hook_places(other, case):
             text = f"{name} has a GPU, whose limit its processes' neighbours could undo.\nLeave --pid out."
             yield Refusal("gpu-isolation", text)
 
@@ -303,6 +304,14 @@ class Judge:
     def _ours(self, container: Container) -> list[Mount]:
         volumes = (mount for mount in container.mounts if mount.kind == "volume")
         return [mount for mount in volumes if hook.same_plugin(mount.driver, self._name)]
+
+    def _hook_places(self, container: Container, case: Case) -> list[str]:
+        """Return the folders of a container in which its hook lies; none for one that has none, and needs none."""
+        if ours := self._ours(container):
+            return [mount.target for mount in ours]
+        runtime = container.runtime or self._facts(case.user).default_runtime
+        covered, _ = hook.covering_limit(container, runtime)
+        return [hook.MOUNT_PATH] if covered and find_gpu(container, runtime, self._nodes) is not None else []
 
     def _facts(self, user: str, *, needed: bool = True) -> HostFacts:
         facts = self._view.facts() if needed else HostFacts()
