@@ -16,6 +16,7 @@ import pytest
 from convgpu.plugin import api
 from convgpu.plugin.__main__ import _commands
 from convgpu.plugin.limits import MOST
+from convgpu.plugin.worker import _answer_at_once, _peek
 
 
 def ask(path, raw=b"", method="POST", target=api.CAPABILITIES):
@@ -48,6 +49,23 @@ def server(settings, admin_socket, wait_until_served, tmp_path):  # noqa: ARG001
     yield process
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 0
+
+
+def test_what_kind_of_driver_this_is_needs_no_thread():
+    body = b'{"Name":"v"}'
+    head = f"POST {api.CAPABILITIES} HTTP/1.1\r\nHost: \r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    engine, ours = socket.socketpair()
+    with engine, ours:
+        engine.sendall(head + body[:3])
+        assert not _answer_at_once(ours, _peek(ours))  # the rest is on its way, and gunicorn waits for it
+        assert _peek(ours) == head + body[:3]
+        engine.sendall(body[3:])
+        assert _answer_at_once(ours, _peek(ours))
+        answer = http.client.HTTPResponse(engine)
+        answer.begin()
+        assert json.loads(answer.read()) == {"Capabilities": {"Scope": "local"}}
+        engine.sendall(head.replace(b"Capabilities", b"Get") + body)
+        assert not _answer_at_once(ours, _peek(ours))
 
 
 @pytest.mark.usefixtures("server")

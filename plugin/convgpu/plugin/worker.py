@@ -1,7 +1,8 @@
 """gunicorn's threaded worker, with a way past its threads for calls that need no thought.
 
 Each call of the Engine's API costs two of ours, one after the other. Most of them have nothing to do with GPUs: those
-are answered by the thread that waits for connections, from the bytes that lie in the socket. Everything else takes
+are answered by the thread that waits for connections, from the bytes that lie in the socket. So is the question what
+kind of driver this is, which the Engine puts ten times while one container comes and goes. Everything else takes
 gunicorn's own way, with nothing of it read before. See docs/decisions/0017-connections-are-kept.md.
 """
 
@@ -17,12 +18,15 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from convgpu.plugin import api
 from convgpu.plugin.authorization import pass_at_once
+from convgpu.plugin.driver import SCOPE
 
 # Bytes of a call that are looked at here. The Engine shows 64 KiB of an answer at most, most calls have a few hundred.
 _MOST: Final = 1 << 16
 _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"\r\nContent-Length: "  # in this spelling, as Go's client writes it
-_START: Final = b"POST /AuthZPlugin."
+_AUTHORIZATION: Final = b"POST /AuthZPlugin."
+_CAPABILITIES: Final = b"POST /VolumeDriver.Capabilities "
+_CAPABLE: Final = api.encode_capabilities(SCOPE)
 # Threads that may wait for the Engine's and the scheduler's answers; volume calls have others.
 _JUDGES: Final = 32
 # Seconds for which a stopping worker keeps idle connections, for a call that may be on its way.
@@ -57,7 +61,7 @@ class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             self.poller.unregister(client)
             self.keepalived_conns.remove(conn)
             conn.data_ready = True
-            self._enqueue(conn, self._judges if waiting.startswith(_START) else self.tpool)
+            self._enqueue(conn, self._judges if waiting.startswith(_AUTHORIZATION) else self.tpool)
 
     def _cap_keepalive(self, deadline: float) -> None:
         super()._cap_keepalive(min(deadline, time.monotonic() + _LINGER))
@@ -84,7 +88,7 @@ def _peek(client: socket.socket) -> bytes:
 
 def _answer_at_once(client: socket.socket, waiting: bytes) -> bool:
     """Answer the one whole call that waits in a socket, if that needs no thought; else leave the socket as it is."""
-    if not waiting.startswith(_START):
+    if not waiting.startswith((_AUTHORIZATION, _CAPABILITIES)):
         return False
     end = waiting.find(_HEAD_END)
     begin = waiting.find(_LENGTH, 0, end)
@@ -94,7 +98,7 @@ def _answer_at_once(client: socket.socket, waiting: bytes) -> bool:
     if not digits.isdigit() or len(waiting) != end + len(_HEAD_END) + int(digits):
         return False
     path = waiting[len(b"POST ") : waiting.index(b" ", len(b"POST "))].decode("latin-1")
-    reply = pass_at_once(path, waiting[end + len(_HEAD_END) :])
+    reply = _CAPABLE if path == api.CAPABILITIES else pass_at_once(path, waiting[end + len(_HEAD_END) :])
     if reply is None:
         return False
     try:
