@@ -4,8 +4,10 @@ import gc
 import json
 import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingMixIn, UnixStreamServer
+from types import SimpleNamespace
 
 import pytest
 from docker.errors import NotFound
@@ -13,7 +15,7 @@ from docker.errors import NotFound
 from convgpu.client.admin import SchedulerUnavailable
 from convgpu.plugin import api
 from convgpu.plugin.engine import Engine, EngineUnavailable
-from convgpu.plugin.listing import Listing
+from convgpu.plugin.listing import SETTLE, Listing
 from convgpu.plugin.server import create_app
 from convgpu.protocol.requests import Listed, ListedContainer
 
@@ -234,6 +236,38 @@ def test_a_contradiction_is_a_reason_to_ask_again(listing, listed, scheduler, st
     scheduler.request("mount", name="v", id="1")
     listing.tell()
     assert listing._doubtful == again
+
+
+class Doubts:
+    """Stands for the event: `waits` are the answers of its `wait`, in turn."""
+
+    def __init__(self, *waits):
+        self.waits = list(waits)
+
+    def clear(self):
+        pass
+
+    def wait(self, seconds):
+        assert seconds == SETTLE
+        return self.waits.pop(0)
+
+
+def test_the_question_waits_until_there_are_no_more_doubts(listing, monkeypatch):
+    doubts = Doubts(True, True, False, False)
+    monkeypatch.setattr(listing, "_doubt", doubts)
+    listing._settle(time.monotonic())
+    assert doubts.waits == [False]
+
+
+def test_doubts_without_end_do_not_put_the_question_off_for_ever(listing, monkeypatch):
+    doubts = Doubts(*[True] * 99)
+    now = iter(range(100))
+    monkeypatch.setattr(listing, "_doubt", doubts)
+    monkeypatch.setattr(
+        "convgpu.plugin.listing.time", SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _: None)
+    )
+    listing._settle(0)
+    assert len(doubts.waits) == 95
 
 
 def test_a_mount_and_an_unmount_are_doubts(scheduler, settings):

@@ -1,6 +1,6 @@
 """What the Engine lists, told to the scheduler: the third sign of a container's end, beside unmounts and connections.
 
-The Engine is asked at the start, soon after each mount and unmount, and at intervals; always by a thread of its own.
+The Engine is asked at the start, once mounts and unmounts pause, and at intervals; always by a thread of its own.
 """
 
 import logging
@@ -19,8 +19,11 @@ from convgpu.protocol.requests import Listed, ListedContainer
 
 _log: Final = logging.getLogger(__name__)
 
-# Seconds from a doubt to the question: long enough for the Engine to finish what it is doing, and for more doubts.
+# Seconds without a further doubt before the question: the Engine has finished what it was doing then, and a container
+# that comes or goes does not wait for it.
 SETTLE: Final = 1.0
+# Seconds after which the question is put although doubts go on.
+_STREAK: Final = 5.0
 # Seconds between questions without any doubt; as long as one fails, or the Engine contradicts the scheduler.
 INTERVAL: Final = 30.0
 RETRY: Final = 2.0
@@ -86,7 +89,16 @@ class Listing:
             rest = min((time.monotonic() - begun) / _SHARE, _REST)
             again = self._failing is not None or self._doubtful
             if self._doubt.wait(max(RETRY, rest) if again else INTERVAL):
-                time.sleep(max(SETTLE, rest))
+                self._settle(time.monotonic() + rest)
+
+    def _settle(self, earliest: float) -> None:
+        """Return when there were no doubts for a while, or for too long; not before `earliest` (monotonic)."""
+        latest = time.monotonic() + _STREAK
+        quiet = False
+        while not quiet and time.monotonic() < latest:
+            self._doubt.clear()
+            quiet = not self._doubt.wait(SETTLE)
+        time.sleep(max(0.0, earliest - time.monotonic()))
 
     def tell(self) -> None:
         """Ask the Engine and tell the scheduler, once. A failure that lasts is logged once; the next time mends it."""
