@@ -3,11 +3,14 @@
 import base64
 import gc
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from convgpu.authz.world import ViewUnavailable
 from convgpu.client.admin import SchedulerUnavailable
 from convgpu.plugin import api
+from convgpu.plugin.engine_view import EngineView
 from convgpu.plugin.limits import MOST
 
 # The docker library leaves a socket that it could not connect to the garbage collector.
@@ -45,6 +48,17 @@ def test_a_call_about_something_else_passes(docker, scheduler):
     assert ask(docker, call(method="HEAD", uri="/_ping")) == ALLOWED
     assert ask(docker, call({"Image": "i", "HostConfig": {}})) == ALLOWED
     assert scheduler.asked == []
+
+
+def test_the_engine_is_asked_no_more_than_it_can_send_back_in_one_piece():
+    class Nobody:
+        def ask(self, question):
+            return question(SimpleNamespace(inspect_container=len, inspect_volume=len, inspect_image=len))
+
+    view = EngineView(Nobody())
+    for ask_about in (view.container, view.volume, view.image):
+        with pytest.raises(ViewUnavailable, match="names of more than"):
+            ask_about("é" * 301)
 
 
 def test_a_gpu_without_limit_is_denied(docker, scheduler):

@@ -1,6 +1,7 @@
 """gunicorn with our configuration on a real socket, asked as the Engine asks."""
 
 import base64
+import contextlib
 import http.client
 import json
 import os
@@ -13,7 +14,7 @@ import sys
 
 import pytest
 
-from convgpu.plugin import api
+from convgpu.plugin import api, worker
 from convgpu.plugin.__main__ import _commands
 from convgpu.plugin.limits import MOST
 from convgpu.plugin.worker import _answer_at_once, _peek
@@ -112,6 +113,19 @@ def test_nothing_that_a_client_sends_ends_the_worker(settings, server, tmp_path)
     assert server.poll() is None
     assert len(before) == 1
     assert worker() == before
+
+
+@pytest.mark.usefixtures("server")
+def test_the_engines_own_answers_pass_while_every_judge_waits_for_them(settings):
+    waiting = f"POST {api.AUTHORIZE_REQUEST} HTTP/1.1\r\nHost: \r\nContent-Length: 9\r\n\r\n".encode()
+    with contextlib.ExitStack() as connections:
+        for _ in range(worker._JUDGES):
+            connection = connections.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            connection.connect(str(settings.socket))
+            connection.sendall(waiting)
+        # More than the loop looks at.
+        inspected = json.dumps({"RequestMethod": "GET", "ResponseBody": "A" * (2 * worker._MOST)}).encode()
+        assert ask(settings.socket, inspected, target=api.AUTHORIZE_RESPONSE)[0] == 200
 
 
 @pytest.mark.usefixtures("server")

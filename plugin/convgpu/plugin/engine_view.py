@@ -12,6 +12,9 @@ from convgpu.plugin.engine import Engine, EngineUnavailable
 
 # Seconds for which the Engine's own settings are believed; they change with a restart or a SIGHUP.
 _FRESH: Final = 10.0
+# Bytes of a name. Images have 460 at most, and nobody types more. Our question comes back to us as a call, which the
+# worker answers at once if it is short enough for the Engine to send in one piece (4 KiB).
+_LONGEST: Final = 600
 
 
 class EngineView:
@@ -26,15 +29,15 @@ class EngineView:
 
     def container(self, name: str) -> Document | None:
         """Return `GET /containers/NAME/json`."""
-        return self._ask(lambda api: api.inspect_container(name))
+        return self._ask(lambda api: api.inspect_container(_short(name)))
 
     def volume(self, name: str) -> Document | None:
         """Return `GET /volumes/NAME`."""
-        return self._ask(lambda api: api.inspect_volume(name))
+        return self._ask(lambda api: api.inspect_volume(_short(name)))
 
     def image(self, name: str) -> Document | None:
         """Return `GET /images/NAME/json`."""
-        return self._ask(lambda api: api.inspect_image(name))  # type: ignore[no-untyped-call]
+        return self._ask(lambda api: api.inspect_image(_short(name)))  # type: ignore[no-untyped-call]
 
     def facts(self) -> HostFacts:
         """Return what rules depend on beside the container."""
@@ -52,3 +55,9 @@ class EngineView:
             return None
         except EngineUnavailable as error:
             raise ViewUnavailable(str(error)) from error
+
+
+def _short(name: str) -> str:
+    if len(name.encode(errors="replace")) > _LONGEST:
+        raise ViewUnavailable(f"the Engine is not asked about names of more than {_LONGEST} bytes ({name:.20}...)")
+    return name

@@ -27,7 +27,9 @@ _LENGTH: Final = b"\r\nContent-Length: "  # in this spelling, as Go's client wri
 _AUTHORIZATION: Final = b"POST /AuthZPlugin."
 _CAPABILITIES: Final = b"POST /VolumeDriver.Capabilities "
 _CAPABLE: Final = api.encode_capabilities(SCOPE)
-# Threads that may wait for the Engine's and the scheduler's answers; volume calls have others.
+_QUESTION: Final = f"POST {api.AUTHORIZE_REQUEST} ".encode()
+# Threads that may wait for the Engine's and the scheduler's answers. Volume calls have others, and so has what the
+# Engine says of its answers: a judge waits for one of these, and it may be too long for the loop.
 _JUDGES: Final = 32
 # Seconds for which a stopping worker keeps idle connections, for a call that may be on its way.
 _LINGER: Final = 0.2
@@ -61,7 +63,7 @@ class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             self.poller.unregister(client)
             self.keepalived_conns.remove(conn)
             conn.data_ready = True
-            self._enqueue(conn, self._judges if waiting.startswith(_AUTHORIZATION) else self.tpool)
+            self._enqueue(conn, self._judges if waiting.startswith(_QUESTION) else self.tpool)
 
     def _cap_keepalive(self, deadline: float) -> None:
         super()._cap_keepalive(min(deadline, time.monotonic() + _LINGER))
