@@ -44,7 +44,8 @@ def certificates(directory: Path, *names: str) -> None:
     (directory / "server.ext").write_text("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth")
     (directory / "client.ext").write_text("extendedKeyUsage=clientAuth")
     for name in ("server", *names):
-        request = f"req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
+        subject = "/O=somebody" if name == "nameless" else f"/CN={name}"
+        request = f"req -newkey rsa:2048 -nodes -subj {subject} -keyout {name}.key -out {name}.csr"
         openssl(*request.split(), directory=directory)
         kind = "server" if name == "server" else "client"
         sign = f"x509 -req -days 2 -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile {kind}.ext"
@@ -87,7 +88,7 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("certificates")
-    certificates(directory, "alice", "bob", "local")
+    certificates(directory, "alice", "bob", "local", "nameless")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -119,6 +120,7 @@ def test_the_common_name_is_the_user(site):
     site.rules('administrators = ["local"]')
     assert site.rule("local", *PRIVILEGED) == "passed"
     assert site.run("local", "version").returncode == 0
+    assert site.rule("nameless", *PRIVILEGED) == "privileged"
     tls = ["--tlsverify", "--tlscacert", "ca.pem", "--tlscert", "local.pem", "--tlskey", "local.key"]
     command = ["docker", "-H", f"tcp://127.0.0.1:{site.port}", *tls, *PRIVILEGED]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=site.directory, env=ENVIRONMENT)

@@ -10,6 +10,7 @@ import pytest
 from convgpu.authz.world import ViewUnavailable
 from convgpu.client.admin import SchedulerUnavailable
 from convgpu.plugin import api
+from convgpu.plugin.authorization import caller
 from convgpu.plugin.engine_view import EngineView
 from convgpu.plugin.limits import MOST
 
@@ -59,6 +60,15 @@ def test_the_engine_is_asked_no_more_than_it_can_send_back_in_one_piece():
     for ask_about in (view.container, view.volume, view.image):
         with pytest.raises(ViewUnavailable, match="names of more than"):
             ask_about("é" * 301)
+
+
+def test_a_certificate_without_a_name_is_not_the_engines_own_socket():
+    document = {**call(), "UserAuthNMethod": "TLS"}
+    callers = [
+        caller(api.decode_authorization(json.dumps({**document, **more}).encode()))
+        for more in ({}, {"User": ""}, {"User": "alice"}, {"User": "local"}, {"UserAuthNMethod": ""})
+    ]
+    assert callers == ["CN=", "CN=", "alice", "CN=local", "local"]
 
 
 def test_a_gpu_without_limit_is_denied(docker, scheduler):

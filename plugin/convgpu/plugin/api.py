@@ -67,12 +67,14 @@ class AuthorizationRequest:
         uri: as the client sent it: raw, maybe percent-encoded, maybe in absolute form.
         encoded_body: base64; empty when the call has no body or the Engine keeps it back.
         user: the common name of the client's certificate; empty without one, as on the Engine's UNIX socket.
+        user_method: how the Engine knows the user: `TLS`, even by a certificate without a common name; else empty.
     """
 
     method: str
     uri: str
     encoded_body: str
     user: str = ""
+    user_method: str = ""
 
     def body(self) -> bytes:
         """Return the body of the call.
@@ -126,11 +128,11 @@ def decode_authorization(raw: bytes) -> AuthorizationRequest:
         encoded_body = ""
     if not isinstance(encoded_body, str):
         raise Malformed("RequestBody must be text")
-    user = document.get("User") or ""
-    if not isinstance(user, str):
-        raise Malformed("User must be text")
+    user, user_method = document.get("User") or "", document.get("UserAuthNMethod") or ""
+    if not isinstance(user, str) or not isinstance(user_method, str):
+        raise Malformed("User and UserAuthNMethod must be text")
     method, uri = _text(document, "RequestMethod"), _text(document, "RequestUri")
-    return AuthorizationRequest(method, uri, encoded_body, user)
+    return AuthorizationRequest(method, uri, encoded_body, user, user_method)
 
 
 def encode_activated() -> bytes:

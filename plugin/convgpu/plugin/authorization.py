@@ -98,9 +98,9 @@ class Authorizer:
 
 def caller(request: api.AuthorizationRequest) -> str:
     """Return who calls: the common name of a certificate, or `local`, which no certificate can claim to be."""
-    if not request.user:
+    if not request.user and not request.user_method:
         return LOCAL
-    return f"CN={LOCAL}" if request.user == LOCAL else request.user
+    return f"CN={request.user}" if request.user in {"", LOCAL} else request.user
 
 
 class AuthorizationGate:
