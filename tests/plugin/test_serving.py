@@ -105,7 +105,8 @@ def test_nothing_that_a_client_sends_ends_the_worker(settings, server, tmp_path)
     assert ask(settings.socket, b"{" * (2 * MOST), target=api.CREATE)[0] == 413
     assert ask(settings.socket, b"\0" * (2 * MOST), target=api.AUTHORIZE_REQUEST)[0] == 200
     assert ask(settings.socket, target="/" + "x" * 9000)[0] == 414
-    for garbage in (b"", b"\0" * 4096, b"GET\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"):
+    endless = b"POST /AuthZPlugin.AuthZRes HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n"
+    for garbage in (b"", b"\0" * 4096, b"GET\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n{", endless):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.connect(str(settings.socket))
             connection.sendall(garbage)

@@ -97,10 +97,11 @@ def _answer_at_once(client: socket.socket, waiting: bytes) -> bool:
     if end < 0 or begin < 0:
         return False
     digits = waiting[begin + len(_LENGTH) : waiting.index(b"\r\n", begin + 2)]
-    if not digits.isdigit() or len(waiting) != end + len(_HEAD_END) + int(digits):
+    body = waiting[end + len(_HEAD_END) :]
+    if digits != str(len(body)).encode():
         return False
     path = waiting[len(b"POST ") : waiting.index(b" ", len(b"POST "))].decode("latin-1")
-    reply = _CAPABLE if path == api.CAPABILITIES else pass_at_once(path, waiting[end + len(_HEAD_END) :])
+    reply = _CAPABLE if path == api.CAPABILITIES else pass_at_once(path, body)
     if reply is None:
         return False
     try:
