@@ -3,14 +3,15 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 
 from daemon import GIB, Daemon, Process, running_daemon, wait_until
 
+from convgpu.cli import unix_http
 from convgpu.plugin.__main__ import _commands
 from convgpu.plugin.settings import Settings
 
@@ -37,9 +38,12 @@ class House:
 
     def start_dashboard(self, *options: str) -> None:
         command = [sys.executable, "-m", "convgpu.cli", "dashboard", "--socket", str(self.settings.socket), *options]
-        self.dashboard = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        said = self.directory / "dashboard.log"
+        with said.open("ab") as log:
+            self.dashboard = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
         assert self.dashboard.stdout is not None
         self.url = self.dashboard.stdout.readline().decode().strip()
+        assert self.url, f"the dashboard did not start: {said.read_text()}"
 
     def stop_dashboard(self) -> int:
         assert self.dashboard is not None
@@ -75,8 +79,14 @@ class House:
         return process
 
     def _answers(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as connection:
-            return connection.connect_ex(str(self.settings.socket)) == 0
+        """Say whether it serves; gunicorn's socket is there also when the application cannot be loaded."""
+        assert self.server is not None
+        if self.server.poll() is not None:
+            raise AssertionError(f"the plugin's server ended: {(self.directory / 'server.log').read_text()[-2000:]}")
+        try:
+            return unix_http.get(self.settings.socket, "/metrics")[0] == HTTPStatus.OK
+        except OSError:
+            return False
 
 
 @contextlib.contextmanager
