@@ -28,30 +28,39 @@ def ask(path: Path) -> tuple[float, bytes]:
     return (time.perf_counter() - start) * 1e3, body
 
 
-def measure(devices: int) -> tuple[list[float], int]:
-    """Milliseconds of each question, and bytes of an answer; each tenth container has a process that holds or waits."""
+def measure(devices: int, every: int = 10, size: int = 8 << 30) -> tuple[list[float], int]:
+    """Milliseconds of each question, and bytes of an answer.
+
+    Args:
+        devices: on which each container has a limit.
+        every: so many containers, one has a process.
+        size: that it asks for; it holds or waits.
+    """
     sizes = ",".join(["simulated:80GiB", *["80GiB"] * (devices - 1)])
     with tempfile.TemporaryDirectory() as scratch, house(Path(scratch), sizes) as built:
         built.stop_dashboard()
         for number in range(CONTAINERS):
             built.container(f"job-{number}", 8 << 30)
-            if number % 10 == 0:
-                built.process(f"job-{number}").allocate(8 << 30, number // 10 % devices)
+            if number % every == 0:
+                built.process(f"job-{number}").allocate(size, number // every % devices)
         ask(built.settings.socket)
         asked = [ask(built.settings.socket) for _ in range(TURNS)]
-    assert asked[-1][1].count(b"convgpu_container_limit_bytes{") >= CONTAINERS // 10
+    assert asked[-1][1].count(b"convgpu_container_limit_bytes{") >= CONTAINERS // every
     return [one for one, _ in asked], len(asked[-1][1])
 
 
 def main() -> None:
-    """With a limit on one device, and on each of eight."""
+    """With a limit on one device, and on each of eight; with a process in each tenth container, and in each."""
     one, size = measure(1)
     eight, _ = measure(8)
+    all_run, all_size = measure(1, every=1, size=64 << 20)
     figures = [
         at_most(f"/metrics with {CONTAINERS} containers, p50", statistics.median(one), "ms", 50),
         Figure("the same, p90", percentile(one, 90), "ms"),
         Figure("the same with limits on eight devices each, p50", statistics.median(eight), "ms"),
-        Figure("size of the answer", size / 1024, "KiB"),
+        Figure("the same with a process in each, p50", statistics.median(all_run), "ms"),
+        Figure("size of the answer, with a process in each tenth", size / 1024, "KiB"),
+        Figure("size of the answer, with a process in each", all_size / 1024, "KiB"),
     ]
     report("metrics", figures)
 

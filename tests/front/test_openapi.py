@@ -49,6 +49,8 @@ class Nobody:
     def request(self, op, **_fields):
         raise AssertionError(op)
 
+    request_json = request
+
 
 @pytest.fixture(scope="module")
 def app():

@@ -36,6 +36,9 @@ class FakeScheduler:
             raise self.failure
         return self.answers[op] if op in self.answers else getattr(self, f"_{op}")(**fields)
 
+    def request_json(self, op: str, **fields: object) -> bytes:
+        return json.dumps(self.request(op, **fields)).encode()
+
     def _create(self, name: str, options: dict[str, str]) -> dict[str, object]:
         if options.keys() - {"memory", "gpus", "priority", "wait"}:
             raise SchedulerRefused("invalid", "unknown option: the known ones are memory, gpus, wait")

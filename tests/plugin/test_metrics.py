@@ -4,11 +4,14 @@ import json
 import re
 
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from convgpu.client.admin import SchedulerUnavailable
 from convgpu.plugin import api
 from convgpu.plugin.metrics import MOST_CONTAINERS, SchedulerCollector
+from convgpu.plugin.server import create_app
+from convgpu.plugin.settings import Settings
 
 A, B = "GPU-a", "GPU-b"
 
@@ -150,6 +153,30 @@ def test_openmetrics_for_those_who_ask_for_it(docker):
     answer = docker.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert answer.mimetype == "application/openmetrics-text"
     assert answer.text.endswith("# EOF\n")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "read"),
+    [
+        ("text/plain; version=0.0.4", text_string_to_metric_families),
+        ("application/openmetrics-text; version=1.0.0", openmetrics.text_string_to_metric_families),
+    ],
+)
+def test_what_is_written_is_what_was_collected(told, accepted, read):
+    told.containers = [container(f"v{i}", grant=1 << i) for i in range(0, 60, 20)]
+    told.containers += [container('quote " back \\ line \n é', engine={"id": "i", "name": "n", "image": "m"})]
+    text = create_app(told, Settings()).test_client().get("/metrics", headers={"Accept": accepted}).text
+    written, collected = (
+        {
+            (sample.name, *sorted(sample.labels.items()), sample.value)
+            for family in families
+            for sample in family.samples
+            if sample.name.startswith("convgpu_container_")
+        }
+        for families in (read(text), SchedulerCollector(told).collect())
+    )
+    assert len(collected) == 4 * 3 + 1  # three figures of each on one device, and what Docker calls the last
+    assert written == collected
 
 
 def test_the_files_for_grafana_and_prometheus_name_only_what_is_there(docker, told, tmp_path, request):  # noqa: ARG001

@@ -33,11 +33,11 @@ def create_blueprint(scheduler: Scheduler) -> Blueprint:
 
     @blueprint.get("/devices")
     def devices() -> Response:
-        return jsonify(scheduler.request("devices"))
+        return _pass(scheduler.request_json("devices"))
 
     @blueprint.get("/containers")
     def containers() -> Response:
-        return jsonify(scheduler.request("containers"))
+        return _pass(scheduler.request_json("containers"))
 
     @blueprint.get("/containers/<name>")
     def container(name: str) -> Response:
@@ -48,15 +48,15 @@ def create_blueprint(scheduler: Scheduler) -> Blueprint:
 
     @blueprint.get("/events")
     def events() -> Response:
-        return jsonify(scheduler.request("events", since=_since(request.args.get("since", "0"))))
+        return _pass(scheduler.request_json("events", since=_since(request.args.get("since", "0"))))
 
     @blueprint.get("/history")
     def history() -> Response:
-        return jsonify(scheduler.request("history", **_past(request.args)))
+        return _pass(scheduler.request_json("history", **_past(request.args)))
 
     @blueprint.get("/policy")
     def policy() -> Response:
-        return jsonify(scheduler.request("policy"))
+        return _pass(scheduler.request_json("policy"))
 
     _add_changes(blueprint, scheduler)
     return blueprint
@@ -90,6 +90,11 @@ def administration_error(error: Exception) -> Response:
         case _:
             _log.error("request failed", exc_info=error)
             return _error(500, "internal", "the plugin failed; its log says why")
+
+
+def _pass(answer: bytes) -> Response:
+    """Hand on what the scheduler wrote: nothing here need read the rows of a thousand containers."""
+    return Response(answer, content_type="application/json")
 
 
 def _since(text: str) -> int:

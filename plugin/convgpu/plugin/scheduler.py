@@ -20,6 +20,10 @@ class Scheduler(Protocol):
         """
         ...
 
+    def request_json(self, op: str, **fields: object) -> bytes:
+        """Return the same as JSON, as the scheduler wrote it."""
+        ...
+
 
 _CONTAINERS: TypeAdapter[list[Container]] = TypeAdapter(list[Container])
 

@@ -11,6 +11,7 @@ from convgpu.protocol.messages import Admin, AdminReply, MalformedMessageError, 
 from convgpu.protocol.stream import MessageStream, ProtocolError
 
 _RETRY_STEP: Final = 0.05
+_OK: Final = b'{"ok":'
 
 
 class SchedulerRefused(Exception):  # noqa: N818 - it is an answer, not an accident
@@ -49,6 +50,18 @@ class AdminClient:
             SchedulerRefused: the scheduler said no; the text is for the user.
             SchedulerUnavailable: no answer in time.
         """
+        try:
+            result = json.loads(self.request_json(op, **fields))
+        except ValueError as error:
+            raise self._unavailable(error) from error
+        return result if isinstance(result, dict) else {}
+
+    def request_json(self, op: str, **fields: object) -> bytes:
+        """Return the same as JSON, as the scheduler wrote it: for whoever hands it on.
+
+        Raises:
+            SchedulerRefused, SchedulerUnavailable: as `request`.
+        """
         deadline = time.monotonic() + self._timeout
         if cause := journal.current():
             fields["cause"] = cause
@@ -62,13 +75,16 @@ class AdminClient:
                 connection.settimeout(self._answer)
                 connection.sendall(frame)
                 answer = _read_reply(connection, lambda: deadline - time.monotonic())
-        except (OSError, ProtocolError, ValueError) as error:
-            raise SchedulerUnavailable(f"the scheduler at {self._path} does not answer: {error}") from error
-        refusal = answer.get("error")
-        if isinstance(refusal, dict):
-            raise SchedulerRefused(str(refusal.get("code")), str(refusal.get("text")))
-        result = answer.get("ok")
-        return result if isinstance(result, dict) else {}
+            if answer.startswith(_OK) and answer.endswith(b"}"):
+                return answer[len(_OK) : -1]
+            refusal = json.loads(answer)["error"]
+            code, text = str(refusal["code"]), str(refusal["text"])
+        except (OSError, ProtocolError, ValueError, LookupError, TypeError) as error:
+            raise self._unavailable(error) from error
+        raise SchedulerRefused(code, text)
+
+    def _unavailable(self, error: Exception) -> SchedulerUnavailable:
+        return SchedulerUnavailable(f"the scheduler at {self._path} does not answer: {error}")
 
     def _connect(self, deadline: float) -> socket.socket:
         while True:
@@ -88,7 +104,7 @@ class AdminClient:
                 return connection
 
 
-def _read_reply(connection: socket.socket, time_left: Callable[[], float]) -> dict[str, object]:
+def _read_reply(connection: socket.socket, time_left: Callable[[], float]) -> bytes:
     stream = MessageStream(max_frame=1 << 30)
     while True:
         connection.settimeout(max(time_left(), 0.001))
@@ -98,7 +114,4 @@ def _read_reply(connection: socket.socket, time_left: Callable[[], float]) -> di
         for _request, message in stream.receive(data):
             if not isinstance(message, AdminReply):
                 raise ConnectionError(f"it answered {type(message).__name__}")
-            answer = json.loads(message.body)
-            if not isinstance(answer, dict):
-                raise ConnectionError("its answer is no object")
-            return answer
+            return message.body

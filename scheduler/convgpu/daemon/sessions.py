@@ -72,6 +72,10 @@ class Asked:
     since: float
 
 
+def _used(session: Session, device: str, lease: int) -> int:
+    return max(lease - session.page.read(session.rows.index(device)), 0)
+
+
 def _nobody_watches(_number: int, process: int | None, _used: Mapping[str, int]) -> None:
     if process is not None:
         os.close(process)
@@ -305,10 +309,10 @@ class Sessions:
 
     def used(self, container: str, device: str) -> int:
         """Return what the container's processes use on a device: leases less headrooms, in bytes."""
-        accounts = self.machine.ledger.accounts.get(container, {})
-        if device not in accounts:
+        account = self.machine.ledger.accounts.get(container, {}).get(device)
+        if account is None or not account.leases:
             return 0
-        return sum(self.used_by(self.sessions[number], device) for number in accounts[device].leases)
+        return sum([_used(self.sessions[number], device, lease) for number, lease in account.leases.items()])
 
     def used_on(self, device: str) -> int:
         """Return what all containers use on a device, in bytes."""
@@ -316,7 +320,7 @@ class Sessions:
 
     def used_by(self, session: Session, device: str) -> int:
         """Return what one process uses on a device, in bytes. A word that says more than was leased says nothing."""
-        return max(self._lease(session, device) - session.page.read(session.rows.index(device)), 0)
+        return _used(session, device, self._lease(session, device))
 
     def _lease(self, session: Session, device: str) -> int:
         return self.machine.ledger.accounts[session.container][device].leases.get(session.number, 0)
