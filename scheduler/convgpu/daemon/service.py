@@ -87,7 +87,8 @@ class Service:
         self._store = Store(settings.directory, boot_id(), self._loop.call_later)
         migrate(settings.directory, self._store)
         self._formers = self._find_formers()
-        recovering = any(volume.state == "running" for volume in self._store.volumes())
+        # A process may live though its container has no mount: `docker cp` unmounts a running one.
+        recovering = bool(self._formers) or any(volume.state == "running" for volume in self._store.volumes())
         present = self._devices.list()
         memory = self._measure(present)
         rows = usable(present, memory)

@@ -57,6 +57,26 @@ def test_memory_of_a_stopped_process_is_not_granted_again(daemon: Daemon) -> Non
         assert isinstance(waiter.answer(request), m.Accepted)
 
 
+def test_a_process_is_waited_for_though_its_container_has_no_mount(daemon: Daemon) -> None:
+    """`docker cp` unmounts a running container; the Engine's next list mends that, if the scheduler lives so long."""
+    with hold(daemon.container("a", memory="10g"), "9g") as stopped:
+        wait_until(lambda: usage(daemon, "a") > 9 * GIB, "it holds")
+        held = usage(daemon, "a")
+        daemon.admin.request("unmount", name="a", id="1")
+        stopped.send_signal(signal.SIGSTOP)
+        restart(daemon)
+        waiter = Process(daemon.container("b", memory="10g"))
+        waiter.hello()
+        request = waiter.allocate(8 * GIB)
+        wait_until(lambda: [one["container"] for one in daemon.events("accepted", "paused")][-1:] == ["b"], "decided")
+        state = daemon.state("b")["state"]
+        stopped.send_signal(signal.SIGCONT)
+        assert state == "waiting"
+        wait_until(lambda: usage(daemon, "a") == held, "it is back")
+        stopped.communicate()
+        assert isinstance(waiter.answer(request), m.Accepted)
+
+
 def test_grants_are_given_as_soon_as_everybody_is_back(daemon: Daemon) -> None:
     with hold(daemon.container("a", memory="4g"), "3g") as holder:
         wait_until(lambda: usage(daemon, "a") > 3 * GIB, "it holds")
