@@ -111,6 +111,8 @@ class Audit:
             if look.held is not None:
                 found = self._attribute(look, leases, members)
                 over |= self._book(look.device, found, quiet=look.device not in noisy)
+            elif look.error is None:
+                self._capacities.regain(look.device)
         self._judge(over, members)
         self._keep_holdings()
 

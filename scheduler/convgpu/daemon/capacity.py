@@ -122,6 +122,10 @@ class Capacities:
         foreign = found.foreign + self._own[device] - self._memory[device].own
         if is_news(self.foreign[device], foreign):
             self.foreign[device] = foreign
+        self.regain(device)
+
+    def regain(self, device: str) -> None:
+        """Hand out what the device has, foreign memory as it is known: it answers."""
         nominal = next(one.nominal for one in self.rows if one.uuid == device)
         self._set(device, max(nominal - self.foreign[device], 0))
 

@@ -118,6 +118,11 @@ def test_a_driver_that_names_no_processes_is_no_reason_to_complain(tmp_path: Pat
     assert seen == [("ok", [15.5, 15.5])] * 3
 
 
+def test_a_lost_device_comes_back_though_its_driver_names_no_processes(tmp_path: Path) -> None:
+    seen = play(tmp_path, Cards(), ("named", False), ("wrong", LOST), ("wrong", LOST), ("wrong", ""))
+    assert seen[2:] == [(LOST, [0.0, 15.5]), ("ok", [15.5, 15.5])]
+
+
 def test_an_event_of_a_device_without_capacity_is_no_fault(tmp_path: Path) -> None:
     async def run() -> None:
         cards = Cards()
