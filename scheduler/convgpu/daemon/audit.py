@@ -120,6 +120,8 @@ class Audit:
         """Say who holds what; a container on a device that it has no limit on is as foreign there as anybody."""
         held, accounts = look.held or {}, self._sessions.machine.ledger.accounts
         owners = {pid: members.volume_of(pid) for pid in held}
+        # One that ended since NVML was asked has no owner any more, and is no foreigner; hence in this order.
+        held = {pid: size for pid, size in held.items() if owners[pid] or is_alive(pid)}
         ours = {pid: name for pid, name in owners.items() if name and look.device in accounts.get(name, ())}
         lease = {pid: leases.get((pid, look.device), 0) for pid in ours if pid in members.by_pid}
         return attribute(look.used, held, lease, ours.get)

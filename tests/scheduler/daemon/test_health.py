@@ -1,6 +1,7 @@
 """A device that NVML cannot describe, among others that are well: what the audit makes of it."""
 
 import asyncio
+import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -31,6 +32,7 @@ class Cards:
         self.wrong = ""
         self.used_bytes = {"one": GIB // 2, "two": GIB // 2}
         self.named = True
+        self.held: dict[int, int] = {}
 
     def list(self) -> list[Device]:
         return [Device(uuid, place, "H200", 16 * GIB, 31 * GIB // 2) for place, uuid in enumerate(("one", "two"))]
@@ -42,7 +44,7 @@ class Cards:
         assert uuid in self.used_bytes
         if not self.named:
             raise DeviceError("Not Supported")
-        return {}
+        return self.held if uuid == "one" else {}
 
     def check(self, uuid: str) -> None:
         if self.wrong and uuid == "one":
@@ -121,6 +123,27 @@ def test_a_driver_that_names_no_processes_is_no_reason_to_complain(tmp_path: Pat
 def test_a_lost_device_comes_back_though_its_driver_names_no_processes(tmp_path: Path) -> None:
     seen = play(tmp_path, Cards(), ("named", False), ("wrong", LOST), ("wrong", LOST), ("wrong", ""))
     assert seen[2:] == [(LOST, [0.0, 15.5]), ("ok", [15.5, 15.5])]
+
+
+def test_a_process_that_ends_while_the_audit_looks_is_no_foreigner(tmp_path: Path) -> None:
+    async def run() -> None:
+        cards = Cards()
+        parts = Parts(cards, tmp_path)
+        with closing(parts.store), subprocess.Popen(["sleep", "60"]) as process:
+
+            def listed() -> dict[str, str]:
+                """NVML has been asked when it is asked whose the process is."""
+                process.kill()
+                process.wait()
+                return {}
+
+            parts.audit._belonging = Belonging(parts.sessions, listed)
+            cards.held[process.pid] = 10 * GIB
+            cards.used_bytes["one"] += 10 * GIB
+            await parts.audit.look()
+            assert parts.capacity() == [15.5, 15.5]
+
+    asyncio.run(run())
 
 
 def test_an_event_of_a_device_without_capacity_is_no_fault(tmp_path: Path) -> None:
