@@ -165,7 +165,8 @@ class Containers:
                 "this container has no GPU memory limit: give its volume one (volume-opt=memory=2g) "
                 "or the container a variable (-e CONVGPU_MEMORY=2g)"
             )
-        limits = parse_limits(memory, container.terms.devices)
+        own = {device.uuid for device in container.terms.devices}
+        limits = parse_limits(memory, [device for device in self._devices if device.uuid in own])  # as they are now
         self._store.set_limits(name, limits, self._wall_clock())
         container.volume.limits = limits
         self._sessions.happen(e.LimitsSet(name, limits))

@@ -67,6 +67,18 @@ def test_memory_of_foreign_programs_is_not_handed_out(daemon: Daemon) -> None:
     assert daemon.events("overused") == []
 
 
+def test_a_limit_that_comes_later_is_held_against_what_there_is_then(daemon: Daemon) -> None:
+    folder = daemon.container("a")
+    with running(folder, f"exec {HOLD} --wait-for-stdin 5g"):
+        wait_until(lambda: device(daemon)["foreign"] > 5 * GIB, "it is seen")
+        daemon.container("late")
+        daemon.container("later")
+    wait_until(lambda: device(daemon)["foreign"] == 0, "it is given back")
+    daemon.admin.request("set", name="late", memory="14g")
+    assert share(daemon, "late")["limit"] == 14 * GIB
+    assert Process(Path(str(daemon.state("later")["mountpoint"]))).hello(memory="14g").devices[0].limit == 14 * GIB
+
+
 @needs_root
 def test_what_escapes_the_hook_is_charged_to_its_container_and_shown(daemon: Daemon) -> None:
     folder = daemon.container("a", memory="8g")
