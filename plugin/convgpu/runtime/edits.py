@@ -24,6 +24,7 @@ _BEGIN_TIME: Final = 30  # seconds that a runtime waits for a hook
 _END_TIME: Final = 15
 _NO_GPU: Final = frozenset({"", "void", "none"})  # of NVIDIA_VISIBLE_DEVICES
 _GPU_NODE: Final = re.compile(r"/dev/nvidia(\d+|ctl)")
+_GPU_MAJOR: Final = 195  # of NVIDIA's character devices, whatever a container calls them
 _NVIDIA_HOOKS: Final = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 
 
@@ -76,8 +77,12 @@ def uses_gpu(config: Mapping[str, Any]) -> bool:
     """Say whether a container gets a GPU, as far as its configuration tells."""
     if variables(config).get("NVIDIA_VISIBLE_DEVICES", "") not in _NO_GPU:
         return True
-    devices = (config.get("linux") or {}).get("devices") or ()
+    linux = config.get("linux") or {}
+    devices = linux.get("devices") or ()
     if any(_GPU_NODE.fullmatch(str(device.get("path"))) for device in devices):
+        return True
+    allowed = [rule for rule in (linux.get("resources") or {}).get("devices") or () if rule.get("allow")]
+    if any(each.get("type") == "c" and each.get("major") == _GPU_MAJOR for each in (*devices, *allowed)):
         return True
     hooks = [hook for stage in (config.get("hooks") or {}).values() for hook in stage or ()]
     return any(str(hook.get("path")).rpartition("/")[2] in _NVIDIA_HOOKS for hook in hooks)
