@@ -6,6 +6,7 @@ Prometheus and has none fails.
 
 import os
 import shutil
+import signal
 from collections import defaultdict
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from hypothesis import settings
 # Machines are noisy: how long an example takes is no test.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+# A shell that starts us in the background has us ignore it, and with us every program that a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parents[1]
 NOT_RUN = pytest.StashKey[dict[str, set[str]]]()
