@@ -45,19 +45,26 @@ def deliver(source: Path | bytes, target: Path, mode: int, staging: Path) -> Non
 
 
 def is_delivered(path: Path, digest: bytes, mode: int) -> bool:
-    """Tell whether a regular file of root's with this SHA-256 and mode is there; nothing is followed or waited for."""
+    """Tell whether a regular file of root's with this SHA-256 and mode is there; nothing is followed or waited for.
+
+    What is no regular file is not even opened: a device would be used by that.
+    """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        status = os.fstat(descriptor)
+        status = os.fstat(place)
         if (status.st_mode, status.st_uid) != (stat.S_IFREG | mode, os.geteuid()) or status.st_size > _MOST:
             return False
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
+        # The same file, whatever its name leads to by now; without O_NONBLOCK a lease could make us wait.
+        descriptor = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
             return hashlib.file_digest(file, "sha256").digest() == digest
+    except OSError:
+        return False
     finally:
-        os.close(descriptor)
+        os.close(place)
 
 
 def link_files(files: list[Path], folder: Path, staging: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from convgpu.daemon.files import is_delivered
+
 NAMES = ("libconvgpu.so", "ld.so.preload", "scheduler.sock")
 
 
@@ -99,3 +101,19 @@ def test_a_folder_that_is_gone_is_made_again(daemon):
     shutil.rmtree(folder)
     daemon.admin.request("mount", name="a", id="1")
     assert set(NAMES) <= {path.name for path in folder.iterdir()}
+
+
+def test_only_a_regular_file_is_ever_opened(tmp_path, monkeypatch):
+    """To open a device is to use it (a watchdog starts), and a container's root may make nodes."""
+    opened = []
+
+    def spy(path, flags, *rest, really=os.open):
+        descriptor = really(path, flags, *rest)
+        opened.append((stat.S_IFMT(os.fstat(descriptor).st_mode), bool(flags & os.O_PATH)))
+        return descriptor
+
+    monkeypatch.setattr(os, "open", spy)
+    node = tmp_path / "node"
+    os.mkfifo(node, 0o644)  # for which nobody needs a privilege
+    assert not is_delivered(node, b"", 0o644)
+    assert opened == [(stat.S_IFIFO, True)]
