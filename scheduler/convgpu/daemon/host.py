@@ -23,18 +23,29 @@ def open_process(pid: int) -> int | None:
         return None
 
 
-def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the third on; none when the process is gone."""
+def _stat(task: int | str) -> list[str]:
+    """Return the fields of /proc/PID/stat, or of a thread's (`PID/task/TID`), from the third on; none: it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process is there and not on its way out."""
-    fields = _stat(pid)
+    """Say whether a process is there and not on its way out. Its first thread may have ended before the others."""
+    return _goes_on(pid) or any(_goes_on(f"{pid}/task/{thread}") for thread in _threads(pid))
+
+
+def _goes_on(task: int | str) -> bool:
+    fields = _stat(task)
     return bool(fields) and fields[0] not in "ZX" and not int(fields[6]) & _PF_EXITING
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - names are all that is needed
+    except OSError:
+        return []
 
 
 def start_time(pid: int) -> int:
