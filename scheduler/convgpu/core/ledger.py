@@ -149,6 +149,8 @@ class Ledger:
         self._forget_order()
 
     def _forget_order(self) -> None:
+        if self._ordered is None:  # nothing was found out since
+            return
         self._ordered = None
         for known in self._in_the_end.values():
             known.clear()

@@ -179,7 +179,7 @@ class Machine:
         self._state.sessions[event.session] = name
         self._state.forget_requests(name, event.former)
         for device in self.ledger.accounts[name]:
-            self._state.wanted.pop((event.former, device), None)
+            self._state.forget_word(event.former, device)
             self.ledger.move_lease(name, device, event.former, event.session, event.held.get(device, 0))
         self._serving.want([name])
 
@@ -190,7 +190,7 @@ class Machine:
         container.sessions -= 1
         self._state.forget_requests(name, event.session)
         for device in self.ledger.accounts[name]:
-            self._state.wanted.pop((event.session, device), None)
+            self._state.forget_word(event.session, device)
             lease = self.ledger.end_lease(name, device, event.session)
             used = lease - min(event.headroom.get(device, 0), lease)
             if used:

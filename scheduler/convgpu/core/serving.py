@@ -2,19 +2,25 @@
 
 A process takes from its headroom without asking, so what is known of its usage is an upper bound, the lease.
 Before anybody is refused or has to wait, unused lease is taken back (TakeHeadroom) and the decision is made on the
-exact figures that come back with HeadroomTaken. While anybody waits, every process that has a lease is told to report
-what it frees (Want), so that no free memory can lie in a headroom unseen (invariant 3). The order Want, then
-TakeHeadroom, pairs with the hook's order give, then look at `wanted` (docs/model).
+exact figures that come back with HeadroomTaken. What siblings hold is looked at first, and where headroom is likely, a
+few words at a time: so an answer does not cost more the more containers there are. All others are looked at before
+somebody has to wait. While anybody waits, every process that has a lease is told to report what it frees (Want), so
+that no free memory can lie in a headroom unseen (invariant 3). The order Want, then TakeHeadroom, pairs with the
+hook's order give, then look at `wanted` (docs/model).
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
+from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.events import Effect, Kind, Refusal
-from convgpu.core.state import Request, State
+from convgpu.core.state import Request, State, Word
 from convgpu.core.turns import eligible, in_turn
 from convgpu.policies.base import Waiting
+
+_FEW: Final = 16  # words that are looked at first; then twice as many, and so on
 
 
 class Serving:
@@ -25,6 +31,7 @@ class Serving:
         self._state = state
         self._ledger = state.ledger
         self._watching = False  # all words with a lease are wanted, because somebody waits
+        self._few = _FEW
 
     # -- what processes say ------------------------------------------------------------------------------
 
@@ -42,7 +49,8 @@ class Serving:
             self._accept(request, now)
         else:
             # While others wait nothing lies in headrooms but what siblings freed and have just reported.
-            self.look([name] if self._watching else self._ledger.holders)
+            self._few = _FEW
+            self._take_headroom(self._words([name]) + ([] if self._watching else self._likely(event.device)))
             state.enqueue(request)
 
     def _request(self, event: e.AllocationAsked, name: str, now: float) -> Request:
@@ -72,13 +80,34 @@ class Serving:
         """Take what was freed; the report took the order to report with it, so it is given anew first."""
         word = (event.session, event.device)
         if word in self._state.wanted:
-            self.effects += [e.Want(*word, wanted=True), e.TakeHeadroom((word,))]
+            self.effects.append(e.Want(*word, wanted=True))
+            self._take_headroom([word])
 
     # -- headroom ----------------------------------------------------------------------------------------
 
     def look(self, containers: Iterable[str]) -> None:
         """Have everything taken back that processes of these containers lease and may not use."""
-        self.effects.append(e.TakeHeadroom(tuple(self._words(containers))))
+        self._take_headroom(self._words(containers))
+
+    def _take_headroom(self, words: Iterable[Word]) -> None:
+        each = dict.fromkeys(words)  # taken twice, the second answer would hide the first
+        for session, device in each:
+            self._state.ahead[device].pop(session, None)
+        self.effects.append(e.TakeHeadroom(tuple(each)))
+
+    def _likely(self, device: str) -> list[Word]:
+        """Return the next words to look at for memory of a device: those that were leased ahead, longest ago first."""
+        words = [(session, device) for session in islice(self._state.ahead[device], self._few)]
+        self._few *= 2
+        return words
+
+    def _look_further(self) -> bool:
+        """Before somebody has to wait: look at a few more words, if any are left in which headroom is likely."""
+        for device in self._state.ahead:
+            if self._state.is_needed(device) and (words := self._likely(device)):
+                self._take_headroom(words)
+                return True
+        return False
 
     def want(self, containers: Iterable[str]) -> None:
         """Tell processes to report what they free, where somebody waits for it."""
@@ -99,7 +128,7 @@ class Serving:
                 del self._state.wanted[word]
                 self.effects.append(e.Want(*word, wanted=False))
 
-    def _words(self, containers: Iterable[str]) -> list[tuple[int, str]]:
+    def _words(self, containers: Iterable[str]) -> list[Word]:
         return [
             (session, device)
             for name in containers
@@ -125,6 +154,8 @@ class Serving:
             self._accept(request, now)
         scarce = self._state.scarce
         if scarce and not self._watching:
+            if self._look_further():
+                return
             self._watching = True
             self.want(self._ledger.holders)
             # Somebody may have freed between the first look and being told to report it: look once more.
@@ -202,6 +233,8 @@ class Serving:
         if share:
             self._ledger.lease(name, device, asked.session, share)
             self.effects.append(e.Lease(asked.session, device, share))
+            self._state.ahead[device].pop(asked.session, None)
+            self._state.ahead[device][asked.session] = None
         self.want([name])
         settling = sum(self._state.settling[device].values())
         self.effects.append(e.Accept(asked.session, asked.request, asked.size, settling))

@@ -8,6 +8,8 @@ from convgpu.core import events as e
 from convgpu.core.ledger import Account, Ledger
 from convgpu.policies.base import Policy, Waiting
 
+Word = tuple[int, str]  # the headroom of a session on a device
+
 
 @dataclass(slots=True)
 class Request:
@@ -94,6 +96,7 @@ class State:
 
     Attributes:
         wanted: the words (session, device) whose processes report what they free.
+        ahead: by device, the sessions that were leased more than they asked for and not looked at since, in this order.
         fresh: requests that are not yet recorded as paused.
     """
 
@@ -108,7 +111,8 @@ class State:
         self.queue = Queue(capacity)
         self.fresh: list[Request] = []
         self.settling: dict[str, dict[int, int]] = {device: {} for device in capacity}
-        self.wanted: dict[tuple[int, str], None] = {}
+        self.wanted: dict[Word, None] = {}
+        self.ahead: dict[str, dict[int, None]] = {device: {} for device in capacity}
         self._arrivals = 0
 
     def arrive(self) -> int:
@@ -137,6 +141,11 @@ class State:
         for request in list(self.containers[container].requests.values()):
             if request.asked.session == session:
                 self.dequeue(request)
+
+    def forget_word(self, session: int, device: str) -> None:
+        """The page with its headroom is gone."""
+        self.wanted.pop((session, device), None)
+        self.ahead[device].pop(session, None)
 
     def is_needed(self, device: str) -> bool:
         """Does anybody wait for memory of the device who could be given it?"""

@@ -93,6 +93,24 @@ def test_a_free_while_somebody_waits_is_reported_and_ends_the_pause() -> None:
     w.check()
 
 
+def test_headroom_is_taken_back_from_a_few_where_that_suffices_and_from_all_before_somebody_waits() -> None:
+    w = world(capacity=100)
+    for number in range(100):
+        w.create(f"c{number}", {"gpu": 2})
+    ahead = [w.start(f"c{number}") for number in range(50)]
+    for session in ahead:
+        w.allocate(session, 1)
+    assert all(w.processes[session].headroom["gpu"] == 1 for session in ahead)
+    w.create("few", {"gpu": 10})
+    assert isinstance(w.answers[w.allocate(w.start("few"), 10)], e.Accept)
+    assert [w.processes[session].headroom["gpu"] for session in ahead] == [0] * 16 + [1] * 34
+    w.create("all", {"gpu": 41})
+    waits = w.allocate(w.start("all"), 41)
+    assert waits not in w.answers
+    assert not any(process.headroom["gpu"] for process in w.processes.values())
+    w.check()
+
+
 def test_a_free_between_the_first_look_and_the_order_to_report_it_is_not_lost() -> None:
     w = world()
     w.create("a", {"gpu": 12})
