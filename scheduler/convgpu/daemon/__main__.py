@@ -1,6 +1,7 @@
 """`convgpud`: settings, logging, signals."""
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -98,6 +99,7 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     service = Service(settings)
+    gc.freeze()  # code and tables stay: no collection has to look at them again while somebody waits for an answer
     log.info("ready directory=%s policy=%s", settings.directory, settings.policy)
     ends = [asyncio.ensure_future(event.wait()) for event in (stop, service.broken)]
     try:
