@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from convgpu.authz.judge import caller
 from convgpu.authz.world import ViewUnavailable
 from convgpu.client.admin import SchedulerUnavailable
 from convgpu.plugin import api
-from convgpu.plugin.authorization import caller
 from convgpu.plugin.engine_view import EngineView
 from convgpu.plugin.limits import MOST
 
@@ -64,10 +64,11 @@ def test_the_engine_is_asked_no_more_than_it_can_send_back_in_one_piece():
 
 def test_a_certificate_without_a_name_is_not_the_engines_own_socket():
     document = {**call(), "UserAuthNMethod": "TLS"}
-    callers = [
-        caller(api.decode_authorization(json.dumps({**document, **more}).encode()))
+    requests = [
+        api.decode_authorization(json.dumps({**document, **more}).encode())
         for more in ({}, {"User": ""}, {"User": "alice"}, {"User": "local"}, {"UserAuthNMethod": ""})
     ]
+    callers = [caller(request.user, request.user_method) for request in requests]
     assert callers == ["CN=", "CN=", "alice", "CN=local", "local"]
 
 

@@ -24,6 +24,19 @@ from convgpu.authz.world import HostFacts, Nodes, View, ViewUnavailable
 # Who calls over the Engine's own socket, where nobody has a name.
 LOCAL: Final = "local"
 
+
+def caller(name: str, method: str) -> str:
+    """Return who calls: the common name of a certificate, or `local`, which no certificate can claim to be.
+
+    Args:
+        name: the Engine's `User`.
+        method: its `UserAuthNMethod`; empty where nobody proved anything.
+    """
+    if not name and not method:
+        return LOCAL
+    return f"CN={name}" if name in {"", LOCAL} else name
+
+
 _WITHHELD: Final = Refusal(
     "body-withheld",
     "the Engine does not show what is asked for, so it may be a GPU without a limit.\n"

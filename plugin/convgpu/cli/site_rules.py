@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from convgpu.authz.judge import LOCAL, Judge
+from convgpu.authz.judge import LOCAL, Judge, caller
 from convgpu.authz.limits import Limits
 from convgpu.authz.nodes import HostNodes
 from convgpu.authz.owners import Owners
@@ -103,7 +103,8 @@ def _question(document: Mapping[str, Any]) -> tuple[str, str, bytes, str, Docume
     else:
         body = json.dumps(body).encode()
     method, uri = str(document.get("RequestMethod") or "POST"), str(document["RequestUri"])
-    return method, uri, body, str(document.get("User") or LOCAL), None
+    user = caller(str(document.get("User") or ""), str(document.get("UserAuthNMethod") or ""))
+    return method, uri, body, user, None
 
 
 def _judge(rules: Rules, driver: str, method: str, uri: str, body: bytes, user: str, seen: Document | None) -> Verdict:

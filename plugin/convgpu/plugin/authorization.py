@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from convgpu.authz.judge import LOCAL, Judge
+from convgpu.authz.judge import Judge, caller
 from convgpu.authz.routes import route
 from convgpu.authz.site import Rules
 from convgpu.authz.verdict import NOT_JUDGED, Refusal, Verdict, allow
@@ -78,7 +78,7 @@ class Authorizer:
             return NOT_JUDGED
         self.judged += 1
         rules = self._rules()
-        user = caller(request)
+        user = caller(request.user, request.user_method)
         if rules.mode == "off":
             return allow("off")
         if user in rules.administrators:
@@ -94,13 +94,6 @@ class Authorizer:
             reason = f"{type(error).__name__}: {error}"
         _log.warning("would be denied: %s of %s: %s", request.uri, user, reason)
         return allow("audit")
-
-
-def caller(request: api.AuthorizationRequest) -> str:
-    """Return who calls: the common name of a certificate, or `local`, which no certificate can claim to be."""
-    if not request.user and not request.user_method:
-        return LOCAL
-    return f"CN={request.user}" if request.user in {"", LOCAL} else request.user
 
 
 class AuthorizationGate:
