@@ -288,7 +288,7 @@ class Ledger:
             target, limit = account.target or account.limit, account.limit
             if target < limit:
                 account.limit = min(limit, max(target, account.held))
-            elif self._is_safe_to_raise(container, account, target):
+            elif self._is_safe_to_raise(container, device, target):
                 account.limit = target
             if account.limit == target:
                 account.target = None
@@ -298,10 +298,12 @@ class Ledger:
                 self._forget_claim(container)
                 self._adjust(container, device)
 
-    def _is_safe_to_raise(self, container: str, account: Account, target: int) -> bool:
+    def _is_safe_to_raise(self, container: str, device: str, target: int) -> bool:
         if container not in self._holders:
             return True
-        others = self._others(container)
+        if self._free[device] < 0:
+            return False  # claims say nothing there: nobody can ask for what is not there, however high the limit
+        account, others = self.accounts[container][device], self._others(container)
         limit, account.limit = account.limit, target
         after = self.claim(container)
         account.limit = limit

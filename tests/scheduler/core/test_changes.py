@@ -182,6 +182,25 @@ def test_two_that_foreign_memory_keeps_from_ending_are_not_let_into_a_deadlock()
     w.check()
 
 
+def test_a_raise_on_an_overcommitted_device_is_judged_when_it_is_not_any_more() -> None:
+    w = world()
+    w.create("a", {"gpu": 16})
+    w.create("b", {"gpu": 8})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 2)
+    w.allocate(b, 2)
+    w.happen(e.CapacityChanged("gpu", 1))
+    w.happen(e.LimitsChanged("b", {"gpu": 16}))
+    account = w.machine.ledger.accounts["b"]["gpu"]
+    assert (account.limit, account.target) == (8, 16)
+    w.happen(e.CapacityChanged("gpu", 16))  # 12 free: with the raise both could ask for 14
+    assert (account.limit, account.target) == (8, 16)
+    assert not any(w.machine.ledger.debt.values())
+    w.end(a)
+    assert (account.limit, account.target) == (16, None)
+    w.check()
+
+
 def test_what_escaped_the_hook_is_charged_even_above_the_limit_and_given_back() -> None:
     w = world()
     w.create("a", {"gpu": 8})
