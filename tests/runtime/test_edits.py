@@ -33,8 +33,16 @@ def test_a_container_without_gpu_and_limit_is_left_alone() -> None:
 
 
 def test_a_container_with_a_volume_is_left_alone() -> None:
-    mounted = container("CONVGPU_MEMORY=1g", mounts=[{"destination": "/run/convgpu/", "type": "bind"}])
-    assert cover(mounted, CARD, "2g") is None
+    volume = {"destination": "/run/convgpu/", "type": "bind", "source": "/d/volumes/0123456789abcdef"}
+    assert cover(container("CONVGPU_MEMORY=1g", mounts=[volume]), CARD, "2g") is None
+
+
+def test_a_container_with_something_else_in_the_volumes_place_is_refused() -> None:
+    for place in ({"type": "tmpfs", "source": "tmpfs"}, {"type": "bind", "source": "/data"}, {"type": "tmpfs"}):
+        mounted = [{"destination": "/run/convgpu", **place}]
+        with pytest.raises(NoLimit, match="mount it elsewhere"):
+            cover(container("NVIDIA_VISIBLE_DEVICES=all", mounts=mounted), CARD, "2g")
+        assert cover(container(mounts=mounted), CARD, "2g") is None
 
 
 def test_a_container_with_a_limit_gets_all_and_loses_nothing() -> None:

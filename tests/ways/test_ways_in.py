@@ -74,6 +74,15 @@ def test_the_runtime_covers_a_container_without_options(engine, plugin, runtime,
     assert_covered(engine, plugin, "plain", limit)
 
 
+def test_the_runtime_takes_a_volume_for_one_and_nothing_else(engine, plugin, runtime):
+    volume = ("--mount", f"type=volume,volume-driver={plugin},volume-opt=memory=1g,dst=/run/convgpu")
+    gpu = ("-e", "NVIDIA_VISIBLE_DEVICES=all", "-e", "CONVGPU_MEMORY=2g")
+    assert "libconvgpu.so" in engine("run", "--rm", *runtime, *gpu, *volume, "convgpu/demo", "ls", "/run/convgpu")
+    refused = engine.run("run", "--rm", *runtime, *gpu, "--tmpfs", "/run/convgpu", "convgpu/demo", "true", check=False)
+    assert refused.returncode != 0
+    assert "something else is mounted at /run/convgpu" in refused.stderr
+
+
 def test_the_runtime_leaves_other_containers_alone(engine, plugin, runtime):
     assert engine("run", "--rm", *runtime, "convgpu/demo", "sh", "-c", "ls /run/convgpu 2>&1 || true") != ""
     assert engine.containers(plugin) == []

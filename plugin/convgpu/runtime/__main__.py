@@ -91,7 +91,7 @@ def _may_concern_us(config: dict[str, Any]) -> bool:
     from convgpu.runtime.edits import Host, NoLimit, cover  # noqa: PLC0415 - see above
 
     try:
-        return cover(config, Host("", "", simulated=False), "1") is not None
+        return cover(config, Host("", "unknown", simulated=False), "1") is not None
     except NoLimit:
         return True
 
@@ -102,7 +102,8 @@ def _host(own: dict[str, str]) -> "Host":
     from convgpu.runtime.edits import Host  # noqa: PLC0415
     from convgpu.runtime.scheduler import find_directory  # noqa: PLC0415
 
-    directory = Path(own["directory"]) if own.get("directory") else find_directory()
+    # Resolved, as the Engine names the sources of mounts.
+    directory = (Path(own["directory"]) if own.get("directory") else find_directory()).resolve()
     return Host(os.path.abspath(sys.argv[0]), str(directory), (directory / "driver").is_dir())  # noqa: PTH100
 
 

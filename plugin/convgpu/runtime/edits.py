@@ -97,19 +97,23 @@ def cover(config: Mapping[str, Any], host: Host, default: str | None) -> dict[st
         default: limit of a container that names none; None refuses it.
 
     Raises:
-        NoLimit: it gets a GPU, and has no limit.
+        NoLimit: it gets a GPU, and has no limit, or nothing would keep it.
     """
-    taken = {str(mount.get("destination")).rstrip("/") for mount in config.get("mounts") or ()}
+    mounted = {str(mount.get("destination")).rstrip("/"): mount for mount in config.get("mounts") or ()}
     memory = variables(config).get("CONVGPU_MEMORY")
-    if MOUNT_PATH in taken or not (memory or uses_gpu(config)):
+    if not (memory or uses_gpu(config)):
         return None
+    if MOUNT_PATH in mounted:
+        if str(mounted[MOUNT_PATH].get("source")).startswith(f"{host.directory}/"):
+            return None  # a ConvGPU volume
+        raise NoLimit(f"something else is mounted at {MOUNT_PATH}, so nothing would keep the limit: mount it elsewhere")
     if not (memory or default):
         raise NoLimit(
             "this container would get a GPU and has no limit: give it one (-e CONVGPU_MEMORY=2g), or all that have "
             "none (--convgpu-memory=2g in the runtime's runtimeArgs in daemon.json)"
         )
     edited = dict(config)
-    edited["mounts"] = [*(config.get("mounts") or ()), *(m for m in mounts(host) if m["destination"] not in taken)]
+    edited["mounts"] = [*(config.get("mounts") or ()), *(m for m in mounts(host) if m["destination"] not in mounted)]
     process = dict(config.get("process") or {})
     process["env"] = _environment(process.get("env") or (), host, memory or str(default))
     edited["process"] = process
