@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SOCKETS: Final = Path("/run/docker/plugins")  # fixed in the Engine, whatever its --exec-root is
 _NOT_FOUND: Final = 404
+_TRIES: Final = 3  # Docker 20.10 answers with an empty body while it is told of other authorization plugins
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +105,15 @@ class Engine:
         url = path + ("?" + "&".join(f"{key}={quote(value)}" for key, value in words.items()) if words else "")
         if self.endpoint.socket is None:
             return self._get_by_sdk(url)
-        try:
-            status, answer = unix_http.ask(self.endpoint.socket, "GET", url)
-        except (OSError, ValueError) as error:
-            raise explain(error, self.endpoint.host) from error
+        for _ in range(_TRIES):
+            try:
+                status, answer = unix_http.ask(self.endpoint.socket, "GET", url)
+            except (OSError, ValueError) as error:
+                raise explain(error, self.endpoint.host) from error
+            if answer is not None:
+                break
+        else:
+            raise EngineRefused(status, "the Engine answered nothing")
         if status >= 400:
             raise EngineRefused(status, str(answer.get("message")) if isinstance(answer, dict) else f"status {status}")
         return answer
