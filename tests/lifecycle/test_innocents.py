@@ -22,6 +22,7 @@ def guarded(engine, plugin):
     (folder / "file").touch()
     engine.configure({"authorization-plugins": [plugin]})
     plain = {"Image": innocents.IMAGE, "Cmd": ["sleep", "600"], "HostConfig": {"NetworkMode": "none"}}
+    before = set(engine("volume", "ls", "-q").split())
     raw.post("/containers/create?name=innocent", plain)
     raw.post(f"/commit?container=innocent&repo={innocents.CUDA_IMAGE}&changes=ENV+{bypasses.VISIBLE}")
     assert raw.post("/containers/innocent/start").status == 204
@@ -30,6 +31,8 @@ def guarded(engine, plugin):
     raw.remove("renamed")
     engine.configure({"authorization-plugins": []})
     engine("image", "rm", "-f", innocents.CUDA_IMAGE)
+    # A container that is removed leaves the volumes that have a name.
+    engine("volume", "rm", *set(engine("volume", "ls", "-q").split()) - before)
     shutil.rmtree(folder)
 
 
