@@ -108,7 +108,7 @@ def start() -> None:
     if os.path.basename(sys.argv[0]) == "docker-convgpu":  # noqa: PTH119 - pathlib is not imported for a name
         from convgpu.cli.docker_plugin import start_plugin  # noqa: PLC0415 - not needed otherwise
 
-        start_plugin(sys.argv[1:])
+        start_plugin(main, sys.argv[1:])
     main(prog_name="convgpu")
 
 

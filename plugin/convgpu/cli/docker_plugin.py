@@ -52,10 +52,8 @@ def split(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
     return wanted, options, []
 
 
-def start_plugin(words: Sequence[str]) -> NoReturn:
-    """Do what Docker's command line asks for, and end."""
-    from convgpu.cli.__main__ import main  # noqa: PLC0415 - the two name each other
-
+def start_plugin(main: click.Group, words: Sequence[str]) -> NoReturn:
+    """Do what Docker's command line asks of our commands, and end."""
     if list(words) == [METADATA]:
         click.echo(json.dumps(metadata()))
         sys.exit(0)
