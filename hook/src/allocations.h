@@ -16,10 +16,11 @@
 
 struct allocation {
     uint64_t address;    /* never 0 in the table */
-    uint64_t size : 56;  /* bytes charged; of a small one, bytes that it takes of its pages */
+    uint64_t size : 55;  /* bytes charged; of a small one, bytes that it takes of its pages */
     uint64_t device : 6; /* index of account.h */
     uint64_t small : 1;  /* charged by the pages that it shares (pages.h) */
     uint64_t hidden : 1; /* not in the driver's count of the process (growth.h) */
+    uint64_t shared : 1; /* may live on when all that we know of is gone (virtual_memory.c) */
     union {
         struct {
             uint64_t context : 63; /* handle of the context that it dies with, shifted right by one */

@@ -30,6 +30,7 @@ static struct device_growth {
     int contexts;              /* alive */
     uint64_t grown;            /* bytes charged beyond what the contexts took when they were made */
     _Atomic uint64_t hidden;
+    _Atomic bool suspected; /* since the account was last read for a measurement */
 } devices[CONVGPU_MAX_DEVICES] = {[0 ... CONVGPU_MAX_DEVICES - 1] = {.measuring = PTHREAD_MUTEX_INITIALIZER,
                                                                      .state = PTHREAD_MUTEX_INITIALIZER}};
 
@@ -49,10 +50,17 @@ static uint64_t less(uint64_t from, uint64_t size) {
     return from > size ? from - size : 0;
 }
 
+/* The next look comes halfway to the limit, or at once if there is a reason since the last. */
+static void watch(uint32_t device) {
+    account_watch(device, ACCOUNT_HALFWAY);
+    if (devices[device].suspected) account_watch(device, ACCOUNT_NOW);
+}
+
 /* False when nobody knows. */
 static bool measure(int device, uint64_t pending, struct measurement *measured) {
     uint32_t number = (uint32_t)device;
     struct channel_answer answer;
+    devices[device].suspected = false;
     uint64_t taken = account_taken(number);
     measured->charged = account_contexts(number);
     uint64_t used = less(account_used(number), measured->charged + pending + devices[device].hidden);
@@ -61,7 +69,10 @@ static bool measure(int device, uint64_t pending, struct measurement *measured) 
     measured->quiet = taken == 0;
     measured->size = less(answer.context_size.size, taken);
     bool known = answer.context_size.size > 0;
-    account_watch(number, known ? ACCOUNT_HALFWAY : ACCOUNT_NEVER);
+    if (known)
+        watch(number);
+    else
+        account_watch(number, ACCOUNT_NEVER);
     return known;
 }
 
@@ -130,7 +141,7 @@ static void believe_fall(int device, const struct measurement *measured) {
 static bool is_spared(int device) {
     struct device_growth *growth = &devices[device];
     bool soon = growth->when > 0 && milliseconds() - growth->when < SOON_MS;
-    return soon && account_used((uint32_t)device) <= growth->most;
+    return soon && !growth->suspected && account_used((uint32_t)device) <= growth->most;
 }
 
 /* Enters growth that was charged; when the last context ended meanwhile, there is none. */
@@ -156,7 +167,7 @@ static CUresult charge(int device, const char *call, const struct measurement *m
     }
     if (rise > 0) {
         enter(device, rise);
-        account_watch((uint32_t)device, ACCOUNT_HALFWAY);
+        watch((uint32_t)device);
     } else if (measured->quiet && measured->size < measured->charged) {
         believe_fall(device, measured);
         return CUDA_SUCCESS;
@@ -192,6 +203,11 @@ void growth_fell(int device) {
     if (!account_watched((uint32_t)device) || pthread_mutex_trylock(&devices[device].measuring) != 0) return;
     if (measure(device, 0, &measured)) believe_fall(device, &measured);
     pthread_mutex_unlock(&devices[device].measuring);
+}
+
+void growth_suspect(int device) {
+    devices[device].suspected = true;
+    if (account_watched((uint32_t)device)) account_watch((uint32_t)device, ACCOUNT_NOW);
 }
 
 void growth_hide(int device, uint64_t size) {

@@ -33,6 +33,9 @@ void growth_give(int device, uint64_t size);
 /* After a call that may have made contexts smaller: gives back what they do not take any more. */
 void growth_fell(int device);
 
+/* What was given back may not have left the driver: the next byte is not handed out before a look. */
+void growth_suspect(int device);
+
 /* The driver's count of a process does not hold managed memory. */
 void growth_hide(int device, uint64_t size);
 void growth_show(int device, uint64_t size);

@@ -57,6 +57,9 @@
     X(cuMemUnmap, cuMemUnmap, 10020, NONE, (CUdeviceptr address, size_t size), (address, size))              \
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, NONE,                                 \
       (uint64_t *handle, void *address), (handle, address))                                                  \
+    X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, NONE,                               \
+      (void *shareable, uint64_t handle, int type, unsigned long long flags),                                \
+      (shareable, handle, type, flags))                                                                      \
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, NONE,                           \
       (uint64_t *handle, void *shareable, int type), (handle, shareable, type))                              \
     X(cuArrayCreate, cuArrayCreate, 2000, NONE, (void **array, const struct flat_descriptor_v1 *descriptor), \

@@ -7,7 +7,7 @@
  * X(base, reason)
  *
  * - OWNER: memory of another process or another API. It is charged once, to the process that made it, or is
- * no CUDA memory at all. Not seen: memory that lives on in importers after its owner has released it.
+ * no CUDA memory at all. Not seen: memory that lives on in other processes after its owner has released it.
  * - MAPPED: gives addresses or a second name to memory that is charged already, or to none
  * - HOST: memory of the host
  * - GRAPH: nodes of graphs, charged when the graph is instantiated (graph.c); launches are never hooked
@@ -92,7 +92,6 @@
     X(cuMemAllocHost, HOST)                                                                                  \
     X(cuMemBatchDecompressAsync, MAPPED)                                                                     \
     X(cuMemDiscardAndPrefetchBatchAsync, MANAGED)                                                            \
-    X(cuMemExportToShareableHandle, MAPPED)                                                                  \
     X(cuMemFreeHost, HOST)                                                                                   \
     X(cuMemGetDefaultMemPool, MAPPED)                                                                        \
     X(cuMemGetMemPool, MAPPED)                                                                               \

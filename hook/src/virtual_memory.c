@@ -7,6 +7,10 @@
  * A handle keeps its value for as long as anything holds it (cuMemRetainAllocationHandle of a mapping returns
  * the very same), so it names the memory also after its release.
  *
+ * Memory that was exported may live on: in the descriptor, or under the other handle by which this process
+ * imported it (seen on an H200), and neither tells whose it is. It is given back with its last known hold,
+ * and then the driver's own count is looked at before the next byte is handed out (growth.h).
+ *
  * `lock` is held across the driver's calls that take or end a hold, so that a handle or an address that the
  * driver gives out again is not mistaken for the old one; never while paused.
  */
@@ -14,6 +18,7 @@
 #include "charge.h"
 #include "device.h"
 #include "forget.h"
+#include "growth.h"
 #include "session.h"
 
 #include <pthread.h>
@@ -36,10 +41,12 @@ static void hold(uint64_t handle, int count) {
     struct allocation entry, replaced;
     if (!allocations_remove(&memory, handle, &entry)) return;
     entry.value += (uint64_t)(int64_t)count;
-    if (entry.value == 0)
-        charge_give((int)entry.device, entry.size);
-    else
+    if (entry.value > 0) {
         (void)allocations_insert(&memory, entry, &replaced);
+        return;
+    }
+    charge_give((int)entry.device, entry.size);
+    if (entry.shared) growth_suspect((int)entry.device);
 }
 
 static CUresult attempt_create(void *arguments) {
@@ -118,9 +125,26 @@ CUresult hooked_cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
     return result;
 }
 
+/* `lock` is held. */
+static void mark_shared(uint64_t handle) {
+    struct allocation entry, replaced;
+    if (!allocations_remove(&memory, handle, &entry)) return;
+    entry.shared = 1;
+    (void)allocations_insert(&memory, entry, &replaced);
+}
+
+CUresult hooked_cuMemExportToShareableHandle(void *shareable, uint64_t handle, int type,
+                                             unsigned long long flags) {
+    pthread_mutex_lock(&lock);
+    CUresult result = DRIVER(cuMemExportToShareableHandle, shareable, handle, type, flags);
+    if (result == CUDA_SUCCESS) mark_shared(handle);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
 /* Memory that another process made is not in the table, and charged to that process. What this process
- * exported to itself comes back under another handle (seen on an H200), which holds nothing in our book; a
- * driver that gives the same one has it held once more. */
+ * exported to itself comes back under another handle, which holds nothing in our book; a driver that gives
+ * the same one has it held once more. */
 CUresult hooked_cuMemImportFromShareableHandle(uint64_t *handle, void *shareable, int type) {
     pthread_mutex_lock(&lock);
     CUresult result = DRIVER(cuMemImportFromShareableHandle, handle, shareable, type);

@@ -23,7 +23,7 @@ Start = Callable[..., Program]
 
 
 def test_the_list_is_read() -> None:
-    assert len(HOOKED) == 74
+    assert len(HOOKED) == 75
     assert HOOKED["cuMemAlloc_v2"] == "cuMemAlloc"
 
 

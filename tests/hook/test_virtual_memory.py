@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from daemon import Daemon
 from hooked_program import INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Program, Result
 from scripted_scheduler import ScriptedScheduler
 from scripted_session import GIB, MIB, Session, open_session
@@ -11,6 +12,7 @@ from convgpu.protocol.messages import Accepted, Allocate, Rejected
 from convgpu.protocol.wire import Reason
 
 Start = Callable[..., Program]
+Join = Callable[..., Program]
 UNTOUCHED = "0x5a5a"
 DEVICE, HOST, HOST_NUMA = 1, 2, 3
 SIZE = 64 * MIB
@@ -118,6 +120,24 @@ def test_imported_memory_is_charged_once_at_its_owner(session: Session) -> None:
     assert charged(session) == SIZE
     call(session, f"releasehandle {handle}")
     assert charged(session) == 0
+
+
+def test_memory_that_a_process_imports_of_its_own_stays_within_the_limit(join: Join, daemon: Daemon) -> None:
+    """The driver gives another handle for it, which keeps the memory when the first is gone."""
+    program = join(daemon.container("a", memory="2g"))
+    handles = []
+    for _turn in range(16):
+        created = program.call(f"create {256 * MIB} {DEVICE} 0")
+        if created.code != SUCCESS:
+            break
+        shareable = program.call(f"export {created.number}").number
+        handles.append(program.call(f"import {shareable}").number)
+        assert program.call(f"releasehandle {created.number}").code == SUCCESS
+    assert created == Result(OUT_OF_MEMORY, (UNTOUCHED,))
+    assert len(handles) == (2 * GIB - 526 * MIB) // (256 * MIB)
+    for handle in handles:
+        assert program.call(f"releasehandle {handle}").code == SUCCESS
+    assert program.call(f"create {GIB} {DEVICE} 0").code == SUCCESS
 
 
 @pytest.mark.parametrize("location", [HOST, HOST_NUMA])

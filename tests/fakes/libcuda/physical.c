@@ -56,11 +56,15 @@ struct physical *physical_find(CUmemGenericAllocationHandle handle) {
 }
 
 void physical_end_if_unused(struct physical *physical) {
-    if (physical->handles > 0 || physical->mappings != NULL) return;
+    if (physical->handles > 0 || physical->mappings != NULL || physical->aliases > 0) return;
     if (on_device(&physical->properties) && !physical->imported) {
         device_give(physical->properties.location.id, physical->size);
     }
+    struct physical *original = physical->original;
     handle_free(physical);
+    if (original == NULL) return;
+    original->aliases--;
+    physical_end_if_unused(original);
 }
 
 static struct physical *make_physical(uint64_t size, const CUmemAllocationProp *properties, bool imported) {
@@ -191,9 +195,12 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
                  shared.magic == SHARED_MAGIC;
     if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     struct physical *own = find_own(&shared);
-    if (own != NULL) {
-        own->handles++;
-        *handle = shared.handle;
+    if (own != NULL) { /* another handle, as on a card */
+        struct physical *alias = make_physical(shared.size, &own->properties, true);
+        if (alias == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+        alias->original = own;
+        own->aliases++;
+        *handle = (uint64_t)(uintptr_t)alias;
         return driver_leave(CUDA_SUCCESS);
     }
     int device = device_by_uuid(shared.uuid);

@@ -17,9 +17,11 @@ struct physical {
     uint64_t size;
     uint64_t serial; /* unique in the process */
     CUmemAllocationProp properties;
-    bool imported;          /* from another process, which counts it */
-    unsigned handles;       /* unreleased ones */
-    struct block *mappings; /* their `size` and `counted` are equal, their owner is this */
+    bool imported;             /* from another process, which counts it, or of `original` */
+    struct physical *original; /* what this process exported itself: its memory under another handle */
+    unsigned aliases;          /* whose `original` is this */
+    unsigned handles;          /* unreleased ones */
+    struct block *mappings;    /* their `size` and `counted` are equal, their owner is this */
 };
 
 /* The physical memory of an unreleased handle, or NULL. */
