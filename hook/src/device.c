@@ -23,15 +23,19 @@ static _Thread_local struct {
     CUcontext context, owner;
 } last __attribute__((tls_model("initial-exec")));
 
-/* The v2 call names an instance (MIG) by its own UUID, the first one only the card. */
+/* The v2 call (CUDA 11.4) names an instance (MIG) by its own UUID, the first one only the card: an instance's
+ * memory must not be taken for its card's, of which the scheduler knows nothing then. */
 static int find(CUdevice ordinal) {
     CUuuid uuid;
-    int device = DEVICE_UNKNOWN;
-    if (DRIVER(cuDeviceGetUuid_v2, &uuid, ordinal) == CUDA_SUCCESS)
-        device = account_find((const uint8_t *)uuid.bytes);
-    if (device < 0 && DRIVER(cuDeviceGetUuid, &uuid, ordinal) == CUDA_SUCCESS)
-        device = account_find((const uint8_t *)uuid.bytes);
-    return device;
+    CUresult result = driver.cuDeviceGetUuid_v2 ? DRIVER(cuDeviceGetUuid_v2, &uuid, ordinal)
+                                                : DRIVER(cuDeviceGetUuid, &uuid, ordinal);
+    return result == CUDA_SUCCESS ? account_find((const uint8_t *)uuid.bytes) : DEVICE_UNKNOWN;
+}
+
+static bool is_instance(CUdevice ordinal) {
+    CUuuid own, card;
+    return DRIVER(cuDeviceGetUuid_v2, &own, ordinal) == CUDA_SUCCESS &&
+           DRIVER(cuDeviceGetUuid, &card, ordinal) == CUDA_SUCCESS && memcmp(&own, &card, sizeof own) != 0;
 }
 
 int device_of_ordinal(CUdevice ordinal) {
@@ -76,10 +80,16 @@ void device_contexts_changed(void) {
 void device_refuse(CUdevice ordinal) {
     uint64_t bit = ordinal >= 0 && ordinal < MAX_ORDINALS ? UINT64_C(1) << ordinal : 0;
     if (bit && atomic_fetch_or(&told, bit) & bit) return;
-    log_refusal(
-        "device %d is not one of this container's GPUs: memory on it is rejected. Name it in the volume's "
-        "option `gpus`.",
-        ordinal);
+    if (is_instance(ordinal))
+        log_refusal(
+            "device %d is an instance of a GPU in MIG mode, and convgpu shares whole GPUs: memory on it is "
+            "rejected. Use another GPU, or let the administrator run nvidia-smi -mig 0.",
+            ordinal);
+    else
+        log_refusal("device %d is not one of this container's GPUs: memory on it is rejected. Name it in the "
+                    "volume's "
+                    "option `gpus`.",
+                    ordinal);
 }
 
 static void device_reset(void) {

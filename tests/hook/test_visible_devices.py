@@ -118,3 +118,31 @@ def test_limits_go_with_the_device(
     assert answers.get("before") == ([list(LIMITS), [0, 0, 0]] if order == "nvml first" else None)
     assert [devices[uuid] for uuid in uuids] == used
     assert sum(devices.values()) <= sum(LIMITS) * GIB
+
+
+@pytest.mark.parametrize(
+    "refused", ["cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)", "cuMemCreate(handle, size, properties, 0)"]
+)
+def test_an_instance_of_a_card_is_refused_with_a_reason(folder: Path, uuids: list[str], refused: str) -> None:
+    """MIG: the memory of an instance is no part of what the scheduler shares, so it must not count as the card's."""
+    instance = f"MIG-{int(uuids[0][4:6], 16) ^ 0x80:02x}{uuids[0][6:]}"
+    program = f"""
+import ctypes
+lib, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+handle, size = ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(2 << 20)
+properties = ctypes.byref((ctypes.c_int * 8)(1, 0, 1, 0))
+assert lib.cuInit(0) == 0
+print(lib.{refused}, lib.{refused})
+"""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "LD_PRELOAD": str(folder / "libconvgpu.so"),
+        "LD_LIBRARY_PATH": str(folder / "driver"),
+        "CUDA_VISIBLE_DEVICES": instance,
+    }
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "2 2\n"
+    assert done.stderr == (
+        "convgpu: device 0 is an instance of a GPU in MIG mode, and convgpu shares whole GPUs: memory on it is "
+        "rejected. Use another GPU, or let the administrator run nvidia-smi -mig 0.\n"
+    )

@@ -49,11 +49,15 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
     if (result != CUDA_SUCCESS) return result;
     if (uuid == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     memcpy(uuid->bytes, device_row(device)->uuid, sizeof uuid->bytes);
+    if (driver.instance) uuid->bytes[0] ^= INSTANCE_BIT;
     return driver_leave(CUDA_SUCCESS);
 }
 
+/* Of the card, also for an instance of it. */
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
-    return cuDeviceGetUuid_v2(uuid, device);
+    CUresult result = cuDeviceGetUuid_v2(uuid, device);
+    if (result == CUDA_SUCCESS && driver.instance) uuid->bytes[0] ^= INSTANCE_BIT;
+    return result;
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *size, CUdevice device) {

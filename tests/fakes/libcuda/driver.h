@@ -14,6 +14,7 @@
 #include "arena.h"
 #include "cuda_api.h"
 
+#define INSTANCE_BIT 0x80 /* of the first byte: the UUID of a card's instance differs in it */
 #define MEMORY_PITCH 512u /* bytes: rows of pitched memory are multiples */
 
 struct context {
@@ -43,6 +44,7 @@ struct driver {
     _Atomic enum driver_phase phase;
     struct simulated_state state;
     int device_count;                    /* visible ones */
+    bool instance;                       /* the only one is an instance (MIG), with a UUID of its own */
     unsigned row[SIMULATED_DEVICES_MAX]; /* of `devices`, by CUdevice */
     struct context primary[SIMULATED_DEVICES_MAX];
     struct context *contexts; /* made by cuCtxCreate */
@@ -64,8 +66,9 @@ CUresult driver_enter_context(struct context **context);
 /* Releases driver.mutex and hands the result through. */
 CUresult driver_leave(CUresult result);
 
-/* Chooses driver.row by CUDA_VISIBLE_DEVICES (`list`; NULL: all). Returns CUDA_ERROR_NO_DEVICE if that leaves
- * none, CUDA_ERROR_INVALID_DEVICE if a device is named twice. */
+/* Chooses driver.row by CUDA_VISIBLE_DEVICES (`list`; NULL: all). "MIG-" and a UUID is the instance of a
+ * card. Returns CUDA_ERROR_NO_DEVICE if that leaves none, CUDA_ERROR_INVALID_DEVICE if a device is named
+ * twice. */
 CUresult driver_choose_devices(const char *list);
 
 /* The context on top of this thread's stack, or NULL. */

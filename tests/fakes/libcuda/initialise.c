@@ -3,6 +3,7 @@
  * cuInit, the visible devices, and what a fork does.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -30,6 +31,20 @@ static int row_by_uuid(const char *word, size_t length) {
     return found;
 }
 
+/* "MIG-xxxxxxxx-...", the whole UUID. */
+static int row_by_instance(const char *word) {
+    const struct simulated_configuration *configuration = &driver.state.configuration;
+    unsigned first;
+    if (strlen(word) != SIMULATED_UUID_TEXT - 1 || sscanf(word + strlen("MIG-"), "%2x", &first) != 1)
+        return -1;
+    for (unsigned row = 0; row < configuration->device_count; row++) {
+        const struct simulated_device *device = &configuration->device[row];
+        if (device->uuid[0] != (first ^ INSTANCE_BIT)) continue;
+        if (strcasecmp(word + strlen("MIG-xx"), device->uuid_text + strlen("GPU-xx")) == 0) return (int)row;
+    }
+    return -1;
+}
+
 static int row_by_index(const char *word) {
     char *end = NULL;
     long index = strtol(word, &end, 10);
@@ -45,6 +60,13 @@ CUresult driver_choose_devices(const char *list) {
     for (unsigned row = 0; list == NULL && row < count; row++) driver.row[driver.device_count++] = row;
     bool uuids = list != NULL && strncmp(list, "GPU-", strlen("GPU-")) == 0;
     bool seen[SIMULATED_DEVICES_MAX] = {false};
+    driver.instance = list != NULL && strncmp(list, "MIG-", strlen("MIG-")) == 0;
+    if (driver.instance) {
+        int row = row_by_instance(list);
+        if (row < 0) return CUDA_ERROR_NO_DEVICE;
+        driver.row[driver.device_count++] = (unsigned)row;
+        return CUDA_SUCCESS;
+    }
     while (list != NULL && *list != '\0') {
         size_t length = strcspn(list, ",");
         int row = uuids ? row_by_uuid(list, length) : row_by_index(list);
