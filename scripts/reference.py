@@ -121,17 +121,18 @@ def volume_options() -> str:
 class _Scheduler:
     """Has one of everything, so that each metric shows its labels."""
 
-    def request(self, op: str, **_fields: object) -> dict[str, object]:
+    def request_json(self, op: str, **_fields: object) -> bytes:
         """Answer as the scheduler does."""
         uuid = "GPU-0"
         sizes = dict.fromkeys(("total", "capacity", "granted", "used", "settling"), 1)
         share = {"uuid": uuid, "limit": 1, "grant": 1, "usage": 1}
         known = {"name": "v", "mountpoint": "/", "created": 0, "state": "running", "devices": [share]}
-        return {
+        answers = {
             "devices": {"devices": [{"uuid": uuid, "index": 0, "name": "n", **sizes}], "policy": "p"},
             "containers": {"containers": [{**known, "engine": {"id": "i", "name": "n", "image": "m"}}]},
             "events": {"events": [], "next": 1, "totals": {"events": {"paused": 1}}},
-        }[op]
+        }
+        return json.dumps(answers[op]).encode()
 
 
 def metrics() -> str:
@@ -153,7 +154,7 @@ def metrics() -> str:
 
 def events() -> str:
     """Return the kinds of events and their fields."""
-    fields = ", ".join(f"`{name}`" for name in Event.model_fields)
+    fields = ", ".join(f"`{name}`" for name in Event.__struct_fields__)
     places = "`convgpu events`, `convgpu history`, `GET /v1/events`"
     text = f"{places}. Fields, where they apply: {fields} ([protocol.md](protocol.md))."
     return f"## Events\n\n{text}\n\n{table(('kind', 'meaning'), KINDS.items(), code=(0,))}"
@@ -163,7 +164,7 @@ def routes() -> str:
     """Return the routes of the administration."""
     rows = []
     for (method, path), operation in OPERATIONS.items():
-        body = ", ".join(operation.body.model_fields) if operation.body else ""
+        body = ", ".join(operation.body.__struct_fields__) if operation.body else ""
         rows.append((f"{method} {path}", operation.summary, ", ".join(operation.query), body))
     rows += [
         ("GET /v1/openapi.json", "This, with all types", "", ""),

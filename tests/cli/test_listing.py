@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from convgpu.cli.engine import EngineContainer
 from convgpu.cli.errors import Refused
@@ -10,7 +11,7 @@ from convgpu.protocol.records import Container, Device, Devices, Session, Sessio
 GIB = 1 << 30
 NOW = 1_000_100.0
 CARD = Device(uuid="GPU-a", index=0, name="card", total=16 * GIB, capacity=16 * GIB, granted=0, used=0, settling=0)
-DEVICES = Devices(devices=(CARD, CARD.model_copy(update={"uuid": "GPU-b", "index": 1})), policy="best-fit")
+DEVICES = Devices(devices=(CARD, replace(CARD, uuid="GPU-b", index=1)), policy="best-fit")
 ANONYMOUS = "0123456789abcdef" * 4
 OLDER = Container(
     name=ANONYMOUS,
@@ -38,8 +39,8 @@ def test_containers_come_oldest_first_then_by_name() -> None:
 
 def test_rows_have_one_line_per_gpu_name_each_container_once_and_say_why_it_waits() -> None:
     note = "  waits 1m for 5GiB on GPU 0: others come first, held by first, 2 ahead"
-    waiting = OLDER.waiting[0].model_copy(update={"reason": "turn", "behind": ("first",), "ahead": 2})
-    older = OLDER.model_copy(update={"waiting": (waiting,), "since": NOW - 7})
+    waiting = replace(OLDER.waiting[0], reason="turn", behind=("first",), ahead=2)
+    older = replace(OLDER, waiting=(waiting,), since=NOW - 7)
     assert rows([Listed(older, (TRAIN,)), Listed(SAME_AGE, ())], DEVICES, NOW) == [
         Row(("train", "pytorch:2", "0", "6GiB", "512MiB", "256MiB", "waiting", "7s"), style="yellow"),
         Row(("", "", "1", "6GiB", "0B", "0B", "", ""), style="yellow"),
@@ -50,7 +51,7 @@ def test_rows_have_one_line_per_gpu_name_each_container_once_and_say_why_it_wait
 
 def test_a_limit_that_is_being_lowered_is_told() -> None:
     share = Share(uuid="GPU-b", limit=6 * GIB, grant=GIB, usage=GIB, target=GIB // 2)
-    container = SAME_AGE.model_copy(update={"devices": (share,)})
+    container = replace(SAME_AGE, devices=(share,))
     assert rows([Listed(container, ())], DEVICES, NOW)[1] == Row(
         note="  limit on GPU 1 goes down to 512MiB as memory is freed"
     )
@@ -58,7 +59,7 @@ def test_a_limit_that_is_being_lowered_is_told() -> None:
 
 def test_the_schedulers_own_name_of_a_container_is_taken_where_the_engine_is_not_asked() -> None:
     told = records.EngineContainer(id="c" * 64, name="train", image="pytorch:2")
-    known = OLDER.model_copy(update={"engine": told})
+    known = replace(OLDER, engine=told)
     assert join([known], {}) == (Listed(known, (TRAIN,)),)
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from convgpu.cli.demo_report import as_data, timeline_lines
 from convgpu.cli.play import Clock, play
 from convgpu.cli.scenario import Part, parts
@@ -173,6 +175,6 @@ def test_the_scenario_asks_for_more_than_there_is() -> None:
 
 def test_other_containers_on_the_gpu_are_named_first() -> None:
     script, lines = Script(), list[str]()
-    busy = CARD.model_copy(update={"granted": 7 * GIB})
+    busy = replace(CARD, granted=7 * GIB)
     play(script, Devices(devices=(busy,), policy="fifo"), PARTS, lines.append, clock(script))
     assert lines[0] == "Note: other containers have 7GiB of this GPU; the scenario may not end in time"

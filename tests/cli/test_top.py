@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from daemon import running_daemon
+from msgspec.structs import replace
 
 from convgpu.cli.__main__ import main
 from convgpu.cli.engine import EngineContainer
@@ -32,7 +33,7 @@ WAITS = Waiting(uuid="GPU-a", size=GIB, call="cuMemAlloc", pid=1, since=90.0, mi
 
 def listed(number: int, **changes: object) -> Listed:
     record = Container(name=f"v{number}", mountpoint="/d", created=float(number), state="running", devices=(SHARE,))
-    return Listed(record.model_copy(update=changes), (EngineContainer(f"{number:064}", f"c{number}", "image"),))
+    return Listed(replace(record, **changes), (EngineContainer(f"{number:064}", f"c{number}", "image"),))
 
 
 SEEN = Snapshot(

@@ -38,14 +38,15 @@ class ToldScheduler:
         self.totals = {"events": {"paused": 2, "accepted": 5}, "waits": [1, 0, 0, 0, 0, 0, 0, 0, 0, 2], "waited": 9.5}
         self.failure = None
 
-    def request(self, op, **_fields):
+    def request_json(self, op, **_fields):
         if self.failure:
             raise self.failure
-        return {
+        answers = {
             "devices": {"devices": self.devices, "policy": "fifo"},
             "containers": {"containers": self.containers},
             "events": {"events": [], "next": 1, "totals": self.totals},
-        }[op]
+        }
+        return json.dumps(answers[op]).encode()
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_the_queue(samples, told):
 
 def test_only_containers_that_run_or_wait_have_series_of_their_own(samples, told):
     told.containers = [
-        container("v", engine={"id": "i", "name": "train\ud800", "image": "x" * 500}),
+        container("v", engine={"id": "i", "name": "träin\n", "image": "x" * 500}),
         container("w", "waiting", grant=0, waiting=[wait(B, 1)]),
         container("c", "created"),
         container("e", "ended"),
@@ -106,7 +107,7 @@ def test_only_containers_that_run_or_wait_have_series_of_their_own(samples, told
     limits = {key[1:]: value for key, value in said.items() if key[0] == "container_limit_bytes"}
     assert limits == {(("container", "v"), ("device", A)): 9, (("container", "w"), ("device", B)): 8}
     [info] = [key[1:] for key in said if key[0] == "container_info"]
-    assert info == (("container", "v"), ("image", "x" * 128), ("name", "train?"))
+    assert info == (("container", "v"), ("image", "x" * 128), ("name", "träin\n"))
 
 
 def test_the_number_of_series_is_bounded(samples, told):

@@ -153,10 +153,10 @@ def test_a_scheduler_that_is_gone_is_an_error(docker, scheduler):
     assert post(docker, api.LIST, {}) == (500, {"Err": "the scheduler does not answer"})
 
 
-def test_an_answer_of_the_wrong_shape_is_logged_and_an_error(docker, scheduler, monkeypatch, caplog):
-    monkeypatch.setattr(scheduler, "request", lambda op, **_: {"containers": [{"name": op}]})
+def test_an_answer_of_the_wrong_shape_is_logged_and_an_error(docker, scheduler, caplog):
+    scheduler.answers["containers"] = {"containers": [{"name": "v"}]}
     assert post(docker, api.LIST, {}) == (500, {"Err": "the plugin failed; its log says why"})
-    assert "validation errors" in caplog.text
+    assert "missing required field `mountpoint` - at `$.containers[0]`" in caplog.text
 
 
 @pytest.mark.parametrize("path", ["/VolumeDriver.Nothing", "/", "/VolumeDriver.Create/x"])

@@ -66,7 +66,7 @@ def set_limit(*, container: str, limit: str, as_json: bool, directory: Path | No
     entry = find(list_containers(scheduler, directory), container)
     changes = scheduler.set_limits(entry.container.name, limit)
     if as_json:
-        echo_data([change.model_dump() for change in changes])
+        echo_data(changes)
         return
     gpus = {device.uuid: device.index for device in scheduler.devices().devices}
     for change in changes:
@@ -113,7 +113,7 @@ def devices(*, as_json: bool, directory: Path | None, driver: str) -> None:
     """Show the GPUs."""
     found = sorted(open_scheduler(directory, driver).devices().devices, key=lambda device: device.index)
     if as_json:
-        echo_data([device.model_dump() for device in found])
+        echo_data(found)
     else:
         _show_devices(found)
 
@@ -141,7 +141,7 @@ def policy(ctx: click.Context, *, as_json: bool, directory: Path | None, driver:
         return
     choice = open_scheduler(directory, driver).policy()
     if as_json:
-        echo_data(choice.model_dump())
+        echo_data(choice)
         return
     for name in choice.known or (choice.policy,):
         chosen = name == choice.policy

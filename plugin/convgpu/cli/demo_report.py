@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from msgspec import to_builtins
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -120,14 +121,11 @@ def as_data(played: Played) -> dict[str, Any]:
     return {
         "played_by": played.words,
         "policy": played.devices.policy,
-        "device": device.model_dump(include={"uuid", "index", "name", "capacity"}),
+        "device": {"uuid": device.uuid, "index": device.index, "name": device.name, "capacity": device.capacity},
         "containers": [{**asdict(story), "exit_code": played.exits.get(story.name)} for story in played.stories],
         "pause_seen": not played.problems,
         "problems": list(played.problems),
-        "events": [
-            {**event.model_dump(exclude_none=True), "name": played.cast[event.container or ""][0]}
-            for event in played.events
-        ],
+        "events": [{**to_builtins(event), "name": played.cast[event.container or ""][0]} for event in played.events],
     }
 
 

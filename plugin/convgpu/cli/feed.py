@@ -4,13 +4,14 @@ One thread asks, however many look; each reader takes the newest there is when i
 misses states and keeps nobody waiting.
 """
 
-import json
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from convgpu.cli.errors import Refused, Unavailable
 from convgpu.cli.scheduler import Scheduler
@@ -111,7 +112,7 @@ class Feed:
             known.away = None
             known.heard = self._wall_clock()
         self._count(known.containers)
-        state = json.dumps(self._describe()).encode()
+        state = msgspec.json.encode(self._describe())
         with self._changed:
             self._version += 1
             self._state = state
@@ -131,7 +132,7 @@ class Feed:
             if self._version <= version:
                 return News(version, None, None, next_sample, self._clock() - self._looked)
             new = [{"t": second, "devices": devices} for second, devices in self._samples if second >= next_sample]
-            samples = json.dumps({"first": next_sample == 0, "samples": new}).encode() if new else None
+            samples = msgspec.json.encode({"first": next_sample == 0, "samples": new}) if new else None
             following = self._samples[-1][0] + 1 if self._samples else next_sample
             return News(self._version, self._state, samples, following, 0.0)
 
@@ -160,10 +161,10 @@ class Feed:
             "heard": known.heard,
             "away": known.away,
             "policy": known.devices.policy,
-            "devices": [device.model_dump() for device in known.devices.devices],
-            "containers": [container.model_dump() for container in known.containers],
+            "devices": known.devices.devices,
+            "containers": known.containers,
             "numbers": self._numbers,
-            "events": [event.model_dump(exclude_none=True) for event in self._events],
+            "events": list(self._events),
         }
 
     def _sample(self) -> dict[str, object]:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import to_builtins
+
 from convgpu.cli.engine import EngineContainer
 from convgpu.cli.output import Column
 from convgpu.protocol.records import Container, Device, Devices, Waiting
@@ -155,9 +157,9 @@ def as_data(listed: Sequence[Listed], devices: Devices) -> list[dict[str, Any]]:
             "since": entry.container.since,
             "created": entry.container.created,
             "priority": entry.container.priority,
-            "gpus": [{"index": index.get(row.uuid), **row.model_dump()} for row in entry.container.devices],
-            "waiting": [row.model_dump() for row in entry.container.waiting],
-            "processes": [row.model_dump() for row in entry.container.sessions],
+            "gpus": [{"index": index.get(row.uuid), **to_builtins(row)} for row in entry.container.devices],
+            "waiting": [to_builtins(row) for row in entry.container.waiting],
+            "processes": [to_builtins(row) for row in entry.container.sessions],
         }
         for entry in listed
     ]

@@ -1,6 +1,5 @@
 """Plain tables and lines: made to be read in 80 columns, and cut by other programs where nobody reads them."""
 
-import json
 import os
 import shutil
 import sys
@@ -59,8 +58,10 @@ def _styled(line: str, style: str) -> str:
 
 
 def echo_data(data: object) -> None:
-    """Print data as JSON."""
-    click.echo(json.dumps(data, indent=2))
+    """Print data as JSON: in UTF-8, whatever the terminal's own encoding is (RFC 8259)."""
+    import msgspec  # noqa: PLC0415 - tables and lines need none
+
+    click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
 
 
 def layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int | None) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
-from pydantic import ValidationError
+import msgspec
 
 from convgpu.cli import unix_http
 from convgpu.cli.errors import Refused, Unavailable
@@ -160,11 +160,9 @@ class Scheduler:
     def _read(self, model: type[RecordT], op: str, **fields: object) -> RecordT:
         answer = self._door.ask(op, **fields)
         try:
-            return model.model_validate(answer)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
+            return msgspec.convert(answer, model)
+        except msgspec.ValidationError as error:
             raise Unavailable(
-                f"the scheduler's answer to {op!r} is not understood ({where}: {first['msg']}).\n"
+                f"the scheduler's answer to {op!r} is not understood ({error}).\n"
                 "The plugin and this command are of different versions: upgrade the older one."
             ) from error

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec import to_builtins
+
 from convgpu.cli.listing import shortened
 from convgpu.protocol.records import Event
 from convgpu.protocol.sizes import format_size
@@ -60,7 +62,7 @@ def date_and_time(seconds: float) -> str:
 
 def as_data(event: Event, names: Mapping[str, str]) -> dict[str, Any]:
     """Return the event as data, with the container's name for people."""
-    data = event.model_dump(exclude_none=True)
+    data: dict[str, Any] = to_builtins(event)
     if event.container is not None:
         data["name"] = names.get(event.container, event.container)
     return data

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Final
 
@@ -101,7 +102,7 @@ class VolumeDriver:
     def _describe(self, container: Container) -> api.Volume:
         status = {
             "state": container.state,
-            "container": container.engine and container.engine.model_dump(),
+            "container": container.engine and asdict(container.engine),
             "mounts": container.mounts,
             "processes": len(container.sessions),
             "waiting": len(container.waiting),

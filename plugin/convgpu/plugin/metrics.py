@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from flask import Blueprint, Response, request
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
-from pydantic import ValidationError
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin import api
-from convgpu.plugin.scheduler import Scheduler
+from convgpu.plugin.scheduler import Scheduler, ask
 from convgpu.protocol.records import WAITS, Container, Containers, Device, Devices, Events, Totals
 
 if TYPE_CHECKING:
@@ -143,10 +143,10 @@ class SchedulerCollector:
     def collect(self) -> Iterator[Metric]:
         """Return all figures; without a scheduler only that there is none."""
         try:
-            devices = Devices.model_validate(self._scheduler.request("devices"))
-            containers = Containers.model_validate(self._scheduler.request("containers")).containers
-            totals = Events.model_validate(self._scheduler.request("events", since=_NO_EVENT)).totals
-        except (SchedulerUnavailable, SchedulerRefused, ValidationError):
+            devices = ask(self._scheduler, Devices, "devices")
+            containers = ask(self._scheduler, Containers, "containers").containers
+            totals = ask(self._scheduler, Events, "events", since=_NO_EVENT).totals
+        except (SchedulerUnavailable, SchedulerRefused, msgspec.DecodeError):
             yield _up(0)
             return
         yield _up(1)
@@ -248,4 +248,4 @@ def _totals(totals: Totals) -> Iterator[Metric]:
 
 
 def _bounded(text: str) -> str:
-    return text[:_MOST_TEXT].encode(errors="replace").decode()
+    return text[:_MOST_TEXT]

@@ -8,15 +8,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Final
+from typing import Annotated, Final
 
+import msgspec
 from flask import Blueprint, Flask, Response, current_app, jsonify
-from pydantic import BaseModel, Field
-from pydantic.json_schema import models_json_schema
 
 from convgpu.protocol import records
 
-_REFERENCE: Final = "#/components/schemas/{model}"
+_REFERENCE: Final = "#/components/schemas/{name}"
 _NAME: Final[Mapping[str, object]] = {
     "type": "string",
     "pattern": "^[a-zA-Z0-9][a-zA-Z0-9_.-]*$",
@@ -26,38 +25,38 @@ _NAME: Final[Mapping[str, object]] = {
 _SEQUENCE: Final[Mapping[str, object]] = {"type": "integer", "minimum": 0, "maximum": 10**18 - 1}
 
 
-class ProblemText(BaseModel):
+class ProblemText(msgspec.Struct):
     """Why: `code` for programs, `text` one line for people that names the next step."""
 
     code: str
     text: str
 
 
-class Problem(BaseModel):
+class Problem(msgspec.Struct):
     """The answer to whatever could not be done."""
 
     error: ProblemText
 
 
-class NewLimits(BaseModel):
+class NewLimits(msgspec.Struct):
     """Limits as the option `memory` of a volume writes them."""
 
-    memory: str = Field(examples=["2g", "GPU-uuid:2g,GPU-uuid:4g"])
+    memory: Annotated[str, msgspec.Meta(examples=["2g", "GPU-uuid:2g,GPU-uuid:4g"])]
 
 
-class Drained(BaseModel):
+class Drained(msgspec.Struct):
     """Whether a device gets no new grants."""
 
     drained: bool
 
 
-class NewPolicy(BaseModel):
+class NewPolicy(msgspec.Struct):
     """The name of a policy."""
 
     policy: str
 
 
-class Nothing(BaseModel):
+class Nothing(msgspec.Struct):
     """An object that says no more than that it was done."""
 
 
@@ -75,10 +74,10 @@ class Operation:
     """
 
     summary: str
-    answer: type[BaseModel]
+    answer: type[msgspec.Struct]
     query: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     path: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    body: type[BaseModel] | None = None
+    body: type[msgspec.Struct] | None = None
     errors: tuple[int, ...] = ()
 
 
@@ -153,13 +152,13 @@ def routes(app: Flask) -> Iterator[tuple[str, str]]:
 def describe(app: Flask) -> dict[str, object]:
     """Return the description of the routes that an application has."""
     paths: dict[str, dict[str, object]] = {}
-    used: list[type[BaseModel]] = [Problem]
+    used: list[type[msgspec.Struct]] = [Problem]
     for method, path in routes(app):
         operation = OPERATIONS.get((method, path))
         if operation is not None:
             paths.setdefault(path, {})[method.lower()] = _operation(operation)
             used += [operation.answer, *([operation.body] if operation.body else [])]
-    _, schemas = models_json_schema([(model, "validation") for model in used], ref_template=_REFERENCE)
+    _, schemas = msgspec.json.schema_components(used, ref_template=_REFERENCE)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -169,7 +168,7 @@ def describe(app: Flask) -> dict[str, object]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
-        "components": {"schemas": schemas["$defs"]},
+        "components": {"schemas": schemas},
     }
 
 
@@ -193,5 +192,5 @@ def _parameter(place: str, name: str, schema: Mapping[str, object]) -> dict[str,
     return {"in": place, "name": name, "required": place == "path", "schema": dict(schema)}
 
 
-def _json(model: type[BaseModel]) -> dict[str, object]:
-    return {"content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}}
+def _json(model: type[msgspec.Struct]) -> dict[str, object]:
+    return {"content": {"application/json": {"schema": {"$ref": _REFERENCE.format(name=model.__name__)}}}}

@@ -1,11 +1,11 @@
 """The scheduler as the plugin sees it: what it can be asked, and the answers that more than one place needs."""
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from pydantic import TypeAdapter
+import msgspec
 
 from convgpu.client.admin import SchedulerRefused
-from convgpu.protocol.records import Container
+from convgpu.protocol.records import Container, Containers, Record
 
 
 class Scheduler(Protocol):
@@ -25,21 +25,30 @@ class Scheduler(Protocol):
         ...
 
 
-_CONTAINERS: TypeAdapter[list[Container]] = TypeAdapter(list[Container])
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+def ask(scheduler: Scheduler, record: type[RecordT], op: str, **fields: object) -> RecordT:
+    """Return the answer to a question as the record that it is.
+
+    Raises:
+        SchedulerRefused, SchedulerUnavailable: as `Scheduler.request`.
+        msgspec.DecodeError: the answer is another one.
+    """
+    return msgspec.json.decode(scheduler.request_json(op, **fields), type=record)
 
 
 def list_containers(scheduler: Scheduler) -> list[Container]:
     """Return all containers that the scheduler knows."""
-    return _CONTAINERS.validate_python(scheduler.request("containers").get("containers"))
+    return list(ask(scheduler, Containers, "containers").containers)
 
 
 def find_container(scheduler: Scheduler, name: str) -> Container | None:
     """Return the container with the volume `name`, or None if the scheduler does not know it."""
     try:
-        answer = scheduler.request("containers", name=name)
+        return next(iter(ask(scheduler, Containers, "containers", name=name).containers), None)
     except SchedulerRefused as refusal:
         # A name that no volume of ours can have is as unknown as one that none happens to have.
         if refusal.code in {"unknown", "invalid"}:
             return None
         raise
-    return next(iter(_CONTAINERS.validate_python(answer.get("containers"))), None)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
+import msgspec
 from pydantic import ValidationError
 
 from convgpu.daemon.changes import Changes
@@ -133,9 +134,9 @@ class Administration:
 
 
 def _accept(answer: Answer) -> bytes:
-    """Encode an answer; pydantic writes the JSON of a thousand containers ten times as fast as Python."""
+    """Encode an answer; msgspec writes the JSON of a thousand containers ten times as fast as Python."""
     if isinstance(answer, records.Record):
-        return b'{"ok":' + answer.model_dump_json().encode() + b"}"
+        return b'{"ok":' + msgspec.json.encode(answer) + b"}"
     return json.dumps({"ok": answer}).encode()
 
 

@@ -277,7 +277,7 @@ class Store:
 
     def set_engine(self, name: str, engine: EngineContainer) -> None:
         """Keep how the Engine names a container, soon."""
-        self.later("UPDATE containers SET engine = ? WHERE name = ?", (engine.model_dump_json(), name))
+        self.later("UPDATE containers SET engine = ? WHERE name = ?", (json.dumps(asdict(engine)), name))
 
     def set_memory(self, memory: DeviceMemory) -> None:
         """Keep what is known of a device's memory, soon."""

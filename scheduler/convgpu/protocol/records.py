@@ -1,22 +1,21 @@
 """What administrators are answered (docs/protocol.md, Administration).
 
 Fields that are not known are passed over, so that an older `convgpu` works with a newer plugin. Sizes are bytes,
-times Unix seconds.
+times Unix seconds. msgspec checks them when they are read (docs/decisions/0018-records-by-msgspec.md).
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+import msgspec
 
 
-class Record(BaseModel):
+class Record(msgspec.Struct, frozen=True):
     """An immutable piece of an answer."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
-
-class Share(Record):
+class Share(Record, frozen=True):
     """What a container has on one device.
 
     `seen` is what the driver says that its processes hold, at the last audit, None when it does not tell;
@@ -31,7 +30,7 @@ class Share(Record):
     target: int | None = None
 
 
-class Waiting(Record):
+class Waiting(Record, frozen=True):
     """One paused allocation; `missing` is what the grant lacks for it.
 
     `reason` says why it is not served: `memory` (not enough is free), `turn` (others are before it), `safety` (it
@@ -50,14 +49,14 @@ class Waiting(Record):
     behind: tuple[str, ...] = ()
 
 
-class SessionShare(Record):
+class SessionShare(Record, frozen=True):
     """What one process uses on one device."""
 
     uuid: str
     usage: int
 
 
-class Session(Record):
+class Session(Record, frozen=True):
     """One process that is connected; `pid` as the scheduler sees it, 0 when it does not."""
 
     pid: int
@@ -66,15 +65,16 @@ class Session(Record):
     devices: tuple[SessionShare, ...] = ()
 
 
-class EngineContainer(Record):
-    """The container as the Engine names it."""
+@dataclass(frozen=True, slots=True)
+class EngineContainer:
+    """The container as the Engine names it. A plain dataclass: the database's rows hold it too."""
 
     id: str
     name: str
     image: str = ""
 
 
-class Container(Record):
+class Container(Record, frozen=True, kw_only=True):
     """One container; `name` is that of its volume, `mountpoint` the volume's folder.
 
     `engine` is None until the Engine was asked; `since` is when it came into its state.
@@ -93,13 +93,13 @@ class Container(Record):
     waiting: tuple[Waiting, ...] = ()
 
 
-class Containers(Record):
+class Containers(Record, frozen=True):
     """Answer of `containers`."""
 
     containers: tuple[Container, ...]
 
 
-class Device(Record):
+class Device(Record, frozen=True):
     """One GPU; `used` by containers as the ledger says, `settling` as in docs/protocol.md.
 
     `foreign` is what programs outside ConvGPU hold; `health` is `ok` or one line that says what is wrong with it.
@@ -118,7 +118,7 @@ class Device(Record):
     health: str = "ok"
 
 
-class Devices(Record):
+class Devices(Record, frozen=True):
     """Answer of `devices`; the library path is set where the CUDA driver comes with the volume."""
 
     devices: tuple[Device, ...]
@@ -144,8 +144,8 @@ KINDS: Final[Mapping[str, str]] = {
 }
 
 
-class Event(Record):
-    """One thing that happened to a container; `waited` is in seconds."""
+class Event(Record, frozen=True, omit_defaults=True):
+    """One thing that happened to a container; `waited` is in seconds. What does not apply is left out."""
 
     sequence: int
     time: float
@@ -162,7 +162,7 @@ class Event(Record):
     limits: dict[str, int] | None = None
 
 
-class LimitChange(Record):
+class LimitChange(Record, frozen=True):
     """What became of a limit on one device: `limit` is in force now, `target` what was asked for."""
 
     uuid: str
@@ -171,20 +171,20 @@ class LimitChange(Record):
     usage: int
 
 
-class LimitChanges(Record):
+class LimitChanges(Record, frozen=True):
     """Answer of `set`."""
 
     devices: tuple[LimitChange, ...]
 
 
-class PolicyChoice(Record):
+class PolicyChoice(Record, frozen=True):
     """Answer of `policy`; `known` are the names that can be chosen."""
 
     policy: str
     known: tuple[str, ...] = ()
 
 
-class Authorization(Record):
+class Authorization(Record, frozen=True):
     """What the plugin says of its own authorization: the rules in force, and whether the Engine answers it."""
 
     mode: str
@@ -195,7 +195,7 @@ class Authorization(Record):
     engine_error: str | None = None
 
 
-class Past(Record):
+class Past(Record, frozen=True):
     """Answer of `history`."""
 
     events: tuple[Event, ...]
@@ -205,7 +205,7 @@ class Past(Record):
 WAITS: Final = (0.01, 0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
 
 
-class Totals(Record):
+class Totals(Record, frozen=True):
     """Counted since the scheduler's start: events by kind, waits that ended by their length, and all their seconds."""
 
     events: dict[str, int] = {}
@@ -213,7 +213,7 @@ class Totals(Record):
     waited: float = 0.0
 
 
-class Events(Record):
+class Events(Record, frozen=True):
     """Answer of `events`; `next` is what to ask with as `since` the next time."""
 
     events: tuple[Event, ...]
