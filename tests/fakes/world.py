@@ -74,6 +74,7 @@ class World:
             above = {f"{name} on {d}": max(one.grant + one.charged - one.limit, 0) for d, one in accounts.items()}
             excess.update(above)
         excess["debt"] = sum(ledger.debt.values())
+        excess["lasting debt"] = sum(ledger.lasting_debt.values())
         return excess
 
     def _perform(self, effect: e.Effect) -> None:
@@ -212,8 +213,13 @@ class World:
     # -- the scheduler dies -------------------------------------------------------------------------------
 
     def restart(self, machine: Machine) -> None:
-        """Another machine takes over, with the containers and limits of the former; processes are to come back."""
+        """Another machine takes over, with the containers and limits of the former; processes are to come back.
+
+        It begins with what devices have without memory outside, and hears of that at once, as the daemon does it.
+        """
         former, self.machine = self.machine, machine
+        for device, capacity in former.ledger.capacity.items():
+            self.happen(e.CapacityChanged(device, capacity))
         self.lost += self.processes.values()
         self.processes, self.open, self.unsettled = {}, {}, {}
         for name, terms in self.terms.items():

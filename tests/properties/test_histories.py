@@ -151,8 +151,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: not self.world.machine.recovering)
     @rule(name=st.sampled_from(sorted(POLICIES)))
     def restart(self, name: str) -> None:
-        capacity = dict(self.world.machine.ledger.capacity)
-        self.world.restart(Machine(capacity, policy(name), self.patience, recovering=True))
+        self.world.restart(Machine(self.capacity, policy(name), self.patience, recovering=True))
 
     @precondition(lambda self: self.world.lost)
     @rule(data=DRAW)
@@ -196,6 +195,7 @@ class Histories(RuleBasedStateMachine):
             return
         self.undo_facts()
         debt = sum(self.world.machine.ledger.debt.values())
+        assert debt == sum(self.world.machine.ledger.lasting_debt.values())
         assert not debt or self.late_facts, "the debt is not gone with what made it"
         while self.world.processes and not debt:
             waiting = {asked.session for asked in self.world.open.values()}

@@ -74,18 +74,17 @@ def _behind(
 ) -> tuple[str, ...]:
     """Return the containers whose ends would make room: for it, or for all its container may still ask for."""
     if reason is Reason.MEMORY:
-        needed = {one.device: one.missing}
+        lacking = {one.device: one.missing - ledger.free[one.device]}
     elif reason is Reason.SAFETY:
-        needed = {device: ledger.missing(one.container, device) for device in ledger.accounts[one.container]}
+        lacking = {device: ledger.lacking(one.container, device) for device in ledger.accounts[one.container]}
     else:
         return (before.container,) if before is not None and reason is Reason.TURN else ()
     found: dict[str, int] = {}
-    for device, size in needed.items():
-        lacking = size - ledger.free[device]
+    for device in lacking:
         for name, held in most[device]:
-            if lacking <= 0:
+            if lacking[device] <= 0:
                 break
             if name != one.container:
                 found[name] = max(found.get(name, 0), held)
-                lacking -= held
+                lacking[device] -= held
     return tuple(sorted(found, key=lambda name: -found[name]))

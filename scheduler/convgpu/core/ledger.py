@@ -7,38 +7,16 @@ the ledger's figures are always on the safe side: usage <= leased <= grant <= li
 Facts can be stronger than rules. Memory that programs outside hold lowers the capacity; memory that a container holds
 and no session leases is *charged* to it: taken from the device as if it were outside, and from the container's limit.
 What a process of an earlier scheduler holds is granted whatever is free. So a device can be *overcommitted*, an account
-above its limit, and the state not safe, by a *debt*. No decision of the scheduler makes any of the three more, and
-all are gone when the facts are.
+above its limit, and the state not safe, by a *debt*. No decision of the scheduler makes any of the three more.
+
+So that all are gone when the facts are, what is decided has to be safe in two outlooks: with what devices have now,
+and with what they have when everything that was taken from them is back (docs/decisions/0018).
 """
 
 from collections.abc import KeysView, Mapping
-from dataclasses import dataclass, field
 
-from convgpu.core import safety
 from convgpu.core.errors import InvariantBrokenError
-from convgpu.core.safety import Claim
-
-
-@dataclass(slots=True)
-class Account:
-    """One container on one device; all figures in bytes. `target`: a limit that was asked for, not yet in force."""
-
-    limit: int
-    grant: int = 0
-    leased: int = 0
-    charged: int = 0
-    target: int | None = None
-    leases: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def held(self) -> int:
-        """In the hands of processes, by lease or without; what counts against the limit."""
-        return self.leased + self.charged
-
-    @property
-    def idle(self) -> int:
-        """Granted, and in nobody's hands."""
-        return self.grant - self.leased
+from convgpu.core.outlook import Account, Outlook
 
 
 class Ledger:
@@ -51,19 +29,15 @@ class Ledger:
     def __init__(self, capacity: Mapping[str, int]) -> None:
         self.capacity = dict(capacity)
         self.accounts: dict[str, dict[str, Account]] = {}
-        self.debt = dict.fromkeys(capacity, 0)
         # Since they were last looked at: containers whose account changed, and accounts whose limit did.
         self.touched: dict[str, None] = {}
         self.changed_limits: dict[tuple[str, str], None] = {}
         self.targets: dict[tuple[str, str], None] = {}  # accounts that have one
-        self._most = dict(capacity)  # the highest capacity that each device had
-        self._usable = dict(capacity)  # capacity, less what is charged
-        self._free = dict(capacity)
         # Containers with a grant: few, however many wait, because each holds memory of a device.
         self._holders: dict[str, None] = {}
-        self._claims: dict[str, Claim] = {}  # of the holders, as far as known
-        self._in_the_end: dict[str, dict[int, dict[str, int]]] = {device: {} for device in capacity}
-        self._ordered: list[Claim] | None = None  # all of them, in the order in which to try them
+        self._now = Outlook(self.accounts, self._holders, capacity, charges=True)
+        self._restored = Outlook(self.accounts, self._holders, capacity, charges=False)  # with the most there ever was
+        self._outlooks: tuple[Outlook, ...] = (self._now,)  # without the other as long as nothing was taken
         self._suspect = False  # a fact was booked since the debt was reckoned
 
     @property
@@ -79,12 +53,22 @@ class Ledger:
     @property
     def free(self) -> Mapping[str, int]:
         """Bytes per device that nobody was granted or is charged; negative while it is overcommitted."""
-        return self._free
+        return self._now.free
 
     @property
     def usable(self) -> Mapping[str, int]:
         """Bytes per device that can be granted at all: the capacity, less what is charged."""
-        return self._usable
+        return self._now.usable
+
+    @property
+    def debt(self) -> Mapping[str, int]:
+        """Bytes per device that facts took and without which not everybody could end."""
+        return self._now.debt
+
+    @property
+    def lasting_debt(self) -> Mapping[str, int]:
+        """The same if all were back that was taken from devices: none, unless somebody came back late."""
+        return self._restored.debt
 
     # -- containers --------------------------------------------------------------------------------------
 
@@ -95,13 +79,13 @@ class Ledger:
     def close(self, container: str) -> None:
         """Forget a container, and with it its grants."""
         for device, account in self.accounts.pop(container, {}).items():
-            self._free[device] += account.grant
+            for outlook in (self._now, self._restored):
+                outlook.change_free(container, device, account.grant)
             self._change_usable(device, account.charged)
             self.targets.pop((container, device), None)
             self.changed_limits.pop((container, device), None)
         self._holders.pop(container, None)
         self.touched.pop(container, None)
-        self._forget_claim(container)
 
     def ask_limit(self, container: str, device: str, limit: int) -> None:
         """Ask for another limit; `apply_targets` brings it into force when it can be."""
@@ -119,7 +103,9 @@ class Ledger:
         """Hand out so much of the device from now on; what is granted stays granted."""
         more = capacity - self.capacity[device]
         self.capacity[device] = capacity
-        self._most[device] = max(capacity, self._most[device])
+        above = capacity - self._restored.usable[device]
+        if above > 0:
+            self._restored.change_usable(device, above)
         self._change_usable(device, more)
 
     def charge(self, container: str, device: str, size: int) -> None:
@@ -138,22 +124,10 @@ class Ledger:
         self.lease(container, device, session, size)
 
     def _change_usable(self, device: str, more: int) -> None:
-        self._usable[device] += more
-        self._free[device] += more
-        self._claims.clear()
-        self._forget_order()
+        self._now.change_usable(device, more)
+        taken = self._now.usable != self._restored.usable
+        self._outlooks = (self._now, self._restored) if taken else (self._now,)
         self._suspect = True
-
-    def _forget_claim(self, container: str) -> None:
-        self._claims.pop(container, None)
-        self._forget_order()
-
-    def _forget_order(self) -> None:
-        if self._ordered is None:  # nothing was found out since
-            return
-        self._ordered = None
-        for known in self._in_the_end.values():
-            known.clear()
 
     # -- grants and leases -------------------------------------------------------------------------------
 
@@ -161,8 +135,8 @@ class Ledger:
         """Set `size` more bytes aside for a container; a negative size takes some back."""
         accounts = self.accounts[container]
         accounts[device].grant += size
-        self._free[device] -= size
-        self._forget_claim(container)
+        self._now.change_free(container, device, -size)
+        self._restored.change_free(container, device, -size)
         if size > 0:
             self._holders[container] = None
         elif not any(account.grant for account in accounts.values()):
@@ -206,80 +180,38 @@ class Ledger:
         """
         account = self.accounts[container][device]
         if account.idle:
-            self._suspect = self._suspect or self._free[device] < 0
+            self._suspect = self._suspect or self.free[device] < 0
             self.grant(container, device, -account.idle)
 
     # -- what may be granted -----------------------------------------------------------------------------
 
     def missing(self, container: str, device: str) -> int:
         """What the container may still be granted: up to its limit, and to what can be granted at all."""
-        account = self.accounts[container][device]
-        return max(min(account.limit - account.charged, self._usable[device]) - account.grant, 0)
-
-    def claim(self, container: str) -> Claim:
-        """Return what the container holds and may still ask for."""
-        accounts = self.accounts[container]
-        missing = ((device, self.missing(container, device)) for device in accounts)
-        return Claim(
-            tuple((device, account.grant) for device, account in accounts.items() if account.grant),
-            tuple((device, size) for device, size in missing if size),
-        )
+        return self._now.missing(container, device)
 
     def can_end(self, container: str) -> bool:
         """Could the container get its whole limits out of what is free right now?"""
-        return self.claim(container).fits(self._free)
+        return all(outlook.can_end_now(container) for outlook in self._outlooks)
 
     def is_safe_to_grant(self, container: str, device: str, size: int) -> bool:
         """May it be granted `size` more bytes: are they free, within its limit, and the state safe with them?"""
         account = self.accounts[container][device]
-        if size > self._free[device] or account.grant + account.charged + size > account.limit:
+        if size > self.free[device] or account.grant + account.charged + size > account.limit:
             return False
-        account.grant += size
-        after = self.claim(container)
-        account.grant -= size
-        free = self._with_debt()
-        free[device] -= size
-        if after.fits(free):
-            return True
-        if container in self._holders:
-            return safety.can_end(after, free, self._others(container))
-        return self._fits_in_the_end(after, device, size)
+        return all(outlook.can_end_with(container, device, size) for outlook in self._outlooks)
 
-    def _fits_in_the_end(self, claim: Claim, device: str, size: int) -> bool:
-        """Could a newcomer that was granted `size` bytes end, if need be after all others that can?
-
-        What is free after them is kept until something changes: it is less for a greater size, so that a few answer
-        for all that wait.
-        """
-        known = self._in_the_end[device]
-        if any(not claim.fits(free) for less, free in known.items() if less <= size):
-            return False
-        if not any(claim.fits(free) for more, free in known.items() if more >= size):
-            free = self._with_debt()
-            free[device] -= size
-            safety.end_those_that_can(free, self._claimed())
-            known[size] = free
-            return claim.fits(free)
-        return True
-
-    def is_safe(self) -> bool:
-        """Is there an order in which every container can get its whole limit and end, debts apart (invariant 2)?"""
-        return safety.is_safe(self._with_debt(), self._claimed())
+    def lacking(self, container: str, device: str) -> int:
+        """Bytes that have to come back before the container could get its whole limit."""
+        return max(outlook.missing(container, device) - outlook.free[device] for outlook in self._outlooks)
 
     def reckon(self) -> None:
-        """Find the debt anew: facts may have made it more, memory that came back less."""
-        if not self._suspect and not any(self.debt.values()):
+        """Find the debts anew: facts may have made them more, memory that came back less."""
+        if not self._suspect and not any(self.debt.values()) and not any(self.lasting_debt.values()):
             return
         self._suspect = False
-        taken = {device: max(most - self._usable[device], 0) for device, most in self._most.items()}
-        kept = {device: min(size, taken[device]) for device, size in self.debt.items()}
-        debt = safety.debt(self._free, self._claimed(), taken)
-        self._forget_order()
-        if sum(debt.values()) > sum(kept.values()):
-            self.debt = kept
-            if self.is_safe():
-                return
-        self.debt = debt
+        most = self._restored.usable
+        self._now.reckon({device: most[device] - usable for device, usable in self._now.usable.items()})
+        self._restored.reckon(dict.fromkeys(most, 0))
 
     def apply_targets(self) -> None:
         """Bring the limits that were asked for into force as far as they can be."""
@@ -295,35 +227,14 @@ class Ledger:
                 del self.targets[container, device]
             if account.limit != limit:
                 self.changed_limits[container, device] = None
-                self._forget_claim(container)
+                self._now.forget(container)
+                self._restored.forget(container)
                 self._adjust(container, device)
 
     def _is_safe_to_raise(self, container: str, device: str, target: int) -> bool:
-        if container not in self._holders:
-            return True
-        if self._free[device] < 0:
-            return False  # claims say nothing there: nobody can ask for what is not there, however high the limit
-        account, others = self.accounts[container][device], self._others(container)
-        limit, account.limit = account.limit, target
-        after = self.claim(container)
-        account.limit = limit
-        return safety.can_end(after, self._with_debt(), others)
-
-    def _claimed(self) -> list[Claim]:
-        """Return what the holders claim, in the order in which to try them."""
-        if self._ordered is None:
-            for container in self._holders.keys() - self._claims.keys():
-                self._claims[container] = self.claim(container)
-            self._ordered = safety.ordered(self._claims[container] for container in self._holders)
-        return self._ordered
-
-    def _others(self, container: str) -> list[Claim]:
-        claims = self._claimed()
-        own = self._claims.get(container)
-        return [claim for claim in claims if claim is not own]
-
-    def _with_debt(self) -> dict[str, int]:
-        return {device: size + self.debt[device] for device, size in self._free.items()}
+        return container not in self._holders or all(
+            outlook.can_end_at(container, device, target) for outlook in self._outlooks
+        )
 
     def check_invariants(self) -> None:
         """Recompute everything from the leases up.
@@ -344,9 +255,9 @@ class Ledger:
                 above = max(account.grant + account.charged - account.limit, 0)
                 if not 0 <= account.leased <= account.grant or (above and account.idle):
                     raise InvariantBrokenError(f"not 0 <= leased <= grant <= limit: {container} on {device}: {account}")
-                if self._free[device] < 0 and account.idle:
+                if self.free[device] < 0 and account.idle:
                     raise InvariantBrokenError(f"idle grant on an overcommitted device: {container} on {device}")
-        if free != self._free:
-            raise InvariantBrokenError(f"grants and capacity: {free} free, {self._free} in the book")
-        if not self.is_safe():
+        if free != self.free:
+            raise InvariantBrokenError(f"grants and capacity: {free} free, {self.free} in the book")
+        if not all(outlook.is_safe() for outlook in self._outlooks):
             raise InvariantBrokenError(f"the state is not safe: {self.accounts}")

@@ -27,6 +27,7 @@ from convgpu.daemon.folders import Folders, make_staging
 from convgpu.daemon.history import Bounds, History
 from convgpu.daemon.host import boot_id, containers_of, start_time
 from convgpu.daemon.migration import migrate
+from convgpu.daemon.options import DeviceCapacity
 from convgpu.daemon.page import PageLibrary
 from convgpu.daemon.processes import Processes
 from convgpu.daemon.reconciliation import Reconciliation
@@ -94,7 +95,7 @@ class Service:
         rows = usable(present, memory)
         self._store.set_devices({device.uuid: device.name for device in present}, memory)
         folders = Folders(settings.directory, settings.libraries / "libconvgpu.so", driver)
-        self._sessions = self._make_sessions({one.uuid: one.capacity for one in rows}, recovering=recovering)
+        self._sessions = self._make_sessions(rows, recovering=recovering)
         settling = self._watch_settling({one.device: one.own for one in memory})
         capacities = Capacities(self._sessions, self._store, settling, memory, rows)
         self._containers = Containers(self._loop, self._store, folders, self._sessions, capacities.rows, time.time)
@@ -138,15 +139,18 @@ class Service:
 
         return measure_memory(self._devices, present, self._settings.reserve, self._store.memory(), is_ours)
 
-    def _make_sessions(self, capacity: dict[str, int], *, recovering: bool) -> Sessions:
+    def _make_sessions(self, rows: Sequence[DeviceCapacity], *, recovering: bool) -> Sessions:
+        """Begin with what devices have without foreign programs: what is decided has to be right when these end."""
         settings = self._settings
         policy = make_policy(chosen_policy(self._store, settings.policy))
-        machine = Machine(capacity, policy, settings.patience, recovering=recovering)
+        machine = Machine({one.uuid: one.nominal for one in rows}, policy, settings.patience, recovering=recovering)
         history = History(time.time, self._store, Bounds(settings.history_rows, settings.history_age))
         sessions = Sessions(self._loop, machine, history, self._loop.time, time.time)
         sessions.on_broken = self.broken.set
         sessions.on_ended = self._forget_session
-        log.info("devices capacity=%s", capacity)
+        for one in rows:
+            sessions.happen(e.CapacityChanged(one.uuid, one.capacity))
+        log.info("devices capacity=%s", {one.uuid: one.capacity for one in rows})
         return sessions
 
     def _forget_session(self, session: Session) -> None:

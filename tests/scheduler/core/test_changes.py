@@ -4,6 +4,7 @@ from world import World
 
 from convgpu.core import events as e
 from convgpu.core.events import Refusal
+from convgpu.core.explaining import Reason
 from convgpu.core.machine import Machine
 from convgpu.policies import BestFit, Fifo
 
@@ -152,12 +153,34 @@ def test_a_lost_device_pauses_its_own_and_lets_the_others_go_on() -> None:
     a, b = w.start("a"), w.start("b")
     w.allocate(a, 8, "g0")
     w.happen(e.CapacityChanged("g0", 0))
-    lost, other = w.allocate(b, 1, "g0"), w.allocate(b, 16, "g1")
+    lost, other = w.allocate(b, 1, "g0"), w.allocate(b, 8, "g1")
     assert lost not in w.answers
     assert isinstance(w.answers[other], e.Accept)
     w.check()
     w.happen(e.CapacityChanged("g0", 16))
     assert isinstance(w.answers[lost], e.Accept)
+    w.check()
+
+
+def test_what_is_decided_while_a_device_is_lost_leaves_nobody_stuck_when_it_is_back() -> None:
+    """Nobody can ask for memory of a lost device, so what a and b may still ask for there was left out."""
+    w = World(Machine({"g0": 16, "g1": 16}, BestFit()))
+    for name in "abc":
+        w.create(name, {"g0": 16, "g1": 16} if name != "c" else {"g1": 8})
+    a, b, c = (w.start(name) for name in "abc")
+    w.allocate(a, 8, "g0")
+    w.happen(e.CapacityChanged("g0", 0))
+    waits = w.allocate(b, 8, "g1")
+    assert waits not in w.answers
+    assert (w.machine.explain(w.now)[waits].reason, w.machine.explain(w.now)[waits].behind) == (Reason.SAFETY, ("a",))
+    assert isinstance(w.answers[w.allocate(c, 8, "g1")], e.Accept)  # it has nothing to do with g0
+    w.check()
+    w.happen(e.CapacityChanged("g0", 16))
+    assert not any(w.machine.ledger.debt.values())
+    w.end(c)
+    w.allocate(a, 16, "g1")
+    w.end(a)
+    assert isinstance(w.answers[waits], e.Accept)
     w.check()
 
 
