@@ -13,7 +13,7 @@ from convgpu.authz.site import Rules
 from convgpu.authz.verdict import NOT_JUDGED
 from convgpu.authz.world import HostFacts, ViewUnavailable
 from convgpu.client.admin import SchedulerRefused
-from convgpu.protocol.records import Container, Share
+from convgpu.protocol.records import Container, Device, Share
 from convgpu.protocol.sizes import parse_size
 
 
@@ -22,7 +22,7 @@ class FakeView:
 
     def __init__(self):
         self.containers, self.volumes, self.images = {}, {}, {}
-        self.runtime = "runc"
+        self.runtime, self.runtime_memory = "runc", None
         self.down = False
         self.asked = []
 
@@ -43,7 +43,11 @@ class FakeView:
 
     def facts(self):
         self._answer("facts", "", {})
-        return HostFacts("/var/lib/docker", self.runtime)
+        return HostFacts("/var/lib/docker", self.runtime, self.runtime_memory)
+
+    def states(self):
+        self._answer("states", "", {})
+        return {row["Id"]: row.get("State", {}).get("Status", "created") for row in self.containers.values()}
 
 
 class FakeNodes:
@@ -78,6 +82,10 @@ class FakeLedger:
         self.asked += 1
         return [self._record(volume) for volume in self.limits]
 
+    def devices(self):
+        fields = {"name": "", "total": 0, "capacity": 0, "granted": 0, "used": 0, "settling": 0}
+        return [Device(uuid=f"GPU-{number}", index=number - 1, **fields) for number in (1, 2)]
+
     def set_limit(self, volume, memory):
         if memory == "bad":
             raise SchedulerRefused("invalid", "memory=bad: not a size")
@@ -106,7 +114,8 @@ class World:
         call = route(method, uri)
         if call is None:
             return NOT_JUDGED
-        judge = Judge(self.name, self.view, self.nodes, Limits(self.ledger, self.owners))
+        limits = Limits(self.ledger, self.owners, self.view)
+        judge = Judge(self.name, self.view, self.nodes, limits)
         return judge.judge(call, raw, user, self.rules)
 
     def start(self, inspected, query="", version="v1.41", user="local"):

@@ -206,9 +206,28 @@ def test_without_the_engine_the_scheduler_knows_our_volumes(world, rule):
 
 def test_a_name_with_registry_and_tag(world, rule):
     world.name = "localhost:5055/rdk/convgpu:1.0"
-    for driver in (world.name, "localhost:5055/rdk/convgpu", "localhost:5055/rdk/convgpu:latest"):
+    assert rule({**GPUS, **mount_of(world.name)}, **PRELOAD) == "limited"
+    for driver in ("localhost:5055/rdk/convgpu", "localhost:5055/rdk/convgpu:latest", "localhost"):
+        assert rule({**GPUS, **mount_of(driver)}, **PRELOAD) == "gpu-needs-limit"
+
+
+@pytest.mark.parametrize("driver", ["convgpu", "convgpu:latest"])
+def test_a_tag_that_is_left_out_is_the_latest(world, rule, driver):
+    for world.name in ("convgpu", "convgpu:latest"):
         assert rule({**GPUS, **mount_of(driver)}, **PRELOAD) == "limited"
-    assert rule({**GPUS, **mount_of("localhost")}, **PRELOAD) == "gpu-needs-limit"
+    world.name = "convgpu:2"
+    assert rule({**GPUS, **mount_of(driver)}, **PRELOAD) == "gpu-needs-limit"
+
+
+@pytest.mark.parametrize("driver", ["convgpu2", "convgpu:2", "convgpu-demo", "x/convgpu", "convgp"])
+def test_a_name_like_ours_is_somebody_elses(rule, driver):
+    assert rule({**GPUS, **mount_of(driver)}, **PRELOAD) == "gpu-needs-limit"
+
+
+def test_the_default_runtime_may_cover_what_asks_by_a_flag(world, rule):
+    world.view.runtime = "convgpu"
+    assert rule(GPUS, Env=["CONVGPU_MEMORY=2g"]) == "covered"
+    assert rule({**GPUS, "Runtime": "runc"}) == "gpu-needs-limit"
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,81 @@ def test_the_sum_of_a_label(world, start):
     assert start("three").allow
 
 
+def covered(world, name, *env, user="bob", status="created", **host):
+    """Start a container that the runtime `convgpu` covers; the scheduler never hears of it, the Engine does."""
+    host = {"Runtime": "convgpu", **GPU, **host}
+    seen = {**inspected(host, env or ("CONVGPU_MEMORY=2g",), []), "Id": name, "State": {"Status": status}}
+    world.view.containers[name] = seen
+    return world.judge(b"", f"/containers/{name}/start", user=user).rule
+
+
+def test_the_sum_has_containers_without_a_volume(world, start):
+    world.rules = parse_rules('[users.bob]\nlargest_sum = "4g"')
+    assert covered(world, "a") == "covered"
+    assert covered(world, "b", "CONVGPU_MEMORY=3g") == "sum-too-large"
+    assert start("one").rule == "limited"
+    assert start("two").rule == "sum-too-large"
+    assert covered(world, "c", user="carol") == "covered"
+    world.ledger.running.add("one")
+    world.now += 60  # the first was never started
+    assert start("two").rule == "limited"
+    assert covered(world, "a") == "sum-too-large"
+
+
+@pytest.mark.parametrize("status", ["running", "paused", "restarting"])
+def test_the_engine_tells_whether_one_without_a_volume_runs(world, status):
+    world.rules = parse_rules('[users.bob]\nlargest_sum = "2g"')
+    assert covered(world, "a") == "covered"
+    world.view.containers["a"]["State"]["Status"] = status
+    world.now += 3600
+    assert covered(world, "b") == "sum-too-large"
+    world.owners = Owners(world.owners._path, lambda: world.now)
+    assert covered(world, "b") == "sum-too-large"
+    world.view.containers["a"]["State"]["Status"] = "exited"
+    assert covered(world, "b") == "covered"
+    del world.view.containers["a"], world.view.containers["b"]
+    assert covered(world, "c") == "covered"
+    assert world.owners._owners.keys() == {"c"}
+
+
+def test_the_scheduler_tells_once_it_knows_one_without_a_volume(world):
+    world.rules = parse_rules('[users.bob]\nlargest_sum = "3g"')
+    assert covered(world, "a") == "covered"
+    world.ledger.limits["a"] = 1 << 30  # an administrator lowered it
+    world.ledger.running.add("a")
+    assert covered(world, "b") == "covered"
+
+
+def test_a_container_without_a_volume_counts_on_its_own_gpus(world):
+    world.rules = parse_rules('[users.bob]\nlargest_sum = "2g"')
+    one = {"DeviceRequests": [{"Driver": "nvidia", "DeviceIDs": ["1"]}]}
+    assert covered(world, "a", "CONVGPU_MEMORY=2g", "NVIDIA_VISIBLE_DEVICES=0", DeviceRequests=[]) == "covered"
+    assert covered(world, "b", **one) == "covered"
+    assert covered(world, "c", "CONVGPU_MEMORY=GPU-2:1g") == "sum-too-large"
+    assert covered(world, "d", "CONVGPU_MEMORY=1g", DeviceRequests=[{"Count": 1}]) == "sum-too-large"
+    assert (
+        covered(world, "e", "CONVGPU_MEMORY=1g", DeviceRequests=[{"DeviceIDs": ["nvidia.com/gpu=1"]}])
+        == "sum-too-large"
+    )
+
+
+def test_two_volumes_have_the_sum_of_their_limits(world):
+    world.ledger.limits.update(one=2 << 30, two=2 << 30)
+    both = inspected(GPU, mounts=[{**OURS, "Name": "one"}, {**OURS, "Name": "two", "Destination": "/x"}])
+    assert world.start(both).rule == "limited"
+    world.rules = parse_rules('[users.local]\nlargest_limit = "3g"')
+    assert world.start(both).rule == "limit-too-large"
+
+
+def test_a_volume_in_use_is_nobody_elses(world, start):
+    assert start("one").rule == "limited"
+    assert start("one", user="carol").rule == "limited"  # it did not run yet
+    world.ledger.running.add("one")
+    assert start("one", user="carol").rule == "limited"
+    verdict = start("one", user="bob")
+    assert verdict.message.startswith("gpu-isolation: the volume one is that of a running container of carol")
+
+
 def test_owners_outlive_the_plugin(world, start, tmp_path):
     world.rules = parse_rules('[users.bob]\nlargest_sum = "2g"')
     assert start("one").allow

@@ -71,6 +71,15 @@ UNDOING = {
     "users": ({"UsernsMode": "host"}, [HOOK], [OURS], "gpu-isolation"),
     "ptrace": ({"CapAdd": ["CAP_SYS_PTRACE"]}, [HOOK], [OURS], "gpu-isolation"),
     "seccomp": ({"SecurityOpt": ["seccomp=unconfined"]}, [HOOK], [OURS], "gpu-isolation"),
+    "pid of another": ({"PidMode": "container:web"}, [HOOK], [OURS], "gpu-isolation"),
+    "cgroup of another": ({"CgroupParent": f"/docker/{'a' * 64}"}, [HOOK], [OURS], "gpu-isolation"),
+    "old name of /run": ({}, [HOOK], [{**OURS, "Destination": "/var/run/convgpu"}], "hook-not-loaded"),
+    "part of the volume": (
+        {"Mounts": [{"Type": "volume", "Target": "/run/convgpu/", "VolumeOptions": {"Subpath": "driver"}}]},
+        [HOOK],
+        [OURS],
+        "hook-not-loaded",
+    ),
 }
 
 
@@ -81,12 +90,35 @@ def test_a_gpu_with_a_hole(world, host, env, mounts, rule):
 
 @pytest.mark.parametrize(("host", "env", "mounts", "rule"), UNDOING.values(), ids=UNDOING.keys())
 def test_without_a_gpu_the_same_is_nobodys_affair(world, host, env, mounts, rule):  # noqa: ARG001
-    theirs = [mount for mount in mounts if mount is not OURS]
+    world.view.containers["web"] = inspected(env=[], mounts=[])
+    theirs = [mount for mount in mounts if mount.get("Driver") != OURS["Driver"]]
     assert world.start(inspected(host, env, theirs)).rule == "no-gpu"
 
 
+@pytest.mark.parametrize("query", ["path=/tmp;path=/run/convgpu", "x;path=%2Fetc", "path=/tmp&path=/x;path=/etc"])
+def test_old_engines_split_queries_at_semicolons_as_well(world, query):
+    world.view.containers["c"] = inspected(GPU)
+    assert world.judge(b"", f"/containers/c/archive?{query}", "PUT").rule == "archive-path"
+    assert world.judge(b"", "/containers/c/archive?path=/tmp;x=/etc", "PUT").allow
+
+
+def test_the_volume_may_lie_elsewhere(world):
+    for target in ("/other", "/var/run/convgpu"):
+        env = [f"LD_PRELOAD={target}/libconvgpu.so"]
+        assert world.start(inspected(GPU, env, [{**OURS, "Destination": target}])).rule == "limited"
+        cover = {"Type": "bind", "Source": "/s", "Destination": "/run/convgpu/x"}
+        covered = world.start(inspected(GPU, env, [{**OURS, "Destination": target}, cover]))
+        assert covered.rule == ("limited" if target == "/other" else "hook-covered")
+
+
 def test_what_harms_nothing_passes_beside_a_gpu(world):
-    host = {**GPU, "Tmpfs": {"/run": "", "/tmp": ""}, "SecurityOpt": ["label=disable"], "CapAdd": ["IPC_LOCK"]}
+    host = {
+        **GPU,
+        "CgroupParent": "/teams/vision",
+        "Tmpfs": {"/run": "", "/tmp": ""},
+        "SecurityOpt": ["label=disable"],
+        "CapAdd": ["IPC_LOCK"],
+    }
     env = [HOOK + ":/usr/lib/libjemalloc.so", "LD_LIBRARY_PATH=/usr/local/nvidia/lib", "CONVGPU_DEBUG=1"]
     assert world.start(inspected(host, env)).rule == "limited"
 
@@ -150,11 +182,27 @@ def test_the_plugins_own_preload_file_loads_the_hook(world):
         ({"DeviceRequests": [*GPU["DeviceRequests"], {"DeviceIDs": ["convgpu.io/memory=2g"]}]}, [], "covered"),
         ({"DeviceRequests": [{"DeviceIDs": ["convgpu.io/memory=9g", "nvidia.com/gpu=0"]}]}, [], "limit-too-large"),
         ({**GPU, "Devices": [{"PathOnHost": "convgpu.io/memory=2g"}]}, [], "covered"),
+        (
+            {**GPU, "Devices": [{"PathOnHost": f"convgpu.io/memory={size}"} for size in ("2g", "9g")]},
+            [],
+            "limit-too-large",
+        ),
+        ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=9g "], "limit-too-large"),
+        ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=GPU-1:2g, GPU-2:9g "], "limit-too-large"),
     ],
 )
 def test_a_container_that_is_covered_below_the_engine(world, host, env, rule):
     world.rules = parse_rules('[users."*"]\nlargest_limit = "4g"')
     assert world.start(inspected(host, env, [])).rule == rule
+
+
+def test_the_runtimes_own_limit_is_judged_as_well(world):
+    world.rules = parse_rules('[users."*"]\nlargest_limit = "4g"')
+    world.view.runtime_memory = "9g"
+    assert world.start(inspected({"Runtime": "convgpu", **GPU}, [], [])).rule == "limit-too-large"
+    assert world.start(inspected({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=2g"], [])).rule == "covered"
+    world.view.runtime = "convgpu"
+    assert world.start(inspected({**GPU, "Runtime": ""}, [], [])).rule == "limit-too-large"
 
 
 def test_exec_and_archive_are_judged_below_the_engine_as_well(world):

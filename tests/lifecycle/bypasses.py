@@ -5,6 +5,7 @@ is a way in a spelling.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ IMAGE = "convgpu/demo"
 CUDA_IMAGE = "cuda-like"  # has NVIDIA_VISIBLE_DEVICES=all in its environment
 DISGUISED = "disguised"  # a volume of driver local that is a bind of the host's root
 DONOR = "donor"  # a container with the host's root mounted
-LINKS = Path("/tmp/convgpu-bypasses")  # links and a device node of the host
+LINKS = Path(f"/tmp/convgpu-bypasses-{os.getpid()}")  # links and a device node of the host
 
 Look = Callable[[dict[str, Any]], bool]
 

@@ -5,6 +5,7 @@ monitoring, databases, and the Docker CLI itself.
 """
 
 import io
+import os
 import tarfile
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from raw_engine import Call
 
 IMAGE = "convgpu/demo"
 CUDA_IMAGE = "cuda-like"
-FOLDER = "/tmp/convgpu-innocents"
+FOLDER = f"/tmp/convgpu-innocents-{os.getpid()}"
 TAR = {"Content-Type": "application/x-tar"}
 
 
@@ -95,7 +96,7 @@ HOSTS: dict[str, dict[str, Any]] = {
     "dev container, docker outside": {
         "Mounts": [{"Type": "bind", "Source": "/var/run/docker.sock", "Target": "/var/run/docker-host.sock"}]
     },
-    "home": {"Binds": ["/root:/root", "/home:/home:ro", f"{FOLDER}/../convgpu-innocents:/x"]},
+    "home": {"Binds": ["/root:/root", "/home:/home:ro", f"{FOLDER}/..{FOLDER.removeprefix('/tmp')}:/x"]},
     "time": {"Binds": ["/etc/localtime:/etc/localtime:ro", "/etc/timezone:/etc/timezone:ro"]},
     "certificates": {"Binds": ["/etc/ssl/certs:/etc/ssl/certs:ro", "/usr/share/ca-certificates:/x:ro"]},
     "passwd": {"Binds": ["/etc/passwd:/etc/passwd:ro", "/etc/group:/etc/group:ro"]},

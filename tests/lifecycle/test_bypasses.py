@@ -23,7 +23,7 @@ def make_links():
     (LINKS / "folder").mkdir(parents=True)
     (LINKS / "link-to-root").symlink_to("/")
     (LINKS / "link-to-run").symlink_to("/run")
-    (LINKS / "link-to-link").symlink_to("../convgpu-bypasses/link-to-root")
+    (LINKS / "link-to-link").symlink_to(f"../{LINKS.name}/link-to-root")
     (LINKS / "link-to-node").symlink_to("node")
     os.mknod(LINKS / "node", 0o600 | 0o020000, os.makedev(195, 0))
 

@@ -16,7 +16,7 @@ import pytest
 
 from convgpu.plugin import api, worker
 from convgpu.plugin.__main__ import _commands
-from convgpu.plugin.limits import MOST
+from convgpu.plugin.limits import MOST, SILENCE
 from convgpu.plugin.worker import _answer_at_once, _peek
 
 
@@ -117,16 +117,24 @@ def test_nothing_that_a_client_sends_ends_the_worker(settings, server, tmp_path)
 
 
 @pytest.mark.usefixtures("server")
-def test_the_engines_own_answers_pass_while_every_judge_waits_for_them(settings):
+def test_the_engines_own_answers_pass_while_every_judge_waits_for_the_rest_of_a_question(settings):
     waiting = f"POST {api.AUTHORIZE_REQUEST} HTTP/1.1\r\nHost: \r\nContent-Length: 9\r\n\r\n".encode()
     with contextlib.ExitStack() as connections:
+        half = []
         for _ in range(worker._JUDGES):
             connection = connections.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             connection.connect(str(settings.socket))
             connection.sendall(waiting)
+            half.append(connection)
         # More than the loop looks at.
         inspected = json.dumps({"RequestMethod": "GET", "ResponseBody": "A" * (2 * worker._MOST)}).encode()
         assert ask(settings.socket, inspected, target=api.AUTHORIZE_RESPONSE)[0] == 200
+        # None of them holds its thread for ever.
+        for connection in half:
+            connection.settimeout(3 * SILENCE)
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            assert json.loads(answer.read())["Msg"].startswith("request-malformed: it did not go on for ")
 
 
 @pytest.mark.usefixtures("server")

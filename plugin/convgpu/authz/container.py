@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from convgpu.authz import go_json
-from convgpu.authz.paths import normal
+from convgpu.authz.paths import normal, plain
 
 # vendor.com/class=name, as the Container Device Interface qualifies a device.
 CDI_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*/[A-Za-z][A-Za-z0-9._-]*=.+", re.DOTALL)
 # A CDI device of ours: it gives no GPU, but a limit, and with it the hook (convgpu.runtime.cdi).
 LIMIT_DEVICE: Final = "convgpu.io/memory="
+_MOST_GPUS: Final = 64  # who asks for more gets all there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Mount:
     Attributes:
         kind: `bind`, `volume`, `tmpfs`, or what else the client wrote.
         source: path on the host, or name of a volume; empty for an anonymous one.
-        target: path in the container, normal.
+        target: path in the container, plain: whether it has the links that `normal` knows, its image decides.
         driver: of a volume; empty when it is not told.
         options: of the volume's driver.
         read_only: nothing can be written through it.
@@ -42,12 +43,15 @@ class Container:
     """What is asked for, or what is there.
 
     Attributes:
+        id: the Engine's, of one that is there.
         environment: as the process gets it: the last value of each name.
+        chosen: the GPUs that --gpus asks for, by index or UUID with commas between; empty for no choice.
         known: the Engine itself told it, with all that the image and other containers bring along.
         readonly_paths: None for the Engine's own choice.
         service: it comes from a Swarm service, which never passes here again.
     """
 
+    id: str = ""
     image: str = ""
     image_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -55,6 +59,7 @@ class Container:
     mounts: tuple[Mount, ...] = ()
     volumes_from: tuple[str, ...] = ()
     device_requests: int = 0
+    chosen: str = ""
     cdi_names: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     device_rules: tuple[str, ...] = ()
@@ -65,6 +70,7 @@ class Container:
     pid_mode: str = ""
     ipc_mode: str = ""
     userns_mode: str = ""
+    cgroup_parent: str = ""
     security_options: tuple[str, ...] = ()
     readonly_paths: tuple[str, ...] | None = None
     known: bool = False
@@ -117,20 +123,25 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
         volumes: the options of each of its volumes of driver `local`.
     """
     config, host = go_json.child(document, "config"), go_json.child(document, "hostconfig")
+    asked = list(_mounts(host))
+    # The Engine's list shows neither subpaths nor --tmpfs.
+    subpaths = {mount.target: mount.subpath for mount in asked if mount.subpath}
     mounts = [
         Mount(
             kind=go_json.text(row, "type"),
             source=go_json.text(row, "name") or go_json.text(row, "source"),
-            target=normal(go_json.text(row, "destination")),
+            target=plain(go_json.text(row, "destination")),
             driver=go_json.text(row, "driver"),
             options=volumes.get(go_json.text(row, "name"), {}),
             read_only=go_json.field(row, "rw") is False,
+            subpath=subpaths.get(plain(go_json.text(row, "destination")), ""),
         )
         for row in go_json.children(document, "mounts")
     ]
-    # The Engine's list shows neither --tmpfs nor subpaths.
-    asked = [mount for mount in _mounts(host) if mount.kind != "volume" or mount.subpath]
-    return _read(config, host, [*mounts, *asked], known=True, image_id=go_json.text(document, "image"))
+    asked = [mount for mount in asked if mount.kind != "volume"]
+    container = _read(config, host, [*mounts, *asked])
+    identity, image_id = go_json.text(document, "id"), go_json.text(document, "image")
+    return replace(container, known=True, id=identity, image_id=image_id)
 
 
 def environment(rows: Sequence[str]) -> dict[str, str]:
@@ -138,26 +149,19 @@ def environment(rows: Sequence[str]) -> dict[str, str]:
     return {name: value for name, equals, value in (row.partition("=") for row in rows) if equals}
 
 
-def _read(
-    config: Mapping[str, object],
-    host: Mapping[str, object],
-    mounts: Sequence[Mount],
-    *,
-    known: bool = False,
-    image_id: str = "",
-) -> Container:
+def _read(config: Mapping[str, object], host: Mapping[str, object], mounts: Sequence[Mount]) -> Container:
     requests = go_json.children(host, "devicerequests")
     devices = [go_json.text(device, "pathonhost") for device in go_json.children(host, "devices")]
-    tmpfs = (Mount("tmpfs", "", normal(target)) for target in go_json.child(host, "tmpfs"))
+    tmpfs = (Mount("tmpfs", "", plain(target)) for target in go_json.child(host, "tmpfs"))
     readonly = go_json.texts(host, "readonlypaths") if go_json.field(host, "readonlypaths") is not None else None
     return Container(
         image=go_json.text(config, "image"),
-        image_id=image_id,
         labels=go_json.map_of_texts(config, "labels"),
         environment=environment(go_json.texts(config, "env")),
         mounts=(*mounts, *tmpfs),
         volumes_from=tuple(each.partition(":")[0] for each in go_json.texts(host, "volumesfrom")),
         device_requests=sum(not _is_limit_only(request) for request in requests),
+        chosen=",".join(name for request in requests for name in _chosen(request)),
         cdi_names=tuple(
             name for name in (*(each for row in requests for each in _names(row)), *devices) if _is_cdi(name)
         ),
@@ -170,9 +174,9 @@ def _read(
         pid_mode=go_json.text(host, "pidmode"),
         ipc_mode=go_json.text(host, "ipcmode"),
         userns_mode=go_json.text(host, "usernsmode"),
+        cgroup_parent=go_json.text(host, "cgroupparent"),
         security_options=tuple(go_json.texts(host, "securityopt")),
         readonly_paths=None if readonly is None else tuple(map(normal, readonly)),
-        known=known,
     )
 
 
@@ -183,11 +187,11 @@ def _binds(host: Mapping[str, object]) -> Iterator[Mount]:
         target, _, mode = rest.partition(":")
         read_only = "ro" in mode.split(",")
         if not colon:
-            yield Mount("volume", "", normal(bind), driver)
+            yield Mount("volume", "", plain(bind), driver)
         elif source.startswith("/"):
-            yield Mount("bind", source, normal(target), read_only=read_only)
+            yield Mount("bind", source, plain(target), read_only=read_only)
         else:
-            yield Mount("volume", source, normal(target), driver, read_only=read_only)
+            yield Mount("volume", source, plain(target), driver, read_only=read_only)
 
 
 def _mounts(host: Mapping[str, object]) -> Iterator[Mount]:
@@ -197,7 +201,7 @@ def _mounts(host: Mapping[str, object]) -> Iterator[Mount]:
         yield Mount(
             kind=go_json.text(mount, "type"),
             source=go_json.text(mount, "source"),
-            target=normal(go_json.text(mount, "target")),
+            target=plain(go_json.text(mount, "target")),
             driver=go_json.text(config, "name"),
             options=go_json.map_of_texts(config, "options"),
             read_only=go_json.flag(mount, "readonly"),
@@ -207,12 +211,19 @@ def _mounts(host: Mapping[str, object]) -> Iterator[Mount]:
 
 def _anonymous(document: Mapping[str, object], host: Mapping[str, object]) -> Iterator[Mount]:
     for target in go_json.child(document, "volumes"):
-        yield Mount("volume", "", normal(target), go_json.text(host, "volumedriver"))
+        yield Mount("volume", "", plain(target), go_json.text(host, "volumedriver"))
 
 
 def _names(request: Mapping[str, object]) -> list[str]:
     """Return the devices that a request names; a request without any is for GPUs, as an empty name says."""
     return go_json.texts(request, "deviceids") or [""]
+
+
+def _chosen(request: Mapping[str, object]) -> Iterator[str]:
+    """Return the GPUs that a request of NVIDIA's driver names; a number of them is as many from the first one on."""
+    count = go_json.field(request, "count")
+    yield from (name for name in go_json.texts(request, "deviceids") if not _is_cdi(name))
+    yield from map(str, range(count if isinstance(count, int) and count < _MOST_GPUS else 0))
 
 
 def _is_limit_only(request: Mapping[str, object]) -> bool:

@@ -18,6 +18,8 @@ _PLAIN_RUNTIMES: Final = (
 _DEVICE_LIST: Final = "/run/nvidia-container-devices"
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 _NONE: Final = frozenset({"", "void", "none"})
+# In the names of annotations by which runtimes take CDI devices: NVIDIA's lets a site put its own word before it.
+_CDI: Final = "cdi.k8s.io/"
 
 
 def is_plain(runtime: str) -> bool:
@@ -45,9 +47,9 @@ def _find_gpus(container: Container, runtime: str, nodes: Nodes) -> Iterator[str
     for mount in container.mounts:
         if mount.kind == "bind" and normal(mount.source).startswith("/dev/nvidia"):
             yield f"the mount of {mount.source}"
-        if is_at_or_below(mount.target, _DEVICE_LIST):
+        if is_at_or_below(normal(mount.target), _DEVICE_LIST):
             yield f"the mount at {mount.target}"
-    yield from (f"the annotation {name}" for name in container.annotations if name.startswith("cdi.k8s.io/"))
+    yield from (f"the annotation {name}" for name in container.annotations if _CDI in name)
     if not is_plain(runtime) and (variable := asking_variable(container.environment)) is not None:
         yield f"{variable}, with the runtime {runtime or 'of the Engine'}"
 

@@ -19,17 +19,23 @@ _VARIABLES: Final = ("CONVGPU_SOCKET", "LD_AUDIT")
 _LINKER: Final = ("/etc/ld.so.cache", "/lib", "/lib64", "/usr/lib", "/usr/lib64")
 
 # The name of `convgpu-runtime` in daemon.json.
-_RUNTIME: Final = "convgpu"
+RUNTIME: Final = "convgpu"
 
 _SEPARATORS: Final = re.compile(r"[ :]")
+# By such a name in the path of its cgroup the audit knows to which container a process belongs.
+_CONTAINER_ID: Final = re.compile("[0-9a-f]{64}")
 
 
-def covering_limit(container: Container, runtime: str) -> tuple[bool, str | None]:
-    """Tell whether a container is covered below the Engine, by our runtime or our CDI device, and with which limit."""
-    for name in container.cdi_names:
-        if name.startswith(LIMIT_DEVICE):
-            return True, name.removeprefix(LIMIT_DEVICE)
-    return runtime == _RUNTIME, container.environment.get("CONVGPU_MEMORY")
+def covering_limit(container: Container, facts: HostFacts) -> tuple[bool, str | None]:
+    """Tell whether a container is covered below the Engine, by our runtime or our CDI device, and with which limit.
+
+    Of several CDI devices the runtime takes one, so the limit names them all, with commas between.
+    """
+    names = [name.removeprefix(LIMIT_DEVICE) for name in container.cdi_names if name.startswith(LIMIT_DEVICE)]
+    if names:
+        return True, ",".join(names)
+    covered = (container.runtime or facts.default_runtime) == RUNTIME
+    return covered, container.environment.get("CONVGPU_MEMORY") or (facts.runtime_memory if covered else None)
 
 
 def find_holes_in_cover(container: Container) -> Iterator[Refusal]:
@@ -41,8 +47,8 @@ def find_holes_in_cover(container: Container) -> Iterator[Refusal]:
 
 
 def same_plugin(given: str, driver: str) -> bool:
-    """Tell whether two names mean the same plugin; the tag may be left out."""
-    return bool(given) and _without_tag(given) == _without_tag(driver)
+    """Tell whether two names mean the same plugin; a tag that is left out is `latest`, as for the Engine."""
+    return bool(given) and _with_tag(given) == _with_tag(driver)
 
 
 def loads_hook(environment: str | None, target: str) -> bool:
@@ -94,7 +100,7 @@ def find_variables(rows: Sequence[str], targets: Sequence[str], *, by_file: bool
 
 def is_in_our_paths(path: str, targets: Sequence[str]) -> bool:
     """Tell whether an archive that is unpacked at `path` could replace what the hook needs."""
-    return touches(path, [*targets, PRELOAD_FILE]) is not None
+    return touches(path, [*map(normal, targets), PRELOAD_FILE]) is not None
 
 
 def how_to_limit(gpu: str, name: str) -> Refusal:
@@ -138,13 +144,14 @@ def _find_covers(container: Container, ours: Sequence[Mount], preload: Sequence[
 
 
 def _covers(mount: Mount, ours: Sequence[Mount]) -> str | None:
+    target = normal(mount.target)
     for mine in ours:
         # A mount above is made first, so ours lies over it.
-        if is_at_or_below(mount.target, mine.target):
+        if is_at_or_below(target, normal(mine.target)):
             return mine.target
-    if mount.target == PRELOAD_FILE:
+    if target == PRELOAD_FILE:
         return PRELOAD_FILE
-    return touches(mount.target, _LINKER)
+    return touches(target, _LINKER)
 
 
 def _not_isolated(container: Container) -> Iterator[Refusal]:
@@ -153,6 +160,18 @@ def _not_isolated(container: Container) -> Iterator[Refusal]:
             "gpu-isolation",
             f"with --ipc {container.ipc_mode} containers share GPU memory past their limits.\n"
             "Type: --shm-size 8g  (for PyTorch's data loaders, for instance)",
+        )
+    if container.pid_mode.startswith("container:"):
+        yield Refusal(
+            "gpu-isolation",
+            f"with --pid {container.pid_mode} the processes there could take the hook out of this container's.\n"
+            "Leave it out.",
+        )
+    if _CONTAINER_ID.search(container.cgroup_parent):
+        yield Refusal(
+            "gpu-isolation",
+            "with a --cgroup-parent that is named after a container, its memory would count for that one.\n"
+            "Name another.",
         )
     if container.userns_mode == "host":
         yield Refusal("gpu-isolation", "with --userns host the container can change the hook.\nLeave it out.")
@@ -164,10 +183,9 @@ def _not_isolated(container: Container) -> Iterator[Refusal]:
             yield Refusal("gpu-isolation", f"with {option:.40} a program can cover the hook.\nLeave the option out.")
 
 
-def _without_tag(name: str) -> str:
+def _with_tag(name: str) -> str:
     # A colon before the last slash belongs to a registry's port.
-    head, slash, last = name.rpartition("/")
-    return head + slash + last.partition(":")[0]
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
 def unpacked_at(path: str) -> str:

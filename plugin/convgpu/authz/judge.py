@@ -214,34 +214,36 @@ class Judge:
         return _verdict(Refusal("build-gpu", text), case)
 
     def _judge_container(self, container: Container, case: Case) -> Verdict:
-        facts = self._facts(case.user, needed=container.known or _needs_facts(container))
+        ours = self._ours(container)
+        facts = self._facts_about(container, case.user)
         refusal = case.first(find_host_access(container, facts, self._nodes), container)
         gpu = find_gpu(container, container.runtime or facts.default_runtime, self._nodes)
-        ours = self._ours(container)
         if refusal is None:
             refusal = case.first(self._find_gpu_refusals(container, gpu, ours, facts, case), container)
-        if refusal is None and ours and case.call.kind is Kind.START:
+        covered, memory = hook.covering_limit(container, facts)
+        cover = memory if covered and not ours else None
+        if refusal is None and (ours or cover is not None) and case.call.kind is Kind.START:
             # Last, because a container that passes it counts from now on.
             refusal = self._limits.admit(
                 container,
                 ours,
+                cover,
                 case.user,
                 case.rules,
-                needed=gpu is not None,
+                needed=gpu is not None and bool(ours),
                 first=lambda refusals: case.first(refusals, container),
             )
         if refusal is not None:
             return refusal.verdict()
         if gpu is None and not ours:
             return allow("no-gpu")
-        covered, _ = hook.covering_limit(container, container.runtime or facts.default_runtime)
         return allow("limited" if ours else "covered" if covered else "exempt")
 
     def _find_gpu_refusals(
         self, container: Container, gpu: str | None, ours: Sequence[Mount], facts: HostFacts, case: Case
     ) -> Iterator[Refusal]:
         yield from self._shared_processes(container, case)
-        covered, memory = hook.covering_limit(container, container.runtime or facts.default_runtime)
+        covered, memory = hook.covering_limit(container, facts)
         if gpu is not None and case.call.kind is Kind.START and "checkpoint" in case.call.query:
             yield _CHECKPOINT
         if gpu is not None and covered and not ours:
@@ -322,9 +324,20 @@ class Judge:
         """Return the folders of a container in which its hook lies; none for one that has none, and needs none."""
         if ours := self._ours(container):
             return [mount.target for mount in ours]
-        runtime = container.runtime or self._facts(case.user).default_runtime
-        covered, _ = hook.covering_limit(container, runtime)
+        facts = self._facts(case.user)
+        runtime = container.runtime or facts.default_runtime
+        covered, _ = hook.covering_limit(container, facts)
         return [hook.MOUNT_PATH] if covered and find_gpu(container, runtime, self._nodes) is not None else []
+
+    def _facts_about(self, container: Container, user: str) -> HostFacts:
+        """Return what is needed to judge a container; the plain one asks nobody."""
+        if container.known or _needs_facts(container):
+            return self._facts(user)
+        may_be_covered = not container.runtime and (container.device_requests or container.devices)
+        try:
+            return self._facts(user, needed=bool(may_be_covered))
+        except ViewUnavailable:
+            return self._facts(user, needed=False)
 
     def _facts(self, user: str, *, needed: bool = True) -> HostFacts:
         facts = self._view.facts() if needed else HostFacts()

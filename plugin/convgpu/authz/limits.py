@@ -7,23 +7,33 @@ from convgpu.authz.container import Container, Mount
 from convgpu.authz.owners import Counted, Owners
 from convgpu.authz.site import Allowance, Rules, has_label
 from convgpu.authz.verdict import Refusal
-from convgpu.authz.world import Ledger
+from convgpu.authz.world import Ledger, View
 from convgpu.client.admin import SchedulerRefused
 from convgpu.protocol.records import Container as Record
+from convgpu.protocol.records import Device
 from convgpu.protocol.sizes import format_size, parse_size
 
 _VARIABLE: Final = "CONVGPU_MEMORY"
 
+# Limits in bytes by device, of each name under which the scheduler knows a container.
+_Held = Mapping[str, Mapping[str, int]]
 # Chooses the first refusal from which nothing exempts.
 First = Callable[[Iterator[Refusal]], Refusal | None]
 
 
 class Limits:
-    """Judges limits by what the ledger says."""
+    """Judges limits by what the ledger says.
 
-    def __init__(self, ledger: Ledger, owners: Owners) -> None:
+    Args:
+        ledger: what the scheduler keeps.
+        owners: who started what.
+        view: of the Engine, which alone tells whether a container without a volume runs.
+    """
+
+    def __init__(self, ledger: Ledger, owners: Owners, view: View) -> None:
         self._ledger = ledger
         self._owners = owners
+        self._view = view
 
     def knows(self, volume: str) -> bool:
         """Tell whether a volume is one of ours."""
@@ -68,7 +78,15 @@ class Limits:
             yield _missing()
 
     def admit(
-        self, container: Container, ours: Sequence[Mount], user: str, rules: Rules, *, needed: bool, first: First
+        self,
+        container: Container,
+        ours: Sequence[Mount],
+        cover: str | None,
+        user: str,
+        rules: Rules,
+        *,
+        needed: bool,
+        first: First,
     ) -> Refusal | None:
         """Let a container start within the sums of its user and labels, and count it from now on.
 
@@ -78,12 +96,14 @@ class Limits:
         Args:
             container: that is to start.
             ours: its volumes of ours.
+            cover: the limit of one that is covered below the Engine, in the form of the option `memory`.
             user: who starts it.
             rules: of the site.
-            needed: it gets a GPU, so there must be a limit.
+            needed: it gets a GPU, so its volumes must have limits.
             first: chooses the first refusal from which nothing exempts.
         """
         with self._owners.lock:
+            held: dict[str, Mapping[str, int]] = {}
             for volume in dict.fromkeys(mount.source for mount in ours):
                 record = self._ledger.find(volume)
                 if record is None:
@@ -93,12 +113,15 @@ class Limits:
                         record = self._give_limit(record, container, rules)
                     except SchedulerRefused as refused:
                         return Refusal("limit-missing", refused.text)
-                limits = _limits(record)
-                refusal = first(self._refusals(volume, limits, container, user, rules, needed=needed))
-                if refusal is not None:
-                    return refusal
-                self._owners.add(volume, user, _counted(rules, container.labels), self._ledger.all())
-        return None
+                held[volume] = _limits(record)
+            if cover is not None:
+                held[container.id] = expect_limits(cover, container, self._ledger.devices())
+            known = {record.name: record for record in self._ledger.all()}
+            states = self._view.states() if self._owners.lack(known) else {}
+            refusal = first(self._refusals(held, container, user, rules, known, states, needed=needed))
+            if refusal is None and held:
+                self._owners.add(held, user, _counted(rules, container.labels), known, states)
+            return refusal
 
     def _give_limit(self, record: Record, container: Container, rules: Rules) -> Record:
         memory = container.environment.get(_VARIABLE) or rules.default_limit
@@ -108,17 +131,25 @@ class Limits:
         return self._ledger.find(record.name) or record
 
     def _refusals(
-        self, volume: str, limits: Mapping[str, int], container: Container, user: str, rules: Rules, *, needed: bool
+        self,
+        held: _Held,
+        container: Container,
+        user: str,
+        rules: Rules,
+        known: Mapping[str, Record],
+        states: Mapping[str, str],
+        *,
+        needed: bool,
     ) -> Iterator[Refusal]:
-        if needed and not limits:
-            yield _missing()
+        for volume, its in held.items():
+            if needed and not its:
+                yield _missing()
+            yield from self._somebody_elses(volume, known.get(volume), user)
+        limits: dict[str, int] = {}
+        for each in held.values():
+            for uuid, limit in each.items():
+                limits[uuid] = limits.get(uuid, 0) + limit
         yield from _too_large(limits.values(), user, rules, container.labels)
-        yield from self._sums(volume, limits, container, user, rules)
-
-    def _sums(
-        self, volume: str, limits: Mapping[str, int], container: Container, user: str, rules: Rules
-    ) -> Iterator[Refusal]:
-        known = self._ledger.all()
         bounds = [(Counted("user", user), rules.allowance(user).largest_sum)]
         bounds += [
             (Counted("label", label), rules.labels[label].largest_sum) for label in _counted(rules, container.labels)
@@ -126,15 +157,50 @@ class Limits:
         for who, most in bounds:
             if most is None:
                 continue
-            total = self._owners.sum(known, volume, who)
+            total = self._owners.sum(known, states, held, who)
             for uuid, limit in limits.items():
                 if (has := total.get(uuid, 0)) + limit > most:
                     yield Refusal(
                         "sum-too-large",
                         f"the running containers of {who} have {format_size(has)} on {uuid}, and with "
                         f"{format_size(limit)} more it would be above {format_size(most)}.\n"
-                        "Stop one of them, or ask for less (volume-opt=memory=...).",
+                        "Stop one of them, or ask for less (volume-opt=memory=..., -e CONVGPU_MEMORY=...).",
                     )
+
+    def _somebody_elses(self, volume: str, record: Record | None, user: str) -> Iterator[Refusal]:
+        owner = self._owners.user_of(volume)
+        if record is not None and record.state in {"running", "waiting"} and owner not in {None, user}:
+            yield Refusal(
+                "gpu-isolation",
+                f"the volume {volume} is that of a running container of {owner}, whose limit would be shared.\n"
+                "Use one of your own.",
+            )
+
+
+def expect_limits(memory: str, container: Container, devices: Sequence[Device]) -> dict[str, int]:
+    """Return what the scheduler will take for the limits of a container without a volume, by device.
+
+    Args:
+        memory: as the option of a volume, or several of them, of which the largest counts.
+        container: says which GPUs it gets; all, if that is not clear.
+        devices: of the scheduler.
+    """
+    words = [word.strip() for word in memory.split(",")]
+    if ":" in memory:
+        return {uuid: _size(size) for uuid, _, size in (word.rpartition(":") for word in words)}
+    environment = container.environment
+    chosen = environment.get("CONVGPU_GPUS") or container.chosen or environment.get("NVIDIA_VISIBLE_DEVICES") or ""
+    names = {name.strip() for name in chosen.split(",")}
+    among = {device.uuid for device in devices if names & {device.uuid, str(device.index)}}
+    largest = max(map(_size, words))
+    return {device.uuid: largest for device in devices if device.uuid in among or not among}
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError:
+        return 0  # which the scheduler refuses
 
 
 def _missing() -> Refusal:
@@ -168,10 +234,4 @@ def _too_large(limits: Collection[int], user: str, rules: Rules, labels: Mapping
 
 
 def _sizes(text: str) -> list[int]:
-    sizes = []
-    for part in text.split(","):
-        try:
-            sizes.append(parse_size(part.rpartition(":")[2]))
-        except ValueError:
-            continue
-    return sizes
+    return [_size(part.strip().rpartition(":")[2]) for part in text.split(",")]

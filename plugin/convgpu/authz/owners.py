@@ -5,8 +5,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -20,11 +20,16 @@ _STARTING: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who started the container with a volume, when (Unix seconds), and the labels for which the site has a sum."""
+    """Who started a container, when (Unix seconds), and the labels for which the site has a sum.
+
+    Attributes:
+        limits: bytes by device, of a container without a volume: the scheduler knows it only while it runs.
+    """
 
     user: str
     labels: tuple[str, ...]
     since: float
+    limits: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class Counted:
 
 
 class Owners:
-    """Owners by the name of the volume.
+    """Owners by the name of the volume, or the id of a container without one.
 
     Args:
         path: of the file that keeps them.
@@ -57,30 +62,56 @@ class Owners:
         self.lock = threading.RLock()
         self._owners = self._load()
 
-    def sum(self, containers: Iterable[Container], but: str, who: Counted) -> dict[str, int]:
+    def user_of(self, name: str) -> str | None:
+        """Return who started the container last; None if nobody was asked."""
+        owner = self._owners.get(name)
+        return None if owner is None else owner.user
+
+    def lack(self, known: Mapping[str, Container]) -> bool:
+        """Tell whether there are containers of which only the Engine can tell whether they run."""
+        return any(owner.limits and name not in known for name, owner in self._owners.items())
+
+    def sum(
+        self, known: Mapping[str, Container], states: Mapping[str, str], but: Collection[str], who: Counted
+    ) -> dict[str, int]:
         """Return the limits of the running containers that count for somebody, added up for each device.
 
         Args:
-            containers: all that the scheduler knows.
-            but: the volume of the container that is to start.
+            known: all that the scheduler knows, by name.
+            states: of the Engine's containers by id; may be empty unless they `lack`.
+            but: the names of the container that is to start.
             who: the user or the label.
         """
         total: dict[str, int] = {}
-        for container in containers:
-            owner = self._owners.get(container.name)
-            if owner is None or container.name == but or not who.fits(owner):
-                continue
-            if container.state in {"running", "waiting"} or self._is_starting(container, owner):
-                for share in container.devices:
-                    total[share.uuid] = total.get(share.uuid, 0) + share.limit
+        for name, owner in self._owners.items():
+            if name not in but and who.fits(owner):
+                for uuid, limit in self._counted(owner, known.get(name), states.get(name)).items():
+                    total[uuid] = total.get(uuid, 0) + limit
         return total
 
-    def add(self, volume: str, user: str, labels: Sequence[str], containers: Iterable[Container]) -> None:
-        """Remember who starts the container with a volume; forget those of volumes that are gone."""
-        known = {container.name for container in containers}
-        self._owners = {name: owner for name, owner in self._owners.items() if name in known}
-        self._owners[volume] = Owner(user, tuple(labels), self._clock())
+    def add(
+        self,
+        held: Mapping[str, Mapping[str, int]],
+        user: str,
+        labels: Sequence[str],
+        known: Mapping[str, Container],
+        states: Mapping[str, str],
+    ) -> None:
+        """Remember who starts a container, by the names of what it holds; forget who is gone."""
+        self._owners = {name: owner for name, owner in self._owners.items() if name in known or name in states}
+        for name, limits in held.items():
+            self._owners[name] = Owner(user, tuple(labels), self._clock(), {} if name in known else limits)
         self._save()
+
+    def _counted(self, owner: Owner, container: Container | None, state: str | None) -> Mapping[str, int]:
+        if container is None:
+            # Covered below the Engine: the scheduler hears of it when its program is about to start.
+            runs = state in {"running", "paused", "restarting"}
+            starts = state == "created" and self._clock() - owner.since < _STARTING
+            return owner.limits if runs or starts else {}
+        if container.state in {"running", "waiting"} or self._is_starting(container, owner):
+            return {share.uuid: share.limit for share in container.devices}
+        return {}
 
     def _is_starting(self, container: Container, owner: Owner) -> bool:
         """Tell whether it was let in a moment ago, and did not yet run and end."""
@@ -92,7 +123,12 @@ class Owners:
         try:
             rows: Mapping[str, Mapping[str, object]] = json.loads(self._path.read_text())
             return {
-                name: Owner(str(row["user"]), tuple(row["labels"]), float(row["since"]))  # type: ignore[arg-type]
+                name: Owner(
+                    str(row["user"]),
+                    tuple(row["labels"]),  # type: ignore[arg-type]
+                    float(row["since"]),  # type: ignore[arg-type]
+                    {str(uuid): int(limit) for uuid, limit in row.get("limits", {}).items()},  # type: ignore[attr-defined]
+                )
                 for name, row in rows.items()
             }
         except FileNotFoundError:

@@ -8,12 +8,15 @@ from typing import Final
 _LINKS: Final = (("/var/run", "/run"), ("/var/lock", "/run/lock"))
 
 
-def normal(path: str) -> str:
-    """Return an absolute path without `.`, `..`, doubled slashes and the old name of /run; others unchanged."""
-    if not path.startswith("/"):
-        return path
+def plain(path: str) -> str:
+    """Return an absolute path without `.`, `..` and doubled slashes; others unchanged."""
     # normpath keeps two leading slashes, as POSIX allows them a meaning; Linux gives them none.
-    path = "/" + posixpath.normpath(path).lstrip("/")
+    return "/" + posixpath.normpath(path).lstrip("/") if path.startswith("/") else path
+
+
+def normal(path: str) -> str:
+    """Return a path as `plain` does, and without the old name of /run, wherever that may be a link."""
+    path = plain(path)
     for old, new in _LINKS:
         if is_at_or_below(path, old):
             return new + path[len(old) :]

@@ -58,7 +58,7 @@ class Call:
     Attributes:
         kind: what it does.
         name: of the container, plugin or service, as the client wrote it, decoded; empty where there is none.
-        query: all values of each parameter.
+        query: all values of each parameter, as any Engine reads them.
         version: of the API, as written behind the `v`; None when none is written.
     """
 
@@ -86,9 +86,18 @@ def route(method: str, uri: str) -> Call | None:
         found = pattern.fullmatch(path)
         if found is not None:
             groups = found.groupdict()
-            call = Call(kind, groups.get("name") or "", parse_qs(query, keep_blank_values=True), groups["version"])
+            call = Call(kind, groups.get("name") or "", _parameters(query), groups["version"])
             return None if method == "DELETE" and kind is not Kind.PLUGIN else call
     return None
+
+
+def _parameters(query: str) -> dict[str, list[str]]:
+    """Return all values of each parameter: Engines that were built with a Go before 1.17 split at `;` as well."""
+    found = parse_qs(query, keep_blank_values=True)
+    if ";" in query:
+        for name, values in parse_qs(query.replace(";", "&"), keep_blank_values=True).items():
+            found.setdefault(name, []).extend(values)
+    return found
 
 
 def _number(text: str) -> int:

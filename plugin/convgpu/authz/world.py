@@ -1,10 +1,11 @@
 """What the judge asks of the world."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from convgpu.protocol.records import Container as Record
+from convgpu.protocol.records import Device
 
 Document = Mapping[str, Any]
 
@@ -20,11 +21,13 @@ class HostFacts:
     Attributes:
         docker_root: the Engine's own folder.
         default_runtime: of containers that name none; empty if nobody knows.
+        runtime_memory: the limit of containers that our runtime covers and that name none; None if they are refused.
         local: the caller came over the Engine's own socket, so it tells him nothing new.
     """
 
     docker_root: str = "/var/lib/docker"
     default_runtime: str = ""
+    runtime_memory: str | None = None
     local: bool = True
 
 
@@ -41,6 +44,10 @@ class View(Protocol):
 
     def image(self, name: str) -> Document | None:
         """Return `GET /images/NAME/json`."""
+        ...
+
+    def states(self) -> Mapping[str, str]:
+        """Return the state of each container, `created`, `running`, `exited`..., by its id."""
         ...
 
     def facts(self) -> HostFacts:
@@ -73,6 +80,10 @@ class Ledger(Protocol):
 
     def all(self) -> list[Record]:
         """Return all containers."""
+        ...
+
+    def devices(self) -> Sequence[Device]:
+        """Return the GPUs."""
         ...
 
     def set_limit(self, volume: str, memory: str) -> None:

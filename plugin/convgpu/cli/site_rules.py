@@ -5,7 +5,7 @@ import binascii
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from convgpu.authz.verdict import Verdict
 from convgpu.authz.world import Document, HostFacts
 from convgpu.cli.errors import EXIT_CODES, Refused
 from convgpu.cli.options import volume_driver
-from convgpu.protocol.records import Container
+from convgpu.protocol.records import Container, Device
 
 _CHECK: Final = """Check a file with the rules of a site; a mistake is shown with its line."""
 
@@ -114,8 +114,9 @@ def _judge(rules: Rules, driver: str, method: str, uri: str, body: bytes, user: 
     if user in rules.administrators:
         return Verdict(allow=True, rule="administrator")
     with tempfile.TemporaryDirectory() as directory:
-        limits = Limits(_EmptyLedger(), Owners(Path(directory) / "owners.json"))
-        judge = Judge(driver, _EmptyView(seen), HostNodes(lambda: Path("/")), limits)
+        view = _EmptyView(seen)
+        limits = Limits(_EmptyLedger(), Owners(Path(directory) / "owners.json"), view)
+        judge = Judge(driver, view, HostNodes(lambda: Path("/")), limits)
         return judge.judge(call, body, user, rules)
 
 
@@ -134,6 +135,9 @@ class _EmptyView:
     def image(self, _name: str) -> Document | None:
         return None
 
+    def states(self) -> Mapping[str, str]:
+        return {}
+
     def facts(self) -> HostFacts:
         return HostFacts(default_runtime="runc")
 
@@ -146,6 +150,9 @@ class _EmptyLedger:
 
     def all(self) -> list[Container]:
         return []
+
+    def devices(self) -> Sequence[Device]:
+        return ()
 
     def set_limit(self, volume: str, memory: str) -> None:
         """Nothing to set it on."""

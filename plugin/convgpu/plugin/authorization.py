@@ -10,7 +10,7 @@ from convgpu.authz.site import Rules
 from convgpu.authz.verdict import NOT_JUDGED, Refusal, Verdict, allow
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin import api, journal
-from convgpu.plugin.limits import MOST, discard
+from convgpu.plugin.limits import MOST, SILENCE, Stream, discard
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -114,16 +114,21 @@ class AuthorizationGate:
         if path not in {api.AUTHORIZE_REQUEST, api.AUTHORIZE_RESPONSE} or environ["REQUEST_METHOD"] != "POST":
             return self._application(environ, start_response)
         journal.begin(path)
-        raw = environ["wsgi.input"].read(MOST + 1)
-        if path == api.AUTHORIZE_RESPONSE:
-            reply = PASS
-        elif len(raw) > MOST:
-            discard(environ["wsgi.input"])
-            verdict = Refusal("request-too-large", f"more than {MOST} bytes; make it smaller.").verdict()
-            reply = api.encode_authorization(allow=False, message=verdict.message)
-        else:
-            reply = self._answer(raw)
+        reply = self._reply(path, environ["wsgi.input"])
         journal.end()
         headers = [("Content-Type", api.CONTENT_TYPE), ("Content-Length", str(len(reply)))]
         start_response("200 OK", headers)
         return [reply]
+
+    def _reply(self, path: str, stream: Stream) -> bytes:
+        try:
+            raw = stream.read(MOST + 1)
+            if path == api.AUTHORIZE_RESPONSE:
+                return PASS
+            if len(raw) <= MOST:
+                return self._answer(raw)
+            discard(stream)
+            refusal = Refusal("request-too-large", f"more than {MOST} bytes; make it smaller.")
+        except OSError as error:
+            refusal = Refusal("request-malformed", f"it did not go on for {SILENCE} s: {error}.")
+        return api.encode_authorization(allow=False, message=refusal.verdict().message)

@@ -14,7 +14,7 @@ from convgpu.plugin.engine import Engine, EngineUnavailable
 from convgpu.plugin.engine_view import EngineView
 from convgpu.plugin.scheduler import Scheduler, find_container, list_containers
 from convgpu.plugin.settings import Settings
-from convgpu.protocol.records import Container
+from convgpu.protocol.records import Container, Device, Devices
 
 # Seconds for a question to the Engine; it waits at most 30 for our answer, and then its client for its own.
 _PATIENCE: Final = 10.0
@@ -34,6 +34,10 @@ class SchedulersLedger:
         """Return all containers."""
         return list_containers(self._scheduler)
 
+    def devices(self) -> tuple[Device, ...]:
+        """Return the GPUs."""
+        return Devices.model_validate(self._scheduler.request("devices")).devices
+
     def set_limit(self, volume: str, memory: str) -> None:
         """Give a container its limit."""
         self._scheduler.request("set", name=volume, memory=memory)
@@ -47,7 +51,7 @@ def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:
         settings.name,
         view,
         HostNodes(lambda: engine_root(settings.engine)),
-        Limits(SchedulersLedger(scheduler), owners),
+        Limits(SchedulersLedger(scheduler), owners, view),
     )
 
 

@@ -1,12 +1,13 @@
 """What the Engine says about the things that a call names."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from docker import APIClient
 from docker.errors import NotFound
 
+from convgpu.authz.hook import RUNTIME
 from convgpu.authz.world import Document, HostFacts, ViewUnavailable
 from convgpu.plugin.engine import Engine, EngineUnavailable
 
@@ -15,6 +16,8 @@ _FRESH: Final = 10.0
 # Bytes of a name. Images have 460 at most, and nobody types more. Our question comes back to us as a call, which the
 # worker answers at once if it is short enough for the Engine to send in one piece (4 KiB).
 _LONGEST: Final = 600
+# By this word in the runtimeArgs of our runtime covers it containers that name no limit (convgpu.runtime.__main__).
+_MEMORY: Final = "--convgpu-memory="
 
 
 class EngineView:
@@ -39,12 +42,25 @@ class EngineView:
         """Return `GET /images/NAME/json`."""
         return self._ask(lambda api: api.inspect_image(_short(name)))  # type: ignore[no-untyped-call]
 
+    def states(self) -> Mapping[str, str]:
+        """Return the state of each container by its id."""
+        try:
+            return {row["Id"]: row["State"] for row in self._engine.ask(lambda api: api.containers(all=True))}
+        except (EngineUnavailable, NotFound) as error:
+            raise ViewUnavailable(str(error)) from error
+
     def facts(self) -> HostFacts:
         """Return what rules depend on beside the container."""
         now = time.monotonic()
         if self._facts is None or now - self._facts[0] > _FRESH:
             info = self._ask(lambda api: api.info()) or {}
-            facts = HostFacts(str(info.get("DockerRootDir") or ""), str(info.get("DefaultRuntime") or ""))
+            runtime = (info.get("Runtimes") or {}).get(RUNTIME) or {}
+            memory = [word for word in runtime.get("runtimeArgs") or () if word.startswith(_MEMORY)]
+            facts = HostFacts(
+                str(info.get("DockerRootDir") or ""),
+                str(info.get("DefaultRuntime") or ""),
+                memory[-1].removeprefix(_MEMORY) if memory else None,
+            )
             self._facts = (now, facts)
         return self._facts[1]
 

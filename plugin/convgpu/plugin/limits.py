@@ -1,4 +1,4 @@
-"""How much of a request is read."""
+"""How much of a request is read, and how long it is waited for."""
 
 from typing import Final, Protocol
 
@@ -7,6 +7,8 @@ MOST: Final = 16 << 20
 # Bytes that are read and thrown away, so that the client hears the reason before its connection is closed.
 _PATIENCE: Final = 64 << 20
 _PIECE: Final = 64 << 10
+# Seconds without a further byte of a request that has begun; the Engine sends each at once, from its memory.
+SILENCE: Final = 10
 
 
 class Stream(Protocol):

@@ -16,7 +16,7 @@ from convgpu.plugin.administration import administration_error, create_blueprint
 from convgpu.plugin.authorization import AuthorizationGate, Authorizer
 from convgpu.plugin.authorization_status import create_judge, create_status
 from convgpu.plugin.driver import UnknownVolume, VolumeDriver
-from convgpu.plugin.limits import MOST, discard
+from convgpu.plugin.limits import MOST, SILENCE, discard
 from convgpu.plugin.scheduler import Scheduler
 from convgpu.plugin.settings import Settings
 from convgpu.plugin.view import ReadOnlyView
@@ -84,6 +84,8 @@ def _describe(error: Exception) -> tuple[int, str]:
     match error:
         case RequestEntityTooLarge():
             status, text = 413, f"the request is longer than {MOST} bytes"
+        case BlockingIOError():
+            status, text = 408, f"the request did not go on for {SILENCE} s"
         case HTTPException(code=int(code)):
             status, text = code, f"{request.method} {request.path}: {error.name}"
         case SchedulerRefused() | SchedulerUnavailable() | api.Malformed() | UnknownVolume():

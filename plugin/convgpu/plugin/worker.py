@@ -9,6 +9,7 @@ gunicorn's own way, with nothing of it read before. See docs/decisions/0017-conn
 import contextlib
 import selectors
 import socket
+import struct
 import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +21,7 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 from convgpu.plugin import api
 from convgpu.plugin.authorization import pass_at_once
 from convgpu.plugin.driver import SCOPE
+from convgpu.plugin.limits import SILENCE
 
 # Bytes of a call that are looked at here. The Engine shows 64 KiB of an answer at most, most calls have a few hundred.
 _MOST: Final = 1 << 16
@@ -37,6 +39,9 @@ _JUDGES: Final = 32
 _SWITCH: Final = 0.0005
 # Seconds for which a stopping worker keeps idle connections, for a call that may be on its way.
 _LINGER: Final = 0.2
+# The kernel's bound for each read of a thread (socket(7), SO_RCVTIMEO): gunicorn takes back a timeout of Python's own,
+# because it sets sockets to block.
+_READ_BOUND: Final = struct.pack("ll", SILENCE, 0)
 
 
 class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
@@ -58,6 +63,7 @@ class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             client, address = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _READ_BOUND)
         self.nr_conns += 1
         self._keep(TConn(self.cfg, client, address, listener.getsockname()))
 
