@@ -12,7 +12,7 @@ from convgpu.authz.owners import Owners
 from convgpu.authz.site_file import SiteFile
 from convgpu.plugin.engine import Engine, EngineUnavailable
 from convgpu.plugin.engine_view import EngineView
-from convgpu.plugin.scheduler import Scheduler, find_container, list_containers
+from convgpu.plugin.scheduler import Scheduler, ask, find_container, list_containers
 from convgpu.plugin.settings import Settings
 from convgpu.protocol.records import Container, Device, Devices
 
@@ -36,7 +36,7 @@ class SchedulersLedger:
 
     def devices(self) -> tuple[Device, ...]:
         """Return the GPUs."""
-        return Devices.model_validate(self._scheduler.request("devices")).devices
+        return ask(self._scheduler, Devices, "devices").devices
 
     def set_limit(self, volume: str, memory: str) -> None:
         """Give a container its limit."""
