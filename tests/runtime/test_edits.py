@@ -125,16 +125,22 @@ def test_the_words_of_a_runtime_are_passed_on_but_ours() -> None:
 
 
 def test_sizes_of_cdi_go_up_to_the_largest_device() -> None:
-    assert names(3 << 30) == ("256m", "512m", "768m", "1536m", "2560m", "1g", "2g", "3g")
-    assert names(300 << 20) == ("256m",)
+    assert names(300 << 20) == ("128MiB", "128m", "256MiB", "256m")
+    assert names(1 << 30)[-4:] == ("1024MiB", "1024m", "1GiB", "1g")
+    assert [name for name in names((10 << 30) + 1) if name.endswith("g")] == [f"{gib}g" for gib in range(1, 11)]
+    assert {"1536m", "7680MiB"} < set(names(16 << 30))
+    assert not {"8704m", "17g"} & set(names(16 << 30))
+    assert names(1 << 20) == ()
 
 
 def test_a_cdi_device_is_its_limit_and_all_have_the_rest_in_common() -> None:
     place, file = mounts(CARD)
-    assert specification(CARD, 256 << 20) == {
+    assert specification(CARD, 128 << 20) == {
         "cdiVersion": "0.6.0",
         "kind": "convgpu.io/memory",
-        "devices": [{"name": "256m", "containerEdits": {"env": ["CONVGPU_MEMORY=256m"]}}],
+        "devices": [
+            {"name": name, "containerEdits": {"env": [f"CONVGPU_MEMORY={name}"]}} for name in ("128MiB", "128m")
+        ],
         "containerEdits": {
             "env": ["LD_PRELOAD=/run/convgpu/libconvgpu.so"],
             "mounts": [

@@ -146,6 +146,10 @@ def test_a_cdi_device_is_a_limit(engine, plugin, cdi_folder):
     engine.wait_for("the Engine knows the device", lambda: engine.run(*made, check=False).returncode == 0)
     engine("run", "-d", "-i", "--name", "cdi", "--network", "none", *device, *HOLD, "1g")
     assert_covered(engine, plugin, "cdi", 2 * GIB)
+    again = convgpu(engine, "install", "cdi", "--cdi-folder", str(cdi_folder))
+    assert (again.returncode, again.stdout.splitlines()[0]) == (0, f"{cdi_folder}/convgpu.json is up to date.")
+    unlisted = engine.run("run", "--rm", "--device", "convgpu.io/memory=17g", "convgpu/demo", "true", check=False)
+    assert "unresolvable CDI devices convgpu.io/memory=17g" in unlisted.stderr
     assert convgpu(engine, "install", "cdi", "--cdi-folder", str(cdi_folder), "--uninstall").returncode == 0
     assert list(cdi_folder.iterdir()) == []
 

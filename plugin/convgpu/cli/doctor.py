@@ -7,11 +7,12 @@ from typing import Any, Final
 
 import click
 
-from convgpu.cli import diagnosis
+from convgpu.cli import cdi_file, diagnosis
 from convgpu.cli.diagnosis import STYLES, Finding
 from convgpu.cli.doctor_containers import Containers, ProbeFailed
 from convgpu.cli.engine import Engine
 from convgpu.cli.errors import EXIT_CODES, Unavailable
+from convgpu.cli.install import describe_host
 from convgpu.cli.options import as_json, volume_driver
 from convgpu.cli.output import echo, echo_data
 from convgpu.cli.run import check_version
@@ -68,8 +69,10 @@ def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> 
     try:
         check_version(engine)
         yield Finding("Engine", "ok", f"Docker {engine.info['ServerVersion']} at {engine.endpoint.host}")
-        scheduler = Scheduler(PluginDoor(engine.plugin(driver).socket))
-        devices = scheduler.devices().devices
+        plugin = engine.plugin(driver)
+        scheduler = Scheduler(PluginDoor(plugin.socket))
+        told = scheduler.devices()
+        devices = told.devices
         yield Finding("plugin", "ok", f"{driver} is enabled, and its scheduler answers")
         if not devices:
             mend = "Look whether nvidia-smi works on this host, and start the plugin again."
@@ -77,6 +80,8 @@ def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> 
             return
         yield from _look_at(devices)
         yield _rules(engine, driver)
+        expected = cdi_file.wanted(describe_host(engine, plugin, told), told)
+        yield from cdi_file.judge(engine.info.get("CDISpecDirs") or (), expected)
         with Containers(engine, driver, image) as containers:
             yield from _prove(containers, scheduler, devices[0], pause=pause)
         yield _left_behind(scheduler)

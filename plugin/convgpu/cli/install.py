@@ -9,9 +9,10 @@ from typing import Final
 
 import click
 
-from convgpu.cli.engine import Engine
+from convgpu.cli.engine import Engine, Plugin
 from convgpu.cli.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.options import volume_driver
+from convgpu.protocol.records import Devices
 from convgpu.runtime.edits import Host
 
 _LINK: Final = "docker-convgpu"
@@ -104,29 +105,45 @@ def _is_our_link(link: Path) -> bool:
     return link.is_symlink() and link.readlink().name == "convgpu"
 
 
-def _host(driver: str) -> tuple[Host, Engine, int]:
-    """Return what hooks have to name, the Engine, and the capacity of its largest GPU."""
+def describe_host(engine: Engine, plugin: Plugin, devices: Devices) -> Host:
+    """Return what hooks have to name on the Engine's host.
+
+    Raises:
+        Refused: `convgpu-runtime` is missing.
+    """
+    simulated = devices.volume_library_path is not None
+    return Host(str(program("convgpu-runtime")), str(engine.directory(plugin)), simulated)
+
+
+def _ask(driver: str) -> tuple[Host, Engine, Devices]:
     from convgpu.cli.scheduler import PluginDoor, Scheduler  # noqa: PLC0415 - a link needs none
 
     engine = Engine.connect()
     plugin = engine.plugin(driver)
     devices = Scheduler(PluginDoor(plugin.socket)).devices()
-    capacity = max((device.capacity for device in devices.devices), default=0)
-    simulated = devices.volume_library_path is not None
-    return Host(str(program("convgpu-runtime")), str(engine.directory(plugin)), simulated), engine, capacity
+    return describe_host(engine, plugin, devices), engine, devices
 
 
 def _write_specification(file: Path, driver: str) -> Callable[[Path], None]:
-    from convgpu.runtime.cdi import KIND, specification  # noqa: PLC0415 - as above
+    from convgpu.cli import cdi_file  # noqa: PLC0415 - as above
+    from convgpu.runtime.cdi import KIND  # noqa: PLC0415 - as above
 
-    host, engine, capacity = _host(driver)
+    host, engine, devices = _ask(driver)
+    specification = cdi_file.wanted(host, devices)
+    sizes = [device["name"] for device in specification["devices"]]
+    if not sizes:
+        raise Unavailable("the plugin has no GPU with memory to hand out.\nSee why: convgpu doctor")
 
     def write(file: Path) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        fresh = file.with_name(f".{file.name}.new")
-        fresh.write_text(json.dumps(specification(host, capacity), indent=2) + "\n")
-        fresh.replace(file)
-        click.echo(f"{file} is written.\nTry it: docker run --device {KIND}=1g IMAGE")
+        if cdi_file.read(file) == specification:
+            click.echo(f"{file} is up to date.")
+        else:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            fresh = file.with_name(f".{file.name}.new")
+            fresh.write_text(json.dumps(specification, indent=2) + "\n")
+            fresh.replace(file)
+            click.echo(f"{file} is written: sizes from {sizes[1]} to {sizes[-1]}.")
+        click.echo(f"Try it: docker run --device {KIND}={sizes[-1]} IMAGE")
 
     if str(file.parent) not in (engine.info.get("CDISpecDirs") or ()):
         version = engine.info.get("ServerVersion")
@@ -138,16 +155,13 @@ def _write_specification(file: Path, driver: str) -> Callable[[Path], None]:
 
 
 def _is_our_specification(file: Path) -> bool:
-    from convgpu.runtime.cdi import KIND  # noqa: PLC0415 - as above
+    from convgpu.cli.cdi_file import read  # noqa: PLC0415 - as above
 
-    try:
-        return bool(json.loads(file.read_bytes())["kind"] == KIND)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return read(file) is not None
 
 
 def _show_runtime(driver: str, *, uninstall: bool) -> None:
-    host, _, _ = _host(driver)
+    host, _, _ = _ask(driver)
     words = ["--convgpu-memory=2g", f"--convgpu-directory={host.directory}"]
     runtimes = {"runtimes": {"convgpu": {"path": host.program, "runtimeArgs": words}}}
     click.echo(json.dumps(runtimes, indent=2))

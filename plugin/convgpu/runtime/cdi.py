@@ -10,15 +10,27 @@ from convgpu.runtime.edits import LIBRARY, MOUNT_PATH, Host, mounts, stages
 KIND: Final = "convgpu.io/memory"
 _VERSION: Final = "0.6.0"
 _MIB: Final = 1 << 20
-_GIB: Final = 1 << 30
-_HALVES: Final = (256, 512, 768, 1536, 2560)  # MiB, beside each whole GiB
+_PARTS: Final = (128, 256, 384, 512, 640, 768, 896)  # MiB
+_HALVES: Final = 8  # GiB up to which there are halves
 
 
 def names(capacity: int) -> tuple[str, ...]:
-    """Return the sizes that can be asked for on a device of `capacity` bytes: each is a device of its own in CDI."""
-    whole = [f"{gib}g" for gib in range(1, capacity // _GIB + 1)]
-    parts = [f"{mib}m" for mib in _HALVES if mib * _MIB <= capacity]
-    return (*parts, *whole)
+    """Return the sizes that can be asked for on a device of `capacity` bytes, the smallest first.
+
+    CDI knows only names that its file lists, so each is a device of its own: eighths below 1 GiB, halves up to 8 GiB,
+    whole GiB up to the capacity; and each as Docker writes it and in IEC form.
+    """
+    halves = [512 * half for half in range(2, 2 * _HALVES + 1)]
+    whole = [1024 * gib for gib in range(_HALVES + 1, capacity // _MIB // 1024 + 1)]
+    sizes = [size for size in (*_PARTS, *halves, *whole) if size * _MIB <= capacity]
+    return tuple(name for size in sizes for name in _spellings(size))
+
+
+def _spellings(mib: int) -> tuple[str, ...]:
+    """Return what people may write for a size: 2g is 2048m and 2GiB, too."""
+    gib, rest = divmod(mib, 1024)
+    plain = (f"{mib}MiB", f"{mib}m")
+    return plain if rest else (*plain, f"{gib}GiB", f"{gib}g")
 
 
 def specification(host: Host, capacity: int) -> dict[str, Any]:
