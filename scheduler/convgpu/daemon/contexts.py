@@ -1,8 +1,10 @@
 """What a CUDA context takes of a device: no API tells before it is there."""
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
+from convgpu.daemon.auditing import UNCOUNTED
 from convgpu.daemon.devices import DeviceError, Devices
 
 log = logging.getLogger(__name__)
@@ -14,23 +16,44 @@ PLAUSIBLE: Final = 2 * UNKNOWN
 
 
 class Contexts:
-    """Learns the size of contexts per device from the driver's own count per process."""
+    """Learns the size of contexts per device from the driver's own count per process.
 
-    def __init__(self, devices: Devices) -> None:
+    A process takes a little of the device that this count lacks (8.8 MiB on an H200). It belongs to what the contexts
+    take: if nobody were charged with it, a device whose whole capacity is granted would be too small.
+
+    Args:
+        own: bytes of each device, by UUID, that the driver takes for itself.
+    """
+
+    def __init__(self, devices: Devices, own: Mapping[str, int]) -> None:
         self._devices = devices
+        self._own = own
         self._learned: dict[str, int] = {}
+        self._uncounted: dict[str, int] = {}
 
     def size(self, device: str, limit: int) -> int:
         """Return what to charge for a new context, in bytes; an estimate never exceeds the limit."""
         return min(self._learned.get(device, UNKNOWN), limit)
 
     def held(self, device: str, pid: int) -> int:
-        """Return what the driver says that a process holds, in bytes; 0 when it does not know the process."""
+        """Return what a process holds by the driver's count and beside it, in bytes; 0 if the driver knows it not."""
         try:
-            return self._devices.used_by(device).get(pid, 0)
+            counted = self._devices.used_by(device)
+            if pid not in counted:
+                return 0
+            if device not in self._uncounted:
+                self._look_beside(device, counted)
         except DeviceError as error:
             log.warning("memory of pid %d: %s", pid, error)
             return 0
+        return counted[pid] + self._uncounted.get(device, 0)
+
+    def _look_beside(self, device: str, counted: Mapping[int, int]) -> None:
+        """Learn what each process takes beside the driver's count: what nobody holds, if that is little enough."""
+        beside = self._devices.used(device) - sum(counted.values()) - self._own.get(device, 0)
+        each = beside // len(counted)
+        if 0 <= each <= UNCOUNTED:
+            self._uncounted[device] = each
 
     def measure(self, device: str, pid: int, charged: int, used: int) -> int:
         """Return what the contexts of a process take, or 0 when the driver does not know.

@@ -96,10 +96,11 @@ class Service:
         self._store.set_devices({device.uuid: device.name for device in present}, memory)
         folders = Folders(settings.directory, settings.libraries / "libconvgpu.so", driver)
         self._sessions = self._make_sessions(rows, recovering=recovering)
-        settling = self._watch_settling({one.device: one.own for one in memory})
+        own = {one.device: one.own for one in memory}
+        settling = self._watch_settling(own)
         capacities = Capacities(self._sessions, self._store, settling, memory, rows)
         self._containers = Containers(self._loop, self._store, folders, self._sessions, capacities.rows, time.time)
-        self._processes = self._make_processes()
+        self._processes = self._make_processes(own)
         self._containers.restore(self._processes.accept, self._processes.forget)
         changes = Changes(self._containers, self._sessions, self._store, capacities.rows, settings.policy, time.time)
         changes.restore_targets()
@@ -162,8 +163,8 @@ class Service:
         self._sessions.on_left_behind = settling.watch
         return settling
 
-    def _make_processes(self) -> Processes:
-        contexts = Contexts(self._devices)
+    def _make_processes(self, own: dict[str, int]) -> Processes:
+        contexts = Contexts(self._devices, own)
 
         def holds(session: Session) -> bool:
             return any(contexts.held(uuid, session.pid) for uuid in session.rows)

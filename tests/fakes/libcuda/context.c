@@ -38,20 +38,38 @@ static CUresult check_context(const struct context *handle) {
 }
 
 /* driver.mutex held. */
-static bool start(struct context *context) {
-    context->alive = device_take(context->device, driver.state.configuration.context_size);
-    memset(context->limit, 0, sizeof context->limit);
-    context->slabs = (struct arena){.device = context->device, .step = SLAB};
-    return context->alive;
-}
-
-/* driver.mutex held. */
 static bool has_context(CUdevice device) {
     if (driver.primary[device].alive) return true;
     for (const struct context *context = driver.contexts; context != NULL; context = context->next) {
         if (context->alive && context->device == device) return true;
     }
     return false;
+}
+
+/* Takes or gives what the process has of a device beside its contexts. driver.mutex held. */
+static bool take_process(CUdevice device) {
+    uint64_t size = driver.state.configuration.process_size;
+    if (size == 0 || has_context(device)) return true;
+    if (!device_take(device, size)) return false;
+    state_unlist(&driver.state, driver.row[device], (int64_t)size);
+    return true;
+}
+
+static void give_process(CUdevice device) {
+    uint64_t size = driver.state.configuration.process_size;
+    if (size == 0 || has_context(device)) return;
+    state_unlist(&driver.state, driver.row[device], -(int64_t)size);
+    device_give(device, size);
+}
+
+/* driver.mutex held. */
+static bool start(struct context *context) {
+    if (!take_process(context->device)) return false;
+    context->alive = device_take(context->device, driver.state.configuration.context_size);
+    if (!context->alive) give_process(context->device);
+    memset(context->limit, 0, sizeof context->limit);
+    context->slabs = (struct arena){.device = context->device, .step = SLAB};
+    return context->alive;
 }
 
 /* driver.mutex held. */
@@ -62,6 +80,7 @@ static void end(struct context *context) {
     module_end_all(context);
     device_give(context->device, driver.state.configuration.context_size);
     context->alive = false;
+    give_process(context->device);
     if (has_context(context->device)) return;
     pool_end_all(context->device);
     graph_end_all(context->device);

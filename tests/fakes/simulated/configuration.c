@@ -58,6 +58,7 @@ static bool parse_setting(struct simulated_configuration *configuration, const c
     } settings[] = {
         {"settle_us_per_gib", &configuration->settle_us_per_gib},
         {"context_size", &configuration->context_size},
+        {"process_size", &configuration->process_size},
         {"oom_us", &configuration->oom_us},
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {

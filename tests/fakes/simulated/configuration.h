@@ -26,7 +26,9 @@ struct simulated_configuration {
     struct simulated_device device[SIMULATED_DEVICES_MAX];
     uint64_t settle_us_per_gib; /* from the moment a death is noticed until its memory is free again */
     uint64_t context_size;      /* bytes that one context takes */
-    uint64_t oom_us;            /* how long a refused allocation takes */
+    uint64_t
+        process_size; /* bytes that a process with a context takes beside it, and NVML counts for nobody */
+    uint64_t oom_us;  /* how long a refused allocation takes */
 };
 
 /* Reads DIRECTORY/devices. The directory is SIMULATED_GPU_DIRECTORY, or else where the library that holds
