@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from daemon import Daemon, wait_until
 from hooked_program import OUT_OF_MEMORY, SUCCESS, Program, Result
 from scripted_scheduler import ScriptedScheduler
 from scripted_session import GIB, MIB, Session, open_session, row
@@ -11,6 +12,7 @@ from convgpu.protocol.messages import Accepted, Allocate, Context, ContextSize, 
 from convgpu.protocol.wire import Reason
 
 Start = Callable[..., Program]
+Join = Callable[..., Program]
 CONTEXT = 512 * MIB
 LIMIT = 2 * GIB
 ALLOCATE = "alloc {}"
@@ -220,6 +222,19 @@ def test_what_launches_load_is_charged_with_the_next_memory(session: Session) ->
     assert session.peer.silent()
     assert asked_to_grow(session, ALLOCATE.format(GIB), used=0, more=92 * MIB).code == SUCCESS
     assert session.page.read(0) == LIMIT - CONTEXT - GIB - 92 * MIB
+
+
+def test_what_launches_load_above_a_full_limit_is_seen_by_the_audit(daemon: Daemon, join: Join) -> None:
+    """Charged it is with the next memory; until then the administrator sees both figures."""
+    program = join(daemon.container("a", memory="2g"))
+    room = 2 * GIB - 526 * MIB
+    module = program.call(f"module 0 {92 * MIB}").number
+    function = program.call(f"function {module}").number
+    assert program.call(f"alloc {room}").code == SUCCESS
+    assert program.call(f"launchkernel {function}").code == SUCCESS
+    wait_until(lambda: daemon.state("a")["devices"][0]["seen"] == 2 * GIB + 92 * MIB, "the audit looked")
+    assert daemon.state("a")["devices"][0]["usage"] == 2 * GIB
+    assert program.call("alloc 1").code == OUT_OF_MEMORY
 
 
 def test_a_module_that_takes_nothing_costs_no_question(session: Session) -> None:
