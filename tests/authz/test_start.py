@@ -111,6 +111,60 @@ def test_the_volume_may_lie_elsewhere(world):
         assert covered.rule == ("limited" if target == "/other" else "hook-covered")
 
 
+def part(target, subpath):
+    """Return the part of a volume of ours, as a request asks for it and as the Engine lists it."""
+    asked = {"Type": "volume", "Source": "mine", "Target": target, "VolumeOptions": {"Subpath": subpath}}
+    return asked, {**OURS, "Destination": target}
+
+
+@pytest.mark.parametrize(
+    ("target", "subpath", "rule"),
+    [
+        ("/run/convgpu/libconvgpu.so", "ld.so.preload", "hook-covered"),
+        ("/var/run/convgpu/scheduler.sock", "scheduler.sock", "hook-covered"),
+        ("/usr/lib/x86_64-linux-gnu", "driver", "hook-covered"),
+        ("/etc/ld.so.preload", "libconvgpu.so", "hook-covered"),
+        ("/etc/ld.so.preload", "ld.so.preload", "limited"),
+        ("/opt/library", "libconvgpu.so", "limited"),
+    ],
+)
+def test_a_part_of_a_volume_of_ours_is_judged_by_where_it_lies(world, target, subpath, rule):
+    asked, listed = part(target, subpath)
+    assert world.start(inspected({**GPU, "Mounts": [asked]}, [HOOK], [OURS, listed])).rule == rule
+    whole = {"Type": "volume", "Source": "mine", "Target": "/run/convgpu"}
+    world.view.volumes["mine"] = {"Driver": "convgpu"}
+    body = {"Image": "i", "Env": [HOOK], "HostConfig": {**GPU, "Mounts": [whole, asked]}}
+    assert world.judge(body).rule == rule
+
+
+def test_a_part_of_a_volume_of_ours_loads_nothing(world):
+    asked, listed = part("/run/convgpu", "driver")
+    assert world.start(inspected({**GPU, "Mounts": [asked]}, [HOOK], [listed])).rule == "hook-not-loaded"
+    # The Engine does not tell of which parts another container's mounts are.
+    from_another = inspected({**GPU, "VolumesFrom": ["other"]}, [HOOK], [OURS])
+    assert world.start(from_another).rule == "hook-not-loaded"
+    for own in ({"Binds": ["mine:/run/convgpu"]}, {"Mounts": [{**asked, "VolumeOptions": {}}]}):
+        named = inspected({**GPU, "VolumesFrom": ["other"], **own}, [HOOK], [OURS])
+        assert world.start(named).rule == "limited"
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [({}, "no-gpu"), ({"NonRecursive": True}, "no-gpu"), ({"ReadOnlyNonRecursive": True}, "host-path")],
+)
+def test_what_is_mounted_below_a_read_only_mount_may_be_writable(world, options, rule):
+    asked = {"Type": "bind", "Source": "/sys", "Target": "/x", "ReadOnly": True, "BindOptions": options}
+    listed = {"Type": "bind", "Source": "/sys", "Destination": "/x", "RW": False}
+    assert world.start(inspected({"Mounts": [asked]}, [], [listed])).rule == rule
+
+
+@pytest.mark.parametrize(("o", "rule"), [("bind,ro", "no-gpu"), ("rbind,ro", "host-path"), ("bind", "host-path")])
+def test_a_volume_that_is_a_bind_is_read_only_at_its_top(world, o, rule):
+    world.view.volumes["v"] = {"Driver": "local", "Options": {"type": "none", "o": o, "device": "/sys"}}
+    mount = {"Type": "volume", "Name": "v", "Destination": "/x", "Driver": "local"}
+    assert world.start(inspected(env=[], mounts=[mount])).rule == rule
+
+
 def test_what_harms_nothing_passes_beside_a_gpu(world):
     host = {
         **GPU,
@@ -169,6 +223,10 @@ def test_the_plugins_own_preload_file_loads_the_hook(world):
         assert world.start(inspected(GPU, [HOOK], [OURS, {**PRELOAD, **other}])).rule == "host-path"
 
 
+def cdi(*names):
+    return {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": list(names)}]}
+
+
 @pytest.mark.parametrize(
     ("host", "env", "rule"),
     [
@@ -189,6 +247,9 @@ def test_the_plugins_own_preload_file_loads_the_hook(world):
         ),
         ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=9g "], "limit-too-large"),
         ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=GPU-1:2g, GPU-2:9g "], "limit-too-large"),
+        # The Engine lets the last of several hold, whatever -e says.
+        (cdi("nvidia.com/gpu=0", "convgpu.io/memory=2g", "convgpu.io/memory=9g"), [], "limit-too-large"),
+        (cdi("nvidia.com/gpu=0", "convgpu.io/memory=2g"), ["CONVGPU_MEMORY=9g"], "covered"),
     ],
 )
 def test_a_container_that_is_covered_below_the_engine(world, host, env, rule):
@@ -203,6 +264,15 @@ def test_the_runtimes_own_limit_is_judged_as_well(world):
     assert world.start(inspected({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=2g"], [])).rule == "covered"
     world.view.runtime = "convgpu"
     assert world.start(inspected({**GPU, "Runtime": ""}, [], [])).rule == "limit-too-large"
+
+
+def test_a_second_limit_beside_a_volume_is_none(world):
+    device = cdi("nvidia.com/gpu=0", "convgpu.io/memory=2g")
+    assert world.start(inspected(device)).rule == "hook-covered"
+    runtime = {**GPU, "Runtime": "convgpu"}
+    assert world.start(inspected(runtime, [HOOK, "CONVGPU_MEMORY=2g"])).rule == "limited"  # which takes the volume
+    elsewhere = inspected(runtime, ["LD_PRELOAD=/x/libconvgpu.so"], [{**OURS, "Destination": "/x"}])
+    assert world.start(elsewhere).rule == "hook-covered"
 
 
 def test_exec_and_archive_are_judged_below_the_engine_as_well(world):

@@ -18,9 +18,12 @@ IMAGE = "convgpu/demo"
 CUDA_IMAGE = "cuda-like"  # has NVIDIA_VISIBLE_DEVICES=all in its environment
 DISGUISED = "disguised"  # a volume of driver local that is a bind of the host's root
 DONOR = "donor"  # a container with the host's root mounted
+THEIRS = "theirs"  # a volume of ours that somebody else uses
+PART_DONOR = "part-donor"  # a container that has a part of it where the hook belongs
 LINKS = Path(f"/tmp/convgpu-bypasses-{os.getpid()}")  # links and a device node of the host
 
 Look = Callable[[dict[str, Any]], bool]
+Version = tuple[int, int]
 
 GPUS = {"DeviceRequests": [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]}
 OURS = {
@@ -35,12 +38,13 @@ VISIBLE = "NVIDIA_VISIBLE_DEVICES=all"
 
 @dataclass(frozen=True)
 class Way:
-    """What is asked for, and whether the container that came of it has it."""
+    """What is asked for, whether the container that came of it has it, and the first Engine that knows the words."""
 
     name: str
     look: Look
     host: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
+    since: Version = (0, 0)
 
     def body(self) -> dict[str, Any]:
         return {"Image": IMAGE, "Cmd": ["true"], **self.config, "HostConfig": self.host}
@@ -48,11 +52,12 @@ class Way:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A call that makes a container, and the look at it."""
+    """A call that makes a container, and the look at it; Engines from `before` on refuse it or read it otherwise."""
 
     name: str
     call: Call
     look: Look
+    before: Version = (99, 0)
 
 
 def host_has(key: str) -> Look:
@@ -190,6 +195,7 @@ DISGUISES = {
     "cgroup": {"type": "cgroup", "o": "devices", "device": "cgroup"},
     "proc": {"type": "proc", "device": "proc"},
     "overlay": {"type": "overlay", "device": "overlay", "o": "lowerdir=/:/etc"},
+    "read-only at its top": {"type": "none", "o": "rbind,ro", "device": "/sys"},
 }
 
 
@@ -233,6 +239,50 @@ def hook_ways() -> Iterator[Way]:
         yield Way(f"isolation {name}", host_has(next(iter(host))), {**LIMITED, **host}, {"Env": [HOOK]})
 
 
+def part(target: str, subpath: str) -> dict[str, Any]:
+    """Mount a part of somebody else's volume of ours."""
+    return {"Type": "volume", "Source": THEIRS, "Target": target, "VolumeOptions": {"Subpath": subpath}}
+
+
+def newer_ways() -> Iterator[Way]:
+    yield Way(
+        "annotation", host_has("Annotations"), {"Annotations": {"cdi.k8s.io/x": "nvidia.com/gpu=all"}}, {}, (24, 0)
+    )
+    for path in ("/sys", "/proc"):
+        top = {"Type": "bind", "Source": path, "Target": "/x", "ReadOnly": True}
+        host = {"Mounts": [{**top, "BindOptions": {"ReadOnlyNonRecursive": True}}]}
+        yield Way(f"mount {path} read-only at its top", mounts(path), host, {}, (25, 0))
+    for target, subpath in (
+        ("/run/convgpu/libconvgpu.so", "ld.so.preload"),
+        ("/run/convgpu/scheduler.sock", "scheduler.sock"),
+        ("/usr/lib/x86_64-linux-gnu", "driver"),
+        ("/etc/ld.so.preload", "libconvgpu.so"),
+    ):
+        host = {**GPUS, "Mounts": [OURS, part(target, subpath)]}
+        yield Way(f"part over {target}", covers(target), host, {"Env": [HOOK]}, (26, 0))
+    for subpath in ("driver", "."):
+        host = {**GPUS, "Mounts": [part("/run/convgpu", subpath)]}
+        yield Way(f"part {subpath} for the whole", mounts_volume(THEIRS), host, {"Env": [HOOK]}, (26, 0))
+    host = {**GPUS, "VolumesFrom": [PART_DONOR]}
+    yield Way("part from another container", mounts_volume(THEIRS), host, {"Env": [HOOK]}, (26, 0))
+    for target in ("/run/convgpu/driver", "/usr/lib", "/lib64"):
+        host = {**GPUS, "Mounts": [OURS, {"Type": "image", "Source": IMAGE, "Target": target}]}
+        yield Way(f"image over {target}", covers(target), host, {"Env": [HOOK]}, (28, 0))
+    file = {
+        "Type": "image",
+        "Source": IMAGE,
+        "Target": "/etc/ld.so.preload",
+        "ImageOptions": {"Subpath": "etc/hostname"},
+    }
+    host = {**GPUS, "Mounts": [OURS, file]}
+    yield Way("file of an image over /etc/ld.so.preload", covers(file["Target"]), host, {"Env": [HOOK]}, (28, 0))
+    image = {"Type": "image", "Source": IMAGE, "Target": "/run/convgpu"}
+    yield Way("image for the volume", covers("/run/convgpu"), {**GPUS, "Mounts": [image]}, {"Env": [HOOK]}, (28, 0))
+    image = {**image, "Target": "/var/run/nvidia-container-devices/all"}
+    yield Way("image as list of devices", covers(image["Target"]), {"Mounts": [image]}, {}, (28, 0))
+    yield Way("writable cgroups", host_has("SecurityOpt"), {"SecurityOpt": ["writable-cgroups=true"]}, {}, (28, 0))
+
+
 URIS = {
     "no version": "/containers/create",
     "old version": "/v1.25/containers/create",
@@ -247,6 +297,10 @@ URIS = {
     "query": f"{CREATE}?x=/auth",
     "unnamed": f"{CREATE}?name=",
     "platform": f"{CREATE}?platform=",
+}
+NEWER_URIS = {
+    "version of 26": ("/v1.45/containers/create", (26, 0)),
+    "version of 28": ("/v1.51/containers/create", (28, 5)),
 }
 
 
@@ -283,18 +337,31 @@ HEADERS = {
 }
 
 
-def attempts() -> Iterator[Attempt]:
-    """Return all attempts at create: every way plainly, and some in every spelling."""
+# The first Engines that refuse these spellings, or read them otherwise; of what came with an Engine see `newer_ways`.
+REFUSED_SINCE = {"trailing": (23, 0), "second document": (23, 0), "top level": (28, 0)}
+
+
+def attempts(engine: Version) -> Iterator[Attempt]:
+    """Return all attempts that this version understands: every way plainly, and some in every spelling."""
     ways = [*gpu_ways(), *host_ways(), *hook_ways()]
     for way in ways:
         yield Attempt(way.name, Call("POST", CREATE, way.body()), way.look)
+    for way in newer_ways():
+        if way.since <= engine:
+            # Without a version it is the Engine's newest, which alone knows the words.
+            yield Attempt(way.name, Call("POST", "/containers/create", way.body()), way.look)
     for way in ways:
-        if way.name not in {"gpus", "privileged", "bind /etc"}:
-            continue
-        for name, uri in URIS.items():
-            yield Attempt(f"{way.name}: {name}", Call("POST", uri, way.body()), way.look)
-        for name, raw in spell_body(way.body()):
-            yield Attempt(f"{way.name}: {name}", Call("POST", CREATE, raw), way.look)
-        for name, headers in HEADERS.items():
-            yield Attempt(f"{way.name}: {name}", Call("POST", CREATE, way.body(), headers), way.look)
-        yield Attempt(f"{way.name}: chunked", Call("POST", CREATE, way.body(), chunked=True), way.look)
+        if way.name in {"gpus", "privileged", "bind /etc"}:
+            yield from spell(way, engine)
+
+
+def spell(way: Way, engine: Version) -> Iterator[Attempt]:
+    """Return a way in every spelling."""
+    for name, uri in {**URIS, **{name: uri for name, (uri, since) in NEWER_URIS.items() if since <= engine}}.items():
+        yield Attempt(f"{way.name}: {name}", Call("POST", uri, way.body()), way.look)
+    for name, raw in spell_body(way.body()):
+        before = REFUSED_SINCE.get(name, (99, 0))
+        yield Attempt(f"{way.name}: {name}", Call("POST", CREATE, raw), way.look, before)
+    for name, headers in HEADERS.items():
+        yield Attempt(f"{way.name}: {name}", Call("POST", CREATE, way.body(), headers), way.look)
+    yield Attempt(f"{way.name}: chunked", Call("POST", CREATE, way.body(), chunked=True), way.look)

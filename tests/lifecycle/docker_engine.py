@@ -2,7 +2,7 @@
 
 import http.client
 import json
-import os
+import re
 import shutil
 import signal
 import socket
@@ -14,9 +14,16 @@ from contextlib import closing
 from pathlib import Path
 
 STARTING = 30.0  # seconds that a daemon may take to answer
-# The folder of another Engine's programs (scripts/engine-programs); the host's own serve for what is not in it.
-PROGRAMS = os.environ.get("CONVGPU_ENGINE_PROGRAMS", "")
-ENVIRONMENT = {**os.environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}" if PROGRAMS else os.environ["PATH"]}
+
+
+def version() -> tuple[int, int]:
+    """Return the version of the Engine that is tested, (0, 0) without one."""
+    if shutil.which("dockerd") is None:
+        return (0, 0)
+    told = subprocess.run(["dockerd", "--version"], check=True, capture_output=True, text=True).stdout
+    found = re.search(r"(\d+)\.(\d+)", told)
+    assert found is not None, told
+    return int(found[1]), int(found[2])
 
 
 def wait_for(what: str, condition: Callable[[], object], deadline: float = STARTING) -> object:
@@ -87,7 +94,6 @@ class Engine:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=ENVIRONMENT,
             )
         wait_for("dockerd answers", self._answers)
 
@@ -107,7 +113,6 @@ class Engine:
             capture_output=True,
             text=True,
             timeout=timeout,
-            env=ENVIRONMENT,
         )
         assert not check or done.returncode == 0, f"docker {' '.join(arguments)}: {done.stderr}"
         return done
@@ -138,7 +143,7 @@ class Engine:
         """Copy an image from the host's Engine."""
         with subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE) as saved:
             load = self.command("load", "-q")
-            subprocess.run(load, stdin=saved.stdout, check=True, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
+            subprocess.run(load, stdin=saved.stdout, check=True, stdout=subprocess.DEVNULL)
 
     def configure(self, settings: dict[str, object]) -> None:
         """Change daemon.json and have it read again; only what the Engine can change while it runs."""
@@ -279,7 +284,7 @@ class Holder:
     def go_on(self) -> None:
         """Send the line that `gpu-hold` waits for."""
         command = self.engine.command("attach", self.id)
-        subprocess.run(command, input=b"\n", check=False, capture_output=True, timeout=60, env=ENVIRONMENT)
+        subprocess.run(command, input=b"\n", check=False, capture_output=True, timeout=60)
 
     def exit_code(self) -> int:
         """Wait for its end."""

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from docker_engine import ENVIRONMENT, Engine
+from docker_engine import Engine
 from raw_engine import RawEngine
 
 pytestmark = pytest.mark.engine
@@ -24,7 +24,7 @@ class Host:
     def authz(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "convgpu.cli", "-H", self.engine.host, "authz", *words]
         command += ["--daemon-json", str(self.engine.settings), "--gpu-volume-driver", self.plugin]
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
 
     def status(self) -> dict[str, object]:
         return json.loads(self.authz("status", "--json").stdout)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from docker_engine import ENVIRONMENT, Engine
+from docker_engine import Engine
 from raw_engine import RawEngine
 
 pytestmark = pytest.mark.engine
@@ -70,9 +70,7 @@ class Site:
             return self.engine.run(*words, check=False)
         tls = ["--tlsverify", "--tlscacert", "ca.pem", "--tlscert", f"{user}.pem", "--tlskey", f"{user}.key"]
         command = ["docker", "-H", f"tcp://127.0.0.1:{self.port}", *tls, *words]
-        return subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=120, cwd=self.directory, env=ENVIRONMENT
-        )
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120, cwd=self.directory)
 
     def rule(self, user: str, *words: str) -> str:
         """Return the rule that refuses, or `passed`."""
@@ -123,7 +121,7 @@ def test_the_common_name_is_the_user(site):
     assert site.rule("nameless", *PRIVILEGED) == "privileged"
     tls = ["--tlsverify", "--tlscacert", "ca.pem", "--tlscert", "local.pem", "--tlskey", "local.key"]
     command = ["docker", "-H", f"tcp://127.0.0.1:{site.port}", *tls, *PRIVILEGED]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=site.directory, env=ENVIRONMENT)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=site.directory)
     assert "privileged: " in done.stderr
 
 

@@ -1,26 +1,18 @@
 """An Engine and a plugin for the ways in, whose containers get the simulated driver as users of the demo do."""
 
-import re
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from docker_engine import ENVIRONMENT, Engine
+from docker_engine import Engine, version
 
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / "build/plugin"
 EXAMPLES = ROOT / "examples"
 PROGRAMS = Path(sys.executable).parent  # ours
-
-
-def version() -> tuple[int, ...]:
-    """Return the version of the Engine that is tested."""
-    told = subprocess.run(["dockerd", "--version"], check=True, capture_output=True, text=True, env=ENVIRONMENT).stdout
-    found = re.search(r"(\d+)\.(\d+)", told)
-    assert found is not None, told
-    return int(found[1]), int(found[2])
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +61,7 @@ def compose(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     (folder / "cli-plugins/docker-compose").symlink_to(Path(found.stdout.strip()) / "docker-compose")
 
     def run(*words: str) -> str:
-        environment = {**ENVIRONMENT, "DOCKER_CONFIG": str(folder), "DOCKER_HOST": engine.host}
+        environment = {**os.environ, "DOCKER_CONFIG": str(folder), "DOCKER_HOST": engine.host}
         command = ["docker", "compose", *words]
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, env=environment, cwd=EXAMPLES / "compose", timeout=120

@@ -10,6 +10,8 @@ from convgpu.authz.paths import normal, plain
 
 # vendor.com/class=name, as the Container Device Interface qualifies a device.
 CDI_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*/[A-Za-z][A-Za-z0-9._-]*=.+", re.DOTALL)
+# Stands for a subpath of a volume that came from another container; no client can write it, because it is absolute.
+HIDDEN: Final = "/"
 # A CDI device of ours: it gives no GPU, but a limit, and with it the hook (convgpu.runtime.cdi).
 LIMIT_DEVICE: Final = "convgpu.io/memory="
 _MOST_GPUS: Final = 64  # who asks for more gets all there are
@@ -25,8 +27,8 @@ class Mount:
         target: path in the container, plain: whether it has the links that `normal` knows, its image decides.
         driver: of a volume; empty when it is not told.
         options: of the volume's driver.
-        read_only: nothing can be written through it.
-        subpath: the part of the volume that is mounted.
+        read_only: nothing can be written through it, nor through what is mounted below it.
+        subpath: the part of the volume that is mounted; `HIDDEN` if there may be one that nobody tells.
     """
 
     kind: str
@@ -124,8 +126,9 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
     """
     config, host = go_json.child(document, "config"), go_json.child(document, "hostconfig")
     asked = list(_mounts(host))
-    # The Engine's list shows neither subpaths nor --tmpfs.
-    subpaths = {mount.target: mount.subpath for mount in asked if mount.subpath}
+    subpaths = {mount.target: mount.subpath for mount in (*asked, *_binds(host))}
+    # A volume that came by --volumes-from has its subpath with it, and the Engine shows neither.
+    unasked = HIDDEN if go_json.texts(host, "volumesfrom") else ""
     mounts = [
         Mount(
             kind=go_json.text(row, "type"),
@@ -134,12 +137,13 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
             driver=go_json.text(row, "driver"),
             options=volumes.get(go_json.text(row, "name"), {}),
             read_only=go_json.field(row, "rw") is False,
-            subpath=subpaths.get(plain(go_json.text(row, "destination")), ""),
+            subpath=subpaths.get(plain(go_json.text(row, "destination")), unasked),
         )
         for row in go_json.children(document, "mounts")
     ]
-    asked = [mount for mount in asked if mount.kind != "volume"]
-    container = _read(config, host, [*mounts, *asked])
+    # The Engine's list shows neither --tmpfs nor how far a mount is read-only.
+    others = [mount for mount in asked if mount.kind != "volume"]
+    container = _read(config, host, [*mounts, *others])
     identity, image_id = go_json.text(document, "id"), go_json.text(document, "image")
     return replace(container, known=True, id=identity, image_id=image_id)
 
@@ -196,7 +200,7 @@ def _binds(host: Mapping[str, object]) -> Iterator[Mount]:
 
 def _mounts(host: Mapping[str, object]) -> Iterator[Mount]:
     for mount in go_json.children(host, "mounts"):
-        options = go_json.child(mount, "volumeoptions")
+        bind, options = go_json.child(mount, "bindoptions"), go_json.child(mount, "volumeoptions")
         config = go_json.child(options, "driverconfig")
         yield Mount(
             kind=go_json.text(mount, "type"),
@@ -204,7 +208,7 @@ def _mounts(host: Mapping[str, object]) -> Iterator[Mount]:
             target=plain(go_json.text(mount, "target")),
             driver=go_json.text(config, "name"),
             options=go_json.map_of_texts(config, "options"),
-            read_only=go_json.flag(mount, "readonly"),
+            read_only=go_json.flag(mount, "readonly") and not go_json.flag(bind, "readonlynonrecursive"),
             subpath=go_json.text(options, "subpath"),
         )
 

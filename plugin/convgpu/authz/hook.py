@@ -65,10 +65,12 @@ def find_holes(container: Container, ours: Sequence[Mount], facts: HostFacts) ->
         facts: about the host.
     """
     preload = [mount for mount in container.mounts if is_preload_file(mount, facts)]
+    preload += [mount for mount in ours if _is_preload_subpath(mount)]
     if not loads_by_file(container, ours, facts):
         yield from _not_loaded(container, ours)
     yield from _find_variables(container)
     yield from _find_covers(container, ours, preload)
+    yield from _second_limit(container, ours, facts)
     yield from _not_isolated(container)
 
 
@@ -76,8 +78,7 @@ def loads_by_file(container: Container, ours: Sequence[Mount], facts: HostFacts)
     """Tell whether a file of ours at /etc/ld.so.preload loads the hook, whatever LD_PRELOAD says."""
     if not any(mount.target == MOUNT_PATH and not mount.subpath for mount in ours):
         return False
-    from_volume = any(mount.target == PRELOAD_FILE and mount.subpath == "ld.so.preload" for mount in ours)
-    return from_volume or any(is_preload_file(mount, facts) for mount in container.mounts)
+    return any(map(_is_preload_subpath, ours)) or any(is_preload_file(mount, facts) for mount in container.mounts)
 
 
 def find_variables(rows: Sequence[str], targets: Sequence[str], *, by_file: bool = False) -> Iterator[Refusal]:
@@ -133,9 +134,14 @@ def _find_variables(container: Container) -> Iterator[Refusal]:
             yield Refusal("hook-environment", f"{name} would lead programs past the hook.\nLeave the variable out.")
 
 
+def _is_preload_subpath(mount: Mount) -> bool:
+    return mount.target == PRELOAD_FILE and mount.subpath == "ld.so.preload"
+
+
 def _find_covers(container: Container, ours: Sequence[Mount], preload: Sequence[Mount]) -> Iterator[Refusal]:
+    whole = [mount for mount in ours if not mount.subpath]  # a part of a volume can lie over the whole of another
     for mount in container.mounts:
-        if mount not in ours and mount not in preload and (covered := _covers(mount, ours)) is not None:
+        if mount not in whole and mount not in preload and (covered := _covers(mount, whole)) is not None:
             yield Refusal(
                 "hook-covered",
                 f"the {mount.kind} mount at {mount.target} lies over {covered}, which the hook needs.\n"
@@ -152,6 +158,18 @@ def _covers(mount: Mount, ours: Sequence[Mount]) -> str | None:
     if target == PRELOAD_FILE:
         return PRELOAD_FILE
     return touches(target, _LINKER)
+
+
+def _second_limit(container: Container, ours: Sequence[Mount], facts: HostFacts) -> Iterator[Refusal]:
+    # A device of ours mounts its folder over a volume; our runtime takes a volume for its own if it lies there.
+    device = any(name.startswith(LIMIT_DEVICE) for name in container.cdi_names)
+    covered, _ = covering_limit(container, facts)
+    if device or (covered and not any(mount.target == MOUNT_PATH and not mount.subpath for mount in ours)):
+        yield Refusal(
+            "hook-covered",
+            f"beside the ConvGPU volume the {'CDI device' if device else 'runtime convgpu'} would set another limit.\n"
+            f"Leave one of them out{'' if device else f', or mount the volume at {MOUNT_PATH}'}.",
+        )
 
 
 def _not_isolated(container: Container) -> Iterator[Refusal]:

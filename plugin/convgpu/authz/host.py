@@ -87,7 +87,8 @@ def judge_local_volume(options: Mapping[str, str], facts: HostFacts, nodes: Node
     words = options.get("o", "").split(",")
     if "bind" in words or "rbind" in words:
         path = nodes.resolve(device)
-        found = _host_path(path, facts, read_only="ro" in words) if path.startswith("/") else path
+        read_only = "ro" in words and "rbind" not in words  # what is mounted below can be written
+        found = _host_path(path, facts, read_only=read_only) if path.startswith("/") else path
         if found is not None:
             yield _refuse_path("host-path", f"the volume of {device}", found)
     elif (kind or device) and kind not in _FOREIGN_TYPES:
