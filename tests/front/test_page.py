@@ -129,6 +129,7 @@ def test_the_tab_key_reaches_each_part_once(house, page):
         house.holder(name, GIB)
     tab = page()
     tab.wait("document.querySelectorAll('#container-table tbody tr').length === 2")
+    tab.evaluate("document.querySelector('#all-decisions').click()")
     focusable = "button, input, canvas[tabindex='0'], tr[tabindex='0'], a"
     order = f"[...document.querySelectorAll({focusable!r})].filter((e) => e.checkVisibility() && !e.closest('dialog'))"
     names = f"{order}.map((e) => e.id || e.className || e.closest('table').id)"
@@ -142,6 +143,22 @@ def test_the_tab_key_reaches_each_part_once(house, page):
         "all-decisions",
         "decisions",
     ]
+
+
+def test_eight_devices_and_long_names_stay_on_one_screen(tmp_path, browser, picture):
+    from page_world import house as open_house  # noqa: PLC0415 - one of its own, with more devices
+
+    with open_house(tmp_path, "simulated:" + ",".join(["80GiB"] * 8)) as house:
+        for number in range(8):
+            house.container(f"{number}-{'long' * 60}", 70 * GIB)
+            house.process(f"{number}-{'long' * 60}").allocate(60 * GIB, number % 4)
+        tab = browser.page(house.url)
+        tab.wait(f"{WAITING} > 0 && document.querySelectorAll('.device').length === 8")
+        picture(tab, "eight-devices")
+        assert tab.evaluate("document.documentElement.scrollWidth") == 1280
+        assert tab.evaluate("document.querySelector('#queue tbody tr').getBoundingClientRect().bottom < innerHeight")
+        assert tab.complaints() == []
+        tab.close()
 
 
 def test_many_tabs_share_one_stream(house, page):

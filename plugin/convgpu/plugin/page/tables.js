@@ -12,6 +12,7 @@ const WHY = {
 };
 const STATES = { created: "created", running: "runs", waiting: "waits", ended: "ended" };
 const WEIGHTY = new Set(["paused", "resumed", "rejected"]);
+const NOTABLE = new Set([...WEIGHTY, "limited", "overused", "stopped"]);
 const MOST_BEHIND = 3;
 
 const cell = (text) => (node, item) => {
@@ -164,7 +165,7 @@ export class Decisions {
 
   show(events) {
     this.events = events;
-    const chosen = this.all ? events : events.filter(({ kind }) => kind !== "accepted" && kind !== "returned");
+    const chosen = this.all ? events : events.filter(({ kind }) => NOTABLE.has(kind));
     this.table.show(chosen.slice(-100).reverse(), ({ sequence }) => sequence);
     setHidden(this.empty, chosen.length > 0);
     setHidden(this.table.body.parentElement, chosen.length === 0);
