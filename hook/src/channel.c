@@ -293,17 +293,22 @@ static void *serve(void *unused) {
     return NULL;
 }
 
-/* All signals stay blocked in the service thread: handlers belong to the program's threads. */
+/* All signals stay blocked in the service thread: handlers belong to the program's threads. A program with
+ * large thread-local variables, which lie on the stacks of threads, needs the usual size. */
 static bool start_service(void) {
     pthread_t thread;
     pthread_attr_t attributes;
     sigset_t all, before;
     sigfillset(&all);
     pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_SIZE);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    size_t usual = 0;
+    pthread_attr_getstacksize(&attributes, &usual);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_setstacksize(&attributes, STACK_SIZE);
     int error = pthread_create(&thread, &attributes, serve, NULL);
+    if (error == EINVAL && pthread_attr_setstacksize(&attributes, usual) == 0)
+        error = pthread_create(&thread, &attributes, serve, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return error == 0;

@@ -8,6 +8,7 @@
 #include "growth.h"
 #include "log.h"
 #include "pool.h"
+#include "uncancelled.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -102,8 +103,9 @@ static uint64_t ask_settling(int device, uint64_t before) {
 
 static void pause_a_step(void) {
     struct timespec step = {.tv_nsec = 1000000};
-    int saved_errno = errno;
+    int saved_errno = errno, cancellation = uncancelled_begin();
     while (nanosleep(&step, &step) < 0 && errno == EINTR) continue;
+    uncancelled_end(cancellation);
     errno = saved_errno;
 }
 

@@ -2,6 +2,7 @@
 #include "connection.h"
 
 #include "stream.h"
+#include "uncancelled.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -60,7 +61,10 @@ static int dial(const char *path, struct connection_failure *failure) {
 }
 
 bool connection_send(const void *frame, uint32_t size) {
-    if (is_ours(connection_socket) && stream_send(connection_socket, frame, size)) return true;
+    int cancellation = uncancelled_begin();
+    bool sent = is_ours(connection_socket) && stream_send(connection_socket, frame, size);
+    uncancelled_end(cancellation);
+    if (sent) return true;
     connection_shutdown(); /* half a frame may be out: nothing that follows would be understood */
     return false;
 }

@@ -18,6 +18,7 @@ CONVGPU_OLD(dladdr, "2.2.5");
 CONVGPU_OLD(dlclose, "2.2.5");
 CONVGPU_OLD(dlopen, "2.2.5");
 CONVGPU_OLD(memcpy, "2.2.5");
+CONVGPU_OLD(pthread_attr_getstacksize, "2.2.5");
 CONVGPU_OLD(pthread_attr_setstacksize, "2.2.5");
 CONVGPU_OLD(pthread_create, "2.2.5");
 CONVGPU_OLD(pthread_mutex_trylock, "2.2.5");

@@ -8,6 +8,8 @@
 #ifndef CONVGPU_LATCH_H
 #define CONVGPU_LATCH_H
 
+#include "uncancelled.h"
+
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,9 +21,10 @@ struct latch {
 
 static inline void latch_wait(struct latch *latch) {
     enum { LOOKS = 100, NAP_NS = 20000 };
-    int saved_errno = errno;
+    int saved_errno = errno, cancellation = uncancelled_begin();
     for (int look = 0; atomic_load_explicit(&latch->taken, memory_order_relaxed); look++)
         if (look >= LOOKS) nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    uncancelled_end(cancellation);
     errno = saved_errno;
 }
 

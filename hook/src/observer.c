@@ -4,6 +4,7 @@
 #include "log.h"
 #include "session.h"
 #include "stream.h"
+#include "uncancelled.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -79,7 +80,7 @@ static void say(const char *path, const struct convgpu_header *header, const voi
                 *text ? text : stream_describe(header ? EPROTO : errno));
 }
 
-struct observation *observer_ask(const uint8_t *uuid, bool aloud) {
+static struct observation *observe(const uint8_t *uuid, bool aloud) {
     struct convgpu_header header = {0};
     char path[PATH_MAX + 64];
     if (seconds() < rest_until) return NULL;
@@ -96,6 +97,13 @@ struct observation *observer_ask(const uint8_t *uuid, bool aloud) {
     if (descriptor >= 0) close(descriptor);
     if (observation) observer_release(observation);
     return NULL;
+}
+
+struct observation *observer_ask(const uint8_t *uuid, bool aloud) {
+    int cancellation = uncancelled_begin();
+    struct observation *observation = observe(uuid, aloud);
+    uncancelled_end(cancellation);
+    return observation;
 }
 
 void observer_release(struct observation *observation) {

@@ -4,6 +4,7 @@
 #include "channel.h"
 #include "driver.h"
 #include "log.h"
+#include "uncancelled.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -87,10 +88,11 @@ bool session_is_open(void) {
 
 bool session_ready(void) {
     if (session_is_open()) return true;
-    int saved_errno = errno;
+    int saved_errno = errno, cancellation = uncancelled_begin();
     pthread_mutex_lock(&opening);
     if (!ready) ready = open_session();
     pthread_mutex_unlock(&opening);
+    uncancelled_end(cancellation);
     errno = saved_errno;
     return ready;
 }

@@ -85,6 +85,11 @@ const char *stream_describe(int error) {
         return "what answers is no ConvGPU scheduler of this version";
     case EAGAIN:
         return "no thread could be started";
+    case EMFILE:
+    case ENFILE:
+        return "too many open files";
+    case EPERM:
+        return "not permitted";
     default:
         return "connection failed";
     }

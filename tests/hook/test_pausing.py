@@ -1,5 +1,6 @@
 """A paused call holds its own thread and nothing else, whatever happens meanwhile."""
 
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -45,6 +46,15 @@ def test_signals_are_handled_and_the_call_goes_on_waiting(session: Session, comm
             assert not session.program.returned()
     assert session.peer.silent()  # it was not asked again
     session.peer.send(Accepted(CALLS[command][1], 0), request)
+    assert session.program.result().code == SUCCESS
+
+
+def test_a_stopped_process_finds_its_answer_when_it_goes_on(session: Session) -> None:
+    request = pause(session, "alloc 67108864")
+    session.program.signal(signal.SIGSTOP)
+    session.peer.send(Accepted(64 * MIB, 0), request)
+    assert not session.program.returned()
+    session.program.signal(signal.SIGCONT)
     assert session.program.result().code == SUCCESS
 
 

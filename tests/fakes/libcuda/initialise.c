@@ -102,9 +102,13 @@ static CUresult initialise(void) {
 CUresult cuInit(unsigned flags) {
     if (atomic_load(&driver.phase) == DRIVER_FORKED) return CUDA_ERROR_NOT_INITIALIZED;
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before); /* files are read */
     pthread_mutex_lock(&driver.mutex);
     bool ready = atomic_load(&driver.phase) == DRIVER_READY;
-    return driver_leave(ready ? CUDA_SUCCESS : initialise());
+    CUresult result = driver_leave(ready ? CUDA_SUCCESS : initialise());
+    pthread_setcancelstate(before, &before);
+    return result;
 }
 
 CUresult driver_enter(void) {

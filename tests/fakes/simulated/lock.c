@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,13 +71,17 @@ failed:;
     return error;
 }
 
+/* A card's driver does its work in ioctl, which is no cancellation point; this wait would be one. */
 void lock_mutex(int descriptor) {
     struct flock lock = one_byte(F_WRLCK, MUTEX_BYTE);
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     while (fcntl(descriptor, F_OFD_SETLKW, &lock) != 0) {
         if (errno == EINTR) continue;
         fprintf(stderr, "simulated GPU: lost the lock on the state file: %s\n", strerror(errno));
         abort();
     }
+    pthread_setcancelstate(before, &before);
 }
 
 void unlock_mutex(int descriptor) {
