@@ -80,7 +80,7 @@ static void say(const char *path, const struct convgpu_header *header, const voi
                 *text ? text : stream_describe(header ? EPROTO : errno));
 }
 
-static struct observation *observe(const uint8_t *uuid, bool aloud) {
+static struct observation *ask_once(const uint8_t *uuid, bool aloud) {
     struct convgpu_header header = {0};
     char path[PATH_MAX + 64];
     if (seconds() < rest_until) return NULL;
@@ -101,7 +101,7 @@ static struct observation *observe(const uint8_t *uuid, bool aloud) {
 
 struct observation *observer_ask(const uint8_t *uuid, bool aloud) {
     int cancellation = uncancelled_begin();
-    struct observation *observation = observe(uuid, aloud);
+    struct observation *observation = ask_once(uuid, aloud);
     uncancelled_end(cancellation);
     return observation;
 }
