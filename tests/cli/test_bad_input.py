@@ -139,7 +139,7 @@ def test_no_rights_on_a_socket(tmp_path: Path) -> None:
         3,
         [
             "Error: no permission to talk to the Docker Engine.",
-            "Run this as root (sudo), or as a member of the group docker.",
+            "Run this as root (sudo); run and create work for the group docker, too.",
         ],
     )
 

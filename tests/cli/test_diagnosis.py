@@ -40,12 +40,21 @@ def test_a_limit_that_does_not_hold_is_found(change: dict[str, Any], state: str,
 def test_another_gpu_or_another_size_is_found() -> None:
     strange, size = judge_shown(SEEN | {"uuids": ["GPU-x"], "total": 16 * GIB}, 2 * GIB, ["GPU-a"])
     assert (strange.check, strange.state, size.state) == ("driver", "fail", "warn")
-    assert size.seen == "driver show the container another size than its limit"
+    assert size.seen == "driver shows the container another size than its limit"
 
 
 def test_a_finding_is_told_with_what_mends_it() -> None:
-    assert Finding("rules", "warn", "seen", "do this\nand that").lines() == [
-        "warn  rules     seen",
-        "                do this",
-        "                and that",
-    ]
+    assert Finding("rules", "warn", "seen", "do this\nand that").lines() == (
+        ["warn  rules     seen"],
+        ["                do this", "                and that"],
+    )
+
+
+def test_what_was_seen_fits_the_terminal_and_what_is_to_be_typed_stays_whole() -> None:
+    finding = Finding("GPU", "warn", "0: card, 16GiB to hand out; drained", "Undo it: convgpu drain --undo 0")
+    indent = " " * 16
+    assert finding.lines(40) == (
+        ["warn  GPU       0: card, 16GiB to hand", f"{indent}out; drained"],
+        [f"{indent}Undo it: convgpu drain --undo 0"],
+    )
+    assert finding.lines() == (["warn  GPU       0: card, 16GiB to hand out; drained"], finding.lines(40)[1])

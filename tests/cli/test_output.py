@@ -45,6 +45,8 @@ def test_on_a_narrow_terminal_the_optional_goes_first_then_names_are_cut_but_nev
             {"kind": "rejected", "size": 3 << 30, "uuid": "GPU-b", "reason": "limit"},
             "REJECTED, wanted 3GiB on GPU GPU-b: limit",
         ),
+        ({"kind": "overused", "size": 3 << 30, "uuid": "GPU-a"}, "holds 3GiB on GPU 0, more than its limit"),
+        ({"kind": "stopped", "reason": "overuse"}, "is told to end: overuse"),
         ({"kind": "of a later version", "reason": "why"}, "of a later version: why"),
     ],
 )

@@ -168,8 +168,10 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
     named = any(_same(each, driver) for each in daemon_json.names(daemon_json.read(path)))
     try:
         plugin, socket_path = _plugin(engine, driver)
-    except Unavailable as error:
-        problem = f"every call fails: {error.message} Do `convgpu authz disable` now, before anything else."
+    except EngineRefused as error:
+        # An Engine that is away or not for this user says nothing of its authorization: that is no finding.
+        problem = f"every call fails: {error.message}"
+        problem += " Do `convgpu authz disable` now, before anything else." if named else ""
         return Status("unknown", named, in_force=False, problems=(problem,))
     told = _told(socket_path) if socket_path is not None else {}
     in_force = bool(told) and socket_path is not None and _is_asked(engine, socket_path)

@@ -1,5 +1,6 @@
 """What the doctor found, and how it is told. Pure."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
@@ -19,11 +20,15 @@ class Finding:
     seen: str
     mend: str = ""
 
-    def lines(self) -> list[str]:
-        """Return it for people."""
+    def lines(self, room: int | None = None) -> tuple[list[str], list[str]]:
+        """Return what was seen, and what mends it, for people: what was seen in lines of at most `room` characters.
+
+        What is to be typed stays on one line, so that it can be copied.
+        """
         indent = " " * (6 + _NAME)
         first = f"{self.state:<4}  {self.check:<{_NAME}}{self.seen}"
-        return [first, *(f"{indent}{line}" for line in self.mend.splitlines())]
+        seen = [first] if room is None else textwrap.wrap(first, room, subsequent_indent=indent, break_long_words=False)
+        return seen, [f"{indent}{line}" for line in self.mend.splitlines()]
 
     def data(self) -> dict[str, Any]:
         """Return it for programs."""
@@ -73,9 +78,13 @@ def judge_shown(report: Mapping[str, Any], limit: int, uuids: Sequence[str]) -> 
     sizes = {"driver": report["total"], "NVML": report["nvml"]}
     other = [name for name, size in sizes.items() if size is not None and size != limit]
     if other:
-        seen = f"{' and '.join(other)} show the container another size than its limit"
+        seen = f"{_show(other)} the container another size than its limit"
         findings.append(Finding("shown", "warn", seen, "Programs that take a share of what they see take too much."))
     else:
-        names = " and ".join(name for name, size in sizes.items() if size is not None)
-        findings.append(Finding("shown", "ok", f"{names} show the container its limit as the GPU's size"))
+        names = [name for name, size in sizes.items() if size is not None]
+        findings.append(Finding("shown", "ok", f"{_show(names)} the container its limit as the GPU's size"))
     return findings
+
+
+def _show(names: Sequence[str]) -> str:
+    return f"{' and '.join(names)} {'show' if len(names) > 1 else 'shows'}"

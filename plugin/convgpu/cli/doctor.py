@@ -14,7 +14,7 @@ from convgpu.cli.engine import Engine
 from convgpu.cli.errors import EXIT_CODES, Unavailable
 from convgpu.cli.install import describe_host
 from convgpu.cli.options import as_json, volume_driver
-from convgpu.cli.output import echo, echo_data
+from convgpu.cli.output import echo, echo_all, echo_data, width
 from convgpu.cli.run import check_version
 from convgpu.cli.scheduler import PluginDoor, Scheduler
 from convgpu.cli.signals import exit_on_signals
@@ -52,10 +52,8 @@ def doctor(*, image: str | None, no_pause: bool, as_json: bool, driver: str) -> 
     for finding in _examine(Engine.connect(), driver, image, pause=not no_pause):
         findings.append(finding)
         if not as_json:
-            first, *more = finding.lines()
-            echo(first, STYLES[finding.state])
-            for line in more:
-                echo(line)
+            seen, mend = finding.lines(width())
+            echo_all([*((line, STYLES[finding.state]) for line in seen), *((line, "") for line in mend)])
     failed = any(finding.state == "fail" for finding in findings)
     if as_json:
         echo_data([finding.data() for finding in findings])

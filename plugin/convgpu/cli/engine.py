@@ -235,7 +235,7 @@ def explain(error: BaseException, host: str) -> Unavailable:
         if isinstance(seen, PermissionError) or "PermissionError" in str(seen):
             return Unavailable(
                 "no permission to talk to the Docker Engine.\n"
-                "Run this as root (sudo), or as a member of the group docker."
+                "Run this as root (sudo); run and create work for the group docker, too."
             )
         reason = getattr(seen, "strerror", None) or reason
         seen = seen.__cause__ or seen.__context__

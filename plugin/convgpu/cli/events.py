@@ -16,13 +16,10 @@ from convgpu.cli.output import echo, echo_data
 from convgpu.cli.scheduler import Scheduler
 from convgpu.cli.sources import find, list_containers, open_scheduler
 from convgpu.protocol.durations import parse_duration
-from convgpu.protocol.records import Event
+from convgpu.protocol.records import KINDS, Event
 
 _STEP: Final = 0.25  # seconds between two questions of --follow
-KINDS: Final = (
-    *("created", "mounted", "started", "accepted", "paused", "resumed"),
-    *("rejected", "returned", "ended", "removed"),
-)
+_MOST_GONE: Final = 10_000  # containers that are gone, and whose names are looked for
 
 _EVENTS: Final = """Show the newest events: starts, pauses, refusals, ends.
 
@@ -44,6 +41,7 @@ class Names:
     def __init__(self, scheduler: Scheduler, directory: Path | None) -> None:
         self._scheduler = scheduler
         self._directory = directory
+        self._asked = False
         self.by_volume: dict[str, str] = {}
         self.gpus = {device.uuid: device.index for device in scheduler.devices().devices}
 
@@ -53,22 +51,37 @@ class Names:
             for entry in list_containers(self._scheduler, self._directory):
                 if entry.engine or entry.container.name not in self.by_volume:
                     self.by_volume[entry.container.name] = entry.name
+        self._learn_gone(events)
+        if not self._asked and any(event.container and event.container not in self.by_volume for event in events):
+            self._learn_gone(self._removed())
         return self.by_volume
 
+    def _removed(self) -> Sequence[Event]:
+        self._asked = True
+        return self._scheduler.history(kinds=("removed",), limit=_MOST_GONE)
+
+    def _learn_gone(self, events: Sequence[Event]) -> None:
+        """Take the names of containers that are gone from the events that say so."""
+        for event in events:
+            if event.container and event.name:
+                self.by_volume.setdefault(event.container, event.name)
+
     def volume(self, word: str | None) -> str | None:
-        """Return the volume of the container that a user means; one that is gone goes by its volume."""
+        """Return the volume of the container that a user means; of several that are gone the last one's."""
         if word is None:
             return None
         listed = list_containers(self._scheduler, self._directory)
-        gone = not any(word in entry.names or entry.starts_with(word) for entry in listed)
-        return word if gone else find(listed, word).container.name
+        if any(word in entry.names or entry.starts_with(word) for entry in listed):
+            return find(listed, word).container.name
+        gone = [event.container for event in self._removed() if event.name == word]
+        return gone[-1] if gone else word
 
 
 kind_option = click.option(
     "--kind",
     "kinds",
     multiple=True,
-    type=click.Choice(KINDS),
+    type=click.Choice(tuple(KINDS)),
     metavar="KIND",
     help=f"Only events of this kind; may be given more than once: {', '.join(KINDS)}.",
 )

@@ -90,8 +90,9 @@ class PluginDoor:
             return Unavailable(
                 f"no permission to open the plugin's socket {self._path}.\nRun this as root: sudo convgpu ..."
             )
+        reason = getattr(error, "strerror", None) or error
         return Unavailable(
-            f"the plugin does not answer on {self._path} ({error}).\nLook at the Engine's log for lines with "
+            f"the plugin does not answer on {self._path} ({reason}).\nLook at the Engine's log for lines with "
             "plugin=..., and restart it: docker plugin disable -f NAME && docker plugin enable NAME"
         )
 

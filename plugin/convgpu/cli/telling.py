@@ -38,6 +38,8 @@ def words(event: Event, gpus: Mapping[str, int]) -> str:
         "returned": f"gave {size} back{where}",
         "ended": "ended",
         "removed": "removed",
+        "overused": f"holds {size}{where}, more than its limit",
+        "stopped": f"is told to end{why}",
         "limited": f"limit is now {limits}" if limits else "limit changed",
     }
     return told.get(event.kind, f"{event.kind}{where}{why}")

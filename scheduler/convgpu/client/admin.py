@@ -84,7 +84,8 @@ class AdminClient:
         raise SchedulerRefused(code, text)
 
     def _unavailable(self, error: Exception) -> SchedulerUnavailable:
-        return SchedulerUnavailable(f"the scheduler at {self._path} does not answer: {error}")
+        reason = getattr(error, "strerror", None) or error  # without [Errno N] in front
+        return SchedulerUnavailable(f"the scheduler at {self._path} does not answer: {reason}")
 
     def _connect(self, deadline: float) -> socket.socket:
         while True:

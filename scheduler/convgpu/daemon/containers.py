@@ -245,7 +245,8 @@ class Containers:
             self._folders.remove(name)
         else:
             self._close(container)
-            self._sessions.history.add("removed", name, journal.current() or f"remove:{name}")
+            called = container.volume.engine.name if container.volume.engine else None
+            self._sessions.history.add("removed", name, journal.current() or f"remove:{name}", name=called)
 
     def close(self) -> None:
         """Stop listening."""

@@ -145,7 +145,10 @@ KINDS: Final[Mapping[str, str]] = {
 
 
 class Event(Record, frozen=True, omit_defaults=True):
-    """One thing that happened to a container; `waited` is in seconds. What does not apply is left out."""
+    """One thing that happened to a container; `waited` is in seconds. What does not apply is left out.
+
+    `name` is what the Engine called a container that is `removed`, so that its past can be told.
+    """
 
     sequence: int
     time: float
@@ -160,6 +163,7 @@ class Event(Record, frozen=True, omit_defaults=True):
     reason: str | None = None
     waited: float | None = None
     limits: dict[str, int] | None = None
+    name: str | None = None
 
 
 class LimitChange(Record, frozen=True):

@@ -44,6 +44,8 @@ def test_a_listed_container_is_shown_with_its_name_over_a_restart(daemon: Daemon
     daemon.stop()
     daemon.start()
     assert daemon.state("a")["engine"] == engine
+    daemon.admin.request("remove", name="a")
+    assert [event["name"] for event in daemon.events("removed")] == ["c-a"]
 
 
 def test_what_is_connected_or_mounted_since_is_left_alone(daemon: Daemon) -> None:

@@ -5,9 +5,9 @@ import { bytes, clock, containerName, duration, visible } from "./text.js";
 
 const WHY = {
   memory: "not enough is free",
-  turn: "others are before it",
-  safety: "it fits, but then not everybody could end",
-  drained: "the device is drained",
+  turn: "others come first",
+  safety: "it would fit, but then not everybody could end",
+  drained: "the GPU is drained",
   recovering: "the scheduler has just started",
 };
 const STATES = { created: "created", running: "runs", waiting: "waits", ended: "ended" };
