@@ -73,6 +73,12 @@ class Daemon:
         self.process.terminate()
         return self.process.wait(timeout=10)
 
+    def ail(self, *faults: str) -> None:
+        """Let the simulated NVML show faults, `ROW KEY=NUMBER` each, instead of those before; see faults.h."""
+        fresh = self.directory / "driver/faults.new"
+        fresh.write_text("".join(f"{fault}\n" for fault in faults))
+        fresh.replace(self.directory / "driver/faults")
+
     def container(self, name: str, **options: str) -> Path:
         """Create and mount a volume; return its folder."""
         self.admin.request("create", name=name, options=options)

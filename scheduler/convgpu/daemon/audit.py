@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from convgpu.core import events as e
+from convgpu.daemon.asking import Asking
 from convgpu.daemon.auditing import Found, Look, Overuse, attribute, is_news, lasting
 from convgpu.daemon.belonging import Belonging, Members
 from convgpu.daemon.capacity import Capacities
@@ -58,7 +59,7 @@ class Audit:
 
     def __init__(
         self,
-        devices: Devices,
+        asking: Asking,
         sessions: Sessions,
         belonging: Belonging,
         capacities: Capacities,
@@ -67,7 +68,7 @@ class Audit:
     ) -> None:
         self.findings = Findings()
         self._loop = asyncio.get_running_loop()
-        self._devices = devices
+        self._asking = asking
         self._sessions = sessions
         self._belonging = belonging
         self._capacities = capacities
@@ -90,16 +91,15 @@ class Audit:
             except Exception:  # a fault here must not end the scheduler, and not the audit either
                 log.exception("the audit failed; the next one is in %g s", self._rules.interval)
 
-    async def look(self) -> None:
-        """Look once at all devices and let the book follow."""
-        if self._sessions.machine.recovering:
+    async def look(self, *, at_once: bool = False) -> None:
+        """Look once at all devices and let the book follow; `at_once`: without a second look."""
+        if self._sessions.machine.recovering and not at_once:
             return
         known = {pid for pids in self._pids.values() for pid in pids}
         before = self._leases(known)
         noisy = self._settling()
         uuids = [one.uuid for one in self._capacities.rows]
-        # NVML can take its time: not in the loop.
-        looks = await self._loop.run_in_executor(None, lambda: [look_at(self._devices, uuid) for uuid in uuids])
+        looks = await asyncio.gather(*(self._look_at(uuid) for uuid in uuids))
         noisy |= self._settling()
         members = self._belonging.members()
         self._pids = {look.device: (look.held or {}).keys() for look in looks}
@@ -110,11 +110,17 @@ class Audit:
             self._note_health(look)
             if look.held is not None:
                 found = self._attribute(look, leases, members)
-                over |= self._book(look.device, found, quiet=look.device not in noisy)
+                over |= self._book(look.device, found, quiet=look.device not in noisy, at_once=at_once)
             elif look.error is None:
                 self._capacities.regain(look.device)
         self._judge(over, members)
         self._keep_holdings()
+
+    async def _look_at(self, uuid: str) -> Look:
+        try:
+            return await self._asking.ask(uuid, look_at)
+        except DeviceError as error:
+            return Look(uuid, error=str(error))
 
     def _attribute(self, look: Look, leases: Lease, members: Members) -> Found:
         """Say who holds what; a container on a device that it has no limit on is as foreign there as anybody."""
@@ -156,7 +162,7 @@ class Audit:
             self._capacities.lose(look.device)
         self.findings.health[look.device] = health
 
-    def _book(self, device: str, found: Found, *, quiet: bool) -> set[tuple[str, str]]:
+    def _book(self, device: str, found: Found, *, quiet: bool, at_once: bool) -> set[tuple[str, str]]:
         """Charge what lies beyond leases, and return who is above the limit."""
         before = self._before.get(device)
         self._before[device] = found
@@ -164,7 +170,9 @@ class Audit:
         # Memory that nobody holds is only looked into when there is more of it than before.
         quiet = quiet and (not self._capacities.is_more(device, found) or self._names_all(device))
         self._capacities.follow(device, found, before, quiet=quiet)
-        beyond = lasting(before.beyond, found.beyond) if before is not None else {}
+        beyond: Mapping[str, int] = lasting(before.beyond, found.beyond) if before is not None else {}
+        if at_once:
+            beyond = found.beyond
         accounts = self._sessions.machine.ledger.accounts
         for container in (self._charged[device] | beyond.keys()) & accounts.keys():
             account, charge = accounts[container].get(device), beyond.get(container, 0)

@@ -10,10 +10,11 @@ from dataclasses import replace
 from convgpu.core import events as e
 from convgpu.daemon.auditing import Found, is_news
 from convgpu.daemon.devices import Device, DeviceError, Devices
+from convgpu.daemon.kept import DeviceMemory
 from convgpu.daemon.options import DeviceCapacity
 from convgpu.daemon.sessions import Sessions
 from convgpu.daemon.settling import Settling
-from convgpu.daemon.store import DeviceMemory, Store
+from convgpu.daemon.store import Store
 
 log = logging.getLogger(__name__)
 

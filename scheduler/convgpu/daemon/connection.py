@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from convgpu.daemon.files import put_in_place
+from convgpu.daemon.host import open_peer
 from convgpu.protocol import wire
 from convgpu.protocol.messages import Failed, Message, pack
 from convgpu.protocol.stream import MessageStream, ProtocolError
@@ -53,6 +54,10 @@ class Connection:
         self._limit = _MAX_UNSENT
         self.closed = False
         loop.add_reader(sock, self._readable)
+
+    def open_process(self) -> int | None:
+        """Return a pidfd of the other side, None when it is gone or not visible here. Raises OSError: see `host`."""
+        return open_peer(self._sock, self.pid)
 
     def send(self, message: Message, request: int = 0, descriptor: int | None = None) -> None:
         """Send a frame, and a descriptor with it (only as the first thing on a connection)."""

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from convgpu.core import events as e
 from convgpu.daemon.connection import Listener
 from convgpu.daemon.folders import Folders
+from convgpu.daemon.kept import Mount, Volume
 from convgpu.daemon.options import DeviceCapacity, OptionError, Terms, parse_limits, parse_options
 from convgpu.daemon.sessions import Sessions
 from convgpu.daemon.signals import Judgement, judge
-from convgpu.daemon.store import Mount, Store, Volume
+from convgpu.daemon.store import Store
 from convgpu.protocol import journal
 
 log = logging.getLogger(__name__)

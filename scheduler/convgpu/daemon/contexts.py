@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from convgpu.daemon.asking import Asking
 from convgpu.daemon.auditing import UNCOUNTED
 from convgpu.daemon.devices import DeviceError, Devices
 
@@ -25,8 +26,8 @@ class Contexts:
         own: bytes of each device, by UUID, that the driver takes for itself.
     """
 
-    def __init__(self, devices: Devices, own: Mapping[str, int]) -> None:
-        self._devices = devices
+    def __init__(self, asking: Asking, own: Mapping[str, int]) -> None:
+        self._asking = asking
         self._own = own
         self._learned: dict[str, int] = {}
         self._uncounted: dict[str, int] = {}
@@ -35,27 +36,26 @@ class Contexts:
         """Return what to charge for a new context, in bytes; an estimate never exceeds the limit."""
         return min(self._learned.get(device, UNKNOWN), limit)
 
-    def held(self, device: str, pid: int) -> int:
-        """Return what a process holds by the driver's count and beside it, in bytes; 0 if the driver knows it not."""
+    async def held(self, device: str, pid: int) -> int | None:
+        """Return what a process holds by the driver's count and beside it, in bytes; None when that is not known."""
         try:
-            counted = self._devices.used_by(device)
-            if pid not in counted:
-                return 0
-            if device not in self._uncounted:
-                self._look_beside(device, counted)
+            counted, used = await self._asking.ask(device, _count)
         except DeviceError as error:
             log.warning("memory of pid %d: %s", pid, error)
+            return None
+        if pid not in counted:
             return 0
+        if device not in self._uncounted:
+            self._look_beside(device, counted, used)
         return counted[pid] + self._uncounted.get(device, 0)
 
-    def _look_beside(self, device: str, counted: Mapping[int, int]) -> None:
+    def _look_beside(self, device: str, counted: Mapping[int, int], used: int) -> None:
         """Learn what each process takes beside the driver's count: what nobody holds, if that is little enough."""
-        beside = self._devices.used(device) - sum(counted.values()) - self._own.get(device, 0)
-        each = beside // len(counted)
+        each = (used - sum(counted.values()) - self._own.get(device, 0)) // len(counted)
         if 0 <= each <= UNCOUNTED:
             self._uncounted[device] = each
 
-    def measure(self, device: str, pid: int, charged: int, used: int) -> int:
+    async def measure(self, device: str, pid: int, charged: int, used: int) -> int:
         """Return what the contexts of a process take, or 0 when the driver does not know.
 
         Args:
@@ -64,8 +64,12 @@ class Contexts:
             charged: bytes charged for its contexts so far.
             used: bytes it uses otherwise.
         """
-        size = max(self.held(device, pid) - used, 0)
+        size = max((await self.held(device, pid) or 0) - used, 0)
         first = used == 0 and charged == self._learned.get(device, charged)
         if first and charged and 0 < size <= min(PLAUSIBLE, self._learned.get(device, PLAUSIBLE)):  # not one that grew
             self._learned[device] = size
         return size
+
+
+def _count(devices: Devices, uuid: str) -> tuple[Mapping[int, int], int]:
+    return devices.used_by(uuid), devices.used(uuid)

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 VERSION: Final = 1
 _APPLICATION: Final = 0x43475055  # "CGPU", for file(1)
 # Another process that looks at the file with sqlite3(1) may hold it for a moment.
-_BUSY_MS: Final = 200
+BUSY_MS: Final = 200
 
 _SCHEMA: Final = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -69,6 +69,17 @@ _DAMAGE: Final = frozenset(
         sqlite3.SQLITE_NOTADB,
     }
 )
+# Errors that say nothing about what was to be written: it is tried again.
+_PASSING: Final = _DAMAGE - {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH} | {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_PERM,
+}
 _UNREADABLE: Final = frozenset({sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ})
 
 
@@ -121,7 +132,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 def connect(path: Path) -> sqlite3.Connection:
     """Return a connection without transactions of its own, for the thread that calls."""
-    connection = sqlite3.connect(path, timeout=_BUSY_MS / 1000, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")  # a damaged text must not end us
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA wal_autocheckpoint = 0")  # it would sync in the event loop; see Store
@@ -151,6 +162,12 @@ def _prepare(connection: sqlite3.Connection) -> None:
 def _is_damage(error: sqlite3.Error) -> bool:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # none: Python could not decode what came
     return code in _UNREADABLE or code & 0xFF in _DAMAGE
+
+
+def is_of_the_disk(error: Exception) -> bool:
+    """Say whether anything could have failed so, whatever was to be written."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in _PASSING
 
 
 def _move(path: Path, aside: Path) -> None:

@@ -7,7 +7,7 @@ until it dies, or until it had time to come back and holds nothing by the driver
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from convgpu.daemon.host import is_alive
@@ -23,20 +23,20 @@ class Detached:
     """Waits for the process behind a lost connection.
 
     Args:
-        holds: says whether the driver still counts memory for the process of a session.
+        holds: says whether the driver may still count memory for the process of a session.
         on_end: called once for a session whose process is gone, or does not come back and holds nothing.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        holds: Callable[[Session], bool],
+        holds: Callable[[Session], Awaitable[bool]],
         on_end: Callable[[Session], None],
     ) -> None:
         self._loop = loop
         self._holds = holds
         self._on_end = on_end
-        self._timers: dict[Session, asyncio.TimerHandle] = {}
+        self._waits: dict[Session, asyncio.Task[None]] = {}
 
     def add(self, session: Session) -> None:
         """Take a session whose connection ended."""
@@ -44,22 +44,22 @@ class Detached:
             self._on_end(session)
             return
         log.info("pid %d lives without its connection", session.pid)
-        self._timers[session] = self._loop.call_later(COMES_BACK_WITHIN, self._expire, session)
+        self._waits[session] = self._loop.create_task(self._wait(session))
         self._loop.add_reader(session.process, self._end, session)
 
     def forget(self, session: Session) -> None:
         """The process is back with another session."""
-        timer = self._timers.pop(session, None)
-        if timer is not None and session.process is not None:
-            timer.cancel()
+        wait = self._waits.pop(session, None)
+        if wait is not None and session.process is not None:
+            wait.cancel()
             self._loop.remove_reader(session.process)
 
-    def _expire(self, session: Session) -> None:
-        """It had its time. A stopped process (`docker pause`) still holds what it held."""
-        if self._holds(session):
-            self._timers[session] = self._loop.call_later(COMES_BACK_WITHIN, self._expire, session)
-        else:
-            self._end(session)
+    async def _wait(self, session: Session) -> None:
+        """Give it its time. A stopped process (`docker pause`) still holds what it held."""
+        await asyncio.sleep(COMES_BACK_WITHIN)
+        while await self._holds(session):
+            await asyncio.sleep(COMES_BACK_WITHIN)
+        self._end(session)
 
     def _end(self, session: Session) -> None:
         self.forget(session)

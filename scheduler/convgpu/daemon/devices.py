@@ -46,7 +46,10 @@ class Devices(Protocol):
         ...
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
-        """Return the bytes that each process (pid as the scheduler sees it) holds on a device."""
+        """Return the bytes that each process (pid as the scheduler sees it) holds on a device.
+
+        Raises UnnamedError where the driver never tells.
+        """
         ...
 
     def check(self, uuid: str) -> None:
@@ -56,6 +59,10 @@ class Devices(Protocol):
 
 class DeviceError(Exception):
     """NVML failed; the text says how and what to do."""
+
+
+class UnnamedError(DeviceError):
+    """This driver never tells who uses a device."""
 
 
 def find_nvml(roots: tuple[Path, ...]) -> Path | None:
@@ -121,6 +128,8 @@ class NvmlDevices:
         """See Devices. A process whose figure NVML does not know is left out."""
         try:
             rows = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])
+        except pynvml.NVMLError_NotSupported as error:
+            raise UnnamedError(f"processes of {uuid}: {error}") from error
         except pynvml.NVMLError as error:
             raise DeviceError(f"processes of {uuid}: {error}") from error
         return {row.pid: int(row.usedGpuMemory) for row in rows if row.usedGpuMemory is not None}

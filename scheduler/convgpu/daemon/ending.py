@@ -37,7 +37,11 @@ def end_members(members: Members, volume: str) -> int:
 
 
 def _end(pid: int, members: Members, volume: str) -> bool:
-    pidfd = open_process(pid)
+    try:
+        pidfd = open_process(pid)
+    except OSError as error:
+        log.error("pid %d cannot be looked at: %s", pid, error)
+        return False
     if pidfd is None:
         return False
     try:

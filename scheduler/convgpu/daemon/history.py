@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from convgpu.daemon.store import MOST_PENDING, SLICE, Store
+from convgpu.daemon.pending import MOST_PENDING
+from convgpu.daemon.store import SLICE, Store
 from convgpu.daemon.totals import Counting
 from convgpu.protocol.requests import Past
 

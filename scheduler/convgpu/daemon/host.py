@@ -1,11 +1,14 @@
 """What the kernel tells about processes and about itself (proc(5), cgroups(7), namespaces(7))."""
 
+import errno
 import os
 import re
+import socket
 from pathlib import Path
 from typing import Final
 
 _PF_EXITING: Final = 0x4  # include/linux/sched.h; the ninth field of /proc/PID/stat
+_SO_PEERPIDFD: Final = 77  # include/uapi/asm-generic/socket.h; Python has no name for it
 # The Engine names a container's cgroup after its id: /docker/ID (cgroupfs), docker-ID.scope (systemd); v1 and v2.
 _CONTAINER: Final = re.compile(rb"[/-]([0-9a-f]{64})(?:\.scope)?(?=/|$)", re.MULTILINE)
 
@@ -16,11 +19,32 @@ def boot_id() -> str:
 
 
 def open_process(pid: int) -> int | None:
-    """Return a pidfd, or None when the process cannot be seen (another pid namespace) or is gone already."""
+    """Return a pidfd, or None when the process cannot be seen (another pid namespace) or is gone already.
+
+    Raises:
+        OSError: no descriptors are left; that says nothing about the process.
+    """
     try:
         return os.pidfd_open(pid) if pid else None
-    except OSError:
+    except ProcessLookupError:
         return None
+
+
+def open_peer(sock: socket.socket, pid: int) -> int | None:
+    """As `open_process`, of the process that connected and no other, if the kernel can tell (Linux 6.5 and newer).
+
+    Args:
+        sock: its connection.
+        pid: of it as we see it, by SO_PEERCRED.
+    """
+    try:
+        return sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD) if pid else None
+    except OSError as error:
+        if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENODATA):  # it is gone; which one depends on the kernel
+            return None
+        if error.errno != errno.ENOPROTOOPT:
+            raise
+    return open_process(pid)
 
 
 def _stat(task: int | str) -> list[str]:

@@ -7,7 +7,8 @@ from typing import Final
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from convgpu.daemon.store import Mount, Store, Volume
+from convgpu.daemon.kept import Mount, Volume
+from convgpu.daemon.store import Store
 from convgpu.protocol.requests import Name
 
 log = logging.getLogger(__name__)

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -12,11 +13,12 @@ from convgpu.daemon.containers import Containers
 from convgpu.daemon.contexts import Contexts
 from convgpu.daemon.detached import Detached
 from convgpu.daemon.host import containers_of, open_process, pid_namespace, start_time
+from convgpu.daemon.kept import Former
 from convgpu.daemon.observers import observe
 from convgpu.daemon.options import OptionError
 from convgpu.daemon.page import PAGE_SIZE, Page, PageLibrary
 from convgpu.daemon.sessions import Session, Sessions
-from convgpu.daemon.store import Former, Store
+from convgpu.daemon.store import Store
 from convgpu.protocol import messages as m
 from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.uuids import uuid_bytes, uuid_text
@@ -54,6 +56,8 @@ class Processes:
         self._wall_clock = wall_clock
         self._open: dict[Connection, Session] = {}
         self._silent: dict[str, dict[Connection, asyncio.TimerHandle]] = {}
+        self._asking: set[Connection] = set()  # who said HELLO, and NVML is asked what they hold
+        self._tasks: set[asyncio.Future[None]] = set()
 
     def accept(self, container: str, sock: socket.socket) -> None:
         """Take a connection that was made on the container's socket; it has to say HELLO soon."""
@@ -81,12 +85,14 @@ class Processes:
             self._observe(container, connection, request, message)
             return
         session = self._open.get(connection)
-        if session is None:
+        if session is None and connection not in self._asking:
             self._hello(container, connection, request, message)
             return
         row = getattr(message, "device", 0)
-        if not isinstance(message, m.Allocate | m.Freed | m.Context | m.Query) or (
-            row >= len(session.rows) and not isinstance(message, m.Allocate)
+        if (
+            session is None
+            or not isinstance(message, m.Allocate | m.Freed | m.Context | m.Query)
+            or (row >= len(session.rows) and not isinstance(message, m.Allocate))
         ):
             text = f"{type(message).__name__} is not allowed here"
             connection.fail(ProtocolError(Failure.ORDER, text, request))
@@ -100,11 +106,19 @@ class Processes:
                     self._sessions.ask(session, request, device, size, call)
             case m.Freed(device):
                 self._sessions.freed(session, session.rows[device])
-            case m.Context(device, charged, used):
-                size = self._contexts.measure(session.rows[device], connection.pid, charged, used)
-                connection.send(m.ContextSize(size), request)
+            case m.Context():
+                self._start(self._measure(session, request, message))
             case m.Query(device):
                 connection.send(self._usage(session, session.rows[device]), request)
+
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _measure(self, session: Session, request: int, message: m.Context) -> None:
+        size = await self._contexts.measure(session.rows[message.device], session.pid, message.charged, message.used)
+        session.connection.send(m.ContextSize(size), request)
 
     def _usage(self, session: Session, device: str) -> m.Usage:
         account = self._sessions.machine.ledger.accounts[session.container][device]
@@ -131,15 +145,42 @@ class Processes:
             text = f"more than {MOST_SESSIONS} processes of this container use ConvGPU: end some"
             connection.fail(ProtocolError(Failure.ORDER, text, request))
             return
+        past = self._sessions.find(container, connection.pid, start_time(connection.pid))
+        if message.held and past is None and not self._sessions.machine.recovering:
+            self._asking.add(connection)
+            self._start(self._ask_and_admit(container, connection, request, message))
+        else:
+            self._admit(container, connection, request, message)
+
+    async def _ask_and_admit(self, container: str, connection: Connection, request: int, hello: m.Hello) -> None:
+        """Hold what a process says that it holds against the driver's word, and admit it."""
+        seen = {}
+        for device, _ in hello.held:
+            if (uuid := uuid_text(device)) in self._sessions.machine.ledger.capacity:
+                seen[uuid] = await self._contexts.held(uuid, connection.pid) or 0
+        self._asking.discard(connection)
+        if not connection.closed:
+            self._admit(container, connection, request, hello, seen)
+
+    def _admit(
+        self,
+        container: str,
+        connection: Connection,
+        request: int,
+        hello: m.Hello,
+        seen: Mapping[str, int] | None = None,
+    ) -> None:
         try:
-            self._containers.declare(container, message.memory)
-            self._welcome(container, connection, request, message)
+            self._containers.declare(container, hello.memory)
+            self._welcome(container, connection, request, hello, seen)
         except OptionError as error:
             connection.fail(ProtocolError(Failure.NO_LIMIT, str(error), request))
         except OSError as error:
             connection.close(f"its session cannot be opened: {error}")
 
-    def _welcome(self, container: str, connection: Connection, request: int, hello: m.Hello) -> None:
+    def _welcome(
+        self, container: str, connection: Connection, request: int, hello: m.Hello, seen: Mapping[str, int] | None
+    ) -> None:
         accounts = self._sessions.machine.ledger.accounts[container]
         rows = tuple(accounts)
         page = Page(self._pages, len(rows))
@@ -151,7 +192,7 @@ class Processes:
             rows=rows,
             program=hello.program,
             since=self._wall_clock(),
-            process=open_process(connection.pid),
+            process=connection.open_process(),
             started=start_time(connection.pid),
             ids=containers_of(connection.pid),
             namespace=pid_namespace(connection.pid),
@@ -165,15 +206,15 @@ class Processes:
         self._note(session)
         # The session is open before the process can ask: its first message finds it.
         self._open[connection] = session
-        self._begin(session, held)
+        self._begin(session, held, seen)
         connection.send(m.Welcome(PAGE_SIZE, devices), request, descriptor=page.descriptor)
         page.close_descriptor()
 
-    def _begin(self, session: Session, held: dict[str, int]) -> None:
+    def _begin(self, session: Session, held: dict[str, int], seen: Mapping[str, int] | None) -> None:
         """Open a session, or let the one go on that the process had before."""
-        former = self._sessions.find(session.container, session.pid)
+        former = self._sessions.find(session.container, session.pid, session.started)
         if former is None:
-            self._sessions.open(session, {uuid: self._believe(session, uuid, size) for uuid, size in held.items()})
+            self._sessions.open(session, held if seen is None else _believe(session, held, seen))
             return
         if isinstance(former.connection, Connection):
             self._open.pop(former.connection, None)
@@ -185,23 +226,31 @@ class Processes:
         """Keep who may hold memory, for the next scheduler, before it can be so."""
         if not session.started:
             return
-        try:
-            self._store.add_session(Former(session.pid, session.started, session.container, session.program))
-        except OSError as error:
-            log.error("a scheduler that starts now would not wait for pid %d: %s", session.pid, error)
+        self._store.add_session(Former(session.pid, session.started, session.container, session.program))
 
-    def adopt(self, former: Former) -> None:
-        """Open a session for a process that lives but does not come back: what it holds is not to be granted twice.
+    async def adopt(self, formers: Sequence[Former]) -> None:
+        """Open sessions for processes that live but do not come back: what they hold is not to be granted twice."""
+        ledger = self._sessions.machine.ledger
+        for former in formers:
+            held = {}
+            for uuid, account in ledger.accounts.get(former.container, {}).items():
+                seen = await self._contexts.held(uuid, former.pid)
+                held[uuid] = account.limit if seen is None else seen  # not known is not nothing
+            try:
+                self._adopt(former, held)
+            except OSError as error:
+                log.error("what pid %d holds may be granted twice: %s", former.pid, error)
 
-        Raises:
-            OSError: no page for it.
-        """
-        accounts = self._sessions.machine.ledger.accounts.get(former.container, {})
-        held = {uuid: self._contexts.held(uuid, former.pid) for uuid in accounts}
+    def _adopt(self, former: Former, held: Mapping[str, int]) -> None:
+        if self._sessions.find(former.container, former.pid, former.started) is not None:
+            return
         process = open_process(former.pid)
-        if not any(held.values()) or process is None:
+        if not any(held.values()) or process is None or start_time(former.pid) != former.started:
+            if process is not None:
+                os.close(process)
             self._store.drop_session(former)
             return
+        accounts = self._sessions.machine.ledger.accounts[former.container]
         log.warning("pid %d of %s does not come back; what it holds stays its own", former.pid, former.container)
         page = Page(self._pages, len(accounts))
         page.close_descriptor()
@@ -221,21 +270,9 @@ class Processes:
         self._sessions.open(session, held)
         self._detached.add(session)
 
-    def _believe(self, session: Session, device: str, held: int) -> int:
-        """Return how much of what a process says it holds is believed.
-
-        All of it while the processes of an earlier scheduler come back. Later, of one that had no session here,
-        what the driver says that it holds: a word alone would let anybody pass those that wait.
-        """
-        if self._sessions.machine.recovering or device not in session.rows:
-            return held
-        believed = min(held, self._contexts.held(device, session.pid))
-        if believed < held:
-            log.warning("pid %d says it holds %d bytes of %s; the driver says %d", session.pid, held, device, believed)
-        return believed
-
     def _ended(self, container: str, connection: Connection) -> None:
         self._said_hello(container, connection)
+        self._asking.discard(connection)
         session = self._open.pop(connection, None)
         if session is not None:
             self._detached.add(session)
@@ -244,3 +281,16 @@ class Processes:
         """Close all connections; the processes keep what they have and look for the next scheduler."""
         for connection in [*self._open, *(one for silent in self._silent.values() for one in silent)]:
             connection.close()
+
+
+def _believe(session: Session, held: Mapping[str, int], seen: Mapping[str, int]) -> dict[str, int]:
+    """Return how much of what a process says it holds is believed, by device.
+
+    All of it while the processes of an earlier scheduler come back (then nobody asks here). Later, of one that had no
+    session, what the driver says that it holds: a word alone would let anybody pass those that wait.
+    """
+    believed = {uuid: min(size, seen.get(uuid, 0)) for uuid, size in held.items()}
+    for uuid, size in believed.items():
+        if size < held[uuid]:
+            log.warning("pid %d says it holds %d bytes of %s; the driver says %d", session.pid, held[uuid], uuid, size)
+    return believed

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from convgpu.daemon.host import start_time
-from convgpu.daemon.store import Former
+from convgpu.daemon.kept import Former
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,8 @@ class Recovery:
         *,
         complete: bool,
         is_back: Callable[[Former], bool],
-        is_settled: Callable[[], bool],
-        on_end: Callable[[list[Former]], None],
+        is_settled: Callable[[], Awaitable[bool]],
+        on_end: Callable[[list[Former]], Awaitable[None]],
     ) -> None:
         self._loop = loop
         self._missing = list(formers)
@@ -43,18 +43,19 @@ class Recovery:
         self._is_settled = is_settled
         self._on_end = on_end
         self._deadline = loop.time() + LONGEST
-        self._timer = loop.call_soon(self._look)
+        self._task = loop.create_task(self._wait())
         log.info(
             "no grants until %d processes of an earlier run are back, for %g s at most", len(self._missing), LONGEST
         )
 
-    def _look(self) -> None:
+    async def _wait(self) -> None:
+        while not await self._everybody() and self._loop.time() < self._deadline:
+            await asyncio.sleep(_STEP)
+        await self._on_end(self._missing)
+
+    async def _everybody(self) -> bool:
         self._missing = [one for one in self._missing if start_time(one.pid) == one.started and not self._is_back(one)]
-        everybody = self._complete and not self._missing and self._is_settled()
-        if everybody or self._loop.time() >= self._deadline:
-            self._on_end(self._missing)
-        else:
-            self._timer = self._loop.call_later(_STEP, self._look)
+        return self._complete and not self._missing and await self._is_settled()
 
     def nobody_runs(self) -> None:
         """The Engine says so: there is nobody to wait for but those that are known."""
@@ -62,4 +63,4 @@ class Recovery:
 
     def close(self) -> None:
         """Wait no longer."""
-        self._timer.cancel()
+        self._task.cancel()

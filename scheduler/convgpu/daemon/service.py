@@ -14,6 +14,7 @@ from pathlib import Path
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.daemon.administration import Administration
+from convgpu.daemon.asking import Asking
 from convgpu.daemon.audit import Audit, Rules
 from convgpu.daemon.belonging import Belonging
 from convgpu.daemon.capacity import Capacities, measure_memory, usable
@@ -26,6 +27,7 @@ from convgpu.daemon.devices import Device, Devices, NvmlDevices, find_nvml
 from convgpu.daemon.folders import Folders, make_staging
 from convgpu.daemon.history import Bounds, History
 from convgpu.daemon.host import boot_id, containers_of, start_time
+from convgpu.daemon.kept import DeviceMemory, Former
 from convgpu.daemon.migration import migrate
 from convgpu.daemon.options import DeviceCapacity
 from convgpu.daemon.page import PageLibrary
@@ -35,7 +37,7 @@ from convgpu.daemon.recovery import Recovery
 from convgpu.daemon.sessions import Session, Sessions
 from convgpu.daemon.settling import Settling
 from convgpu.daemon.simulated import PREFIX, parse_devices, prepare_driver
-from convgpu.daemon.store import DeviceMemory, Former, Store
+from convgpu.daemon.store import Store
 from convgpu.daemon.views import Views
 from convgpu.protocol.messages import MAX_ADMIN_FRAME, Admin, AdminReply, Message
 from convgpu.protocol.stream import ProtocolError
@@ -85,6 +87,7 @@ class Service:
         self._lock = _lock(settings.directory)
         driver = settings.directory / "driver" if settings.devices.startswith(PREFIX) else None
         self._devices = _open_devices(settings, driver)
+        self._asking = Asking(self._devices)
         self._store = Store(settings.directory, boot_id(), self._loop.call_later)
         migrate(settings.directory, self._store)
         self._formers = self._find_formers()
@@ -159,15 +162,16 @@ class Service:
             self._store.drop_session(Former(session.pid, session.started, session.container, session.program))
 
     def _watch_settling(self, own: dict[str, int]) -> Settling:
-        settling = Settling(self._devices, own, lambda number: self._sessions.happen(e.SettlingEnded(number)))
+        settling = Settling(self._asking, own, lambda number: self._sessions.happen(e.SettlingEnded(number)))
         self._sessions.on_left_behind = settling.watch
         return settling
 
     def _make_processes(self, own: dict[str, int]) -> Processes:
-        contexts = Contexts(self._devices, own)
+        contexts = Contexts(self._asking, own)
 
-        def holds(session: Session) -> bool:
-            return any(contexts.held(uuid, session.pid) for uuid in session.rows)
+        async def holds(session: Session) -> bool:
+            """Not known (None) is not nothing."""
+            return any([await contexts.held(uuid, session.pid) != 0 for uuid in session.rows])
 
         return Processes(
             self._containers,
@@ -182,24 +186,20 @@ class Service:
     def _begin_audit(self, capacities: Capacities) -> Audit:
         belonging = Belonging(self._sessions, lambda: self._reconciliation.volume_of)
         rules = Rules(self._settings.audit, self._settings.overuse, self._settings.overuse_after)
-        return Audit(self._devices, self._sessions, belonging, capacities, self._store, rules)
+        return Audit(self._asking, self._sessions, belonging, capacities, self._store, rules)
 
     def _begin_recovery(self, settling: Settling) -> Recovery:
         return Recovery(
             self._loop,
             self._formers,
             complete=self._store.complete,
-            is_back=lambda one: self._sessions.find(one.container, one.pid) is not None,
+            is_back=lambda one: self._sessions.find(one.container, one.pid, one.started) is not None,
             is_settled=settling.is_quiet,
             on_end=self._end_recovery,
         )
 
-    def _end_recovery(self, missing: Sequence[Former]) -> None:
-        for former in missing:
-            try:
-                self._processes.adopt(former)
-            except OSError as error:
-                log.error("what pid %d holds may be granted twice: %s", former.pid, error)
+    async def _end_recovery(self, missing: Sequence[Former]) -> None:
+        await self._processes.adopt(missing)
         self._sessions.happen(e.RecoveryEnded())
         log.info("grants are given")
         try:

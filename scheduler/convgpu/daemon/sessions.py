@@ -161,9 +161,10 @@ class Sessions:
         """Handle nothing more: the connections that are closed now belong to processes that go on."""
         self._stopped = True
 
-    def find(self, container: str, pid: int) -> Session | None:
-        """Return the session of a process that is seen by its pid."""
-        return next((session for session in self.of(container) if session.pid == pid and pid), None)
+    def find(self, container: str, pid: int, started: int) -> Session | None:
+        """Return the session of a process that is seen by its pid, and that no other has taken over since."""
+        same = (one for one in self.of(container) if pid and (one.pid, one.started) == (pid, started))
+        return next(same, None)
 
     def resume(self, session: Session, former: Session, held: dict[str, int]) -> None:
         """Let a process whose connection was lost go on; `held`: what it uses, per device."""
@@ -172,7 +173,7 @@ class Sessions:
         self.tell(session.container)
         self.happen(e.SessionResumed(session.number, former.number, held))
 
-    def open(self, session: Session, held: dict[str, int]) -> None:
+    def open(self, session: Session, held: Mapping[str, int]) -> None:
         """Add a session that was welcomed; `held`: what it uses already, per device."""
         self.sessions[session.number] = session
         self.history.add("started", session.container, self._cause(session), pid=session.pid, program=session.program)

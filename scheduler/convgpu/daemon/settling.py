@@ -15,7 +15,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from convgpu.daemon.devices import DeviceError, Devices
+from convgpu.daemon.asking import Asking
+from convgpu.daemon.devices import DeviceError, Devices, UnnamedError
 
 log = logging.getLogger(__name__)
 
@@ -34,17 +35,11 @@ class Settling:
         on_settled: called once per watch with its number.
     """
 
-    def __init__(self, devices: Devices, own: Mapping[str, int], on_settled: Callable[[int], None]) -> None:
-        self._devices = devices
+    def __init__(self, asking: Asking, own: Mapping[str, int], on_settled: Callable[[int], None]) -> None:
+        self._asking = asking
         self._on_settled = on_settled
-        self._own: dict[str, int] = {}
-        for device, size in own.items():
-            try:
-                devices.used_by(device)
-            except DeviceError as error:
-                log.warning("settling on %s is told by the ends of processes alone: %s", device, error)
-            else:
-                self._own[device] = size
+        self._own = dict(own)
+        self._unnamed: set[str] = set()  # devices whose driver does not tell who uses them
         self._tasks: set[asyncio.Task[None]] = set()
 
     def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
@@ -58,12 +53,11 @@ class Settling:
 
     def set_own(self, device: str, own: int) -> None:
         """The driver takes so many bytes of the device for itself."""
-        if device in self._own:
-            self._own[device] = own
+        self._own[device] = own
 
-    def is_quiet(self) -> bool:
+    async def is_quiet(self) -> bool:
         """Say whether no device has memory in use that no process holds, the driver's own aside."""
-        return self._is_free(tuple(self._own))
+        return await self._is_free(tuple(self._own))
 
     async def _watch(self, number: int, process: int | None, devices: tuple[str, ...]) -> None:
         loop = asyncio.get_running_loop()
@@ -71,7 +65,7 @@ class Settling:
         try:
             if process is not None:
                 await _readable(loop, process, LONGEST)
-            while loop.time() < deadline and not self._is_free(devices):
+            while loop.time() < deadline and not await self._is_free(devices):
                 await asyncio.sleep(STEP)
         except TimeoutError:
             log.warning("a process whose connection ended lives on and may use memory that was granted to others")
@@ -80,23 +74,29 @@ class Settling:
                 os.close(process)
         self._on_settled(number)
 
-    def _is_free(self, devices: tuple[str, ...]) -> bool:
+    async def _is_free(self, devices: tuple[str, ...]) -> bool:
+        return all([await self._is_free_on(device) for device in devices])
+
+    async def _is_free_on(self, device: str) -> bool:
         try:
-            return all(self._is_free_on(device) for device in devices if device in self._own)
+            return await self._asking.ask(device, _held_by_nobody) <= self._own[device]
+        except UnnamedError as error:
+            if device not in self._unnamed:
+                log.warning("settling on %s is told by the ends of processes alone: %s", device, error)
+                self._unnamed.add(device)
+            return True
         except DeviceError as error:
             log.warning("settling: %s", error)
             return False
 
-    def _is_free_on(self, device: str) -> bool:
-        uncounted = UNCOUNTED * len(self._devices.used_by(device))
-        return self._held_by_nobody(device) <= self._own[device] + uncounted
 
-    def _held_by_nobody(self, device: str) -> int:
-        """Return the bytes in use that no process holds: settling, and the driver's own."""
-        # What is freed or allocated between the looks must not pass for memory that has settled.
-        before = sum(self._devices.used_by(device).values())
-        used = self._devices.used(device)
-        return used - min(before, sum(self._devices.used_by(device).values()))
+def _held_by_nobody(devices: Devices, uuid: str) -> int:
+    """Return the bytes in use that no process holds: settling, and the driver's own."""
+    # What is freed or allocated between the looks must not pass for memory that has settled.
+    before = devices.used_by(uuid)
+    used = devices.used(uuid)
+    after = devices.used_by(uuid)
+    return used - min(sum(before.values()), sum(after.values())) - UNCOUNTED * len(before)
 
 
 async def _readable(loop: asyncio.AbstractEventLoop, descriptor: int, timeout: float) -> None:

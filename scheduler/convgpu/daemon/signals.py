@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from convgpu.daemon.store import Mount
+from convgpu.daemon.kept import Mount
 
 # The Engine's words for a container without processes; a word that is not known here counts as running.
 _OVER: Final = frozenset({"created", "exited", "dead", "removing"})

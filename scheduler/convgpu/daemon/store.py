@@ -8,92 +8,44 @@ import asyncio
 import json
 import logging
 import sqlite3
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from convgpu.daemon.database import DatabaseError, checkpoint, connect, open_database, sync_log
+from convgpu.daemon.database import (
+    BUSY_MS,
+    DatabaseError,
+    checkpoint,
+    connect,
+    is_of_the_disk,
+    open_database,
+    sync_log,
+)
+from convgpu.daemon.kept import DeviceMemory, Former, Mount, State, Volume
+from convgpu.daemon.pending import Pending, Row
 from convgpu.protocol.records import EngineContainer
-from convgpu.protocol.requests import Name
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-State = Literal["created", "running", "ended"]
 SLICE: Final = 64  # rows: 0.3 ms
 _DELAY: Final = 0.05
 _PAUSE: Final = 0.01  # between slices
+_RETRY: Final = 1.0  # while the disk takes nothing
 _CHECKPOINT: Final = 10.0
 _MOST: Final = (1 << 63) - 1
-# More can only pile up while the disk takes nothing.
-MOST_PENDING: Final = 1 << 14
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """How often an id of the Engine is mounted, and since when (Unix seconds, of the newest)."""
-
-    count: int
-    since: float
-
-
-@dataclass(slots=True)
-class Volume:
-    """A volume that Docker knows.
-
-    Attributes:
-        name: of the volume.
-        options: as the user gave them.
-        created: Unix seconds.
-        state: of its container.
-        since: when it came into its state, Unix seconds.
-        mounts: by the Engine's id.
-        limits: bytes per device; empty while the container has told none.
-        engine: the container as the Engine names it, as far as it was told.
-    """
-
-    name: Name
-    options: dict[str, str]
-    created: float
-    state: State = "created"
-    since: float = 0.0
-    mounts: dict[str, Mount] = field(default_factory=dict)
-    limits: dict[str, int] = field(default_factory=dict)
-    engine: EngineContainer | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Former:
-    """A process that was connected to an earlier scheduler; `started`: see `host.start_time`."""
-
-    pid: int
-    started: int
-    container: str
-    program: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """A device's memory in bytes: what the driver takes for itself, and what programs outside ConvGPU held."""
-
-    device: str
-    total: int
-    capacity: int
-    own: int
-    foreigners: int
 
 
 _VOLUME: Final = TypeAdapter(Volume)
 
 
 class Store:
-    """The database of one scheduler.
+    """The database of one scheduler. `trouble`: why it cannot be written now, empty when it can.
 
     Args:
         directory: of the scheduler; the file is `state.db`.
@@ -108,9 +60,10 @@ class Store:
         self.path = directory / "state.db"
         self._connection = open_database(self.path)
         self._defer = defer
-        self._pending: deque[tuple[str, Sequence[object]]] = deque()
+        self.trouble = ""
+        self._pending = Pending()
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="store")
-        self._writing = self._checkpointing = self._failing = False
+        self._writing = self._checkpointing = False
         self._begin_boot(boot)
         # Are all processes of the earlier run that may hold memory in the book?
         self.complete = self.setting("complete") is not None
@@ -145,11 +98,25 @@ class Store:
             yield self._connection.execute
             self._connection.execute("COMMIT")
         except (sqlite3.Error, ValueError, OverflowError) as error:  # the latter: a value that SQLite has no form for
+            if is_of_the_disk(error):
+                self._fail(error)
             raise DatabaseError(f"{self.path} cannot be written: {error}") from error
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+        if self.trouble:
+            log.warning("%s can be written again; %d events of the history are lost", self.path, self._pending.lost)
+            self.trouble = ""
+            self._pending.lost = 0
         self._start_checkpoints()
+
+    def _fail(self, error: Exception) -> None:
+        """Say so once, and write something until it is over."""
+        if not self.trouble:
+            log.error("%s cannot be written, which is tried again every %g s: %s", self.path, _RETRY, error)
+        self.trouble = f"{self.path} cannot be written: {error}"
+        self._pending.add(Row("INSERT OR REPLACE INTO settings VALUES ('written', 'again')", (), "written"))
+        self._write_soon(_RETRY)
 
     def add(self, volume: Volume) -> None:
         """Keep a new volume.
@@ -211,20 +178,23 @@ class Store:
             execute("UPDATE devices SET drained = ? WHERE uuid = ?", (int(drained), device))
 
     def add_session(self, former: Former) -> None:
-        """Keep who is connected, before the process gets any memory. Raises DatabaseError as `add`."""
-        with self._transaction() as execute:
-            row = (former.pid, former.started, former.container, former.program)
-            execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", row)
+        """Keep who is connected, before the process gets any memory; as soon as it can be written."""
+        row = (former.pid, former.started, former.container, former.program)
+        self._set_session(former, Row("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", row, former))
 
     def drop_session(self, former: Former) -> None:
-        """Forget a process. It may come back at once, so this is not left for later."""
-        statement = "DELETE FROM sessions WHERE pid = ? AND started = ? AND container = ?"
+        """Forget a process. It may come back at once, so this is not left for later if it can be written."""
         row = (former.pid, former.started, former.container)
+        statement = "DELETE FROM sessions WHERE pid = ? AND started = ? AND container = ?"
+        self._set_session(former, Row(statement, row, former))
+
+    def _set_session(self, former: Former, row: Row) -> None:
+        self._pending.forget(former)  # what is true now counts, whatever could not be written before
         try:
             with self._transaction() as execute:
-                execute(statement, row)
+                execute(row.statement, row.values)
         except DatabaseError:
-            self.later(statement, row)
+            self._pending.add(row)
 
     def set_devices(self, names: Mapping[str, str], memory: Sequence[DeviceMemory]) -> None:
         """Keep which devices there are (UUID to name, in order), and what is known of their memory."""
@@ -240,48 +210,57 @@ class Store:
 
     # -- what is committed soon -------------------------------------------------------------------------------
 
-    def later(self, statement: str, row: Sequence[object]) -> None:
-        """Write a row within a fraction of a second, after those that were given before."""
-        if len(self._pending) >= MOST_PENDING:
-            self._pending.popleft()
+    def later(self, statement: str, row: Sequence[object], key: Hashable = None) -> None:
+        """Write a row within a fraction of a second; an event, or a fact that an older one of the same key is not."""
         # SQLite's integers have a sign; a client may ask for more than that.
-        self._pending.append((statement, [min(one, _MOST) if isinstance(one, int) else one for one in row]))
+        values = [min(one, _MOST) if isinstance(one, int) else one for one in row]
+        self._pending.add(Row(statement, values, key))
+        self._write_soon(_DELAY)
+
+    def _write_soon(self, delay: float) -> None:
         if not self._writing:
             self._writing = True
-            self._defer(_DELAY, self._write_slice)
+            self._defer(delay, self._write_next)
 
-    def _write_slice(self) -> None:
-        rows = [self._pending.popleft() for _ in range(min(SLICE, len(self._pending)))]
+    def _write_next(self) -> None:
+        written = self._write_slice()
+        self._writing = False
+        if self._pending:
+            self._write_soon(_PAUSE if written else _RETRY)
+
+    def _write_slice(self) -> bool:
+        """Write some rows, or keep them if the disk takes none. Who locks the file is not waited for."""
+        rows = self._pending.take(SLICE)
+        self._connection.execute("PRAGMA busy_timeout = 0")
         try:
             with self._transaction() as execute:
-                for statement, row in rows:
-                    execute(statement, row)
-            self._failing = False
-        except DatabaseError as error:
-            if not self._failing:
-                log.error("the history has gaps from now on: %s", error)
-            self._failing = True
-        self._writing = bool(self._pending)
-        if self._writing:
-            self._defer(_PAUSE, self._write_slice)
+                for row in rows:
+                    _write(execute, row)
+        except DatabaseError:
+            self._pending.give_back(rows)
+            return False
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        return True
 
     def set_holding(self, name: str, device: str, granted: int, used: int) -> None:
         """Keep what a container holds, soon."""
         statement = "UPDATE holdings SET granted = ?, used = ? WHERE container = ? AND device = ?"
-        self.later(statement, (granted, used, name, device))
+        self.later(statement, (granted, used, name, device), ("holding", name, device))
 
     def set_limit_in_force(self, name: str, device: str, limit: int, target: int | None) -> None:
         """Keep what became of a limit, soon: after a restart the one that was asked for is asked for again."""
         statement = "UPDATE holdings SET most = ?, target = ? WHERE container = ? AND device = ?"
-        self.later(statement, (limit, target, name, device))
+        self.later(statement, (limit, target, name, device), ("limit", name, device))
 
     def set_engine(self, name: str, engine: EngineContainer) -> None:
         """Keep how the Engine names a container, soon."""
-        self.later("UPDATE containers SET engine = ? WHERE name = ?", (json.dumps(asdict(engine)), name))
+        row = (json.dumps(asdict(engine)), name)
+        self.later("UPDATE containers SET engine = ? WHERE name = ?", row, ("engine", name))
 
     def set_memory(self, memory: DeviceMemory) -> None:
         """Keep what is known of a device's memory, soon."""
-        self.later(_SET_MEMORY, _values(memory))
+        self.later(_SET_MEMORY, _values(memory), ("memory", memory.device))
 
     # -- what is read -----------------------------------------------------------------------------------------
 
@@ -380,8 +359,8 @@ class Store:
 
     def close(self) -> None:
         """Write what is pending, and leave one file."""
-        while self._pending:
-            self._write_slice()
+        while self._pending and self._write_slice():
+            pass
         self._threads.shutdown()
         checkpoint(self.path)
         self._connection.close()
@@ -390,6 +369,16 @@ class Store:
 # A higher limit may have been in force and in use, whatever was written of it last.
 _LIMITS: Final = "SELECT device, max(most, coalesce(target, most)) FROM holdings WHERE container = ?"
 _SET_MEMORY: Final = "INSERT OR REPLACE INTO device_memory VALUES (?, ?, ?, ?, ?)"
+
+
+def _write(execute: Callable[[str, Sequence[object]], object], row: Row) -> None:
+    """Write a row; one that can never be written costs itself."""
+    try:
+        execute(row.statement, row.values)
+    except (sqlite3.Error, ValueError, OverflowError) as error:
+        if is_of_the_disk(error):
+            raise
+        log.error("a row is left out of the database: %s: %s", row.statement, error)
 
 
 def _values(memory: DeviceMemory) -> tuple[object, ...]:

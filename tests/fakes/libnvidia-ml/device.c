@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "faults.h"
 #include "nvml.h"
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
@@ -82,13 +85,48 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
     return nvml_leave(NVML_SUCCESS);
 }
 
+/* nvml_enter_device for a question that goes to the card, which may be ill. Waits outside the mutex: the
+ * other devices answer meanwhile. */
+static nvmlReturn_t enter_card(nvmlDevice_t device, bool arguments, unsigned *row,
+                               struct nvml_faults *faults) {
+    nvmlReturn_t result = nvml_enter_device(device, arguments, row);
+    if (result != NVML_SUCCESS) return result;
+    *faults = nvml_faults_of(nvml_state.configuration.directory, *row);
+    if (faults->hang_ms != 0) {
+        nvml_leave(NVML_SUCCESS);
+        struct timespec rest = {(time_t)(faults->hang_ms / 1000), (long)(faults->hang_ms % 1000) * 1000000};
+        nanosleep(&rest, NULL);
+        result = nvml_enter_device(device, arguments, row);
+        if (result != NVML_SUCCESS) return result;
+    }
+    return faults->error == 0 ? NVML_SUCCESS : nvml_leave((nvmlReturn_t)faults->error);
+}
+
+/* In MIG mode the parent device answers for all its instances, and only to who has the privileges (NVML API
+ * Reference, nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses). */
+static bool is_allowed(const struct nvml_faults *faults) {
+    return faults->mig == 0 || geteuid() == 0;
+}
+
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     unsigned row;
-    nvmlReturn_t result = nvml_enter_device(device, memory != NULL, &row);
+    struct nvml_faults faults;
+    nvmlReturn_t result = enter_card(device, memory != NULL, &row, &faults);
     if (result != NVML_SUCCESS) return result;
+    if (!is_allowed(&faults)) return nvml_leave(NVML_ERROR_NO_PERMISSION);
+    uint64_t unused = state_free(&nvml_state, row);
     memory->total = device->total;
-    memory->free = state_free(&nvml_state, row);
+    memory->free = unused > faults.own ? unused - faults.own : 0;
     memory->used = memory->total - memory->free;
+    return nvml_leave(NVML_SUCCESS);
+}
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
+    unsigned row;
+    struct nvml_faults faults;
+    nvmlReturn_t result = enter_card(device, current != NULL && pending != NULL, &row, &faults);
+    if (result != NVML_SUCCESS) return result;
+    *current = *pending = faults.mig != 0;
     return nvml_leave(NVML_SUCCESS);
 }
 
@@ -110,9 +148,12 @@ static struct simulated_process processes[SIMULATED_SLOTS]; /* guarded by the mu
  * has an array at all), then how many there are; too little room is an error that still says the number. */
 static nvmlReturn_t enter_processes(nvmlDevice_t device, unsigned *count, bool room) {
     unsigned row;
+    struct nvml_faults faults;
     bool valid = count != NULL && (room || *count == 0);
-    nvmlReturn_t result = nvml_enter_device(device, valid, &row);
+    nvmlReturn_t result = enter_card(device, valid, &row, &faults);
     if (result != NVML_SUCCESS) return result;
+    if (faults.processes_error != 0) return nvml_leave((nvmlReturn_t)faults.processes_error);
+    if (!is_allowed(&faults)) return nvml_leave(NVML_ERROR_NO_PERMISSION);
     unsigned capacity = *count;
     *count = state_processes(&nvml_state, row, processes, SIMULATED_SLOTS);
     return *count <= capacity ? NVML_SUCCESS : nvml_leave(NVML_ERROR_INSUFFICIENT_SIZE);

@@ -19,6 +19,7 @@
     X(NVML_ERROR_NOT_FOUND, 6, "Not Found")                                                                  \
     X(NVML_ERROR_INSUFFICIENT_SIZE, 7, "Insufficient Size")                                                  \
     X(NVML_ERROR_DRIVER_NOT_LOADED, 9, "Driver Not Loaded")                                                  \
+    X(NVML_ERROR_GPU_IS_LOST, 15, "GPU is lost")                                                             \
     X(NVML_ERROR_ARGUMENT_VERSION_MISMATCH, 25, "Argument Version Mismatch")                                 \
     X(NVML_ERROR_UNKNOWN, 999, "Unknown Error")
 
@@ -92,6 +93,7 @@ NVML_EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsi
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci);
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory);
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory);
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending);
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
                                                               nvmlProcessInfo_v1_t *row);
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,

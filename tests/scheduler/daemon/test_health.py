@@ -11,10 +11,11 @@ import pytest
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
+from convgpu.daemon.asking import Asking
 from convgpu.daemon.audit import Audit, Rules
 from convgpu.daemon.belonging import Belonging
 from convgpu.daemon.capacity import Capacities, measure_memory, usable
-from convgpu.daemon.devices import Device, DeviceError
+from convgpu.daemon.devices import Device, DeviceError, UnnamedError
 from convgpu.daemon.history import Bounds, History
 from convgpu.daemon.sessions import Sessions
 from convgpu.daemon.settling import Settling
@@ -43,7 +44,7 @@ class Cards:
     def used_by(self, uuid: str) -> Mapping[int, int]:
         assert uuid in self.used_bytes
         if not self.named:
-            raise DeviceError("Not Supported")
+            raise UnnamedError("Not Supported")
         return self.held if uuid == "one" else {}
 
     def check(self, uuid: str) -> None:
@@ -55,17 +56,17 @@ class Parts:
     """An audit with everything that it needs, never started by itself."""
 
     def __init__(self, cards: Cards, directory: Path) -> None:
-        loop = asyncio.get_running_loop()
+        loop, asking = asyncio.get_running_loop(), Asking(cards)
         self.store = Store(directory, "boot", loop.call_later)
         memory = measure_memory(cards, cards.list(), 0, {}, lambda _: False)
         rows = usable(cards.list(), memory)
         machine = Machine({one.uuid: one.capacity for one in rows}, Fifo())
         history = History(time.time, self.store, Bounds(10, 10.0))
         self.sessions = Sessions(loop, machine, history, loop.time, time.time)
-        settling = Settling(cards, {one.device: one.own for one in memory}, lambda _: None)
+        settling = Settling(asking, {one.device: one.own for one in memory}, lambda _: None)
         self.capacities = Capacities(self.sessions, self.store, settling, memory, rows)
         belonging = Belonging(self.sessions, dict)
-        self.audit = Audit(cards, self.sessions, belonging, self.capacities, self.store, Rules(0.0, "warn", 10.0))
+        self.audit = Audit(asking, self.sessions, belonging, self.capacities, self.store, Rules(0.0, "warn", 10.0))
 
     def capacity(self) -> list[float]:
         return [one.capacity / GIB for one in self.capacities.rows]

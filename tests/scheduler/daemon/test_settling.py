@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from convgpu.daemon.devices import Device, DeviceError
+from convgpu.daemon.asking import Asking
+from convgpu.daemon.devices import Device, UnnamedError
 from convgpu.daemon.settling import LONGEST, UNCOUNTED, Settling
 
 GIB = 1 << 30
@@ -48,7 +49,7 @@ class Nameless(Card):
     """A driver that cannot tell who uses what."""
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
-        raise DeviceError(f"processes of {uuid}: Not Supported")
+        raise UnnamedError(f"processes of {uuid}: Not Supported")
 
 
 def steady(used: int, **held: int) -> Look:
@@ -59,7 +60,7 @@ def steady(used: int, **held: int) -> Look:
 async def settle(card: Card) -> int:
     """Watch what a process left behind; return the looks that it took."""
     settled: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    settling = Settling(card, {"gpu": OWN}, settled.set_result)
+    settling = Settling(Asking(card), {"gpu": OWN}, settled.set_result)
     settling.watch(7, None, {"gpu": 5 * GIB})
     assert await asyncio.wait_for(settled, LONGEST / 2) == 7
     return card.looks

@@ -2,8 +2,8 @@
 
 import pytest
 
+from convgpu.daemon.kept import Mount
 from convgpu.daemon.signals import Listing, judge
-from convgpu.daemon.store import Mount
 
 OLD, NEW, LATER = Mount(1, 10.0), Mount(1, 95.0), Mount(1, 101.0)
 ASKED, NOW = 100.0, 102.0

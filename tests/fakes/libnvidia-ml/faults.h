@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is wrong with a device, set from outside while programs run: the file `faults` beside `devices`, with
+ * lines `ROW KEY=NUMBER`. It is read at each question to the card; without it every device is well.
+ */
+#ifndef SIMULATED_NVML_FAULTS_H
+#define SIMULATED_NVML_FAULTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct nvml_faults {
+    uint64_t error;           /* error=15: each question ends with this nvmlReturn_t */
+    uint64_t processes_error; /* processes_error=3: those about processes do */
+    uint64_t hang_ms;         /* hang_ms=30000: each answer takes so long */
+    uint64_t own;             /* own=1048576: bytes that the driver holds for itself */
+    uint64_t mig;             /* mig=1: MIG mode is on */
+};
+
+/* Returns what is wrong with the device in this row. A line that is not understood says nothing. */
+struct nvml_faults nvml_faults_of(const char *directory, unsigned row);
+
+#endif
