@@ -77,12 +77,13 @@ foreign_apt() {
         -o "Dir::State::lists=$work/lists" -o "Dir::Cache::archives=$work/debs" -o APT::Sandbox::User=root "$@"
 }
 
-# foreign_packages SUITE WORK PACKAGE...: of another Debian, from this machine's own mirror, unpacked into WORK/tree.
+# foreign_packages SUITE WORK PACKAGE...: of another Debian, from this machine's own mirror (or from FOREIGN_SOURCE, an
+# archive and its options as apt writes them), unpacked into WORK/tree.
 foreign_packages() {
     local suite=$1 work=$2 deb
     shift 2
     mkdir -p "$work"/{lists/partial,debs/partial,tree} && : >"$work/status" &&
-        echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(mirror) $suite main" \
+        echo "deb ${FOREIGN_SOURCE:-[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(mirror)} $suite main" \
             >"$work/sources.list" &&
         foreign_apt "$work" update &&
         (cd "$work/debs" && foreign_apt "$work" download "$@") || return 1

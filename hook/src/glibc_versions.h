@@ -3,8 +3,8 @@
  * Included before everything else (Makefile): asks for the oldest versions of the C library's symbols, so
  * that the hook, built on today's distribution, also loads in images of glibc 2.17 (2012) and later. A
  * preloaded library that asks for more keeps every program of such an image from starting. tests/hook checks
- * the result, and tries it with glibc 2.31 and 2.41. Nothing else of a later one is used: it builds for 2.17
- * with make CC="python -m ziglang cc -target x86_64-linux-gnu.2.17" LIBC_PARTS="-lpthread -ldl".
+ * the result, and tries it with glibc 2.23, 2.31 and 2.41. Nothing else of a later one is used: it builds
+ * for 2.17 with make CC="python -m ziglang cc -target x86_64-linux-gnu.2.17" LIBC_PARTS="-lpthread -ldl".
  *
  * Since glibc 2.34 libpthread and libdl are part of libc.so.6, which still has the old names beside the new
  * ones. On arm64 nothing is older than 2.17, and the names of 2.34 cannot be avoided this way.

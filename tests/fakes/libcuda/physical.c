@@ -4,13 +4,14 @@
  * memory itself stays counted at the process that made it.
  */
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "../simulated/lock.h"
 #include "virtual.h"
 
-#define SHARED_MAGIC UINT64_C(0x5953485055504743)
+#define CLOSE_ON_EXEC 1u /* MFD_CLOEXEC */
+#define SHARED_MAGIC  UINT64_C(0x5953485055504743)
 
 struct shared_physical {
     uint64_t magic;
@@ -143,7 +144,7 @@ static int share(const struct physical *physical) {
     };
     unsigned row = driver.row[physical->properties.location.id];
     memcpy(shared.uuid, driver.state.configuration.device[row].uuid, sizeof shared.uuid);
-    int descriptor = memfd_create("simulated-gpu-memory", MFD_CLOEXEC);
+    int descriptor = (int)syscall(SYS_memfd_create, "simulated-gpu-memory", CLOSE_ON_EXEC); /* glibc 2.27 */
     if (descriptor < 0) return -1;
     if (pwrite(descriptor, &shared, sizeof shared, 0) == sizeof shared) return descriptor;
     close(descriptor);
