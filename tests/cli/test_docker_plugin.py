@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from daemon import running_daemon
 
 from convgpu.cli.__main__ import COMMANDS, main
 from convgpu.cli.completion import complete
@@ -106,3 +107,14 @@ def test_install_leaves_alone_what_it_did_not_make(tmp_path: Path) -> None:
         result = install(tmp_path, *words)
         assert (result.exit_code, "is not what convgpu install makes" in result.stderr) == (1, True)
     assert (tmp_path / "cli-plugins/docker-convgpu").read_text() == "mine"
+
+
+def test_what_the_scheduler_has_is_completed(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d") as daemon:
+        daemon.container("first", memory="2g")
+        there = ["--directory", str(daemon.directory)]
+        assert complete(main, ["inspect", *there], "f") == ["first\trunning", ":4"]
+        assert complete(main, ["drain", *there], "") == ["0\tSimulated GPU", ":4"]
+        assert [line[:4] for line in complete(main, ["drain", *there], "GPU")] == ["GPU-", ":4"]
+        assert complete(main, ["policy", *there, "use"], "r") == ["random", "recent-use", ":4"]
+    assert complete(main, ["policy", *there, "use"], "") == [":4"]

@@ -78,7 +78,7 @@ def test_a_disabled_plugin_is_to_be_enabled(engine: Any) -> None:
 
 
 def test_an_absent_plugin_is_to_be_installed(engine: Any) -> None:
-    with pytest.raises(Unavailable, match=r"(?s)no plugin 'lab'.*docker plugin install lab"):
+    with pytest.raises(Unavailable, match=r"(?s)no plugin 'lab'.*make plugin"):
         engine[0].plugin("lab")
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from convgpu.cli import site_rules
-from convgpu.cli.completion import complete_container
+from convgpu.cli.completion import complete_container, complete_device, complete_policy
 from convgpu.cli.errors import EXIT_CODES, Refused
 from convgpu.cli.options import as_json, checked, directory, volume_driver
 from convgpu.cli.output import Column, echo, echo_data, print_table
@@ -77,7 +77,7 @@ def set_limit(*, container: str, limit: str, as_json: bool, directory: Path | No
 
 
 @click.command(help=_DRAIN, epilog=EXIT_CODES)
-@click.argument("device", required=False)
+@click.argument("device", required=False, shell_complete=complete_device)
 @click.option("--undo", is_flag=True, help="Give memory on it again.")
 @directory
 @volume_driver
@@ -149,7 +149,7 @@ def policy(ctx: click.Context, *, as_json: bool, directory: Path | None, driver:
 
 
 @policy.command("use", epilog=EXIT_CODES)
-@click.argument("name")
+@click.argument("name", shell_complete=complete_policy)
 @click.pass_obj
 def use(source: tuple[Path | None, str], name: str) -> None:
     """Choose the policy NAME from now on."""

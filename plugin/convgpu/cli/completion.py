@@ -1,11 +1,17 @@
 """Shell completion in the form of Docker's command line (cobra): candidates, a tab, their help, and a directive."""
 
 import subprocess
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete
+
+if TYPE_CHECKING:
+    from convgpu.cli.scheduler import Scheduler
+
+AnswerT = TypeVar("AnswerT")
 
 _DEFAULT: Final = 0  # the shell may complete file names
 _NO_FILES: Final = 4
@@ -59,18 +65,43 @@ def _ask_docker(words: Sequence[str]) -> tuple[list[str], int]:
 
 def complete_container(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of containers; a completion never fails."""
-    from convgpu.cli.endpoint import Options, remember  # noqa: PLC0415 - as above
-    from convgpu.cli.sources import list_containers, open_scheduler  # noqa: PLC0415 - most completions need none
+    from convgpu.cli.sources import list_containers  # noqa: PLC0415 - as below
 
-    given: dict[str, Any] = ctx.params
+    found = _ask(ctx, list_containers) or ()
+    return [
+        CompletionItem(entry.name, help=entry.container.state) for entry in found if entry.name.startswith(incomplete)
+    ]
+
+
+def complete_device(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the indices of GPUs, and a UUID once its beginning is typed."""
+    answer = _ask(ctx, lambda scheduler, _: scheduler.devices())
+    return [
+        CompletionItem(word, help=device.name)
+        for device in (answer.devices if answer else ())
+        for word in (str(device.index), *([device.uuid] if incomplete else []))
+        if word.startswith(incomplete)
+    ]
+
+
+def complete_policy(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names of policies."""
+    answer = _ask(ctx, lambda scheduler, _: scheduler.policy())
+    return [CompletionItem(name) for name in (answer.known if answer else ()) if name.startswith(incomplete)]
+
+
+def _ask(ctx: click.Context, question: "Callable[[Scheduler, Path | None], AnswerT]") -> "AnswerT | None":
+    """Put a question to the scheduler that the words so far mean; None if there is no answer."""
+    from convgpu.cli.endpoint import Options, remember  # noqa: PLC0415 - as below
+    from convgpu.cli.sources import open_scheduler  # noqa: PLC0415 - most completions need none
+
+    # The options of `policy` stand before `use`.
+    given: dict[str, Any] = {**(ctx.parent.params if ctx.parent else {}), **ctx.params}
     engine = {name: value for name, value in ctx.find_root().params.items() if name in Options.__dataclass_fields__}
     with ctx.scope():
         remember(Options(**engine))  # no command runs that would have done it
         try:
-            scheduler = open_scheduler(given.get("directory"), given.get("driver") or "convgpu")
-            listed = list_containers(scheduler, given.get("directory"))
+            directory = given.get("directory")
+            return question(open_scheduler(directory, given.get("driver") or "convgpu"), directory)
         except click.ClickException:
-            return []
-    return [
-        CompletionItem(entry.name, help=entry.container.state) for entry in listed if entry.name.startswith(incomplete)
-    ]
+            return None

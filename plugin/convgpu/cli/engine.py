@@ -142,8 +142,8 @@ class Engine:
             if error.status != _NOT_FOUND:
                 raise
             raise Unavailable(
-                f"the Docker Engine has no plugin {name!r}.\nInstall it with: docker plugin install {name}   "
-                "(from a checkout: make plugin), or name yours with --gpu-volume-driver."
+                f"the Docker Engine has no plugin {name!r}.\n"
+                "Make it in a checkout: make plugin   (or name yours: --gpu-volume-driver, CONVGPU_NAME)"
             ) from error
         if not attributes.get("Enabled"):
             raise Unavailable(f"the plugin {name!r} is disabled.\nEnable it with: docker plugin enable {name}")
