@@ -21,7 +21,7 @@ class FakeView:
     """What `EngineView` would tell; `asked` are its questions."""
 
     def __init__(self):
-        self.containers, self.volumes, self.images = {}, {}, {}
+        self.containers, self.volumes, self.images, self.services = {}, {}, {}, {}
         self.runtime, self.runtime_memory = "runc", None
         self.down = False
         self.asked = []
@@ -40,6 +40,9 @@ class FakeView:
 
     def image(self, name):
         return self._answer("image", name, self.images)
+
+    def service(self, name):
+        return self._answer("service", name, self.services)
 
     def facts(self):
         self._answer("facts", "", {})

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from bypass_services import RESOURCES
 from docker_engine import Engine, Holder, stop, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +86,33 @@ def plugin(engine: Engine) -> Iterator[str]:
     yield "convgpu"
     engine("plugin", "disable", "-f", "convgpu")
     engine("plugin", "rm", "convgpu")
+
+
+@pytest.fixture(scope="session")
+def runtimes() -> dict[str, dict[str, str]]:
+    """Settings of the Engine: `runc` under names that could give a GPU."""
+    runc = {"path": shutil.which("runc") or "/usr/sbin/runc"}
+    return {"nvidia": runc, "other": runc}
+
+
+@pytest.fixture(scope="module")
+def swarm(engine: Engine, plugin: str) -> Iterator[Engine]:
+    """The Engine as a manager with generic resources, which it only reads when it starts."""
+
+    def start(resources: list[str]) -> None:
+        engine.configure({"node-generic-resources": resources})
+        engine.end()
+        engine.start()
+        engine.wait_for_plugin(plugin)
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    start(RESOURCES)
+    engine("swarm", "init", "--advertise-addr", "127.0.0.1", "--listen-addr", f"127.0.0.1:{port}")
+    yield engine
+    engine("swarm", "leave", "-f")
+    start([])
 
 
 @pytest.fixture

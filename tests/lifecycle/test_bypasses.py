@@ -42,11 +42,10 @@ def create(raw: RawEngine, attempt: Attempt) -> str | None:
 
 
 @pytest.fixture(scope="module")
-def prepared(engine, plugin):
+def prepared(engine, plugin, runtimes):
     """An Engine without authorization, with what some attempts lean on."""
     make_links()
-    runc = {"path": "/usr/sbin/runc" if shutil.which("runc") is None else shutil.which("runc")}
-    engine.configure({"authorization-plugins": [], "runtimes": {"nvidia": runc, "other": runc}})
+    engine.configure({"authorization-plugins": [], "runtimes": runtimes})
     raw = RawEngine(f"{engine.directory}/docker.sock")
     source = raw.post("/containers/create", PLAIN).json["Id"]
     raw.post(f"/commit?container={source}&repo={bypasses.CUDA_IMAGE}&changes=ENV+{bypasses.VISIBLE}")

@@ -1,33 +1,11 @@
 """A service on a swarm of one node: its task's limit is what Swarm reserved, and its volumes do not stay."""
 
-import socket
-
 import pytest
 from docker_engine import wait_for
 
 pytestmark = pytest.mark.engine
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def swarm(engine, plugin):
-    """The Engine as a manager with the generic resource `gpumem`, which it only reads when it starts."""
-
-    def start(resources):
-        engine.configure({"node-generic-resources": resources})
-        engine.end()
-        engine.start()
-        engine.wait_for_plugin(plugin)
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    start(["gpumem=4096"])
-    engine("swarm", "init", "--advertise-addr", "127.0.0.1", "--listen-addr", f"127.0.0.1:{port}")
-    yield engine
-    engine("swarm", "leave", "-f")
-    start([])
 
 
 @pytest.mark.usefixtures("tidy")

@@ -51,6 +51,7 @@ class Container:
         known: the Engine itself told it, with all that the image and other containers bring along.
         readonly_paths: None for the Engine's own choice.
         service: it comes from a Swarm service, which never passes here again.
+        opaque: what nobody knows before a task of the service starts, and could be anything.
     """
 
     id: str = ""
@@ -77,6 +78,7 @@ class Container:
     readonly_paths: tuple[str, ...] | None = None
     known: bool = False
     service: bool = False
+    opaque: tuple[str, ...] = ()
 
 
 def read_request(document: Mapping[str, object]) -> Container:
@@ -89,32 +91,8 @@ def read_request(document: Mapping[str, object]) -> Container:
     """
     absent = go_json.field(document, "hostconfig") is None
     host = document if absent else go_json.child(document, "hostconfig")
-    mounts = [*_binds(host), *_mounts(host), *_anonymous(document, host)]
+    mounts = [*_binds(host), *read_mounts(host), *_anonymous(document, host)]
     return _read(document, host, mounts)
-
-
-def read_service(document: Mapping[str, object]) -> Container:
-    """Return what the tasks of a service will be, from the body of `POST /services/create`.
-
-    Raises:
-        go_json.Ambiguous: the request can be read in two ways.
-    """
-    task = go_json.child(go_json.child(document, "tasktemplate"), "containerspec")
-    privileges = go_json.child(task, "privileges")
-    profiles = [
-        f"{name}=unconfined"
-        for name in ("seccomp", "apparmor")
-        if go_json.text(go_json.child(privileges, name), "mode").lower() in {"unconfined", "disabled", "custom"}
-    ]
-    return Container(
-        image=go_json.text(task, "image"),
-        labels=go_json.map_of_texts(task, "labels"),
-        environment=environment(go_json.texts(task, "env")),
-        mounts=tuple(_mounts(task)),
-        capabilities=frozenset(map(_capability, go_json.words(task, "capabilityadd"))),
-        security_options=tuple(profiles),
-        service=True,
-    )
 
 
 def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping[str, str]]) -> Container:
@@ -125,7 +103,7 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
         volumes: the options of each of its volumes of driver `local`.
     """
     config, host = go_json.child(document, "config"), go_json.child(document, "hostconfig")
-    asked = list(_mounts(host))
+    asked = list(read_mounts(host))
     subpaths = {mount.target: mount.subpath for mount in (*asked, *_binds(host))}
     # A volume that came by --volumes-from has its subpath with it, and the Engine shows neither.
     unasked = HIDDEN if go_json.texts(host, "volumesfrom") else ""
@@ -174,7 +152,7 @@ def _read(config: Mapping[str, object], host: Mapping[str, object], mounts: Sequ
         runtime=go_json.text(host, "runtime"),
         annotations=go_json.map_of_texts(host, "annotations"),
         privileged=go_json.flag(host, "privileged"),
-        capabilities=frozenset(map(_capability, go_json.words(host, "capadd"))),
+        capabilities=frozenset(map(capability, go_json.words(host, "capadd"))),
         pid_mode=go_json.text(host, "pidmode"),
         ipc_mode=go_json.text(host, "ipcmode"),
         userns_mode=go_json.text(host, "usernsmode"),
@@ -198,7 +176,8 @@ def _binds(host: Mapping[str, object]) -> Iterator[Mount]:
             yield Mount("volume", source, plain(target), driver, read_only=read_only)
 
 
-def _mounts(host: Mapping[str, object]) -> Iterator[Mount]:
+def read_mounts(host: Mapping[str, object]) -> Iterator[Mount]:
+    """Return the mounts in the long form: of a container's HostConfig, or of a service's ContainerSpec."""
     for mount in go_json.children(host, "mounts"):
         bind, options = go_json.child(mount, "bindoptions"), go_json.child(mount, "volumeoptions")
         config = go_json.child(options, "driverconfig")
@@ -242,5 +221,6 @@ def _is_limit(name: str) -> bool:
     return name.startswith(LIMIT_DEVICE)
 
 
-def _capability(name: str) -> str:
+def capability(name: str) -> str:
+    """Return the name of a capability as rules have it: `SYS_ADMIN`."""
     return name.strip().upper().removeprefix("CAP_")

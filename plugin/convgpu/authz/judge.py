@@ -11,12 +11,12 @@ from convgpu.authz.container import (
     environment,
     read_inspected,
     read_request,
-    read_service,
 )
 from convgpu.authz.gpu import asking_variable, find_gpu, is_plain
 from convgpu.authz.host import find_host_access, judge_local_volume
 from convgpu.authz.limits import Limits
 from convgpu.authz.routes import Call, Kind
+from convgpu.authz.service import read_service
 from convgpu.authz.site import Rules
 from convgpu.authz.verdict import Refusal, Verdict, allow
 from convgpu.authz.world import HostFacts, Nodes, View, ViewUnavailable
@@ -196,7 +196,17 @@ class Judge:
         task = go_json.child(document, "tasktemplate")
         if go_json.text(task, "runtime").lower() == "plugin" or go_json.child(task, "pluginspec"):
             return _verdict(_PLUGINS, case)
-        container = self._completed(read_service(document))
+        verdict = self._tasks(document, case)
+        if verdict.allow and "previous" in case.call.query.get("rollback", ()):
+            # Then the Engine takes what the service was before, whatever the body says.
+            service = self._view.service(case.call.name) or {}
+            return self._tasks(go_json.child(service, "previousspec"), case)
+        return verdict
+
+    def _tasks(self, specification: Mapping[str, object], case: Case) -> Verdict:
+        container = self._completed(read_service(specification))
+        if container.opaque and (refusal := case.first(iter([_template(container.opaque[0])]), container)):
+            return refusal.verdict()
         runtime = self._facts(case.user).default_runtime
         if not is_plain(runtime) and not container.known and "NVIDIA_VISIBLE_DEVICES" not in container.environment:
             # The tasks' image is not here, and on every node this runtime would give what it asks for.
@@ -205,7 +215,7 @@ class Judge:
 
     def _build(self, case: Case) -> Verdict:
         runtime = self._facts(case.user).default_runtime
-        if is_plain(runtime):
+        if is_plain(runtime) or runtime == hook.RUNTIME:  # ours covers the containers of builds as all others
             return allow("nothing-to-judge")
         text = (
             f"the Engine's default runtime {runtime} gives every build the GPUs that its base image asks for.\n"
@@ -342,6 +352,14 @@ class Judge:
     def _facts(self, user: str, *, needed: bool = True) -> HostFacts:
         facts = self._view.facts() if needed else HostFacts()
         return replace(facts, local=user == LOCAL)
+
+
+def _template(text: str) -> Refusal:
+    return Refusal(
+        "service-template",
+        f"what comes of {text:.60} is known when a task starts, and nobody judges that.\n"
+        "Of templates, use .Node.ID, .Node.Hostname, .Service.ID, .Service.Name, .Task.ID, .Task.Name and .Task.Slot.",
+    )
 
 
 def _needs_facts(container: Container) -> bool:

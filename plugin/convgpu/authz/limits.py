@@ -6,6 +6,7 @@ from typing import Final
 from convgpu.authz.container import Container, Mount
 from convgpu.authz.owners import Counted, Owners
 from convgpu.authz.site import Allowance, Rules, has_label
+from convgpu.authz.templates import has_template
 from convgpu.authz.verdict import Refusal
 from convgpu.authz.world import Ledger, View
 from convgpu.client.admin import SchedulerRefused
@@ -14,6 +15,7 @@ from convgpu.protocol.records import Device
 from convgpu.protocol.sizes import format_size, parse_size
 
 _VARIABLE: Final = "CONVGPU_MEMORY"
+_RESERVED: Final = "DOCKER_RESOURCE_GPUMEM"
 
 # Limits in bytes by device, of each name under which the scheduler knows a container.
 _Held = Mapping[str, Mapping[str, int]]
@@ -70,8 +72,10 @@ class Limits:
         needed: bool = False,
     ) -> Iterator[Refusal]:
         """Return what is wrong with the options of a new volume of ours."""
-        text = options.get("memory") or variables.get(_VARIABLE) or rules.default_limit
-        if text is not None:
+        text = options.get("memory") or _asked(variables) or rules.default_limit
+        if text is not None and has_template(text):
+            yield from _unknown(text, user, rules, labels)
+        elif text is not None:
             # What is no size is refused by the volume itself, in its own words.
             yield from _too_large(_sizes(text), user, rules, labels)
         elif needed:
@@ -124,7 +128,7 @@ class Limits:
             return refusal
 
     def _give_limit(self, record: Record, container: Container, rules: Rules) -> Record:
-        memory = container.environment.get(_VARIABLE) or rules.default_limit
+        memory = _asked(container.environment) or rules.default_limit
         if memory is None:
             return record
         self._ledger.set_limit(record.name, memory)
@@ -209,6 +213,18 @@ def _missing() -> Refusal:
         "the ConvGPU volume names no limit, and this site has no default.\n"
         "Type: volume-opt=memory=2g in --mount, or -e CONVGPU_MEMORY=2g",
     )
+
+
+def _asked(variables: Mapping[str, str]) -> str | None:
+    """Return the limit that a container's variables name: its own one, or what Swarm reserved, in MiB."""
+    reserved = variables.get(_RESERVED)
+    return variables.get(_VARIABLE) or (f"{reserved}m" if reserved else None)
+
+
+def _unknown(text: str, user: str, rules: Rules, labels: Mapping[str, str]) -> Iterator[Refusal]:
+    bounds = [rules.allowance(user), *(rules.labels[label] for label in _counted(rules, labels))]
+    if any(bound.largest_limit is not None for bound in bounds):
+        yield Refusal("limit-too-large", f"how much {text:.60} is, is known when a task starts.\nName a size.")
 
 
 def _counted(rules: Rules, labels: Mapping[str, str]) -> list[str]:

@@ -14,7 +14,8 @@ from convgpu.protocol.sizes import parse_size
 RULES: Final = frozenset({
     "archive-path", "build-gpu", "capability", "checkpoint", "exec-privileged", "gpu-isolation", "gpu-needs-limit",
     "hook-covered", "hook-environment", "hook-not-loaded", "host-path", "host-pid", "limit-missing", "limit-too-large",
-    "local-volume", "plugin-management", "privileged", "runtime", "sum-too-large", "swarm-management", "system-paths",
+    "local-volume", "plugin-management", "privileged", "runtime", "service-template", "sum-too-large",
+    "swarm-management", "system-paths",
 })  # fmt: skip
 
 # Everybody who is not named.

@@ -46,6 +46,10 @@ class View(Protocol):
         """Return `GET /images/NAME/json`."""
         ...
 
+    def service(self, name: str) -> Document | None:
+        """Return `GET /services/NAME`."""
+        ...
+
     def states(self) -> Mapping[str, str]:
         """Return the state of each container, `created`, `running`, `exited`..., by its id."""
         ...

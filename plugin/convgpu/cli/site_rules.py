@@ -135,6 +135,9 @@ class _EmptyView:
     def image(self, _name: str) -> Document | None:
         return None
 
+    def service(self, _name: str) -> Document | None:
+        return None
+
     def states(self) -> Mapping[str, str]:
         return {}
 

@@ -42,6 +42,10 @@ class EngineView:
         """Return `GET /images/NAME/json`."""
         return self._ask(lambda api: api.inspect_image(_short(name)))  # type: ignore[no-untyped-call]
 
+    def service(self, name: str) -> Document | None:
+        """Return `GET /services/NAME`."""
+        return self._ask(lambda api: api.inspect_service(_short(name)))  # type: ignore[no-untyped-call]
+
     def states(self) -> Mapping[str, str]:
         """Return the state of each container by its id."""
         try:
