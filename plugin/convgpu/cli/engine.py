@@ -1,8 +1,9 @@
 """The Docker Engine as the command line needs it: the plugin, the containers and the images."""
 
 import json
+import ssl
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from convgpu.cli import endpoint, unix_http
-from convgpu.cli.endpoint import Endpoint
+from convgpu.cli.endpoint import Endpoint, Tls
 from convgpu.cli.errors import Unavailable
 from convgpu.cli.signals import unbroken
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _SOCKETS: Final = Path("/run/docker/plugins")  # fixed in the Engine, whatever its --exec-root is
 _NOT_FOUND: Final = 404
+_CERTIFICATES: Final = "Name the certificates: --tlsverify, --tlscacert, --tlscert, --tlskey, or DOCKER_CERT_PATH"
 _TRIES: Final = 3  # Docker 20.10 answers with an empty body while it is told of other authorization plugins
 
 
@@ -81,12 +83,10 @@ class Engine:
         """
         import docker  # noqa: PLC0415 - takes longer than all that `convgpu ps` does
         from docker.errors import DockerException  # noqa: PLC0415
-        from docker.tls import TLSConfig  # noqa: PLC0415
 
         tls = self.endpoint.tls
         try:
-            pair = (tls.cert, tls.key) if tls and tls.cert and tls.key else None
-            config = TLSConfig(client_cert=pair, ca_cert=tls.ca, verify=tls.verify) if tls else False
+            config = _certificates(tls) if tls else False
             return docker.DockerClient(base_url=self.endpoint.host, tls=config, use_ssh_client=True, version="auto")
         except DockerException as error:
             raise explain(error, self.endpoint.host) from error
@@ -219,6 +219,31 @@ class Engine:
                 raise explain(error, self.endpoint.host) from error
 
 
+def _certificates(tls: Tls) -> "docker.tls.TLSConfig":
+    """Return what the SDK needs for a TLS connection.
+
+    requests takes REQUESTS_CA_BUNDLE, which many machines have set, before what a session was told
+    (https://github.com/psf/requests/issues/3829): each request is told here, so that the Engine's own authority counts.
+    """
+    import urllib3  # noqa: PLC0415 - as all of the SDK
+    from docker.tls import TLSConfig  # noqa: PLC0415
+
+    class Certificates(TLSConfig):
+        def configure_client(self, client: Any) -> None:
+            super().configure_client(client)
+            merge = client.merge_environment_settings
+
+            def told(url: str, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+                return merge(url, proxies, stream, client.verify if verify is None else verify, cert)
+
+            client.merge_environment_settings = told
+
+    if not tls.verify:  # as the user wants it, and as docker has it: without a word
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    pair = (tls.cert, tls.key) if tls.cert and tls.key else None
+    return Certificates(client_cert=pair, ca_cert=tls.ca, verify=tls.verify)
+
+
 def _name(row: Mapping[str, Any]) -> str:
     # A linked container has further names of the form /other/alias; its own has one slash.
     own = [name.lstrip("/") for name in row["Names"] or () if name.count("/") == 1]
@@ -227,19 +252,32 @@ def _name(row: Mapping[str, Any]) -> str:
 
 def explain(error: BaseException, host: str) -> Unavailable:
     """Return what an error on the way to the Engine at `host` means to the user, and what to do."""
+    if "HTTP request to an HTTPS server" in str(error):
+        return Unavailable(f"the Docker Engine at {host} wants TLS.\n{_CERTIFICATES}")
     if getattr(error, "status_code", None) is not None:  # the SDK's APIError, which is not imported for this
         return Unavailable(f"the Docker Engine refused: {getattr(error, 'explanation', None) or error}")
     reason: object = error
-    seen: BaseException | None = error
-    while seen is not None:
+    for seen in _causes(error):
         if isinstance(seen, PermissionError) or "PermissionError" in str(seen):
             return Unavailable(
                 "no permission to talk to the Docker Engine.\n"
                 "Run this as root (sudo); run and create work for the group docker, too."
             )
+        if isinstance(seen, ssl.SSLError):
+            return Unavailable(f"no TLS with the Docker Engine at {host}: {seen.strerror}.\n{_CERTIFICATES}")
         reason = getattr(seen, "strerror", None) or reason
-        seen = seen.__cause__ or seen.__context__
     return Unavailable(
         f"the Docker Engine at {host} does not answer ({reason}).\n"
         "Start it with: systemctl start docker   (or name another one: -H, --context, DOCKER_HOST)"
     )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Return an error and what it came from; urllib3 names that in `reason` or in its arguments."""
+    seen: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in seen:
+        yield following
+        seen.append(following)
+        inner = (following.__cause__, following.__context__, getattr(following, "reason", None), *following.args)
+        following = next((one for one in inner if isinstance(one, BaseException)), None)
