@@ -7,12 +7,10 @@
  * A handle keeps its value for as long as anything holds it (cuMemRetainAllocationHandle of a mapping returns
  * the very same), so it names the memory also after its release.
  *
- * Memory that was exported may live on: in the descriptor, or under the other handle by which this process
- * imported it (seen on an H200), and neither tells whose it is. It is given back with its last known hold,
- * and then the driver's own count is looked at before the next byte is handed out (growth.h).
- *
- * `lock` is held across the driver's calls that take or end a hold, so that a handle or an address that the
- * driver gives out again is not mistaken for the old one; never while paused.
+ * Memory that was exported may live on under the other handle by which this process imported it (seen on an
+ * H200), and nothing tells whose it is. It is given back with its last known hold, and then the driver's own
+ * count is looked at before the next byte is handed out (growth.h). That count lacks it while the exported
+ * descriptor is open (docs/decisions/0009).
  */
 #include "allocations.h"
 #include "charge.h"
