@@ -76,12 +76,14 @@ def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> 
             mend = "Look whether nvidia-smi works on this host, and start the plugin again."
             yield Finding("GPUs", "fail", "the plugin has found none", mend)
             return
+        if told.database != "ok":
+            yield Finding("state", "fail", told.database, "Make room there, or make it writable. See: df -h, df -i")
         yield from _look_at(devices)
         yield _rules(engine, driver)
         expected = cdi_file.wanted(describe_host(engine, plugin, told), told)
         yield from cdi_file.judge(engine.info.get("CDISpecDirs") or (), expected)
         with Containers(engine, driver, image) as containers:
-            yield from _prove(containers, scheduler, devices[0], pause=pause)
+            yield from _prove(containers, scheduler, max(devices, key=_is_of_use), pause=pause)
         yield _left_behind(scheduler)
     except Unavailable as error:
         seen, _, mend = error.message.partition("\n")
@@ -104,6 +106,10 @@ def _look_at(devices: tuple[Device, ...]) -> Iterator[Finding]:
             yield Finding("GPU", "warn", f"{seen}; {others}", "See which: nvidia-smi. What they take later is missing.")
         else:
             yield Finding("GPU", "ok", seen)
+
+
+def _is_of_use(device: Device) -> bool:
+    return device.capacity > 0 and not device.drained
 
 
 def _rules(engine: Engine, driver: str) -> Finding:

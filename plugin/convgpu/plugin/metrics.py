@@ -150,6 +150,11 @@ class SchedulerCollector:
             yield _up(0)
             return
         yield _up(1)
+        yield GaugeMetricFamily(
+            "convgpu_database_writable",
+            "Whether what has to survive a restart can be written.",
+            int(devices.database == "ok"),
+        )
         yield InfoMetricFamily("convgpu_policy", "Who of the waiting is next.", {"policy": devices.policy})
         yield from _devices(devices.devices)
         yield from _queue(devices.devices, containers, self._clock())

@@ -120,7 +120,10 @@ class Administration:
             case requests.Devices():
                 rows = tuple(self._views.devices())
                 return records.Devices(
-                    devices=rows, policy=self._changes.policy, volume_library_path=self._library_path
+                    devices=rows,
+                    policy=self._changes.policy,
+                    volume_library_path=self._library_path,
+                    database=self._store.trouble or "ok",
                 )
             case requests.Events(since=since):
                 return self._sessions.history.since(since)

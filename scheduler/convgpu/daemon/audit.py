@@ -108,11 +108,11 @@ class Audit:
         over: set[tuple[str, str]] = set()
         for look in looks:
             self._note_health(look)
+            if look.error is None:
+                self._capacities.see(look)
             if look.held is not None:
                 found = self._attribute(look, leases, members)
                 over |= self._book(look.device, found, quiet=look.device not in noisy, at_once=at_once)
-            elif look.error is None:
-                self._capacities.regain(look.device)
         self._judge(over, members)
         self._keep_holdings()
 
@@ -130,7 +130,15 @@ class Audit:
         held = {pid: size for pid, size in held.items() if owners[pid] or is_alive(pid)}
         ours = {pid: name for pid, name in owners.items() if name and look.device in accounts.get(name, ())}
         lease = {pid: leases.get((pid, look.device), 0) for pid in ours if pid in members.by_pid}
-        return attribute(look.used, held, lease, ours.get)
+        return attribute(look.used, held, lease, ours.get, self._managed(look.device, held))
+
+    def _managed(self, device: str, held: Mapping[int, int]) -> int:
+        """Return what processes with a session use beyond what the driver lists for them."""
+        used: dict[int, int] = defaultdict(int)
+        for session in self._sessions.sessions.values():
+            if session.pid in held and device in session.rows:
+                used[session.pid] += self._sessions.used_by(session, device)
+        return sum(max(size - held[pid], 0) for pid, size in used.items())
 
     def _settling(self) -> set[str]:
         return {one.uuid for one in self._capacities.rows if self._sessions.machine.settling(one.uuid)}
@@ -159,7 +167,7 @@ class Audit:
         if health != before:
             log.log(logging.ERROR if look.error else logging.INFO, "device %s: %s", look.device, health)
         elif look.error is not None:
-            self._capacities.lose(look.device)
+            self._capacities.lose(look.device, look.error)
         self.findings.health[look.device] = health
 
     def _book(self, device: str, found: Found, *, quiet: bool, at_once: bool) -> set[tuple[str, str]]:
@@ -225,11 +233,11 @@ def look_at(devices: Devices, uuid: str) -> Look:
     """Ask NVML about one device; a driver that cannot tell who uses what is no reason to complain."""
     try:
         devices.check(uuid)
-        used = devices.used(uuid)
+        total, used = devices.total(uuid), devices.used(uuid)
     except DeviceError as error:
         return Look(uuid, error=str(error))
     try:
         held = devices.used_by(uuid)
     except DeviceError:
-        return Look(uuid, used)
-    return Look(uuid, used, {pid: size for pid, size in held.items() if is_alive(pid)})
+        return Look(uuid, total, used)
+    return Look(uuid, total, used, {pid: size for pid, size in held.items() if is_alive(pid)})

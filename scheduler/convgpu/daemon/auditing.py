@@ -21,12 +21,13 @@ UNCOUNTED: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What NVML says of one device: bytes in use by anybody, and by living processes.
+    """What NVML says of one device: its bytes, those in use by anybody, and by living processes.
 
     `held` is None when the driver cannot tell; `error` says what is wrong with the device.
     """
 
     device: str
+    total: int = 0
     used: int = 0
     held: Mapping[int, int] | None = None
     error: str | None = None
@@ -34,17 +35,25 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """On one device, in bytes. By container: held in all, tolerated, and beyond its leases. And by foreigners."""
+    """On one device, in bytes. By container: held in all, tolerated, and beyond its leases. And by foreigners.
+
+    `unheld`: in use, and held by no process, at most; `unattributed`: at least.
+    """
 
     seen: Mapping[str, int]
     tolerated: Mapping[str, int]
     beyond: Mapping[str, int]
     foreign: int
+    unheld: int
     unattributed: int
 
 
 def attribute(
-    used: int, held: Mapping[int, int], lease: Mapping[int, int], volume_of: Callable[[int], str | None]
+    used: int,
+    held: Mapping[int, int],
+    lease: Mapping[int, int],
+    volume_of: Callable[[int], str | None],
+    managed: int = 0,
 ) -> Found:
     """Say who holds what of a device.
 
@@ -53,6 +62,7 @@ def attribute(
         held: bytes by the pid of each living process.
         lease: bytes by the pid of each process that has a session.
         volume_of: the container of a pid, None for a foreign process.
+        managed: bytes that processes use by our book and the driver lists for nobody (managed memory).
     """
     seen: dict[str, int] = defaultdict(int)
     tolerated: dict[str, int] = defaultdict(int)
@@ -69,8 +79,9 @@ def attribute(
         excess = size - lease.get(pid, 0)
         if excess > allowance:
             beyond[volume] += excess
-    unattributed = max(used - sum(held.values()) - UNCOUNTED * len(held), 0)
-    return Found(dict(seen), dict(tolerated), dict(beyond), foreign, unattributed)
+    unheld = max(used - sum(held.values()), 0)
+    unattributed = max(unheld - managed - UNCOUNTED * len(held), 0)
+    return Found(dict(seen), dict(tolerated), dict(beyond), foreign, unheld, unattributed)
 
 
 def lasting(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:

@@ -6,9 +6,10 @@ Its total, less what the driver takes for itself, less what foreign processes ho
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from convgpu.core import events as e
-from convgpu.daemon.auditing import Found, is_news
+from convgpu.daemon.auditing import NOISE, Found, Look, is_news
 from convgpu.daemon.devices import Device, DeviceError, Devices
 from convgpu.daemon.kept import DeviceMemory
 from convgpu.daemon.options import DeviceCapacity
@@ -17,6 +18,8 @@ from convgpu.daemon.settling import Settling
 from convgpu.daemon.store import Store
 
 log = logging.getLogger(__name__)
+
+FULL: Final = "all of it is in use by other programs, or reserved"
 
 
 def measure_memory(
@@ -40,6 +43,9 @@ def measure_memory(
     """
     rows = []
     for device in present:
+        if device.trouble:
+            rows.append(DeviceMemory(device.uuid, 0, 0, 0, 0))
+            continue
         held: Mapping[int, int] = {}
         try:
             held = devices.used_by(device.uuid)
@@ -55,31 +61,33 @@ def measure_memory(
     return rows
 
 
-def usable(present: Sequence[Device], memory: Sequence[DeviceMemory]) -> list[DeviceCapacity]:
-    """Return the devices that have anything to hand out.
+def as_rows(present: Sequence[Device], memory: Sequence[DeviceMemory], reserve: int) -> list[DeviceCapacity]:
+    """Return what may be handed out of each device, also of those that have nothing now.
 
     Raises:
-        DeviceError: none has.
+        DeviceError: there is no device.
     """
+    if not present:
+        raise DeviceError("NVML shows no device that can be named: see what nvidia-smi says, and start again")
     rows = []
     for device, one in zip(present, memory, strict=True):
-        if one.capacity > 0:
-            rows.append(DeviceCapacity(device.uuid, device.index, one.capacity, one.capacity + one.foreigners))
-        else:
-            log.error("device %s is left out: all of it is in use or reserved", device.uuid)
-    if not rows:
-        raise DeviceError("no device has memory to hand out: all of it is in use by other programs, or reserved")
+        nominal = max(one.total - one.own - reserve, 0)
+        trouble = device.trouble or ("" if one.capacity else FULL)
+        if trouble:
+            log.error("device %s hands out nothing: %s", device.uuid, trouble)
+        rows.append(DeviceCapacity(device.uuid, device.index, one.capacity, nominal, trouble))
     return rows
 
 
 class Capacities:
     """Lets what may be handed out follow what foreign programs hold.
 
-    `rows` are the usable devices as they are now; `foreign` is in bytes by device.
+    `rows` are the devices as they are now; `total` and `foreign` are in bytes by device.
 
     Args:
         memory: of all devices, as measured at the start.
-        rows: of those that are usable.
+        rows: the same as it may be handed out.
+        reserve: bytes of each device that are never handed out.
     """
 
     def __init__(
@@ -89,18 +97,31 @@ class Capacities:
         settling: Settling,
         memory: Sequence[DeviceMemory],
         rows: Sequence[DeviceCapacity],
+        reserve: int,
     ) -> None:
         self.rows = list(rows)
+        self.total = {one.device: one.total for one in memory}
         self.foreign = {one.device: one.foreigners for one in memory}
         self._sessions = sessions
         self._store = store
         self._settling = settling
-        self._memory = {one.device: one for one in memory}
-        self._own = {one.device: one.own for one in memory}
+        self._reserve = reserve
+        self._least = {one.device: one.own for one in memory}  # that the driver was seen to take for itself
+        self._own = dict(self._least)
 
-    def lose(self, device: str) -> None:
+    def lose(self, device: str, why: str) -> None:
         """Nothing may be handed out while nobody knows what the device is at."""
-        self._set(device, 0)
+        self._set(device, 0, why)
+
+    def see(self, look: Look) -> None:
+        """Measure a device that could not be at the start; whatever it is, it answers."""
+        if self.total[look.device] == 0:
+            held = 0 if look.held is None else sum(look.held.values())
+            self._own[look.device] = self._least[look.device] = max(look.used - held, 0)
+            self._settling.set_own(look.device, self._own[look.device])
+        self.total[look.device] = look.total
+        if look.held is None:
+            self._hand_out(look.device)
 
     def is_more(self, device: str, found: Found) -> bool:
         """Is there more memory that nobody holds than is known of?"""
@@ -116,25 +137,35 @@ class Capacities:
             quiet: nothing settles, and NVML names every process of ours: what nobody holds is the driver's, or of a
                 program that NVML does not name.
         """
-        if quiet and before is not None:
-            lasting = min(before.unattributed, found.unattributed)
-            self._own[device] = max(self._memory[device].own, lasting)
+        if before is not None:
+            self._least[device] = min(self._least[device], max(before.unheld, found.unheld))
+            lasting = min(before.unattributed, found.unattributed) if quiet else self._own[device]
+            self._own[device] = max(self._least[device], lasting)
             self._settling.set_own(device, self._own[device])
-        foreign = found.foreign + self._own[device] - self._memory[device].own
+        foreign = found.foreign + self._own[device] - self._least[device]
         if is_news(self.foreign[device], foreign):
             self.foreign[device] = foreign
-        self.regain(device)
+        self._hand_out(device)
 
-    def regain(self, device: str) -> None:
+    def _hand_out(self, device: str) -> None:
         """Hand out what the device has, foreign memory as it is known: it answers."""
-        nominal = next(one.nominal for one in self.rows if one.uuid == device)
-        self._set(device, max(nominal - self.foreign[device], 0))
+        nominal = max(self.total[device] - self._least[device] - self._reserve, 0)
+        if abs(nominal - self._row(device).nominal) < NOISE:
+            nominal = self._row(device).nominal
+        capacity = max(nominal - self.foreign[device], 0)
+        self.rows[:] = [replace(one, nominal=nominal) if one.uuid == device else one for one in self.rows]
+        self._set(device, capacity, "" if capacity else FULL)
 
-    def _set(self, device: str, capacity: int) -> None:
+    def _row(self, device: str) -> DeviceCapacity:
+        return next(one for one in self.rows if one.uuid == device)
+
+    def _set(self, device: str, capacity: int, trouble: str) -> None:
+        self.rows[:] = [
+            replace(one, capacity=capacity, trouble=trouble) if one.uuid == device else one for one in self.rows
+        ]
         if self._sessions.machine.ledger.capacity[device] == capacity:
             return
         foreign = self.foreign[device]
         log.info("device %s: capacity=%d foreign=%d", device, capacity, foreign)
-        self.rows[:] = [replace(one, capacity=capacity) if one.uuid == device else one for one in self.rows]
-        self._store.set_memory(replace(self._memory[device], capacity=capacity, foreigners=foreign))
+        self._store.set_memory(DeviceMemory(device, self.total[device], capacity, self._least[device], foreign))
         self._sessions.happen(e.CapacityChanged(device, capacity))

@@ -82,7 +82,7 @@ class Containers:
         self._on_removed = on_removed
         for volume in self._store.volumes():
             try:
-                container = self._open(volume, [replace(one, capacity=one.nominal) for one in self._devices])
+                container = self._reopen(volume)
             except (OptionError, OSError) as error:
                 log.error("volume %s of an earlier run cannot be used now: %s", volume.name, error)
                 self._unfit[volume.name] = str(error)
@@ -105,7 +105,8 @@ class Containers:
         now = self._wall_clock()
         volume = Volume(name, options, now, since=now)
         try:
-            container = self._open(volume, self._devices)
+            terms = parse_options(options, self._devices)
+            container = self._open(volume, terms, terms.limits)
         except OptionError as error:
             raise ContainerRefusedError("invalid", str(error)) from error
         volume.limits = dict(container.terms.limits)
@@ -118,10 +119,22 @@ class Containers:
         cause = journal.current() or f"create:{name}"
         self._sessions.history.add("created", name, cause, limits=dict(container.terms.limits) or None)
 
-    def _open(self, volume: Volume, devices: Sequence[DeviceCapacity]) -> Container:
-        terms = parse_options(volume.options, devices)
-        limits = volume.limits or terms.limits
-        check_limits(limits, terms.devices)
+    def _reopen(self, volume: Volume) -> Container:
+        """Open a volume of an earlier run, with what foreign programs may leave. A device that is lost is left out."""
+        devices = [replace(one, capacity=one.nominal) for one in self._devices]
+        if not volume.limits:
+            return self._open(volume, parse_options(volume.options, devices), {})
+        useful = {one.uuid for one in devices if one.nominal}
+        limits = {uuid: limit for uuid, limit in volume.limits.items() if uuid in useful} or volume.limits
+        for uuid in volume.limits.keys() - limits.keys():
+            log.warning("volume %s is used without %s, which has nothing to hand out", volume.name, uuid)
+        check_limits(limits, devices)
+        # Indices may have changed with the devices: the limits say by UUID which were meant.
+        options = {name: text for name, text in volume.options.items() if name not in {"gpus", "memory"}}
+        own = [one for one in devices if one.uuid in limits]
+        return self._open(volume, replace(parse_options(options, own), limits=limits), limits)
+
+    def _open(self, volume: Volume, terms: Terms, limits: Mapping[str, int]) -> Container:
         self._folders.make(volume.name)
         container = Container(volume, terms, self._listen(volume.name))
         self.by_name[volume.name] = container
@@ -279,4 +292,10 @@ def check_limits(limits: Mapping[str, int], devices: Sequence[DeviceCapacity]) -
         OptionError: a device is gone, or has less.
     """
     if limits:
-        parse_limits(",".join(f"{uuid}:{limit}" for uuid, limit in limits.items()), devices)
+        parse_limits(",".join(f"{uuid}:{_text(limit)}" for uuid, limit in limits.items()), devices)
+
+
+def _text(size: int) -> str:
+    """Return a size as people write it, if that is all of it."""
+    mebibytes, rest = divmod(size, 1 << 20)
+    return str(size) if rest else f"{mebibytes}m"

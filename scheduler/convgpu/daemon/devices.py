@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import pynvml
 
@@ -25,13 +25,17 @@ _LIBRARY_FOLDERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU. `total` and `free` in bytes, `free` as found when the scheduler started."""
+    """One GPU. `total` and `free` in bytes, as found when the scheduler started.
+
+    `trouble`: why nothing of it can be handed out, empty if nothing is wrong; then the sizes may be 0.
+    """
 
     uuid: str
     index: int
     name: str
     total: int
     free: int
+    trouble: str = ""
 
 
 class Devices(Protocol):
@@ -39,6 +43,10 @@ class Devices(Protocol):
 
     def list(self) -> list[Device]:
         """Return the devices in NVML's order."""
+        ...
+
+    def total(self, uuid: str) -> int:
+        """Return the bytes that a device has."""
         ...
 
     def used(self, uuid: str) -> int:
@@ -93,7 +101,7 @@ class NvmlDevices:
         self._handles: dict[str, object] = {}
 
     def list(self) -> list[Device]:
-        """Return the devices in NVML's order; one that NVML cannot describe is left out and logged."""
+        """Return the devices in NVML's order; one that has no name there is left out and logged."""
         found = []
         try:
             count = pynvml.nvmlDeviceGetCount()
@@ -103,26 +111,33 @@ class NvmlDevices:
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 uuid = pynvml.nvmlDeviceGetUUID(handle)
-                memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
                 name = pynvml.nvmlDeviceGetName(handle)
             except pynvml.NVMLError as error:
-                log.warning("device %d is left out: %s", index, error)
+                log.error("device %d is left out: %s; see what nvidia-smi says, and start again", index, error)
                 continue
             self._handles[uuid] = handle
             try:
                 self.check(uuid)
+                memory = self._memory(uuid)
             except DeviceError as error:
-                log.error("device %d is left out: %s", index, error)
+                found.append(Device(uuid, index, name, 0, 0, str(error)))
                 continue
             found.append(Device(uuid, index, name, int(memory.total), int(memory.free)))
         return found
 
-    def used(self, uuid: str) -> int:
-        """See Devices."""
+    def _memory(self, uuid: str) -> Any:
         try:
-            return int(pynvml.nvmlDeviceGetMemoryInfo(self._handles[uuid]).used)
+            return pynvml.nvmlDeviceGetMemoryInfo(self._handles[uuid])
         except pynvml.NVMLError as error:
             raise DeviceError(f"memory of {uuid}: {error}") from error
+
+    def total(self, uuid: str) -> int:
+        """See Devices."""
+        return int(self._memory(uuid).total)
+
+    def used(self, uuid: str) -> int:
+        """See Devices."""
+        return int(self._memory(uuid).used)
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
         """See Devices. A process whose figure NVML does not know is left out."""
@@ -141,4 +156,4 @@ class NvmlDevices:
         except pynvml.NVMLError:  # most cards do not have it; whatever else is wrong shows elsewhere
             return
         if current:
-            raise DeviceError("MIG mode is on, and ConvGPU shares whole devices: nvidia-smi -mig 0, and start again")
+            raise DeviceError(f"MIG mode is on, and ConvGPU shares whole devices: nvidia-smi -i {uuid} -mig 0")

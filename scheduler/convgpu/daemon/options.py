@@ -23,12 +23,16 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DeviceCapacity:
-    """What the limits of a container are held against; `nominal`: the capacity without foreign programs."""
+    """What the limits of a container are held against; `nominal`: the capacity without foreign programs.
+
+    `trouble`: why there is no capacity, empty if there is.
+    """
 
     uuid: str
     index: int
     capacity: int
     nominal: int = 0
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
         raise OptionError(f"unknown option {unknown[0]!r}: known are {', '.join(KNOWN)}")
     wait = _parse_wait(options["wait"]) if "wait" in options else None
     priority = _parse_priority(options["priority"]) if "priority" in options else 0
-    chosen = _choose(options["gpus"], devices) if "gpus" in options else list(devices)
+    chosen = _choose(options.get("gpus", "all"), devices)
     limits = parse_limits(options["memory"], chosen) if "memory" in options else {}
     return Terms(chosen, limits, wait, priority)
 
@@ -67,11 +71,15 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
 def parse_limits(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]:
     """Return the limits of `2g` (one for each device) or `GPU-uuid:2g,GPU-uuid:4g`.
 
+    With the former, a device of several that has nothing to hand out now (it is full, or lost) keeps nobody out: who
+    uses it waits for it.
+
     Raises:
         OptionError: unknown form or device, or above the capacity; says what would fit.
     """
     by_uuid = {device.uuid: device for device in devices}
     limits: dict[str, int] = {}
+    patient = ":" not in text and any(device.capacity for device in devices)
     for part in text.split(",") if ":" in text else [f"{device.uuid}:{text}" for device in devices]:
         uuid, _, size = part.strip().rpartition(":")
         if uuid not in by_uuid or uuid in limits:
@@ -81,7 +89,9 @@ def parse_limits(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]
             limits[uuid] = parse_size(size)
         except ValueError as error:
             raise OptionError(f"memory={text}: {error}") from error
-        capacity = by_uuid[uuid].capacity
+        capacity = by_uuid[uuid].capacity or (by_uuid[uuid].nominal if patient else 0)
+        if not capacity:
+            raise OptionError(f"memory={text}: {uuid} has nothing to hand out: {by_uuid[uuid].trouble}")
         if limits[uuid] > capacity:
             raise OptionError(
                 f"memory={text}: {uuid} has {format_size(capacity)} to hand out; "
@@ -109,7 +119,11 @@ def _parse_priority(text: str) -> int:
 
 def _choose(text: str, devices: Sequence[DeviceCapacity]) -> list[DeviceCapacity]:
     if text.strip() == "all":
-        return list(devices)
+        useful = [device for device in devices if device.nominal]
+        if not useful:
+            why = "; ".join(f"{device.uuid}: {device.trouble}" for device in devices)
+            raise OptionError(f"no GPU has anything to hand out: {why}")
+        return useful
     names = {str(device.index): device for device in devices} | {device.uuid: device for device in devices}
     chosen: dict[str, DeviceCapacity] = {}
     for part in text.split(","):

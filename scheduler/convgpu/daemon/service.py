@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
@@ -17,7 +18,7 @@ from convgpu.daemon.administration import Administration
 from convgpu.daemon.asking import Asking
 from convgpu.daemon.audit import Audit, Rules
 from convgpu.daemon.belonging import Belonging
-from convgpu.daemon.capacity import Capacities, measure_memory, usable
+from convgpu.daemon.capacity import Capacities, as_rows, measure_memory
 from convgpu.daemon.changes import Changes, chosen_policy, make_policy
 from convgpu.daemon.connection import Connection, Listener
 from convgpu.daemon.containers import Containers
@@ -44,6 +45,8 @@ from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.wire import Failure
 
 log = logging.getLogger(__name__)
+
+_WATCH: Final = 2.0  # seconds between looks at the lock file
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class Service:
         _allow_many_descriptors()
         settings.directory.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(settings.directory)
+        self._watch = self._loop.call_later(_WATCH, self._watch_lock)
         driver = settings.directory / "driver" if settings.devices.startswith(PREFIX) else None
         self._devices = _open_devices(settings, driver)
         self._asking = Asking(self._devices)
@@ -95,13 +99,13 @@ class Service:
         recovering = bool(self._formers) or any(volume.state == "running" for volume in self._store.volumes())
         present = self._devices.list()
         memory = self._measure(present)
-        rows = usable(present, memory)
+        rows = as_rows(present, memory, settings.reserve)
         self._store.set_devices({device.uuid: device.name for device in present}, memory)
         folders = Folders(settings.directory, settings.libraries / "libconvgpu.so", driver)
         self._sessions = self._make_sessions(rows, recovering=recovering)
         own = {one.device: one.own for one in memory}
         settling = self._watch_settling(own)
-        capacities = Capacities(self._sessions, self._store, settling, memory, rows)
+        capacities = Capacities(self._sessions, self._store, settling, memory, rows, settings.reserve)
         self._containers = Containers(self._loop, self._store, folders, self._sessions, capacities.rows, time.time)
         self._processes = self._make_processes(own)
         self._containers.restore(self._processes.accept, self._processes.forget)
@@ -109,6 +113,7 @@ class Service:
         changes.restore_targets()
         self._reconciliation = Reconciliation(self._containers, self._sessions, self._store, folders, time.time)
         self._audit = self._begin_audit(capacities)
+        self._audit.findings.health |= {one.uuid: one.trouble for one in present if one.trouble}
         self._administration = Administration(
             self._containers,
             self._sessions,
@@ -125,6 +130,19 @@ class Service:
         self._admin = Listener(
             self._loop, settings.directory / "admin.sock", 0o600, folders.staging, self._accept_administrator
         )
+
+    def _watch_lock(self) -> None:
+        """End when the directory is not ours any more: files go nowhere, and another one may begin there."""
+        path = self._settings.directory / "lock"
+        try:
+            ours = os.path.samestat(path.stat(), os.fstat(self._lock))
+        except OSError:
+            ours = False
+        if ours:
+            self._watch = self._loop.call_later(_WATCH, self._watch_lock)
+        else:
+            log.critical("%s was removed or replaced while this scheduler worked there: it ends", path)
+            self.broken.set()
 
     def _find_formers(self) -> list[Former]:
         """Return the processes of an earlier run that live, and forget the others."""
@@ -220,6 +238,7 @@ class Service:
     def close(self) -> None:
         """Close all sockets; the processes keep what they have. What must survive is in files already."""
         self._sessions.stop()
+        self._watch.cancel()
         self._admin.close()
         self._containers.close()
         self._processes.close()

@@ -74,6 +74,7 @@ class Store:
         with self._transaction() as execute:
             execute("DELETE FROM sessions", ())
             execute("DELETE FROM mounts", ())
+            execute("DELETE FROM device_memory", ())  # the driver may be another now, and take more
             if execute("UPDATE containers SET state = 'ended' WHERE state = 'running'", ()).rowcount:
                 log.info("the machine was started anew: containers that were mounted before have ended")
             execute("INSERT OR REPLACE INTO settings VALUES ('boot', ?)", (boot,))

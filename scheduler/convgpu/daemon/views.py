@@ -32,8 +32,7 @@ class Views:
         self._sessions = sessions
         self._capacities = capacities
         self._findings = findings
-        usable = {one.uuid for one in capacities.rows}
-        self._devices = [device for device in devices if device.uuid in usable]
+        self._devices = devices
 
     def containers(self, name: str | None) -> list[records.Container]:
         """Return all containers, oldest first, or one.
@@ -114,7 +113,7 @@ class Views:
         return grouped
 
     def devices(self) -> list[records.Device]:
-        """Return the devices that have anything to hand out."""
+        """Return all devices, also those that have nothing to hand out."""
         capacity = {one.uuid: one.capacity for one in self._capacities.rows}
         return [self._device(device, capacity[device.uuid]) for device in self._devices]
 
@@ -125,7 +124,7 @@ class Views:
             uuid=device.uuid,
             index=device.index,
             name=device.name,
-            total=device.total,
+            total=self._capacities.total[device.uuid],
             capacity=capacity,
             granted=sum(account.grant for account in accounts),
             used=self._sessions.used_on(device.uuid),

@@ -119,11 +119,15 @@ class Device(Record, frozen=True):
 
 
 class Devices(Record, frozen=True):
-    """Answer of `devices`; the library path is set where the CUDA driver comes with the volume."""
+    """Answer of `devices`; the library path is set where the CUDA driver comes with the volume.
+
+    `database` is `ok` or one line that says why what has to survive a restart cannot be written.
+    """
 
     devices: tuple[Device, ...]
     policy: str
     volume_library_path: str | None = None
+    database: str = "ok"
 
 
 # What happened, by the kind of an event.

@@ -3,12 +3,14 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from daemon import DRIVER, GIB, Daemon, Process, running_daemon, wait_until
 
+from convgpu.client.admin import SchedulerRefused
 from convgpu.protocol import messages as m
 
 LOST = 15  # NVML_ERROR_GPU_IS_LOST
@@ -80,3 +82,127 @@ def test_a_lost_card_comes_back(tmp_path: Path) -> None:
         assert "GPU is lost" in daemon.admin.request("devices")["devices"][1]["health"]
         daemon.ail()
         wait_until(lambda: daemon.admin.request("devices")["devices"][1]["capacity"] == 16 * GIB, "it is back")
+
+
+def devices(daemon: Daemon) -> list[tuple[float, str]]:
+    """Capacity in GiB and health of each."""
+    return [(one["capacity"] / GIB, one["health"]) for one in daemon.admin.request("devices")["devices"]]
+
+
+def hold_outside(daemon: Daemon, *words: str) -> "subprocess.Popen[bytes]":
+    environment = os.environ | {"LD_LIBRARY_PATH": str(daemon.directory / "driver")}
+    command = [str(DRIVER / "gpu-hold"), "--wait-for-stdin", *words]
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+
+def test_a_device_that_is_full_when_the_scheduler_starts_comes_in_when_it_is_free(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:4GiB,16GiB", "--audit=50ms", "--reserve=1g") as daemon:
+        with hold_outside(daemon, "3g") as foreigner:
+            wait_until(lambda: devices(daemon)[0] == (0, "ok"), "it is full")
+            daemon.kill()
+            daemon.start()
+            assert devices(daemon) == [(0, "ok"), (15, "ok")]
+            folder = daemon.container("a", memory="2g")  # on all devices, whichever has room now
+            with pytest.raises(SchedulerRefused, match="has nothing to hand out: all of it is in use"):
+                daemon.container("b", memory="2g", gpus="0")
+            process = Process(folder)
+            assert [row.limit for row in process.hello().devices] == [2 * GIB, 2 * GIB]
+            request = process.allocate(GIB, row=0)
+            assert process.ask(m.Allocate(1, GIB, "cuMemAlloc")) == m.Accepted(GIB, 0)
+            assert request not in process.answers
+            foreigner.communicate()
+        assert isinstance(process.answer(request), m.Accepted)
+        assert devices(daemon) == [(3, "ok"), (15, "ok")]
+
+
+def test_a_host_whose_only_device_is_full_has_a_scheduler(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:4GiB", "--audit=50ms", "--reserve=1g") as daemon:
+        with hold_outside(daemon, "3g") as foreigner:
+            wait_until(lambda: devices(daemon) == [(0, "ok")], "it is full")
+            daemon.kill()
+            daemon.start()
+            with pytest.raises(SchedulerRefused, match="has nothing to hand out: all of it is in use"):
+                daemon.container("a", memory="2g")
+            foreigner.communicate()
+        wait_until(lambda: devices(daemon) == [(3, "ok")], "it is free")
+        daemon.container("a", memory="3g")
+
+
+def test_what_the_driver_takes_for_itself_is_handed_out_when_it_falls(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=50ms") as daemon:
+        for own in (3 * GIB, GIB, 0):
+            daemon.kill()
+            daemon.ail(f"0 own={own}")
+            (daemon.directory / "state.db").unlink()  # an earlier figure would be believed if it is less
+            daemon.start()
+            expected = [(16 - own / GIB, "ok")]
+            assert devices(daemon) == expected
+            daemon.ail(f"0 own={own + GIB}")
+            wait_until(lambda less=[(15 - own / GIB, "ok")]: devices(daemon) == less, "it rises")
+            daemon.ail(f"0 own={own // 2}")
+            wait_until(lambda more=[(16 - own / 2 / GIB, "ok")]: devices(daemon) == more, "it falls below the first")
+
+
+def test_a_device_in_mig_mode_says_so_and_comes_back(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB", "--audit=50ms") as daemon:
+        daemon.container("old", memory="2g")
+        uuid = daemon.admin.request("devices")["devices"][0]["uuid"]
+        mig = f"MIG mode is on, and ConvGPU shares whole devices: nvidia-smi -i {uuid} -mig 0"
+        daemon.ail("0 mig=1")
+        wait_until(lambda: devices(daemon) == [(0, mig), (16, "ok")], "turned on while it runs")
+        daemon.kill()
+        daemon.start()
+        assert devices(daemon) == [(0, mig), (16, "ok")]
+        assert f"device {uuid} hands out nothing: {mig}" in daemon.log.read_text()
+        with pytest.raises(SchedulerRefused, match=f"has nothing to hand out: {mig}"):
+            daemon.container("a", memory="2g", gpus="0")
+        daemon.container("b", memory="2g")
+        assert [len(daemon.state(name)["devices"]) for name in ("old", "b")] == [1, 1]
+        daemon.ail()
+        wait_until(lambda: devices(daemon) == [(16, "ok"), (16, "ok")], "turned off")
+        daemon.container("c", memory="2g", gpus="0")
+        daemon.kill()
+        daemon.start()
+        assert [len(daemon.state(name)["devices"]) for name in ("old", "b", "c")] == [2, 1, 1]
+
+
+def test_a_card_that_is_lost_over_a_restart_takes_no_container_with_it(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB", "--audit=50ms") as daemon:
+        holder = Process(daemon.container("a", memory="4g"))
+        rows = holder.hello().devices
+        holder.ask(m.Allocate(1, 3 * GIB, "cuMemAlloc"))
+        daemon.kill()
+        daemon.ail(f"0 error={LOST}")
+        daemon.start()
+        holder.reconnect(((rows[1].uuid, 3 * GIB),))
+        assert holder.ask(m.Query(0)) == m.Usage(4 * GIB, 3 * GIB, 0)
+
+
+MANAGED = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, pointer = ctypes.c_void_p(), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAllocManaged(ctypes.byref(pointer), ctypes.c_size_t(5 << 30), 1) == 0
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_managed_memory_of_a_container_is_not_counted_a_second_time(tmp_path: Path) -> None:
+    """NVML lists it for no process."""
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=50ms") as daemon:
+        folder = daemon.container("a", memory="8g")
+        environment = os.environ | {"LD_LIBRARY_PATH": f"{folder}/driver", "LD_PRELOAD": f"{folder}/libconvgpu.so"}
+        with subprocess.Popen(
+            [sys.executable, "-c", MANAGED], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as program:
+            assert program.stdout is not None
+            assert program.stdout.readline() == b"held\n"
+            assert usage(daemon, "a") > 5 * GIB
+            begun = time.monotonic()
+            wait_until(lambda: time.monotonic() - begun > 1, "many looks")
+            assert devices(daemon) == [(16, "ok")]
+            program.communicate()

@@ -14,7 +14,7 @@ from convgpu.core.machine import Machine
 from convgpu.daemon.asking import Asking
 from convgpu.daemon.audit import Audit, Rules
 from convgpu.daemon.belonging import Belonging
-from convgpu.daemon.capacity import Capacities, measure_memory, usable
+from convgpu.daemon.capacity import Capacities, as_rows, measure_memory
 from convgpu.daemon.devices import Device, DeviceError, UnnamedError
 from convgpu.daemon.history import Bounds, History
 from convgpu.daemon.sessions import Sessions
@@ -38,6 +38,10 @@ class Cards:
     def list(self) -> list[Device]:
         return [Device(uuid, place, "H200", 16 * GIB, 31 * GIB // 2) for place, uuid in enumerate(("one", "two"))]
 
+    def total(self, uuid: str) -> int:
+        assert uuid in self.used_bytes
+        return 16 * GIB
+
     def used(self, uuid: str) -> int:
         return self.used_bytes[uuid]
 
@@ -59,12 +63,12 @@ class Parts:
         loop, asking = asyncio.get_running_loop(), Asking(cards)
         self.store = Store(directory, "boot", loop.call_later)
         memory = measure_memory(cards, cards.list(), 0, {}, lambda _: False)
-        rows = usable(cards.list(), memory)
+        rows = as_rows(cards.list(), memory, 0)
         machine = Machine({one.uuid: one.capacity for one in rows}, Fifo())
         history = History(time.time, self.store, Bounds(10, 10.0))
         self.sessions = Sessions(loop, machine, history, loop.time, time.time)
         settling = Settling(asking, {one.device: one.own for one in memory}, lambda _: None)
-        self.capacities = Capacities(self.sessions, self.store, settling, memory, rows)
+        self.capacities = Capacities(self.sessions, self.store, settling, memory, rows, 0)
         belonging = Belonging(self.sessions, dict)
         self.audit = Audit(asking, self.sessions, belonging, self.capacities, self.store, Rules(0.0, "warn", 10.0))
 

@@ -58,7 +58,9 @@ def test_a_volume_that_does_not_fit_today_is_there_tomorrow(tmp_path: Path) -> N
         daemon.admin.request("create", name="a", options={"memory": "10g"})
         daemon.options.append("--reserve=8g")
         restart(daemon)
-        with pytest.raises(SchedulerRefused, match="volume a cannot be used now: memory=10g"):
+        with pytest.raises(
+            SchedulerRefused, match=r"volume a cannot be used now: memory=GPU-\S+:10240m: GPU-\S+ has 8GiB to hand out"
+        ):
             daemon.admin.request("mount", name="a", id="1")
         daemon.options.pop()
         restart(daemon)
@@ -81,10 +83,10 @@ def test_a_second_scheduler_in_the_same_directory_is_refused(mounted: tuple[Daem
     assert Process(folder).hello().devices
 
 
-def test_a_full_device_is_left_out_and_the_others_work(tmp_path: Path) -> None:
+def test_a_device_that_is_all_reserved_is_shown_and_the_others_work(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "d", "simulated:16GiB,8GiB", "--reserve=8g") as daemon:
-        [device] = daemon.admin.request("devices")["devices"]
-        assert (device["total"], device["capacity"]) == (16 * GIB, 8 * GIB)
+        devices = daemon.admin.request("devices")["devices"]
+        assert [(one["total"], one["capacity"]) for one in devices] == [(16 * GIB, 8 * GIB), (8 * GIB, 0)]
         daemon.container("a", memory="2g")
         assert len(daemon.state("a")["devices"]) == 1
 

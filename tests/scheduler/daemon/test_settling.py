@@ -28,6 +28,9 @@ class Card:
     def list(self) -> Sequence[Device]:
         return []
 
+    def total(self, uuid: str) -> int:
+        raise NotImplementedError
+
     def used(self, uuid: str) -> int:
         assert uuid == "gpu"
         self._before = False
