@@ -73,6 +73,11 @@ def test_a_refusal_that_nobody_reads_is_no_reason_to_end(daemon: Daemon, begin: 
     assert finish(begin(daemon.container("a", memory="2g"), "pipe", 3 * GIB)) == ([[code] for code in ONCE], "")
 
 
+def test_a_program_that_goes_on_after_main(daemon: Daemon, begin: Begin) -> None:
+    """The hook has no end of its own that could come too early."""
+    assert finish(begin(daemon.container("a", memory="2g"), "exit")) == ([[SUCCESS]] * 4, "")
+
+
 def test_no_descriptor_is_left(daemon: Daemon, begin: Begin) -> None:
     printed, said = finish(begin(daemon.container("a", memory="2g"), "files"))
     assert printed == [[SYSTEM_NOT_READY], [SUCCESS]]

@@ -6,6 +6,7 @@
  *   pipe SIZE       nobody reads stderr any more
  *   files           no descriptor is left, then there are
  *   sockets         system calls are filtered: no sockets
+ *   exit            frees, and allocates once more, when main has returned: in atexit and in a destructor
  * The program has large thread-local variables.
  */
 #include <dlfcn.h>
@@ -14,6 +15,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -142,6 +144,25 @@ static void have_no_sockets(void) {
     printf("%d\n", initialise());
 }
 
+static void go_on(void) {
+    printf("%d\n", release());
+    printf("%d\n", allocate());
+}
+
+static bool leaving;
+
+__attribute__((destructor)) static void go_on_at_the_end(void) {
+    if (leaving) go_on();
+}
+
+static void leave(void) {
+    initialise();
+    use_context();
+    allocate();
+    dlclose(cuda); /* which changes nothing: the hook holds it */
+    leaving = atexit(go_on) == 0;
+}
+
 int main(int count, char **words) {
     if (count < 2 || !(cuda = dlopen("libcuda.so.1", RTLD_NOW))) return 2;
     over = count > 2 ? strtoull(words[2], NULL, 0) : 0;
@@ -151,5 +172,6 @@ int main(int count, char **words) {
     if (strcmp(words[1], "pipe") == 0) have_no_reader();
     if (strcmp(words[1], "files") == 0) have_no_files();
     if (strcmp(words[1], "sockets") == 0) have_no_sockets();
+    if (strcmp(words[1], "exit") == 0) leave();
     return 0;
 }
