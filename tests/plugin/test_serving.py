@@ -17,7 +17,7 @@ import pytest
 from convgpu.plugin import api, worker
 from convgpu.plugin.__main__ import _commands
 from convgpu.plugin.limits import MOST, SILENCE
-from convgpu.plugin.worker import _answer_at_once, _peek
+from convgpu.plugin.worker import _answer_at_once, _peek, _whole_call
 
 
 def ask(path, raw=b"", method="POST", target=api.CAPABILITIES):
@@ -55,18 +55,23 @@ def server(settings, admin_socket, wait_until_served, tmp_path):  # noqa: ARG001
 def test_what_kind_of_driver_this_is_needs_no_thread():
     body = b'{"Name":"v"}'
     head = f"POST {api.CAPABILITIES} HTTP/1.1\r\nHost: \r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+    def answered(client):
+        waiting = _peek(client)
+        return _answer_at_once(client, waiting, *_whole_call(waiting))
+
     engine, ours = socket.socketpair()
     with engine, ours:
         engine.sendall(head + body[:3])
-        assert not _answer_at_once(ours, _peek(ours))  # the rest is on its way, and gunicorn waits for it
+        assert _whole_call(_peek(ours)) is None  # the rest is on its way, and gunicorn waits for it
         assert _peek(ours) == head + body[:3]
         engine.sendall(body[3:])
-        assert _answer_at_once(ours, _peek(ours))
+        assert answered(ours)
         answer = http.client.HTTPResponse(engine)
         answer.begin()
         assert json.loads(answer.read()) == {"Capabilities": {"Scope": "local"}}
         engine.sendall(head.replace(b"Capabilities", b"Get") + body)
-        assert not _answer_at_once(ours, _peek(ours))
+        assert not answered(ours)
 
 
 @pytest.mark.usefixtures("server")
@@ -135,6 +140,24 @@ def test_the_engines_own_answers_pass_while_every_judge_waits_for_the_rest_of_a_
             answer = http.client.HTTPResponse(connection)
             answer.begin()
             assert json.loads(answer.read())["Msg"].startswith("request-malformed: it did not go on for ")
+
+
+@pytest.mark.usefixtures("server")
+def test_a_call_is_answered_alike_with_and_without_flask(settings, scheduler):
+    scheduler.volumes["v"] = {}
+    for target, raw in (
+        (api.GET, b'{"Name": "v"}'),
+        (api.GET, b'{"Name": "nobody"}'),
+        (api.MOUNT, b""),
+        (api.CREATE, b'{"Name": "w", "Opts": {"x": ""}}'),
+        (api.REMOVE, b"{" * 100_000),
+        (api.PATH, b'{"Name": 7}'),
+    ):
+        status, head, body = ask(settings.socket, raw, target=target)
+        assert "Server: gunicorn" not in head or len(raw) > worker._MOST
+        by_flask = ask(settings.socket, raw, target=f"{target}?")
+        assert "Server: gunicorn" in by_flask[1]
+        assert (status, body) == (by_flask[0], by_flask[2])
 
 
 @pytest.mark.usefixtures("server")

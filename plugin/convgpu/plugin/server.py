@@ -10,12 +10,12 @@ from prometheus_client import CollectorRegistry
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from convgpu.authz.site_file import SiteFile
-from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin import api, dashboard, journal, metrics, openapi
 from convgpu.plugin.administration import administration_error, create_blueprint
 from convgpu.plugin.authorization import AuthorizationGate, Authorizer
 from convgpu.plugin.authorization_status import create_judge, create_status
-from convgpu.plugin.driver import UnknownVolume, VolumeDriver
+from convgpu.plugin.docker_calls import DockerCalls
+from convgpu.plugin.driver import VolumeDriver
 from convgpu.plugin.limits import MOST, SILENCE, discard
 from convgpu.plugin.scheduler import Scheduler
 from convgpu.plugin.settings import Settings
@@ -23,7 +23,9 @@ from convgpu.plugin.view import ReadOnlyView
 
 _log: Final = logging.getLogger(__name__)
 
-Handler = Callable[[bytes], bytes]
+# Where the application keeps `Answer`, for the worker.
+DIRECT: Final = "convgpu-direct"
+Answer = Callable[[str, bytes], tuple[int, bytes]]
 
 
 def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], None] = lambda: None) -> Flask:
@@ -32,8 +34,9 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     app.config["MAX_CONTENT_LENGTH"] = MOST
     app.json.sort_keys = False  # type: ignore[attr-defined]  # Flask's own provider has it
     driver = VolumeDriver(scheduler, ReadOnlyView(settings.folders, settings.view), on_use)
-    for path, handler in _docker_calls(driver).items():
-        app.add_url_rule(path, endpoint=path, view_func=_view(handler), methods=["POST"])
+    calls = DockerCalls(driver)
+    for path in calls.paths:
+        app.add_url_rule(path, endpoint=path, view_func=_view(calls, path), methods=["POST"])
     app.register_blueprint(create_blueprint(scheduler))
     app.register_blueprint(dashboard.create_blueprint())
     registry = CollectorRegistry()
@@ -46,28 +49,32 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     authorizer = Authorizer(create_judge(scheduler, settings), site.rules)
     app.register_blueprint(create_status(settings, site, lambda: authorizer.judged))
     gate = AuthorizationGate(app.wsgi_app, authorizer.answer)
-    app.wsgi_app = metrics.TimedCalls(gate, registry)  # type: ignore[method-assign]
+    timed = metrics.TimedCalls(gate, registry)
+    app.wsgi_app = timed  # type: ignore[method-assign]
+    app.extensions[DIRECT] = _directly(calls, timed)
     return app
 
 
-def _docker_calls(driver: VolumeDriver) -> dict[str, Handler]:
-    return {
-        api.ACTIVATE: lambda _: api.encode_activated(),
-        api.CREATE: lambda raw: driver.create(api.decode_create(raw)),
-        api.REMOVE: lambda raw: driver.remove(api.decode_name(raw)),
-        api.MOUNT: lambda raw: driver.mount(api.decode_mount(raw)),
-        api.UNMOUNT: lambda raw: driver.unmount(api.decode_mount(raw)),
-        api.PATH: lambda raw: driver.path(api.decode_name(raw)),
-        api.GET: lambda raw: driver.get(api.decode_name(raw)),
-        # These two have nothing to say, so an empty body costs nothing.
-        api.LIST: lambda _: driver.list(),
-        api.CAPABILITIES: lambda _: driver.capabilities(),
-    }
+def _directly(calls: DockerCalls, timed: metrics.TimedCalls) -> Answer:
+    """Return what answers a call without Flask: the same, with the same cause and the same measure."""
+
+    def answer(path: str, raw: bytes) -> tuple[int, bytes]:
+        journal.begin(path)
+        with timed.measure(path):
+            reply = calls.answer(path, raw)
+        journal.end()
+        return reply
+
+    return answer
 
 
-def _view(handler: Handler) -> Callable[[], Response]:
-    # Raw data: the Engine names no content type, so Flask's own JSON would refuse it.
-    return lambda: _docker_response(handler(request.get_data(cache=False)), 200)
+def _view(calls: DockerCalls, path: str) -> Callable[[], Response]:
+    def view() -> Response:
+        # Raw data: the Engine names no content type, so Flask's own JSON would refuse it.
+        status, body = calls.answer(path, request.get_data(cache=False))
+        return _docker_response(body, status)
+
+    return view
 
 
 def _answer_error(error: Exception) -> Response:
@@ -88,14 +95,10 @@ def _describe(error: Exception) -> tuple[int, str]:
             status, text = 408, f"the request did not go on for {SILENCE} s"
         case HTTPException(code=int(code)):
             status, text = code, f"{request.method} {request.path}: {error.name}"
-        case SchedulerRefused() | SchedulerUnavailable() | api.Malformed() | UnknownVolume():
-            status, text = 500, str(error)
         case _:
             _log.error("%s failed", request.path, exc_info=error)
             return 500, "the plugin failed; its log says why"
-    # The Engine asks for volumes of other drivers as well, so an unknown one is nothing to report.
-    level = logging.DEBUG if isinstance(error, UnknownVolume) else logging.WARNING
-    _log.log(level, "%s refused: %s", request.path, text)
+    _log.warning("%s refused: %s", request.path, text)
     return status, text
 
 

@@ -12,8 +12,10 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 
 from gunicorn.workers.gthread import TConn, ThreadWorker
@@ -22,13 +24,15 @@ from convgpu.plugin import api
 from convgpu.plugin.authorization import pass_at_once
 from convgpu.plugin.driver import SCOPE
 from convgpu.plugin.limits import SILENCE
+from convgpu.plugin.server import DIRECT
 
 # Bytes of a call that are looked at here. The Engine shows 64 KiB of an answer at most, most calls have a few hundred.
 _MOST: Final = 1 << 16
 _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"\r\nContent-Length: "  # in this spelling, as Go's client writes it
-_AUTHORIZATION: Final = b"POST /AuthZPlugin."
-_CAPABILITIES: Final = b"POST /VolumeDriver.Capabilities "
+_CALLS: Final = (b"POST /AuthZPlugin.", b"POST /VolumeDriver.")
+# Calls that need a thread, but neither gunicorn's reading nor Flask's: the Engine puts nine of them for a container.
+_DIRECT: Final = frozenset({api.CREATE, api.REMOVE, api.MOUNT, api.UNMOUNT, api.PATH, api.GET})
 _CAPABLE: Final = api.encode_capabilities(SCOPE)
 _QUESTION: Final = f"POST {api.AUTHORIZE_REQUEST} ".encode()
 # Threads that may wait for the Engine's and the scheduler's answers. Volume calls have others, and so has what the
@@ -70,20 +74,49 @@ class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def on_client_socket_readable(self, conn: Any, client: socket.socket) -> None:
         """Answer at once, or hand the connection to a thread."""
         waiting = _peek(client)
-        if not self.alive or not _answer_at_once(client, waiting):
-            self.poller.unregister(client)
-            self.keepalived_conns.remove(conn)
-            conn.data_ready = True
-            self._enqueue(conn, self._judges if waiting.startswith(_QUESTION) else self.tpool)
+        call = _whole_call(waiting) if self.alive else None
+        if call is not None and _answer_at_once(client, waiting, *call):
+            return
+        self.poller.unregister(client)
+        self.keepalived_conns.remove(conn)
+        conn.data_ready = True
+        if call is not None and call[0] in _DIRECT:
+            self._submit(
+                self.tpool, partial(self._answer_directly, client, len(waiting), *call), self._finish_directly, conn
+            )
+        else:
+            pool = self._judges if waiting.startswith(_QUESTION) else self.tpool
+            self._submit(pool, partial(self.handle, conn), self.finish_request, conn)
+
+    def _answer_directly(self, client: socket.socket, length: int, path: str, body: bytes) -> bool:
+        """Answer one whole call that waits in a socket, in a thread but without gunicorn and Flask."""
+        client.recv(length)
+        status, reply = self.wsgi.extensions[DIRECT](path, body)
+        client.setblocking(True)
+        client.sendall(_response(reply, status))
+        return True
+
+    def _finish_directly(self, conn: Any, future: "Future[bool]") -> None:
+        if future.exception() is None:
+            self._keep(conn)
+            if not self.alive:
+                self._cap_keepalive(time.monotonic() + _LINGER)
+        else:
+            self.nr_conns -= 1  # the client is gone
+            conn.close()
 
     def _cap_keepalive(self, deadline: float) -> None:
         super()._cap_keepalive(min(deadline, time.monotonic() + _LINGER))
 
-    def _enqueue(self, conn: Any, pool: ThreadPoolExecutor) -> None:
-        def done(future: "Future[Any]") -> None:
-            self.method_queue.defer(self.finish_request, conn, future)
-
-        pool.submit(self.handle, conn).add_done_callback(done)
+    def _submit(
+        self,
+        pool: ThreadPoolExecutor,
+        work: Callable[[], object],
+        finish: Callable[[Any, "Future[Any]"], None],
+        conn: Any,
+    ) -> None:
+        """Have a thread do something for a connection, and then the thread that waits finish it."""
+        pool.submit(work).add_done_callback(lambda future: self.method_queue.defer(finish, conn, future))
 
     def _keep(self, conn: Any) -> None:
         conn.sock.setblocking(False)
@@ -99,19 +132,23 @@ def _peek(client: socket.socket) -> bytes:
         return b""
 
 
-def _answer_at_once(client: socket.socket, waiting: bytes) -> bool:
-    """Answer the one whole call that waits in a socket, if that needs no thought; else leave the socket as it is."""
-    if not waiting.startswith((_AUTHORIZATION, _CAPABILITIES)):
-        return False
+def _whole_call(waiting: bytes) -> tuple[str, bytes] | None:
+    """Return path and body of a call of Docker's, if it is whole and nothing follows it; else None."""
+    if not waiting.startswith(_CALLS):
+        return None
     end = waiting.find(_HEAD_END)
     begin = waiting.find(_LENGTH, 0, end)
     if end < 0 or begin < 0:
-        return False
+        return None
     digits = waiting[begin + len(_LENGTH) : waiting.index(b"\r\n", begin + 2)]
     body = waiting[end + len(_HEAD_END) :]
     if digits != str(len(body)).encode():
-        return False
-    path = waiting[len(b"POST ") : waiting.index(b" ", len(b"POST "))].decode("latin-1")
+        return None
+    return waiting[len(b"POST ") : waiting.index(b" ", len(b"POST "))].decode("latin-1"), body
+
+
+def _answer_at_once(client: socket.socket, waiting: bytes, path: str, body: bytes) -> bool:
+    """Answer a whole call that waits in a socket, if that needs no thought; else leave the socket as it is."""
     reply = _CAPABLE if path == api.CAPABILITIES else pass_at_once(path, body)
     if reply is None:
         return False
@@ -125,6 +162,7 @@ def _answer_at_once(client: socket.socket, waiting: bytes) -> bool:
     return True
 
 
-def _response(body: bytes) -> bytes:
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: {api.CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\n\r\n"
+def _response(body: bytes, status: int = HTTPStatus.OK) -> bytes:
+    line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+    head = f"{line}\r\nContent-Type: {api.CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body

@@ -76,8 +76,9 @@ class Administration:
 
     async def _finish(self, answer: Awaitable[Answer], cause: str, reply: Callable[[bytes], None]) -> None:
         try:
+            done = await answer
             # The past can be long: the loop goes on meanwhile.
-            reply(await asyncio.to_thread(_accept, await answer))
+            reply(await asyncio.to_thread(_accept, done) if isinstance(done, records.Record) else _accept(done))
         except OSError as error:
             reply(_refuse(error, cause))
 
