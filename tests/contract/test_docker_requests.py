@@ -128,7 +128,7 @@ def test_each_call_gets_its_verdict(recorded, tmp_path):
     if question.uri == "/_ping":
         assert call is None
         return
-    limits = Limits(SchedulersLedger(RecordingScheduler()), Owners(tmp_path / "owners"))
+    limits = Limits(SchedulersLedger(RecordingScheduler()), Owners(tmp_path / "owners"), RecordedView())
     judge = Judge("cgtest", RecordedView(), RecordedNodes(), limits)
     assert judge.judge(call, question.body(), question.user, Rules()).rule == RULES[scenario]
 
