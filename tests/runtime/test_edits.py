@@ -8,6 +8,7 @@ import pytest
 
 from convgpu.runtime.__main__ import bundle_of, split
 from convgpu.runtime.cdi import names, specification
+from convgpu.runtime.devices import GpuNumbers
 from convgpu.runtime.edits import Host, NoLimit, cover, mounts, options, stages, uses_gpu
 from convgpu.runtime.scheduler import NoScheduler, find_directory
 
@@ -89,13 +90,68 @@ def test_a_preload_file_of_the_user_stands() -> None:
         ({"linux": {"devices": [{"path": "/dev/x", "type": "b", "major": 195, "minor": 0}]}}, False),
         ({"linux": {"resources": {"devices": [{"allow": True, "type": "c", "major": 195, "access": "rwm"}]}}}, True),
         ({"linux": {"resources": {"devices": [{"allow": False, "type": "c", "major": 195}]}}}, False),
-        ({"linux": {"devices": [{"path": "/dev/fuse"}, {"path": "/dev/nvidia-caps"}]}}, False),
+        ({"linux": {"devices": [{"path": "/dev/fuse"}, {"path": "/dev/nvme0"}]}}, False),
+        # The door takes each of NVIDIA's nodes for a GPU, and believes that we cover it.
+        ({"linux": {"devices": [{"path": "/dev/fuse"}, {"path": "/dev/nvidia-caps"}]}}, True),
         ({"hooks": {"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}}, True),
         ({"linux": None, "hooks": {"prestart": None}}, False),
     ],
 )
 def test_a_gpu_is_seen_by_its_device_or_its_hook(changes: dict[str, Any], expected: bool) -> None:
-    assert uses_gpu(container(**changes)) is expected
+    assert uses_gpu(container(**changes), CARD) is expected
+
+
+def rule(**fields: Any) -> dict[str, Any]:
+    return {"linux": {"resources": {"devices": [{"allow": False, "access": "rwm"}, {"allow": True, **fields}]}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (rule(type="c", major=-1, minor=-1, access="rwm"), True),
+        (rule(type="c", access="r"), True),
+        (rule(type="a", access="rwm"), True),
+        (rule(access="rwm"), True),
+        (rule(), True),
+        (rule(type="c", major=195, minor=-1, access="w"), True),
+        (rule(type="c", major=510, minor=0, access="rwm"), True),
+        (rule(type="c", major=226, minor=128, access="rwm"), True),
+        (rule(type="c", major=226, access="rwm"), True),
+        (rule(type="c", major=226, minor=129, access="rwm"), False),
+        (rule(type="c", access="m"), False),
+        (rule(type="b", access="rwm"), False),
+        (rule(type="c", major=1, minor=3, access="rwm"), False),
+        ({"linux": {"devices": [{"path": "/dev/x", "type": "c", "major": 510, "minor": 0}]}}, True),
+        ({"linux": {"devices": [{"path": "/dev/x", "type": "c", "major": 226, "minor": 128}]}}, True),
+        ({"linux": {"devices": [{"path": "/dev/dri/renderD129", "type": "c", "major": 226, "minor": 129}]}}, False),
+        ({"linux": {"devices": [{"path": "/dev/nvidia-uvm", "type": "c", "major": 7, "minor": 0}]}}, True),
+        ({"mounts": [{"destination": "/var/run/nvidia-container-devices/all"}]}, True),
+        ({"annotations": {"nvidia.cdi.k8s.io/x": "nvidia.com/gpu=0"}}, True),
+    ],
+)
+def test_a_gpu_is_seen_by_its_numbers(tmp_path: Path, changes: dict[str, Any], expected: bool) -> None:
+    (tmp_path / "devices").write_text("Character devices:\n  1 mem\n195 nvidia\n510 nvidia-uvm\n226 drm\n")
+    for minor, vendor in ((128, "0x10de"), (129, "0x8086")):
+        for link in (f"class/drm/renderD{minor}", f"dev/char/226:{minor}"):
+            (tmp_path / link / "device").mkdir(parents=True)
+            (tmp_path / link / "device/vendor").write_text(f"{vendor}\n")
+    host = Host("", "", simulated=False, is_gpu=GpuNumbers(tmp_path, tmp_path / "devices").has)
+    assert uses_gpu(container(**changes), host) is expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        (["DOCKER_RESOURCE_GPU=GPU-1"], True),
+        (["DOCKER_RESOURCE_NVIDIA-GPU=1"], True),
+        (["DOCKER_RESOURCE_GPUMEM=2048"], False),
+        (["CUDA_VERSION=7"], True),
+        (["CUDA_VERSION=12", "NVIDIA_REQUIRE_CUDA=x"], False),
+        (["CUDA_VERSION=7", "NVIDIA_VISIBLE_DEVICES=void"], False),
+    ],
+)
+def test_a_gpu_is_asked_for_by_other_variables(environment: list[str], expected: bool) -> None:
+    assert uses_gpu(container(*environment), CARD) is expected
 
 
 @pytest.mark.parametrize(

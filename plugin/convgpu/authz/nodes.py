@@ -9,11 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from convgpu.authz.paths import is_at_or_below, normal
-
-# Documentation/admin-guide/devices.txt: 195 is NVIDIA's; 226 is DRM's, for the cards of every vendor.
-_NVIDIA_MAJOR: Final = 195
-_DRM_MAJOR: Final = 226
-_NVIDIA_VENDOR: Final = "0x10de"
+from convgpu.runtime.devices import GpuNumbers
 
 _PATIENCE: Final = 1.0
 _LINKS: Final = 40  # as many as the kernel follows
@@ -49,8 +45,7 @@ class HostNodes:
         self, root: Callable[[], Path | None], sysfs: Path = Path("/sys"), devices: Path = Path("/proc/devices")
     ) -> None:
         self._root = root
-        self._sysfs = sysfs
-        self._devices = devices
+        self._numbers = GpuNumbers(sysfs, devices)
 
     def resolve(self, path: str) -> str:
         """Return a path of the host without links, as far as it can be seen; normal in any case."""
@@ -93,32 +88,10 @@ class HostNodes:
 
     def is_gpu_major(self, major: int) -> bool:
         """Tell whether character devices of this number belong to a GPU."""
-        if major == _NVIDIA_MAJOR:
-            return True
-        if major == _DRM_MAJOR:
-            return any(map(self._is_nvidia, (self._sysfs / "class/drm").glob("*/device/vendor")))
-        return major in self._nvidia_majors()
-
-    def _nvidia_majors(self) -> set[int]:
-        """Return the numbers that the kernel gave the driver's other devices: lines `NUMBER NAME`."""
-        try:
-            rows = [row.split() for row in self._devices.read_text().splitlines()]
-        except OSError:
-            return set()
-        return {int(row[0]) for row in rows if len(row) == 2 and row[0].isdecimal() and row[1].startswith("nvidia")}
+        return self._numbers.has(major)
 
     def _is_gpu_number(self, number: int) -> bool:
-        major, minor = os.major(number), os.minor(number)
-        if major == _DRM_MAJOR:
-            return self._is_nvidia(self._sysfs / f"dev/char/{major}:{minor}/device/vendor")
-        return self.is_gpu_major(major)
-
-    @staticmethod
-    def _is_nvidia(vendor: Path) -> bool:
-        try:
-            return vendor.read_text().strip() == _NVIDIA_VENDOR
-        except OSError:
-            return False
+        return self._numbers.has(os.major(number), os.minor(number))
 
     def _holds_gpu(self, folder: Path) -> bool:
         count = 0

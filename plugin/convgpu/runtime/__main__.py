@@ -88,10 +88,11 @@ def _edit(bundle: str, own: dict[str, str]) -> None:
 
 def _may_concern_us(config: dict[str, Any]) -> bool:
     """Containers that have nothing to do with GPUs start without a plugin, too."""
-    from convgpu.runtime.edits import Host, NoLimit, cover  # noqa: PLC0415 - see above
+    from convgpu.runtime.devices import GpuNumbers  # noqa: PLC0415 - see above
+    from convgpu.runtime.edits import Host, NoLimit, cover  # noqa: PLC0415
 
     try:
-        return cover(config, Host("", "unknown", simulated=False), "1") is not None
+        return cover(config, Host("", "unknown", simulated=False, is_gpu=GpuNumbers().has), "1") is not None
     except NoLimit:
         return True
 
@@ -99,12 +100,14 @@ def _may_concern_us(config: dict[str, Any]) -> bool:
 def _host(own: dict[str, str]) -> "Host":
     from pathlib import Path  # noqa: PLC0415 - see above
 
+    from convgpu.runtime.devices import GpuNumbers  # noqa: PLC0415
     from convgpu.runtime.edits import Host  # noqa: PLC0415
     from convgpu.runtime.scheduler import find_directory  # noqa: PLC0415
 
     # Resolved, as the Engine names the sources of mounts.
     directory = (Path(own["directory"]) if own.get("directory") else find_directory()).resolve()
-    return Host(os.path.abspath(sys.argv[0]), str(directory), (directory / "driver").is_dir())  # noqa: PTH100
+    simulated = (directory / "driver").is_dir()
+    return Host(os.path.abspath(sys.argv[0]), str(directory), simulated, GpuNumbers().has)  # noqa: PTH100
 
 
 def _hook(own: dict[str, str], words: list[str]) -> None:

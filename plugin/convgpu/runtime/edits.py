@@ -6,9 +6,11 @@ container's own folder over the place; after its end they tell that.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from convgpu.runtime.devices import NVIDIA_MAJOR
 
 MOUNT_PATH: Final = "/run/convgpu"
 LIBRARY: Final = f"{MOUNT_PATH}/libconvgpu.so"
@@ -23,8 +25,11 @@ OPTIONS: Final[Mapping[str, str]] = {
 _BEGIN_TIME: Final = 30  # seconds that a runtime waits for a hook
 _END_TIME: Final = 15
 _NO_GPU: Final = frozenset({"", "void", "none"})  # of NVIDIA_VISIBLE_DEVICES
-_GPU_NODE: Final = re.compile(r"/dev/nvidia(\d+|ctl)")
-_GPU_MAJOR: Final = 195  # of NVIDIA's character devices, whatever a container calls them
+# The toolkit's setting swarm-resource, by its customary names; GPUMEM is a size of ours.
+_RESOURCE: Final = re.compile("DOCKER_RESOURCE_.*GPU.*(?<!GPUMEM)")
+# NVIDIA's runtime takes mounts below these for a list of devices, and such annotations for CDI devices.
+_DEVICE_LISTS: Final = ("/run/nvidia-container-devices", "/var/run/nvidia-container-devices")
+_CDI: Final = "cdi.k8s.io/"
 _NVIDIA_HOOKS: Final = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 
 
@@ -40,11 +45,13 @@ class Host:
         program: path of `convgpu-runtime`.
         directory: the scheduler's, as the host sees it.
         simulated: the CUDA driver comes with the folder.
+        is_gpu: tells whether character devices of a major number, or of a major and a minor one, belong to a GPU.
     """
 
     program: str
     directory: str
     simulated: bool
+    is_gpu: Callable[[int, int | None], bool] = lambda major, _: major == NVIDIA_MAJOR
 
     def hook(self, what: str, timeout: int) -> dict[str, Any]:
         """Return a hook in the form of the OCI specification."""
@@ -73,19 +80,46 @@ def options(config: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def uses_gpu(config: Mapping[str, Any]) -> bool:
-    """Say whether a container gets a GPU, as far as its configuration tells."""
-    if variables(config).get("NVIDIA_VISIBLE_DEVICES", "") not in _NO_GPU:
+def uses_gpu(config: Mapping[str, Any], host: Host) -> bool:
+    """Say whether a container gets a GPU, as far as its configuration tells; see `convgpu.authz.gpu` for the ways."""
+    if _asks_by_variable(variables(config)):
         return True
     linux = config.get("linux") or {}
     devices = linux.get("devices") or ()
-    if any(_GPU_NODE.fullmatch(str(device.get("path"))) for device in devices):
+    if any(str(device.get("path")).startswith("/dev/nvidia") for device in devices):
         return True
     allowed = [rule for rule in (linux.get("resources") or {}).get("devices") or () if rule.get("allow")]
-    if any(each.get("type") == "c" and each.get("major") == _GPU_MAJOR for each in (*devices, *allowed)):
+    if any(_is_gpu(device, host) for device in devices) or any(_opens_gpu(rule, host) for rule in allowed):
+        return True
+    targets = [str(mount.get("destination")) for mount in config.get("mounts") or ()]
+    if any(target.startswith(_DEVICE_LISTS) for target in targets):
+        return True
+    if any(_CDI in str(name) for name in config.get("annotations") or ()):
         return True
     hooks = [hook for stage in (config.get("hooks") or {}).values() for hook in stage or ()]
     return any(str(hook.get("path")).rpartition("/")[2] in _NVIDIA_HOOKS for hook in hooks)
+
+
+def _asks_by_variable(environment: Mapping[str, str]) -> bool:
+    """Say whether NVIDIA's runtime, which may stand behind ours, would give a GPU for a variable."""
+    visible = environment.get("NVIDIA_VISIBLE_DEVICES")
+    if visible is not None and visible not in _NO_GPU:
+        return True
+    if any(_RESOURCE.fullmatch(name) and value for name, value in environment.items()):
+        return True
+    return visible is None and "CUDA_VERSION" in environment and "NVIDIA_REQUIRE_CUDA" not in environment
+
+
+def _is_gpu(device: Mapping[str, Any], host: Host) -> bool:
+    return device.get("type") in {"c", "u"} and host.is_gpu(int(device.get("major", -1)), device.get("minor"))
+
+
+def _opens_gpu(rule: Mapping[str, Any], host: Host) -> bool:
+    """Judge a rule of the cgroup: -1, or nothing, stands for every number; to make a node is not to use it."""
+    if not set("rw") & set(rule.get("access") or "rwm") or rule.get("type") == "b":
+        return False
+    major, minor = rule.get("major"), rule.get("minor")
+    return major in {None, -1} or host.is_gpu(int(major), None if minor == -1 else minor)
 
 
 def cover(config: Mapping[str, Any], host: Host, default: str | None) -> dict[str, Any] | None:
@@ -101,7 +135,7 @@ def cover(config: Mapping[str, Any], host: Host, default: str | None) -> dict[st
     """
     mounted = {str(mount.get("destination")).rstrip("/"): mount for mount in config.get("mounts") or ()}
     memory = variables(config).get("CONVGPU_MEMORY")
-    if not (memory or uses_gpu(config)):
+    if not (memory or uses_gpu(config, host)):
         return None
     if MOUNT_PATH in mounted:
         if str(mounted[MOUNT_PATH].get("source")).startswith(f"{host.directory}/"):
