@@ -46,6 +46,7 @@ class World:
         self._numbers = 0
         self._newcomers: set[str] = set()  # containers that held nothing when the event came
         self._before: list[Waiting] = []  # what waited then
+        self._had: dict[tuple[str, str], tuple[int, int]] = {}  # by container and device: grant and peak then
 
     def happen(self, event: e.Event) -> None:
         """Let an event happen and carry out its effects as the daemon does."""
@@ -55,6 +56,11 @@ class World:
         before = self.excess()
         self._newcomers = set(self.machine.ledger.accounts) - set(self.machine.ledger.holders)
         self._before = self.machine.waiting
+        self._had = {
+            (name, device): (account.grant, account.peak)
+            for name, accounts in self.machine.ledger.accounts.items()
+            for device, account in accounts.items()
+        }
         self._pass_on(event)
         after = self.excess()
         if any(before[device] for device in self.machine.ledger.free):
@@ -109,6 +115,7 @@ class World:
             # A waiter calls the driver at once only if nothing is settling.
             assert effect.settling == sum(used[asked.device] for used in self.unsettled.values())
             self._judge_overtaking(process.container, asked)
+            self._judge_age(process.container, asked)
             self._newcomers.discard(process.container)
 
     def _judge_overtaking(self, container: str, asked: e.AllocationAsked) -> None:
@@ -130,6 +137,31 @@ class World:
             )
             outside = ledger.accounts[one.container][one.device].leased + one.size > ledger.usable[one.device]
             assert outside or not concerned, f"{asked} is served before {one}"
+
+    def _judge_age(self, container: str, asked: e.AllocationAsked) -> None:
+        """Who takes again what it freed, or is not overdue, is not served where an overdue one could be (invariant 5).
+
+        An advance may be, and who has to stand back itself is judged as a newcomer.
+        """
+        machine = self.machine
+        used = sum(one.used[asked.device] for one in self.processes.values() if one.container == container)
+        grant, peak = self._had.get((container, asked.device), (0, 0))
+        holder = container not in self._newcomers
+        self._had[container, asked.device] = (grant, max(peak, used))
+        if used <= grant or (holder and used > peak) or asked.device in machine.drained or machine.recovering:
+            return
+        overdue = [one for one in self._before if self.now - one.since >= machine.patience]
+        mine = [(not holder, one.sequence) for one in overdue if one.request == asked.request]
+        open_still = {one.request for one in machine.waiting}
+        for one in overdue:
+            holds = one.container in machine.ledger.holding  # who gave all back in this very event is a newcomer
+            if one.request not in open_still or one.device != asked.device or [] < mine < [(not holds, one.sequence)]:
+                continue
+            if one is overdue[0] or holds:
+                machine.ledger.grant(container, asked.device, -asked.size)
+                passed_over = machine.ledger.is_safe_to_grant(one.container, one.device, one.size)
+                machine.ledger.grant(container, asked.device, asked.size)
+                assert not passed_over, f"{asked} is served although {one} could be"
 
     # -- what containers and processes do -----------------------------------------------------------------
 

@@ -10,7 +10,7 @@ What a process of an earlier scheduler holds is granted whatever is free. So a d
 above its limit, and the state not safe, by a *debt*. No decision of the scheduler makes any of the three more.
 
 So that all are gone when the facts are, what is decided has to be safe in two outlooks: with what devices have now,
-and with what they have when everything that was taken from them is back (docs/decisions/0018).
+and with what they have when everything that was taken from them is back (docs/decisions/0020).
 """
 
 from collections.abc import KeysView, Mapping

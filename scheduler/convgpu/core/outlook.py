@@ -9,11 +9,17 @@ from convgpu.core.safety import Claim
 
 @dataclass(slots=True)
 class Account:
-    """One container on one device; all figures in bytes. `target`: a limit that was asked for, not yet in force."""
+    """One container on one device; all figures in bytes.
+
+    Attributes:
+        peak: the most that was leased when an allocation was accepted, without what was leased ahead.
+        target: a limit that was asked for, not yet in force.
+    """
 
     limit: int
     grant: int = 0
     leased: int = 0
+    peak: int = 0
     charged: int = 0
     target: int | None = None
     leases: dict[int, int] = field(default_factory=dict)

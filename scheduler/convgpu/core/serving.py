@@ -228,8 +228,10 @@ class Serving:
         """Answer. If nobody waits, lease the session's share of what is left of the grant ahead of the answer."""
         asked, name = request.asked, request.container
         device = asked.device
+        account = self._state.account(request)
         self._ledger.lease(name, device, asked.session, asked.size)
-        share = 0 if self._state.scarce else self._state.account(request).idle // self._state.containers[name].sessions
+        account.peak = max(account.peak, account.leased)
+        share = 0 if self._state.scarce else account.idle // self._state.containers[name].sessions
         if share:
             self._ledger.lease(name, device, asked.session, share)
             self.effects.append(e.Lease(asked.session, device, share))

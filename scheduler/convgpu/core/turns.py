@@ -1,4 +1,4 @@
-"""Whose turn it is: age before priority before policy, and who has to stand back for whom (docs/policies.md)."""
+"""Whose turn it is, and who has to stand back for whom (docs/policies.md)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,32 @@ from convgpu.policies.base import Waiting
 
 
 def in_turn(state: State, waiting: Sequence[Waiting], now: float) -> Iterator[Waiting]:
-    """Yield allocations in the order in which to serve them.
+    """Yield allocations in the order in which to serve them: advances, then age, then priority, then the policy.
 
-    Among the overdue who holds memory goes before who holds none: it is nearer to its end, and so is what it holds.
+    What a container holds while it waits is of use to nobody, so those that get nearer to their ends go first: they
+    cannot overtake anybody for ever, because no advance goes beyond a limit. Among the overdue who holds memory goes
+    before who holds none.
     """
-    late = [one for one in waiting if is_overdue(state, one, now)]
     holders = state.ledger.holding
+    advances = [one for one in waiting if one.container in holders and is_advance(state, one)]
+    if advances:
+        yield from _ranked(state, advances)
+        done = {one.sequence for one in advances}
+        waiting = [one for one in waiting if one.sequence not in done]
+    late = [one for one in waiting if is_overdue(state, one, now)]
     yield from sorted(late, key=lambda one: (one.container not in holders, one.sequence))
-    rest = [one for one in waiting if not is_overdue(state, one, now)] if late else waiting
-    for priority in sorted({one.priority for one in rest}, reverse=True):
-        yield from state.policy.rank([one for one in rest if one.priority == priority], state.ledger.free)
+    yield from _ranked(state, [one for one in waiting if not is_overdue(state, one, now)] if late else waiting)
+
+
+def _ranked(state: State, waiting: Sequence[Waiting]) -> Iterator[Waiting]:
+    for priority in sorted({one.priority for one in waiting}, reverse=True):
+        yield from state.policy.rank([one for one in waiting if one.priority == priority], state.ledger.free)
+
+
+def is_advance(state: State, one: Waiting) -> bool:
+    """Would its container, which holds memory, hold more of the device than ever? Else it takes again what it freed."""
+    account = state.ledger.accounts[one.container][one.device]
+    return account.leased + one.size > account.peak
 
 
 def is_overdue(state: State, one: Waiting, now: float) -> bool:

@@ -1,0 +1,47 @@
+"""Nobody is overtaken for ever: a few containers on full devices that take, give back and take again.
+
+`test_histories` does everything to the machine, and so this seldom. `World` holds every answer against invariant 5.
+"""
+
+import os
+import random
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from world import World
+
+from convgpu.core import events as e
+from convgpu.core.machine import Machine
+from convgpu.policies import POLICIES
+
+PHASES = set(Phase) - {Phase.shrink}
+EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "60"))
+STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7), st.integers(1, 8)), min_size=40, max_size=100)
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+@given(devices=st.integers(1, 2), limits=st.lists(st.integers(3, 10), min_size=4, max_size=7), steps=STEPS)
+@settings(max_examples=EXAMPLES, phases=PHASES, deadline=None, suppress_health_check=list(HealthCheck))
+def test_age_bounds_every_choice(name: str, devices: int, limits: list[int], steps: list[tuple[int, int, int]]) -> None:
+    capacity = {f"g{number}": 10 for number in range(devices)}
+    w = World(Machine(capacity, POLICIES[name](random.Random(1)), 5.0))  # noqa: S311 - a seed that repeats
+    sessions = []
+    for number, limit in enumerate(limits):
+        w.create(f"c{number}", dict.fromkeys(capacity, limit), priority=number % 3)
+        sessions.append(w.start(f"c{number}"))
+    for who, what, size in steps:
+        w.now += 1.0
+        session = sessions[who % len(sessions)]
+        device = f"g{size % devices}"
+        used = w.processes[session].used[device]
+        if what == 0:
+            w.end(session)
+            sessions[who % len(sessions)] = w.start(f"c{who % len(sessions)}")
+        elif what == 1:
+            w.happen(e.PolicyChosen(POLICIES[sorted(POLICIES)[size % len(POLICIES)]](random.Random(1))))  # noqa: S311
+        elif what < 4 and used:
+            w.free(session, min(size, used), device)
+        elif all(asked.session != session for asked in w.open.values()):
+            w.allocate(session, min(size, limits[who % len(sessions)]), device)
+        w.check()
