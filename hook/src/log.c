@@ -33,7 +33,7 @@ static void write_quietly(const char *line, size_t length) {
         ssize_t written = write(STDERR_FILENO, line, length);
         if (written < 0 && errno == EINTR) continue;
         if (written < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE))
-            sigtimedwait(&pipe, NULL, &(struct timespec){0});
+            while (sigtimedwait(&pipe, NULL, &(struct timespec){0}) < 0 && errno == EINTR) continue;
         if (written <= 0) break; /* nobody to tell */
         line += written;
         length -= (size_t)written;
