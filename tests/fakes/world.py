@@ -35,6 +35,7 @@ class World:
         self.now = 0.0
         self.processes: dict[int, Process] = {}
         self.lost: list[Process] = []  # they live, and look for the next scheduler
+        self.absent: dict[int, Process] = {}  # as they are; by the session that was opened for a guess
         self.terms: dict[str, tuple[float | None, int]] = {}  # of each container: wait, priority
         self.mounted: set[str] = set()
         self.unsettled: dict[int, dict[str, int]] = {}  # sessions that ended, and what the driver has not freed yet
@@ -65,7 +66,7 @@ class World:
         after = self.excess()
         if any(before[device] for device in self.machine.ledger.free):
             del after["debt"]  # what is given back covers the overcommit first, and helps nobody to end
-        if not isinstance(event, FACTS):
+        if not (isinstance(event, FACTS) or (isinstance(event, e.SessionResumed) and event.late)):
             assert not after - before, f"{event} made it worse: {before} -> {after}"
 
     def _pass_on(self, event: e.Event) -> None:
@@ -183,14 +184,14 @@ class World:
         self.happen(e.SessionStarted(self._numbers, process.container, dict(process.used)))
         return self._numbers
 
-    def resume(self, former: int, held: Mapping[str, int]) -> int:
+    def resume(self, former: int, held: Mapping[str, int], *, late: bool = False) -> int:
         """The process has another connection; it says what it uses, and a new page begins without headroom."""
         self._numbers += 1
         old = self.processes.pop(former)
         self.open = {number: asked for number, asked in self.open.items() if asked.session != former}
         self.processes[self._numbers] = Process(old.container)
         self.processes[self._numbers].used.update(held)
-        self.happen(e.SessionResumed(self._numbers, former, held))
+        self.happen(e.SessionResumed(self._numbers, former, held, late))
         return self._numbers
 
     def allocate(self, session: int, size: int, device: str = "gpu") -> int:
@@ -217,6 +218,7 @@ class World:
     def end(self, session: int, *, settled: bool = True) -> None:
         """The process ends; the driver frees its memory at once, or with `settle`."""
         process = self.processes.pop(session)
+        self.absent.pop(session, None)
         self.open = {number: asked for number, asked in self.open.items() if asked.session != session}
         self.unsettled[session] = process.used
         self.happen(e.SessionEnded(session, dict(process.headroom)))
@@ -252,7 +254,8 @@ class World:
         former, self.machine = self.machine, machine
         for device, capacity in former.ledger.capacity.items():
             self.happen(e.CapacityChanged(device, capacity))
-        self.lost += self.processes.values()
+        self.lost += [self.absent.get(session, process) for session, process in self.processes.items()]
+        self.absent = {}
         self.processes, self.open, self.unsettled = {}, {}, {}
         for name, terms in self.terms.items():
             accounts = former.ledger.accounts[name]
@@ -267,11 +270,33 @@ class World:
         former = self.lost.pop(place)
         process = Process(former.container, used=former.used)
         number = self._connect(process)
+        self._escape(number)
+        return number
+
+    def _escape(self, session: int) -> None:
+        process = self.processes[session]
         for device, account in self.machine.ledger.accounts[process.container].items():
-            escaped = process.used[device] - account.leases[number]
+            escaped = process.used[device] - account.leases[session]
             if escaped:
                 process.used[device] -= escaped
                 self.happen(e.Overuse(process.container, device, account.charged + escaped))
+
+    def guess(self, place: int, seen: Mapping[str, int]) -> int:
+        """One of the lost processes does not come back, and the scheduler books what it believes that it holds."""
+        self._numbers += 1
+        former = self.lost.pop(place)
+        self.absent[self._numbers] = former
+        guessed = self.processes[self._numbers] = Process(former.container)
+        self.happen(e.SessionStarted(self._numbers, former.container, seen))
+        for device, account in self.machine.ledger.accounts[former.container].items():
+            guessed.used[device] = account.leases[self._numbers]
+        return self._numbers
+
+    def come_back_late(self, session: int) -> int:
+        """It comes back all the same, with what it really holds."""
+        former = self.absent.pop(session)
+        number = self.resume(session, former.used, late=True)
+        self._escape(number)
         return number
 
     # -- what must be true ---------------------------------------------------------------------------------

@@ -68,31 +68,32 @@ class Histories(RuleBasedStateMachine):
         device, account = data.draw(st.sampled_from(sorted(self.accounts(session).items(), key=lambda item: item[0])))
         self.world.allocate(session, data.draw(st.integers(1, account.limit)), device)
 
-    @precondition(lambda self: self.world.processes)
+    @precondition(lambda self: self.present())
     @rule(data=DRAW)
     def allocate_again(self, data: st.DataObject) -> None:
         self.allocate(data)
 
-    @precondition(lambda self: self.world.processes)
+    @precondition(lambda self: self.present())
     @rule(data=DRAW)
     def allocate(self, data: st.DataObject) -> None:
         session = self.session(data)
         device, account = data.draw(st.sampled_from(sorted(self.accounts(session).items(), key=lambda item: item[0])))
         self.world.allocate(session, data.draw(st.integers(1, account.limit + 1)), device)
 
-    @precondition(lambda self: any(any(process.used.values()) for process in self.world.processes.values()))
+    @precondition(lambda self: any(any(self.world.processes[session].used.values()) for session in self.present()))
     @rule(data=DRAW)
     def free(self, data: st.DataObject) -> None:
         used = [
             (session, device, size)
             for session, process in self.world.processes.items()
+            if session not in self.world.absent
             for device, size in process.used.items()
             if size
         ]
         session, device, size = data.draw(st.sampled_from(used))
         self.world.free(session, data.draw(st.integers(1, size)), device)
 
-    @precondition(lambda self: self.world.processes)
+    @precondition(lambda self: self.present())
     @rule(data=DRAW, settled=st.booleans())
     def end(self, data: st.DataObject, settled: bool) -> None:
         self.world.end(self.session(data), settled=settled)
@@ -102,7 +103,7 @@ class Histories(RuleBasedStateMachine):
     def settle(self, data: st.DataObject) -> None:
         self.world.settle(data.draw(st.sampled_from(sorted(self.world.unsettled))))
 
-    @precondition(lambda self: self.world.processes)
+    @precondition(lambda self: self.present())
     @rule(data=DRAW)
     def reconnect(self, data: st.DataObject) -> None:
         session = self.session(data)
@@ -158,10 +159,23 @@ class Histories(RuleBasedStateMachine):
     def come_back(self, data: st.DataObject) -> None:
         self.world.come_back(data.draw(st.integers(0, len(self.world.lost) - 1)))
 
+    @precondition(lambda self: self.world.lost and self.world.machine.recovering)
+    @rule(data=DRAW)
+    def guess(self, data: st.DataObject) -> None:
+        place = data.draw(st.integers(0, len(self.world.lost) - 1))
+        used = self.world.lost[place].used
+        self.world.guess(place, {device: data.draw(st.integers(0, size + 1)) for device, size in used.items()})
+
+    @precondition(lambda self: self.world.absent)
+    @rule(data=DRAW)
+    def come_back_late(self, data: st.DataObject) -> None:
+        self.world.come_back_late(data.draw(st.sampled_from(sorted(self.world.absent))))
+
     @precondition(lambda self: self.world.machine.recovering)
     @rule()
     def recovery_ends(self) -> None:
-        self.late_facts |= bool(self.world.lost)  # what they hold may be granted to others before they come back
+        # What they hold may be granted to others before they come back.
+        self.late_facts |= bool(self.world.lost or self.world.absent)
         self.world.happen(e.RecoveryEnded())
 
     # -- what is drawn from -----------------------------------------------------------------------------------
@@ -170,7 +184,10 @@ class Histories(RuleBasedStateMachine):
         return data.draw(st.sampled_from(sorted(self.world.terms)))
 
     def session(self, data: st.DataObject) -> int:
-        return data.draw(st.sampled_from(sorted(self.world.processes)))
+        return data.draw(st.sampled_from(sorted(self.present())))
+
+    def present(self) -> set[int]:
+        return self.world.processes.keys() - self.world.absent.keys()
 
     def device(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(sorted(self.capacity)))
@@ -209,6 +226,8 @@ class Histories(RuleBasedStateMachine):
     def undo_facts(self) -> None:
         while self.world.lost:
             self.world.come_back(0)
+        for session in list(self.world.absent):
+            self.world.come_back_late(session)
         self.world.happen(e.RecoveryEnded())
         for name, accounts in self.world.machine.ledger.accounts.items():
             for device in accounts:

@@ -74,12 +74,14 @@ class SessionStarted:
 class SessionResumed:
     """A process whose connection was lost has another one: session `former` goes on as `session`.
 
-    `held` is what it uses; it never counts for more than was leased to it.
+    `held` is what it uses; it never counts for more than was leased to it. Unless `late`: it comes back to another
+    scheduler after its time, which had to guess what it holds. That is a fact then, whatever was granted meanwhile.
     """
 
     session: int
     former: int
     held: Mapping[str, int]
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

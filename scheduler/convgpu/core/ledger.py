@@ -157,13 +157,14 @@ class Ledger:
         self._adjust(container, device)
         return size
 
-    def move_lease(self, container: str, device: str, former: int, session: int, held: int) -> None:
-        """Let a session go on with what of another's lease it still holds; the rest is idle."""
+    def move_lease(self, container: str, device: str, former: int, session: int, held: int) -> int:
+        """Let a session go on with what of another's lease it still holds, and return it; the rest is idle."""
         account = self.accounts[container][device]
         lease = account.leases.pop(former, 0)
         account.leases[session] = min(held, lease)
         account.leased += account.leases[session] - lease
         self._adjust(container, device)
+        return account.leases[session]
 
     def _adjust(self, container: str, device: str) -> None:
         """Take back what is granted above the limit and in nobody's hands any more."""

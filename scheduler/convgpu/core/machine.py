@@ -180,8 +180,13 @@ class Machine:
         self._state.forget_requests(name, event.former)
         for device in self.ledger.accounts[name]:
             self._state.forget_word(event.former, device)
-            self.ledger.move_lease(name, device, event.former, event.session, event.held.get(device, 0))
+            held = event.held.get(device, 0)
+            lease = self.ledger.move_lease(name, device, event.former, event.session, held)
+            if event.late:
+                self.ledger.adopt(name, device, event.session, held - lease)
         self._serving.want([name])
+        if event.late:
+            self._look_where_overcommitted()
 
     def _end_session(self, event: e.SessionEnded) -> None:
         """Give the whole lease back; the part that was used is settling. Its open requests go with it."""

@@ -11,6 +11,7 @@ import click
 
 from convgpu.daemon.audit import OVERUSE
 from convgpu.daemon.devices import DeviceError
+from convgpu.daemon.log_writer import LogWriter
 from convgpu.daemon.quiet import Quiet
 from convgpu.daemon.service import Service, Settings
 from convgpu.policies import POLICIES
@@ -82,7 +83,7 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
 )
 def main(level: str, form: str, **settings: object) -> None:
     """Keep the ledger of every GPU: who may use how much, who waits, who is next."""
-    handler = logging.StreamHandler(sys.stdout)
+    handler = LogWriter(sys.stdout.fileno())
     handler.setFormatter(journal.formatter(form))
     handler.addFilter(Quiet())
     logging.basicConfig(handlers=[handler], level=level.upper())

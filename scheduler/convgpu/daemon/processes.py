@@ -224,6 +224,8 @@ class Processes:
 
     def _note(self, session: Session) -> None:
         """Keep who may hold memory, for the next scheduler, before it can be so."""
+        if not session.pid:
+            self._store.break_run()
         if not session.started:
             return
         self._store.add_session(Former(session.pid, session.started, session.container, session.program))

@@ -98,11 +98,12 @@ class Service:
         # A process may live though its container has no mount: `docker cp` unmounts a running one.
         recovering = bool(self._formers) or any(volume.state == "running" for volume in self._store.volumes())
         present = self._devices.list()
-        memory = self._measure(present)
+        strangers: set[int] = set()  # processes of our containers that are not in the book
+        memory = self._measure(present, strangers)
         rows = as_rows(present, memory, settings.reserve)
         self._store.set_devices({device.uuid: device.name for device in present}, memory)
         folders = Folders(settings.directory, settings.libraries / "libconvgpu.so", driver)
-        self._sessions = self._make_sessions(rows, recovering=recovering)
+        self._sessions = self._make_sessions(rows, recovering=recovering or bool(strangers))
         own = {one.device: one.own for one in memory}
         settling = self._watch_settling(own)
         capacities = Capacities(self._sessions, self._store, settling, memory, rows, settings.reserve)
@@ -123,9 +124,9 @@ class Service:
             changes,
             simulated=driver is not None,
         )
-        self._recovery = self._begin_recovery(settling) if recovering else None
+        self._recovery = self._begin_recovery(settling, not strangers) if recovering or strangers else None
         if self._recovery is None:
-            self._store.begin_run()
+            self._begin_run()
         self._administration.on_nobody_runs = self._recovery.nobody_runs if self._recovery else lambda: None
         self._admin = Listener(
             self._loop, settings.directory / "admin.sock", 0o600, folders.staging, self._accept_administrator
@@ -152,12 +153,17 @@ class Service:
             self._store.drop_session(one)
         return alive
 
-    def _measure(self, present: Sequence[Device]) -> list[DeviceMemory]:
+    def _measure(self, present: Sequence[Device], strangers: set[int]) -> list[DeviceMemory]:
         formers = {one.pid for one in self._formers}
         engines = {volume.engine.id for volume in self._store.volumes() if volume.engine is not None}
 
         def is_ours(pid: int) -> bool:
-            return pid in formers or any(one in engines for one in containers_of(pid))
+            if pid in formers:
+                return True
+            ours = any(one in engines for one in containers_of(pid))
+            if ours:
+                strangers.add(pid)
+            return ours
 
         return measure_memory(self._devices, present, self._settings.reserve, self._store.memory(), is_ours)
 
@@ -206,11 +212,11 @@ class Service:
         rules = Rules(self._settings.audit, self._settings.overuse, self._settings.overuse_after)
         return Audit(self._asking, self._sessions, belonging, capacities, self._store, rules)
 
-    def _begin_recovery(self, settling: Settling) -> Recovery:
+    def _begin_recovery(self, settling: Settling, known: bool) -> Recovery:
         return Recovery(
             self._loop,
             self._formers,
-            complete=self._store.complete,
+            complete=self._store.complete and known,
             is_back=lambda one: self._sessions.find(one.container, one.pid, one.started) is not None,
             is_settled=settling.is_quiet,
             on_end=self._end_recovery,
@@ -218,12 +224,22 @@ class Service:
 
     async def _end_recovery(self, missing: Sequence[Former]) -> None:
         await self._processes.adopt(missing)
+        if self._settings.audit:
+            try:
+                await self._audit.look(at_once=True)  # what is in no book is charged before it can be granted
+            except Exception:  # as in the audit itself
+                log.exception("who holds memory without being known is not known")
         self._sessions.happen(e.RecoveryEnded())
         log.info("grants are given")
-        try:
-            self._store.begin_run()
-        except OSError as error:
-            log.error("the next scheduler will wait longer for its processes: %s", error)
+        self._begin_run()
+
+    def _begin_run(self) -> None:
+        """From now on all processes are in the book, so that the next scheduler knows for whom to wait."""
+        if all(session.pid for session in self._sessions.sessions.values()):
+            try:
+                self._store.begin_run()
+            except OSError as error:
+                log.error("the next scheduler will wait longer for its processes: %s", error)
 
     def _accept_administrator(self, sock: socket.socket) -> None:
         Connection(self._loop, sock, self._administer, lambda _: None, MAX_ADMIN_FRAME)

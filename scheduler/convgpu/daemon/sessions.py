@@ -171,7 +171,8 @@ class Sessions:
         self.sessions[session.number] = session
         self._forget(former)
         self.tell(session.container)
-        self.happen(e.SessionResumed(session.number, former.number, held))
+        late = isinstance(former.connection, Absent)
+        self.happen(e.SessionResumed(session.number, former.number, held, late))
 
     def open(self, session: Session, held: Mapping[str, int]) -> None:
         """Add a session that was welcomed; `held`: what it uses already, per device."""

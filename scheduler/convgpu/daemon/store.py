@@ -87,6 +87,12 @@ class Store:
             self.set_setting("complete", "yes")
             self.complete = True
 
+    def break_run(self) -> None:
+        """A process cannot be in the book: the next scheduler has to wait for it without knowing it."""
+        if self.complete:
+            self.complete = False
+            self.later("DELETE FROM settings WHERE name = 'complete'", (), "complete")
+
     @contextmanager
     def _transaction(self) -> Iterator[Callable[[str, Sequence[object]], sqlite3.Cursor]]:
         """All or nothing.

@@ -206,3 +206,39 @@ def test_managed_memory_of_a_container_is_not_counted_a_second_time(tmp_path: Pa
             wait_until(lambda: time.monotonic() - begun > 1, "many looks")
             assert devices(daemon) == [(16, "ok")]
             program.communicate()
+
+
+def test_who_comes_back_too_late_with_more_than_was_known_is_a_debt_that_fails_nobody(tmp_path: Path) -> None:
+    """NVML lists a context for it and not its managed memory, and the memory was granted to another meanwhile."""
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=100ms") as daemon:
+        folder = daemon.container("a", memory="8g")
+        environment = os.environ | {"LD_LIBRARY_PATH": f"{folder}/driver", "LD_PRELOAD": f"{folder}/libconvgpu.so"}
+        with subprocess.Popen(
+            [sys.executable, "-c", MANAGED], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as program:
+            assert program.stdout is not None
+            assert program.stdout.readline() == b"held\n"
+            held = usage(daemon, "a")
+            program.send_signal(signal.SIGSTOP)
+            daemon.kill()
+            daemon.start()
+            other = Process(daemon.container("b", memory="12g"))
+            other.hello()
+            answer = other.ask(m.Allocate(0, 12 * GIB, "cuMemAlloc"))
+            program.send_signal(signal.SIGCONT)
+            assert isinstance(answer, m.Accepted)
+            wait_until(lambda: usage(daemon, "a") == held, "it is back, with all that it holds")
+            [device] = daemon.admin.request("devices")["devices"]
+            assert device["granted"] == held + 12 * GIB > device["capacity"]
+            third = Process(daemon.container("c", memory="2g"))
+            third.hello()
+            request = third.allocate(GIB)
+            assert other.ask(m.Query(0)) == m.Usage(12 * GIB, 12 * GIB, 0)
+            assert request not in third.answers
+            other.end()
+            assert isinstance(third.answer(request), m.Accepted)
+            [device] = daemon.admin.request("devices")["devices"]
+            assert device["granted"] <= device["capacity"]
+            program.communicate()
+            assert program.returncode == 0
+        assert daemon.log.read_text().count("CRITICAL") == 0

@@ -1,10 +1,13 @@
 """A scheduler that starts again: who is waited for, who is not, and what a stopped process holds."""
 
+import json
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -75,6 +78,55 @@ def test_a_process_is_waited_for_though_its_container_has_no_mount(daemon: Daemo
         wait_until(lambda: usage(daemon, "a") == held, "it is back")
         stopped.communicate()
         assert isinstance(waiter.answer(request), m.Accepted)
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    """A cgroup as the Engine names those of its containers."""
+    folder = Path(f"/sys/fs/cgroup/pids/docker-{os.getpid():064x}")
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made here: {error}")
+    try:
+        yield folder
+    finally:
+        wait_until(lambda: not (folder / "cgroup.procs").read_text(), "it is empty")
+        folder.rmdir()
+
+
+def test_memory_of_a_process_that_is_in_no_book_is_not_granted_again(daemon: Daemon, cgroup: Path) -> None:
+    """Its row was lost with a damaged database, or never written on a full disk, and it does not come back in time."""
+    with hold(daemon.container("a", memory="10g"), "9g") as stopped:
+        (cgroup / "cgroup.procs").write_text(str(stopped.pid))
+        container = {"id": cgroup.name[-64:], "name": "a", "image": "cuda", "state": "running", "volumes": ["a"]}
+        daemon.admin.request("listed", asked=time.time(), containers=[container], volumes=["a"])
+        wait_until(lambda: usage(daemon, "a") > 9 * GIB, "it holds")
+        wait_until(lambda: engine_id(daemon) == cgroup.name[-64:], "its name is written")
+        held = usage(daemon, "a")
+        stopped.send_signal(signal.SIGSTOP)
+        daemon.kill()
+        with closing(sqlite3.connect(daemon.directory / "state.db")) as database, database:
+            database.execute("DELETE FROM sessions")
+        daemon.start()
+        waiter = Process(daemon.container("b", memory="10g"))
+        waiter.hello()
+        request = waiter.allocate(8 * GIB)
+        wait_until(lambda: daemon.log.read_text().count("grants are given") == 1, "its time is over")
+        seen = daemon.state("b")["state"], usage(daemon, "a")
+        stopped.send_signal(signal.SIGCONT)
+        assert seen == ("waiting", held)
+        wait_until(lambda: daemon.state("a")["sessions"] != [] and usage(daemon, "a") == held, "it is back")
+        assert request not in waiter.answers
+        stopped.communicate()
+        assert stopped.returncode == 0
+        assert isinstance(waiter.answer(request), m.Accepted)
+
+
+def engine_id(daemon: Daemon) -> str:
+    with closing(sqlite3.connect(daemon.directory / "state.db")) as database:
+        [(text,)] = database.execute("SELECT engine FROM containers WHERE name = 'a'")
+    return json.loads(text or "{}").get("id", "")
 
 
 def test_grants_are_given_as_soon_as_everybody_is_back(daemon: Daemon) -> None:
