@@ -1,10 +1,12 @@
 """What contexts take, by the driver's own counts: of the process, and of the device."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import cast
 
 import pytest
 
+from convgpu.daemon.asking import Asking
 from convgpu.daemon.contexts import UNKNOWN, Contexts
 from convgpu.daemon.devices import DeviceError, Devices
 
@@ -29,30 +31,34 @@ class Counts:
 
 
 def contexts(counts: Counts, own: int = 0) -> Contexts:
-    return Contexts(cast("Devices", counts), {CARD: own})
+    return Contexts(Asking(cast("Devices", counts)), {CARD: own})
+
+
+def held(learner: Contexts, pid: int) -> int | None:
+    return asyncio.run(learner.held(CARD, pid))
 
 
 def test_what_the_process_takes_beside_its_count_is_part_of_it() -> None:
     counts = Counts({7: CONTEXT}, CONTEXT + 9 * MIB + 600 * MIB)
     learner = contexts(counts, own=600 * MIB)
     assert learner.size(CARD, 1 << 40) == UNKNOWN
-    assert learner.measure(CARD, 7, UNKNOWN, 0) == CONTEXT + 9 * MIB
+    assert asyncio.run(learner.measure(CARD, 7, UNKNOWN, 0)) == CONTEXT + 9 * MIB
     assert learner.size(CARD, 1 << 40) == CONTEXT + 9 * MIB
     counts.held = {7: CONTEXT + 100 * MIB}  # whatever others do now, it was learned
-    assert learner.measure(CARD, 7, CONTEXT + 9 * MIB, 60 * MIB) == CONTEXT + 49 * MIB
+    assert asyncio.run(learner.measure(CARD, 7, CONTEXT + 9 * MIB, 60 * MIB)) == CONTEXT + 49 * MIB
 
 
 def test_it_is_shared_by_all_processes() -> None:
     learner = contexts(Counts({7: CONTEXT, 8: CONTEXT, 9: 4 * MIB}, 2 * CONTEXT + (4 + 27) * MIB))
-    assert learner.held(CARD, 7) == CONTEXT + 9 * MIB
+    assert held(learner, 7) == CONTEXT + 9 * MIB
 
 
 @pytest.mark.parametrize("beside", [-30 * MIB, 0, 17 * MIB, 4096 * MIB])
 def test_what_is_more_or_less_than_that_is_somebody_elses(beside: int) -> None:
     """Memory that settles, or of a program that NVML does not name."""
-    assert contexts(Counts({7: CONTEXT}, CONTEXT + beside)).held(CARD, 7) == CONTEXT
+    assert held(contexts(Counts({7: CONTEXT}, CONTEXT + beside)), 7) == CONTEXT
 
 
 def test_a_process_that_the_driver_does_not_know_holds_nothing() -> None:
-    assert contexts(Counts({7: CONTEXT}, CONTEXT + 9 * MIB)).held(CARD, 8) == 0
-    assert contexts(Counts({7: CONTEXT}, -1)).held(CARD, 7) == 0
+    assert held(contexts(Counts({7: CONTEXT}, CONTEXT + 9 * MIB)), 8) == 0
+    assert held(contexts(Counts({7: CONTEXT}, -1)), 7) is None  # nobody can say
