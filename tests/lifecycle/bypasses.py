@@ -18,6 +18,7 @@ IMAGE = "convgpu/demo"
 CUDA_IMAGE = "cuda-like"  # has NVIDIA_VISIBLE_DEVICES=all in its environment
 DISGUISED = "disguised"  # a volume of driver local that is a bind of the host's root
 DONOR = "donor"  # a container with the host's root mounted
+COVER_DONOR = "cover-donor"  # a container with a folder where the system's libraries are
 THEIRS = "theirs"  # a volume of ours that somebody else uses
 PART_DONOR = "part-donor"  # a container that has a part of it where the hook belongs
 LINKS = Path(f"/tmp/convgpu-bypasses-{os.getpid()}")  # links and a device node of the host
@@ -220,10 +221,12 @@ def hook_ways() -> Iterator[Way]:
         "/usr/lib",
         "/lib64",
         "/etc/ld.so.cache",
+        "/etc",
+        "/usr",
     ):
         host = {**LIMITED, "Binds": [f"{LINKS}/folder:{target}"]}
         yield Way(f"bind over {target}", covers(target), host, {"Env": [HOOK]})
-    for target in ("/run/convgpu/driver", "/usr/lib/x86_64-linux-gnu"):
+    for target in ("/run/convgpu/driver", "/usr/lib/x86_64-linux-gnu", "/etc"):
         yield Way(f"tmpfs over {target}", covers(target), {**LIMITED, "Tmpfs": {target: ""}}, {"Env": [HOOK]})
     yield Way("anonymous over", covers("/run/convgpu/x"), LIMITED, {"Env": [HOOK], "Volumes": {"/run/convgpu/x": {}}})
     other = {**OURS, "VolumeOptions": {"DriverConfig": {"Name": "local", "Options": {}}}}
@@ -234,9 +237,16 @@ def hook_ways() -> Iterator[Way]:
         "seccomp": {"SecurityOpt": ["seccomp=unconfined"]},
         "seccomp colon": {"SecurityOpt": ["seccomp:unconfined"]},
         "apparmor": {"SecurityOpt": ["apparmor=unconfined"]},
+        "pid of another": {"PidMode": f"container:{DONOR}"},
+        "ipc of another": {"IpcMode": f"container:{DONOR}"},
+        "users": {"UsernsMode": "host"},
+        "cgroup of another": {"CgroupParent": f"/docker/{'a' * 64}"},
     }
     for name, host in isolation.items():
         yield Way(f"isolation {name}", host_has(next(iter(host))), {**LIMITED, **host}, {"Env": [HOOK]})
+    elsewhere = {**GPUS, "Mounts": [{**OURS, "Target": "/var/run/convgpu"}]}
+    yield Way("where an image may have a link", covers("/var/run/convgpu"), elsewhere, {"Env": [HOOK]})
+    yield Way("volumes from over", covers("/usr/lib"), {**LIMITED, "VolumesFrom": [COVER_DONOR]}, {"Env": [HOOK]})
 
 
 def part(target: str, subpath: str) -> dict[str, Any]:

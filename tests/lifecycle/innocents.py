@@ -117,6 +117,9 @@ HOSTS: dict[str, dict[str, Any]] = {
     "plain runtime": {"Runtime": "runc"},
     "user namespace": {"UsernsMode": "host"},
     "cgroup": {"CgroupnsMode": "host", "CgroupParent": ""},
+    "cgroup of a team": {"CgroupParent": "/teams-vision"},
+    "slow disk": {"BlkioDeviceReadBps": [{"Path": "/dev/vda", "Rate": 1 << 20}]},
+    "processes of a neighbour": {"PidMode": "container:innocent"},
     "limits": {
         "Memory": 1 << 28,
         "NanoCpus": 10**9,

@@ -53,11 +53,14 @@ def prepared(engine, plugin, runtimes):
     raw.post("/volumes/create", {"Name": bypasses.DISGUISED, "DriverOpts": bypasses.DISGUISES["bind"]})
     raw.post("/volumes/create", {"Name": bypasses.THEIRS, "Driver": plugin, "DriverOpts": {"memory": "8g"}})
     raw.post("/containers/create?name=" + bypasses.DONOR, {**PLAIN, "HostConfig": {"Binds": ["/etc:/x"]}})
+    cover = {**PLAIN, "HostConfig": {"Binds": [f"{LINKS}/folder:/usr/lib"]}}
+    raw.post("/containers/create?name=" + bypasses.COVER_DONOR, cover)
     part = {**PLAIN, "HostConfig": {"Mounts": [bypasses.part("/run/convgpu", "driver")]}}
     raw.post("/containers/create?name=" + bypasses.PART_DONOR, part)
     yield raw
     engine.configure({"authorization-plugins": []})
     raw.remove(bypasses.DONOR)
+    raw.remove(bypasses.COVER_DONOR)
     raw.remove(bypasses.PART_DONOR)
     engine("volume", "rm", bypasses.DISGUISED, bypasses.THEIRS)
     engine("image", "rm", "-f", bypasses.CUDA_IMAGE)
