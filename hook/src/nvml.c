@@ -68,14 +68,11 @@ static bool parse_uuid(const char *text, uint8_t *uuid) {
     return next != NULL;
 }
 
-/* The driver's own error when it knows no such device. An instance (MIG) is counted with its card. */
+/* The driver's own error when it knows no such device. An instance (MIG) is a device of its own, and has no
+ * limit. */
 static int find_uuid(nvml_device device, uint8_t *uuid) {
     char text[UUID_TEXT];
-    nvml_device card;
     int result = NVML(nvmlDeviceGetUUID, device, text, (unsigned)sizeof text);
-    if (result == NVML_SUCCESS && strncmp(text, "MIG-", 4) == 0 &&
-        NVML(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, device, &card) == NVML_SUCCESS)
-        result = NVML(nvmlDeviceGetUUID, card, text, (unsigned)sizeof text);
     if (result != NVML_SUCCESS) return result;
     return parse_uuid(text, uuid) ? NVML_SUCCESS : NVML_ERROR_UNKNOWN;
 }

@@ -34,9 +34,7 @@ enum {
 #include "nvml_calls.h"
 
 /* Calls of NVML that the hook uses itself and does not hook: X(symbol, parameters). */
-#define CONVGPU_NVML_OWN_CALLS(X)                                                                            \
-    X(nvmlDeviceGetUUID, (nvml_device device, char *text, unsigned size))                                    \
-    X(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, (nvml_device instance, nvml_device * card))
+#define CONVGPU_NVML_OWN_CALLS(X) X(nvmlDeviceGetUUID, (nvml_device device, char *text, unsigned size))
 
 #define CONVGPU_NVML_FILE "libnvidia-ml.so.1"
 

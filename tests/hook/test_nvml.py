@@ -266,3 +266,18 @@ def test_every_call_of_nvml_about_memory_or_processes_is_on_a_list() -> None:
 def test_every_reason_is_explained() -> None:
     explained = re.findall(r"^ \* - ([A-Z]+): ", LISTS, re.MULTILINE)
     assert sorted(set(UNHANDLED.values())) == sorted(explained)
+
+
+def test_an_instance_of_a_card_is_full(daemon: Daemon, programs: Path) -> None:
+    """MIG: it is no part of the card's limit, and no memory can be had of it."""
+    folder = daemon.container("a", memory="4g")
+    script = (
+        "import ctypes; nvml = ctypes.CDLL('libnvidia-ml.so.1'); memory = (ctypes.c_ulonglong * 3)()\n"
+        "print(nvml.nvmlDeviceGetMemoryInfo(None, memory), *memory)"
+    )
+    uuid = str(daemon.state("a")["devices"][0]["uuid"])
+    for name, (used, total) in {uuid: (0, 4 * GIB), f"MIG-{uuid[4:-4]}0000": (16 * GIB, 16 * GIB)}.items():
+        settings = environment_of(folder) | {"LD_LIBRARY_PATH": str(programs / "drawing"), "INSTANCE": name}
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, env=settings, capture_output=True, text=True, check=True, timeout=20)
+        assert read(done.stdout) == [(0, total, total - used, used)]
