@@ -155,7 +155,8 @@ class World:
         mine = [(not holder, one.sequence) for one in overdue if one.request == asked.request]
         open_still = {one.request for one in machine.waiting}
         for one in overdue:
-            holds = one.container in machine.ledger.holding  # who gave all back in this very event is a newcomer
+            # Who gave all back in this very event is a newcomer, and so was then who has been served after this one.
+            holds = one.container in machine.ledger.holding and one.container not in self._newcomers
             if one.request not in open_still or one.device != asked.device or [] < mine < [(not holds, one.sequence)]:
                 continue
             if one is overdue[0] or holds:

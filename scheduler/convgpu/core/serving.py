@@ -47,6 +47,8 @@ class Serving:
             self._reject(request, Refusal.LIMIT, now)
         elif event.size <= account.idle or self._grant_whole_limit(request):
             self._accept(request, now)
+            if state.containers[name].requests:  # on a drained device; one of them may be beyond the limit now
+                self.serve(now)
         else:
             # While others wait nothing lies in headrooms but what siblings freed and have just reported.
             self._few = _FEW

@@ -319,3 +319,19 @@ def test_another_policy_chooses_from_now_on() -> None:
     w.end(a)
     assert waiting in w.answers
     assert w.machine.policy.name == "best-fit"
+
+
+def test_what_waits_on_a_drained_device_is_refused_when_an_idle_grant_is_used_instead() -> None:
+    w = world()
+    w.create("a", {"gpu": 7})
+    w.create("b", {"gpu": 13})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(b, 13)
+    w.allocate(a, 3)
+    w.happen(e.DeviceDrained("gpu", drained=True))
+    w.free(a, 3)
+    waits = w.allocate(a, 5)
+    assert waits not in w.answers
+    assert isinstance(w.answers[w.allocate(a, 3)], e.Accept)
+    assert w.answers[waits] == e.Reject(a, waits, Refusal.LIMIT)
+    w.check()
