@@ -80,8 +80,8 @@ class HostNodes:
             return True  # outside /dev, where nothing can be seen; nobody keeps devices there
         try:
             status = seen.stat()
-        except OSError:
-            return False  # the Engine refuses what is not there
+        except (OSError, ValueError):
+            return False  # the Engine refuses what is not there, and what has a NUL in its name
         if stat.S_ISDIR(status.st_mode):
             return self._holds_gpu(seen)
         return stat.S_ISCHR(status.st_mode) and self._is_gpu_number(status.st_rdev)
@@ -119,5 +119,5 @@ class HostNodes:
             return None
         try:
             return os.readlink(seen)  # noqa: PTH115 - its text, not a Path
-        except OSError:
+        except (OSError, ValueError):
             return None
