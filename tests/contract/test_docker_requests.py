@@ -81,6 +81,9 @@ class RecordingScheduler:
         self.asked.append({"op": op, **fields})
         return {"mount": {"mountpoint": "/m"}, "containers": {"containers": []}}.get(op, {})
 
+    def request_json(self, op, **fields):
+        return json.dumps(self.request(op, **fields)).encode()
+
 
 def test_every_call_of_the_wire_is_recorded():
     # All but Path, which no scenario made the Engine ask.
