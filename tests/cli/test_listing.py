@@ -49,6 +49,13 @@ def test_rows_have_one_line_per_gpu_name_each_container_once_and_say_why_it_wait
     ]
 
 
+def test_who_waits_on_a_gpu_with_a_fault_is_told_the_fault() -> None:
+    ill = Devices(devices=(replace(CARD, health="MIG mode is on"),), policy="best-fit")
+    older = replace(OLDER, devices=OLDER.devices[:1], since=NOW)
+    [_, note] = rows([Listed(older, ())], ill, NOW)
+    assert note.note == "  waits 1m for 5GiB on GPU 0: MIG mode is on"
+
+
 def test_a_limit_that_is_being_lowered_is_told() -> None:
     share = Share(uuid="GPU-b", limit=6 * GIB, grant=GIB, usage=GIB, target=GIB // 2)
     container = replace(SAME_AGE, devices=(share,))

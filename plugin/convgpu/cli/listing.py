@@ -125,7 +125,8 @@ def notes(container: Container, devices: Mapping[str, Device], names: Mapping[st
 def waits(row: Waiting, devices: Mapping[str, Device], names: Mapping[str, str], now: float) -> str:
     """Return why an allocation waits, and behind whom."""
     text = f"waits {age(now - row.since)} for {format_size(row.size)} on GPU {_index(row.uuid, devices)}: "
-    text += _REASONS.get(row.reason, row.reason)
+    health = devices[row.uuid].health if row.uuid in devices else "ok"
+    text += health if health != "ok" else _REASONS.get(row.reason, row.reason)
     if row.behind:
         text += ", held by " + ", ".join(names.get(name, shortened(name)) for name in row.behind)
     if row.ahead:

@@ -99,6 +99,7 @@ class NvmlDevices:
                 f"no NVIDIA driver: {error}; install it, or try ConvGPU without a card: CONVGPU_DEVICES=simulated:16GiB"
             ) from error
         self._handles: dict[str, object] = {}
+        self._indices: dict[str, int] = {}
 
     def list(self) -> list[Device]:
         """Return the devices in NVML's order; one that has no name there is left out and logged."""
@@ -115,7 +116,7 @@ class NvmlDevices:
             except pynvml.NVMLError as error:
                 log.error("device %d is left out: %s; see what nvidia-smi says, and start again", index, error)
                 continue
-            self._handles[uuid] = handle
+            self._handles[uuid], self._indices[uuid] = handle, index
             try:
                 self.check(uuid)
                 memory = self._memory(uuid)
@@ -156,4 +157,5 @@ class NvmlDevices:
         except pynvml.NVMLError:  # most cards do not have it; whatever else is wrong shows elsewhere
             return
         if current:
-            raise DeviceError(f"MIG mode is on, and ConvGPU shares whole devices: nvidia-smi -i {uuid} -mig 0")
+            mend = f"nvidia-smi -i {self._indices[uuid]} -mig 0"
+            raise DeviceError(f"MIG mode is on, and ConvGPU shares whole devices: {mend}")

@@ -31,6 +31,7 @@ HELLO_WITHIN: Final = 10.0
 MOST_SILENT: Final = 1024
 MOST_OPEN_REQUESTS: Final = 1024
 MOST_SESSIONS: Final = 1024
+MOST_FRAME: Final = 4096  # bytes: a HELLO with 63 devices has 1,632
 
 
 class Processes:
@@ -66,7 +67,8 @@ class Processes:
             log.warning("a connection to %s is refused: %d others have not said HELLO", container, len(silent))
             sock.close()
             return
-        connection = Connection(self._loop, sock, partial(self._receive, container), partial(self._ended, container))
+        receive, ended = partial(self._receive, container), partial(self._ended, container)
+        connection = Connection(self._loop, sock, receive, ended, MOST_FRAME)
         silent[connection] = self._loop.call_later(HELLO_WITHIN, connection.close, "no HELLO")
 
     def forget(self, container: str) -> None:

@@ -147,7 +147,7 @@ def test_a_device_in_mig_mode_says_so_and_comes_back(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB", "--audit=50ms") as daemon:
         daemon.container("old", memory="2g")
         uuid = daemon.admin.request("devices")["devices"][0]["uuid"]
-        mig = f"MIG mode is on, and ConvGPU shares whole devices: nvidia-smi -i {uuid} -mig 0"
+        mig = "MIG mode is on, and ConvGPU shares whole devices: nvidia-smi -i 0 -mig 0"
         daemon.ail("0 mig=1")
         wait_until(lambda: devices(daemon) == [(0, mig), (16, "ok")], "turned on while it runs")
         daemon.kill()

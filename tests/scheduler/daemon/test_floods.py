@@ -4,6 +4,7 @@ import contextlib
 import os
 import resource
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from convgpu.protocol import messages as m
+from convgpu.protocol import wire
 from convgpu.protocol.messages import Message, pack
 
 MIB = 1 << 20
 CONNECTIONS = 10_000
+HALF_A_FRAME = struct.pack("=IHHQ", 4096, wire.VERSION, wire.Kind.HELLO, 1) + bytes(4000)
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +134,9 @@ def test_ten_thousand_connections_at_once_stop_nobody(tmp_path: Path) -> None:
         folders = [daemon.container(f"c{number}", memory="1g") for number in range(11)]
         before = resident(daemon)
         silent = [connect(folders[number % 10]) for number in range(CONNECTIONS)]
+        for connection in silent:
+            connection.setblocking(False)
+            connection.send(HALF_A_FRAME)
         begun = time.monotonic()
         process = Process(folders[-1])
         process.hello()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from convgpu.daemon.database import DatabaseError
+from convgpu.daemon.database import DatabaseError, checkpoint
 from convgpu.daemon.history import Bounds, History
 from convgpu.daemon.kept import DeviceMemory, Former, Mount, Volume
 from convgpu.daemon.migration import migrate
@@ -114,9 +115,9 @@ def test_mounts_and_sessions_end_with_the_machine(tmp_path: Path, full: dict[str
         assert store.sessions() == []
 
 
-def check_sound(directory: Path) -> list[Volume]:
+def check_sound(directory: Path, boot: str = "boot") -> list[Volume]:
     """Whatever lies there, a store opens, says only what was true, and keeps what it is given."""
-    with opened(directory) as store:
+    with opened(directory, boot=boot) as store:
         found = store.volumes()
         store.add(Volume("new", {}, 99.0))
         assert [one.name for one in store.volumes()] == [*(one.name for one in found), "new"]
@@ -152,6 +153,47 @@ def test_random_bytes_anywhere_are_never_fatal(tmp_path: Path, full: dict[str, b
             content[start : start + len(dirt)] = dirt
         files[suffix] = bytes(content)
     check_sound(laid_out(tmp_path / "d", files))
+
+
+def snapshots(directory: Path) -> list[dict[str, bytes]]:
+    """Both files again and again while volumes come and go and the log is moved into the file."""
+    directory.mkdir()
+    later, seen = Later(), []
+    with opened(directory, later) as store:
+        for number in range(60):
+            store.add(Volume(f"volume-{number}", {"memory": "2g"}, float(number), limits={"gpu": number + 1}))
+            store.set_mounts(f"volume-{number}", {"id": Mount(1, 3.0)}, "running", 3.0)
+            store.add_session(Former(100 + number, 7, f"volume-{number}", "python"))
+            if number >= 20:
+                store.remove(f"volume-{number - 20}")
+            if number % 7 == 3:
+                checkpoint(store.path)
+            seen.append({suffix: Path(f"{store.path}{suffix}").read_bytes() for suffix in ("", "-wal")})
+    return seen
+
+
+def test_what_a_power_loss_may_leave_is_never_fatal_and_never_false(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """File and log of different moments, blocks of zeros, pages of before; all at once, as with a disk that lies."""
+    seen = snapshots(tmp_path / "whole")
+    draw = random.Random(6)  # noqa: S311 - the same losses again
+    for _ in range(150):
+        early, late = sorted(draw.choices(range(len(seen)), k=2))
+        base = bytearray(seen[draw.choice((early, late))][""])
+        log = bytearray(seen[draw.choice((early, late))]["-wal"])
+        for content, before in ((base, seen[early][""]), (log, seen[early]["-wal"])):
+            for _ in range(draw.choice((0, 0, 1, 3))):
+                start = draw.randrange(max(len(content) // 4096, 1)) * 4096
+                old = before[start : start + 4096] if draw.random() < 0.5 else b""
+                content[start : start + 4096] = old.ljust(min(4096, len(content) - start), b"\0")
+        caplog.clear()
+        for volume in check_sound(laid_out(tmp_path / "d", {"": bytes(base), "-wal": bytes(log)}), boot="another"):
+            number = int(volume.name.removeprefix("volume-"))
+            assert (volume.options, volume.mounts, volume.state != "running") == ({"memory": "2g"}, {}, True)
+            assert volume.limits in ({"gpu": number + 1}, {})
+        aside = tmp_path / "d/state.damaged.db"
+        assert aside.exists() == any("is moved to" in record.message for record in caplog.records)
 
 
 def test_what_can_be_read_of_a_damaged_file_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
