@@ -12,6 +12,12 @@
 #ifndef LIMIT
 #define LIMIT 2 /* of each program */
 #endif
+#ifndef CHANGES
+#define CHANGES 0 /* of limits, while programs run */
+#endif
+#ifndef MOST
+#define MOST LIMIT /* up to which a limit may be raised, and programs ask */
+#endif
 #ifndef CALLS
 #define CALLS 2 /* allocations and frees of each program */
 #endif
@@ -19,7 +25,8 @@
 #define KILLS 1
 #endif
 
-mtype = { ASK, FREED, GONE };
+mtype = { ASK, FREED, GONE, CHANGE };
+#define REJECTED 255
 
 /* The page of each program: shared by the hook and the scheduler. */
 byte headroom[PROGRAMS];
@@ -28,6 +35,7 @@ bool wanted[PROGRAMS];
 /* The connections. Only the scheduler answers: with what is settling. */
 chan line[PROGRAMS] = [4] of { mtype, byte };
 chan answer[PROGRAMS] = [1] of { byte };
+chan admin = [1] of { byte, byte }; /* a program, and the limit that is asked for */
 
 /* The driver. `leaving`: of a dead program, not yet free. */
 byte card = MEMORY;
@@ -39,6 +47,8 @@ byte unleased = MEMORY;
 byte leased[PROGRAMS];
 byte need[PROGRAMS]; /* what its open ALLOCATE asks for, 0: none is open */
 byte settling[PROGRAMS];
+byte limit[PROGRAMS] = LIMIT;
+byte target[PROGRAMS]; /* a limit that was asked for and is not in force, 0: none */
 bool watching;
 
 /* The world. */
@@ -111,17 +121,21 @@ proctype Program(byte me) {
     bool report;
     {
         do
-        :: calls > 0 && used[me] < LIMIT ->
+        :: calls > 0 && used[me] < MOST ->
             calls--;
             if
             :: n = 1
-            :: used[me] + 2 <= LIMIT -> n = 2
+            :: used[me] + 2 <= MOST -> n = 2
             fi;
             if
             :: atomic { headroom[me] >= n -> headroom[me] = headroom[me] - n }
-            :: else -> line[me]!ASK(n); answer[me]?told; told = 0 /* it watches at once if that is not 0; here it tries first */
+            :: else -> line[me]!ASK(n); answer[me]?told /* it watches at once if that is not 0; here it tries first */
             fi;
-            call_driver(n);
+            if
+            :: told == REJECTED
+            :: else -> told = 0; call_driver(n)
+            fi;
+            told = 0;
             skip;
             atomic { n = 0; sum = 0 }
         :: calls > 0 && used[me] > 0 ->
@@ -166,188 +180,7 @@ end:
     od
 }
 
-/* ---- the scheduler ---- */
-
-/* Takes the words one after the other, while the programs go on. */
-inline take(p) {
-    atomic {
-        leased[p] = leased[p] - headroom[p];
-        unleased = unleased + headroom[p];
-        headroom[p] = 0
-    }
-}
-
-inline look() {
-    take(0);
-    take(1)
-    THIRD(; take(2))
-}
-
-inline want_all(value) {
-    wanted[0] = value;
-    wanted[1] = value
-    THIRD(; wanted[2] = value)
-}
-
-/* Is there an order in which every holder can get its whole limit and end, if `p` is given `n`? */
-inline judge(p, n) {
-    d_step {
-        unleased = unleased - n; leased[p] = leased[p] + n;
-        work = unleased;
-        for (EACH(r)) { ended[r] = false };
-        for (round : 1 .. PROGRAMS) {
-            for (EACH(r)) {
-                if
-                :: !ended[r] && LIMIT - leased[r] <= work -> work = work + leased[r]; ended[r] = true
-                :: else
-                fi
-            }
-        };
-        safe = true;
-        for (EACH(r)) {
-            if
-            :: leased[r] > 0 && !ended[r] -> safe = false
-            :: else
-            fi;
-            ended[r] = false
-        };
-        unleased = unleased + n; leased[p] = leased[p] - n;
-        work = 0; r = 0; round = 0
-    }
-#ifdef BREAK_SAFETY
-    safe = true
-#endif
-}
-
-/* Serves as long as anybody can be served, from either end of the row, so that either policy is there. */
-inline serve() {
-    atomic {
-        if
-        :: upwards = true
-        :: upwards = false
-        fi;
-        q = 0;
-        do
-        :: q == PROGRAMS -> break
-        :: else ->
-            p = (upwards -> q : PROGRAMS - 1 - q);
-            if
-            :: need[p] > 0 && need[p] <= unleased -> judge(p, need[p])
-            :: else
-            fi;
-            if
-            :: safe ->
-                leased[p] = leased[p] + need[p];
-                unleased = unleased - need[p];
-                need[p] = 0;
-                settling_now(sum);
-                answer[p]!sum;
-                q = 0 /* it may have become safe for one before it */
-            :: else -> q++
-            fi;
-            safe = false;
-            sum = 0
-        od;
-        q = 0;
-        p = 0;
-        upwards = false;
-        waiting = need[0] > 0 || need[1] > 0 THIRD(|| need[2] > 0)
-    }
-}
-
-inline asked() {
-    if
-    :: !watching && LIMIT - leased[p] <= unleased && n <= LIMIT - leased[p] ->
-        /* Nobody waits and it could end: the whole limit, what is left of it as headroom ahead of the answer. */
-        atomic {
-            headroom[p] = headroom[p] + LIMIT - leased[p] - n;
-            unleased = unleased - (LIMIT - leased[p]);
-            leased[p] = LIMIT;
-            settling_now(sum);
-            answer[p]!sum;
-            sum = 0
-        }
-    :: else ->
-        need[p] = n;
-        look()
-    fi
-}
-
-inline freed() {
-    if
-    :: watching ->
-#ifdef BREAK_REPORT /* takes, then orders the next report */
-        take(p);
-        wanted[p] = true
-#else
-        wanted[p] = true;
-        take(p)
-#endif
-    :: else
-    fi
-}
-
-inline gone() {
-    atomic {
-#ifndef BREAK_SETTLING
-        settling[p] = leased[p] - headroom[p];
-#endif
-        unleased = unleased + leased[p];
-        need[p] = 0;
-        leased[p] = 0;
-        headroom[p] = 0;
-        wanted[p] = false
-    }
-}
-
-/* Starts or ends the watch over what is freed. */
-inline watch() {
-    if
-    :: waiting && !watching ->
-        watching = true;
-#ifdef BREAK_ORDER /* takes, then orders reports */
-        look();
-        want_all(true);
-#else
-        want_all(true);
-#ifndef BREAK_SECOND_LOOK
-        look();
-#endif
-#endif
-        goto served
-    :: !waiting && watching -> watching = false; want_all(false)
-    :: else
-    fi
-}
-
-active proctype Scheduler() {
-    byte p, q, r, s, n, round, work, sum;
-    bool safe, waiting, upwards;
-    bool ended[PROGRAMS];
-    mtype kind;
-end:
-    do
-    :: atomic {
-        if
-        :: line[0]?kind, n -> p = 0
-        :: line[1]?kind, n -> p = 1
-        THIRD(:: line[2]?kind, n -> p = 2)
-        fi
-       };
-        if
-        :: kind == ASK -> asked()
-        :: kind == FREED -> freed()
-        :: kind == GONE -> gone()
-        fi;
-served:
-        serve();
-        watch();
-        waiting = false; n = 0; kind = 0
-    :: atomic { settling[0] > 0 && leaving[0] == 0 -> settling[0] = 0 }
-    :: atomic { settling[1] > 0 && leaving[1] == 0 -> settling[1] = 0 }
-    THIRD(:: atomic { settling[2] > 0 && leaving[2] == 0 -> settling[2] = 0 })
-    od
-}
+#include "scheduler.pml"
 
 /* ---- the world ---- */
 
@@ -362,6 +195,24 @@ end:
     od
 }
 
+#if CHANGES
+/* Asks for other limits, of one program after the other, whenever it likes. */
+active proctype Administrator() {
+    byte changes = CHANGES, n;
+end:
+    do
+    :: changes > 0 ->
+        changes--;
+        if
+        :: LIMIT > 1 -> n = 1
+        :: MOST > LIMIT -> n = MOST
+        fi;
+        admin!(changes & 1), n
+    :: break
+    od
+}
+#endif
+
 /* Whenever nothing moves any more: nobody waits who could be served out of what is really unused (no lost wake-up).
  * Then one of the idle programs ends; when none is left, nobody waits (no deadlock) and all memory is back. */
 active proctype Rest() {
@@ -375,11 +226,15 @@ active proctype Rest() {
             :: need[p] > 0 ->
                 for (EACH(s)) { take(s) } /* what the scheduler would know if it looked now */
                 if
-                :: need[p] <= unleased -> judge(p, need[p]); assert(!safe)
+                :: need[p] <= unleased && leased[p] + need[p] <= limit[p] -> judge(p, need[p]); assert(!safe)
                 :: else
                 fi
             :: else
-            fi
+            fi;
+#if CHANGES
+            take(p);
+            assert(!LOWERS(p) || leased[p] == limit[p]) /* it follows what is freed */
+#endif
         };
         safe = false; s = 0; p = 0;
         if
@@ -389,7 +244,7 @@ active proctype Rest() {
         :: else -> break
         fi
     od;
-    for (EACH(p)) { assert(dead[p] && need[p] == 0) }
+    for (EACH(p)) { assert(dead[p] && need[p] == 0 && target[p] == 0) }
     assert(card == MEMORY && unleased == MEMORY)
 }
 

@@ -8,6 +8,7 @@ import pytest
 
 pytestmark = pytest.mark.spin
 
+ENDED = "((dead[p]&&(need[p]==0))&&(target[p]==0))"
 MODEL = Path(__file__).parents[2] / "docs/model/pause.pml"
 
 
@@ -31,6 +32,9 @@ def check(folder: Path, *definitions: str, optimise: str = "-O1") -> str:
         ("PROGRAMS=2", "MEMORY=2", "CALLS=3", "KILLS=0"),
         ("PROGRAMS=2", "MEMORY=3", "LIMIT=3", "CALLS=2", "KILLS=0"),
         ("PROGRAMS=3", "MEMORY=3", "CALLS=1", "KILLS=0"),
+        ("PROGRAMS=2", "MEMORY=2", "CALLS=2", "KILLS=0", "CHANGES=1"),
+        ("PROGRAMS=2", "MEMORY=2", "CALLS=1", "KILLS=1", "CHANGES=1"),
+        ("PROGRAMS=2", "MEMORY=2", "LIMIT=1", "MOST=2", "CALLS=2", "KILLS=0", "CHANGES=2"),
     ],
     ids=" ".join,
 )
@@ -48,7 +52,7 @@ def test_no_deadlock_no_lost_wake_up_and_no_failure_by_settling(tmp_path: Path, 
         ("BREAK_SECOND_LOOK", "!(safe)", 2),
         ("BREAK_REPORT", "!(safe)", 3),
         ("BREAK_GIVE", "!(safe)", 2),
-        ("BREAK_SAFETY", "(dead[p]&&(need[p]==0))", 2),
+        ("BREAK_SAFETY", ENDED, 2),
         ("BREAK_SETTLING", "0", 2),
         ("BREAK_LAST_TRY", "0", 2),
     ],
@@ -58,6 +62,24 @@ def test_without_one_of_the_precautions_it_is_found_wrong(
 ) -> None:
     kills = 0 if calls > 2 else 1
     said = check(tmp_path, "PROGRAMS=2", "MEMORY=2", f"CALLS={calls}", f"KILLS={kills}", broken, optimise="-O0")
+    assert violated(said) == assertion
+
+
+@pytest.mark.parametrize(
+    ("broken", "sizes", "assertion"),
+    [
+        ("BREAK_LIMIT", ("CHANGES=1",), "!(((target[p]>0)&&(target[p]<limit[p])))||(leased[p]==limit[p]))"),
+        ("BREAK_RAISE", ("LIMIT=1", "MOST=2", "CHANGES=2"), ENDED),
+    ],
+)
+def test_changes_of_limits_without_one_of_the_precautions_are_found_wrong(
+    tmp_path: Path, broken: str, sizes: tuple[str, ...], assertion: str
+) -> None:
+    said = check(tmp_path, "PROGRAMS=2", "MEMORY=2", "CALLS=2", "KILLS=0", *sizes, broken)
+    assert violated(said) == assertion
+
+
+def violated(said: str) -> str:
     found = re.search(r"assertion violated\s+(.*?) \(at depth", said)
     assert found, said
-    assert found[1] == assertion
+    return found[1].removeprefix("( ").removesuffix(" )")

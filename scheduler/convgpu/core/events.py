@@ -135,10 +135,14 @@ class Overuse:
 
 @dataclass(frozen=True, slots=True)
 class CapacityChanged:
-    """So many bytes of the device may be handed out from now on; 0 when it is lost."""
+    """So many bytes of the device may be handed out from now on; 0 when it is lost.
+
+    `nominal`: what it would be without memory of programs outside, as far as that is known.
+    """
 
     device: str
     capacity: int
+    nominal: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,11 +99,11 @@ class Ledger:
 
     # -- facts -------------------------------------------------------------------------------------------
 
-    def change_capacity(self, device: str, capacity: int) -> None:
+    def change_capacity(self, device: str, capacity: int, nominal: int = 0) -> None:
         """Hand out so much of the device from now on; what is granted stays granted."""
         more = capacity - self.capacity[device]
         self.capacity[device] = capacity
-        above = capacity - self._restored.usable[device]
+        above = max(capacity, nominal) - self._restored.usable[device]
         if above > 0:
             self._restored.change_usable(device, above)
         self._change_usable(device, more)

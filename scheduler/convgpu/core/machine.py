@@ -224,8 +224,8 @@ class Machine:
                 self.ledger.charge(name, device, size)
                 if more and not self._look_where_overcommitted():
                     self._serving.look([name])
-            case e.CapacityChanged(device, capacity):
-                self.ledger.change_capacity(device, capacity)
+            case e.CapacityChanged(device, capacity, nominal):
+                self.ledger.change_capacity(device, capacity, nominal)
                 self._look_where_overcommitted()
 
     def _look_where_overcommitted(self) -> bool:

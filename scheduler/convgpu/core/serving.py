@@ -163,10 +163,26 @@ class Serving:
             # Somebody may have freed between the first look and being told to report it: look once more.
             self.look(self._ledger.holders)
             return
-        if not scarce:
+        self._reject_beyond_limits(now)
+        if not self._state.scarce:
             self._watching = False
             self._unwant()
         self._record_pauses(now)
+
+    def _reject_beyond_limits(self, now: float) -> None:
+        """Refuse what would have to wait for a higher limit: that waits for others, who may wait for this container.
+
+        On an overcommitted device it is memory outside that keeps the limit from being raised.
+        """
+        state, ledger = self._state, self._ledger
+        if state.recovering:
+            return
+        for name, device in list(ledger.targets):
+            account = ledger.accounts[name][device]
+            for request in list(state.containers[name].requests.values()) if ledger.free[device] >= 0 else ():
+                if request.asked.device == device and account.held + request.asked.size > account.limit:
+                    state.dequeue(request)
+                    self._reject(request, Refusal.LIMIT, now)
 
     def next(self, now: float) -> Request | None:
         """Choose the request to answer next: out of its own grant or against its limit first, then by policy."""

@@ -30,7 +30,7 @@ def test_a_raised_limit_is_in_force_at_once_if_everybody_can_still_end() -> None
     w.check()
 
 
-def test_a_raised_limit_waits_until_it_is_safe_and_so_does_what_needs_it() -> None:
+def test_a_raised_limit_waits_until_it_is_safe_and_what_needs_it_is_refused_until_then() -> None:
     w = world()
     w.create("a", {"gpu": 8})
     w.create("b", {"gpu": 14})
@@ -41,12 +41,31 @@ def test_a_raised_limit_waits_until_it_is_safe_and_so_does_what_needs_it() -> No
     assert limit(w, "a") == (8, 12)
     w.allocate(a, 2)
     needs_it = w.allocate(a, 2)
-    assert needs_it not in w.answers
+    assert w.answers[needs_it] == e.Reject(a, needs_it, Refusal.LIMIT)
     w.check()
     w.end(b)
     assert limit(w, "a") == (12, None)
-    assert isinstance(w.answers[needs_it], e.Accept)
-    assert isinstance(w.answers[w.allocate(a, 3)], e.Reject)
+    assert isinstance(w.answers[w.allocate(a, 4)], e.Accept)
+    assert isinstance(w.answers[w.allocate(a, 1)], e.Reject)
+    w.check()
+
+
+def test_two_whose_limits_are_raised_do_not_wait_for_each_other() -> None:
+    """Found by the model: b waited for its raise, that for the end of a, and a for memory of b."""
+    w = world(2)
+    w.create("a", {"gpu": 1})
+    w.create("b", {"gpu": 1})
+    a, b = w.start("a"), w.start("b")
+    w.allocate(a, 1)
+    w.allocate(b, 1)
+    w.happen(e.LimitsChanged("a", {"gpu": 2}))
+    w.happen(e.LimitsChanged("b", {"gpu": 2}))
+    assert (limit(w, "a"), limit(w, "b")) == ((2, None), (1, 2))
+    waits, needs_it = w.allocate(a, 1), w.allocate(b, 1)
+    assert waits not in w.answers
+    assert w.answers[needs_it] == e.Reject(b, needs_it, Refusal.LIMIT)
+    w.end(b)
+    assert isinstance(w.answers[waits], e.Accept)
     w.check()
 
 
