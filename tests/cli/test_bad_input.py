@@ -124,6 +124,21 @@ def test_a_reader_that_goes_away_is_no_error(daemon: Daemon) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("words", ["--help", "ps", "ps --json", "events"])
+def test_a_full_disk_and_a_closed_output_are_told_in_a_line(daemon: Daemon, words: str) -> None:
+    environment = {**os.environ, "CONVGPU_DIRECTORY": str(daemon.directory)}
+
+    def written(redirection: str) -> tuple[int, str]:
+        command = f"{CONVGPU} {words} {redirection}"
+        shell = ["bash", "-c", command]
+        done = subprocess.run(shell, check=False, capture_output=True, text=True, env=environment)
+        return done.returncode, done.stderr
+
+    assert written(">/dev/full") == (3, "Error: No space left on device\n")
+    assert written(">&-") == (0, "")
+    assert written(">&- 2>&-") == (0, "")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives up the rights of root")
 def test_no_rights_on_a_socket(tmp_path: Path) -> None:
     """A socket of somebody else's, for a root that may not pass over that: this interpreter may be root's own."""

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from convgpu.cli.endpoint import Options, remember
-from convgpu.cli.errors import EXIT_CODES
+from convgpu.cli.errors import EXIT_CODES, Unavailable
 
 # Section -> command -> (module:object, what it does in one line).
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
@@ -105,6 +105,24 @@ def main(**given: Any) -> None:
 
 def start() -> None:
     """Begin as `convgpu`, or, under the name `docker-convgpu`, as a plugin of Docker's command line."""
+    _open_streams()
+    try:
+        _start()
+    except OSError as error:
+        # Most of all a full disk behind `>`; what can be expected elsewhere is told where it happens.
+        where = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"Error: {where}{error.strerror or error}\n")
+        sys.exit(Unavailable.exit_code)
+
+
+def _open_streams() -> None:
+    """Give a process that was started without stdout or stderr (`>&-`) one that takes everything."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - as long as we live
+
+
+def _start() -> None:
     if os.path.basename(sys.argv[0]) == "docker-convgpu":  # noqa: PTH119 - pathlib is not imported for a name
         from convgpu.cli.docker_plugin import start_plugin  # noqa: PLC0415 - not needed otherwise
 
