@@ -7,7 +7,7 @@ import threading
 from queue import SimpleQueue
 from typing import Final
 
-MOST_LINES: Final = 1 << 14
+MOST_LINES: Final = 1 << 12
 _AT_THE_END: Final = 1.0  # seconds for what is still to be written
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -99,16 +99,17 @@ class Processes:
             text = f"{type(message).__name__} is not allowed here"
             connection.fail(ProtocolError(Failure.ORDER, text, request))
             return
+        if isinstance(message, m.Allocate | m.Context) and session.open_requests >= MOST_OPEN_REQUESTS:
+            text = f"more than {MOST_OPEN_REQUESTS} allocations wait in one process"
+            connection.fail(ProtocolError(Failure.ORDER, text, request))
+            return
         match message:
             case m.Allocate(device, size, call):
-                if session.open_requests >= MOST_OPEN_REQUESTS:
-                    text = f"more than {MOST_OPEN_REQUESTS} allocations wait in one process"
-                    connection.fail(ProtocolError(Failure.ORDER, text, request))
-                else:
-                    self._sessions.ask(session, request, device, size, call)
+                self._sessions.ask(session, request, device, size, call)
             case m.Freed(device):
                 self._sessions.freed(session, session.rows[device])
             case m.Context():
+                session.open_requests += 1
                 self._start(self._measure(session, request, message))
             case m.Query(device):
                 connection.send(self._usage(session, session.rows[device]), request)
@@ -120,6 +121,7 @@ class Processes:
 
     async def _measure(self, session: Session, request: int, message: m.Context) -> None:
         size = await self._contexts.measure(session.rows[message.device], session.pid, message.charged, message.used)
+        session.open_requests -= 1
         session.connection.send(m.ContextSize(size), request)
 
     def _usage(self, session: Session, device: str) -> m.Usage:
@@ -141,7 +143,6 @@ class Processes:
             text = f"{type(message).__name__} before HELLO"
             connection.fail(ProtocolError(Failure.ORDER, text, request))
             return
-        self._said_hello(container, connection)
         others = self._sessions.of(container)
         if len(others) >= MOST_SESSIONS and all(one.pid != connection.pid for one in others):
             text = f"more than {MOST_SESSIONS} processes of this container use ConvGPU: end some"
@@ -152,17 +153,22 @@ class Processes:
             self._asking.add(connection)
             self._start(self._ask_and_admit(container, connection, request, message))
         else:
+            self._said_hello(container, connection)
             self._admit(container, connection, request, message)
 
     async def _ask_and_admit(self, container: str, connection: Connection, request: int, hello: m.Hello) -> None:
         """Hold what a process says that it holds against the driver's word, and admit it."""
-        seen = {}
-        for device, _ in hello.held:
-            if (uuid := uuid_text(device)) in self._sessions.machine.ledger.capacity:
-                seen[uuid] = await self._contexts.held(uuid, connection.pid) or 0
+        known = {uuid_text(device) for device, _ in hello.held} & self._sessions.machine.ledger.capacity.keys()
+        seen = await self._seen(known, connection.pid)
         self._asking.discard(connection)
         if not connection.closed:
-            self._admit(container, connection, request, hello, seen)
+            self._said_hello(container, connection)
+            self._admit(container, connection, request, hello, {uuid: size or 0 for uuid, size in seen.items()})
+
+    async def _seen(self, devices: Iterable[str], pid: int) -> dict[str, int | None]:
+        """Return what the driver says that a process holds, of each device; None where it does not tell."""
+        uuids = list(devices)
+        return dict(zip(uuids, await asyncio.gather(*(self._contexts.held(uuid, pid) for uuid in uuids)), strict=True))
 
     def _admit(
         self,
@@ -235,11 +241,13 @@ class Processes:
     async def adopt(self, formers: Sequence[Former]) -> None:
         """Open sessions for processes that live but do not come back: what they hold is not to be granted twice."""
         ledger = self._sessions.machine.ledger
-        for former in formers:
-            held = {}
-            for uuid, account in ledger.accounts.get(former.container, {}).items():
-                seen = await self._contexts.held(uuid, former.pid)
-                held[uuid] = account.limit if seen is None else seen  # not known is not nothing
+        all_seen = await asyncio.gather(
+            *(self._seen(ledger.accounts.get(former.container, {}), former.pid) for former in formers)
+        )
+        for former, seen in zip(formers, all_seen, strict=True):
+            accounts = ledger.accounts.get(former.container, {})  # none: its volume was removed meanwhile
+            # Not known is not nothing.
+            held = {uuid: one.limit if (size := seen[uuid]) is None else size for uuid, one in accounts.items()}
             try:
                 self._adopt(former, held)
             except OSError as error:

@@ -195,7 +195,8 @@ class Service:
 
         async def holds(session: Session) -> bool:
             """Not known (None) is not nothing."""
-            return any([await contexts.held(uuid, session.pid) != 0 for uuid in session.rows])
+            held = await asyncio.gather(*(contexts.held(uuid, session.pid) for uuid in session.rows))
+            return any(size != 0 for size in held)
 
         return Processes(
             self._containers,

@@ -75,7 +75,7 @@ class Settling:
         self._on_settled(number)
 
     async def _is_free(self, devices: tuple[str, ...]) -> bool:
-        return all([await self._is_free_on(device) for device in devices])
+        return all(await asyncio.gather(*(self._is_free_on(device) for device in devices)))
 
     async def _is_free_on(self, device: str) -> bool:
         try:

@@ -1,5 +1,6 @@
 """NVML that errs or hangs: not known is never nothing, and nobody else has to wait for it."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from daemon import DRIVER, GIB, Daemon, Process, running_daemon, wait_until
 
 from convgpu.client.admin import SchedulerRefused
 from convgpu.protocol import messages as m
+from convgpu.protocol.messages import pack
 
 LOST = 15  # NVML_ERROR_GPU_IS_LOST
 NOT_SUPPORTED = 3
@@ -73,6 +75,21 @@ def test_a_card_that_hangs_keeps_nobody_else_waiting(tmp_path: Path) -> None:
         assert well.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Accepted(GIB, 0)
         ill.end()
         assert daemon.stop() == 0  # whoever hangs in the driver
+
+
+def test_a_flood_of_questions_to_a_card_that_hangs_costs_bounded_memory(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=0") as daemon:
+        folder = daemon.container("a", memory="2g")
+        neighbour, flooder = Process(folder), Process(folder)
+        neighbour.hello()
+        flooder.hello()
+        daemon.ail("0 hang_ms=60000")
+        with contextlib.suppress(OSError):
+            flooder.socket.sendall(b"".join(pack(m.Context(0, 1, 0), number + 1) for number in range(50_000)))
+        wait_until(lambda: "1024 allocations wait in one process" in daemon.log.read_text(), "there is a bound")
+        assert neighbour.ask(m.Query(0)) == m.Usage(2 * GIB, 0, 0)
+        questions = [neighbour.send(m.Context(0, 1, 0)) for _ in range(100)]  # a hundred threads at once
+        assert {neighbour.answer(request) for request in questions} == {m.ContextSize(0)}
 
 
 def test_a_lost_card_comes_back(tmp_path: Path) -> None:
