@@ -124,6 +124,12 @@ def test_a_reader_that_goes_away_is_no_error(daemon: Daemon) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_who_follows_for_a_reader_that_goes_away_ends(daemon: Daemon) -> None:
+    command = f"{CONVGPU} events -f --directory {daemon.directory} | head -n 1"
+    done = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True, timeout=30)
+    assert ("first" in done.stdout, done.stderr) == (True, "")
+
+
 @pytest.mark.parametrize("words", ["--help", "ps", "ps --json", "events"])
 def test_a_full_disk_and_a_closed_output_are_told_in_a_line(daemon: Daemon, words: str) -> None:
     environment = {**os.environ, "CONVGPU_DIRECTORY": str(daemon.directory)}

@@ -161,6 +161,8 @@ def test_a_cdi_device_is_a_limit(engine, plugin, cdi_folder):
     assert_covered(engine, plugin, "cdi", 2 * GIB)
     again = convgpu(engine, "install", "cdi", "--cdi-folder", str(cdi_folder))
     assert (again.returncode, again.stdout.splitlines()[0]) == (0, f"{cdi_folder}/convgpu.json is up to date.")
+    seen = convgpu(engine, "doctor", "--no-pause").stdout
+    assert "ok    CDI       --device convgpu.io/memory=SIZE: up to 16g" in seen
     unlisted = engine.run("run", "--rm", "--device", "convgpu.io/memory=17g", "convgpu/demo", "true", check=False)
     assert "unresolvable CDI devices convgpu.io/memory=17g" in unlisted.stderr
     assert convgpu(engine, "install", "cdi", "--cdi-folder", str(cdi_folder), "--uninstall").returncode == 0

@@ -1,6 +1,8 @@
 """`convgpu events` and `convgpu history`: what happened, now and earlier."""
 
 import json
+import select
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -112,9 +114,13 @@ def events(
     answer = scheduler.events()
     chosen = _choose(answer.events, volume, kinds)
     _print(chosen[len(chosen) - tail if tail < len(chosen) else 0 :], names, as_json=as_json)
+    # Says when the reader of a pipe has gone, as `tail -f` does: nothing might be written for hours.
+    reader = select.poll()
+    reader.register(sys.stdout, 0)
     while follow:
         try:
-            time.sleep(_STEP)
+            if reader.poll(_STEP * 1000):
+                return
         except KeyboardInterrupt:
             return  # the way to end it
         answer = scheduler.events(answer.next)
