@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,6 +188,47 @@ def test_largest_limit_and_largest_sum(site):
     )
     assert held(site, "bob", "3g") == "passed"
     site.engine("rm", "-f", "-v", *site.engine("ps", "-a", "-q").split())
+
+
+@pytest.fixture
+def covering(site):
+    """The runtime `convgpu`, by which a container has a limit without a volume; 1 GiB if it names none."""
+    words = [f"--convgpu-directory={site.engine.directory_of('convgpu')}", "--convgpu-memory=1g"]
+    program = str(Path(sys.executable).with_name("convgpu-runtime"))
+    site.engine.configure({"runtimes": {"convgpu": {"path": program, "runtimeArgs": words}}})
+    site.rules('[users.bob]\nlargest_limit = "512m"')
+    create = ("create", "--runtime", "convgpu", "-e", "NVIDIA_VISIBLE_DEVICES=all", "convgpu/demo", "true")
+    # It believes for ten seconds what the Engine told of its runtimes.
+    site.engine.wait_for("the plugin knows the limit", lambda: site.rule("bob", *create) == "limit-too-large")
+    yield
+    site.engine("rm", "-f", "-v", *site.engine("ps", "-a", "-q").split())
+    site.engine.configure({"runtimes": {}})
+
+
+@pytest.mark.usefixtures("covering")
+def test_the_sum_has_containers_without_a_volume(site):
+    site.rules('[users.bob]\nlargest_limit = "3g"\nlargest_sum = "4g"')
+
+    def start(user, *options):
+        words = ("run", "-d", "--network", "none", "--stop-signal", "KILL", "--runtime", "convgpu", *options)
+        return site.rule(user, *words, "convgpu/demo", "sleep", "600")
+
+    assert start("bob", "-e", "CONVGPU_MEMORY=4g") == "limit-too-large"
+    assert start("bob", "--name", "one", "-e", "CONVGPU_MEMORY=3g", "-e", "NVIDIA_VISIBLE_DEVICES=all") == "passed"
+    assert start("bob", "-e", "CONVGPU_MEMORY=2g") == "sum-too-large"
+    assert held(site, "bob", "2g") == "sum-too-large"
+    assert start("bob", "-e", "NVIDIA_VISIBLE_DEVICES=all") == "passed"  # with the runtime's own limit
+    assert start("bob", "-e", "NVIDIA_VISIBLE_DEVICES=all") == "sum-too-large"
+    assert start("alice", "-e", "CONVGPU_MEMORY=2g") == "passed"
+    assert sorted(
+        device["limit"] >> 30
+        for row in site.engine.containers("convgpu")
+        if row["state"] == "running"
+        for device in row["devices"]
+    ) == [1, 2, 3]
+    site.engine("kill", "one")
+    assert held(site, "bob", "2g") == "passed"
+    assert site.rule("bob", "start", "one") == "sum-too-large"
 
 
 def test_a_volume_without_limit_gets_the_default(site):
