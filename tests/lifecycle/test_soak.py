@@ -129,7 +129,8 @@ def test_nothing_is_left_of_containers_that_come_and_go(engine, plugin):
         error.add_note(f"seed {SEED}, killed {soak.killed}; before {nothing}, now {left_behind(engine, plugin)}")
         raise
     assert nothing["granted"] == nothing["used"] == 0
+    seconds = time.monotonic() - begin
     print(
-        f"{soak.started - 1} cycles in {time.monotonic() - begin:.0f} s, seed {SEED}: killed {len(soak.killed)} processes "
-        f"of the plugin ({', '.join(soak.killed)}), {soak.failed} calls failed meanwhile; nothing is left"
+        f"{soak.started - 1} cycles in {seconds:.0f} s, seed {SEED}: killed {len(soak.killed)} processes of the plugin "
+        f"({', '.join(soak.killed)}), {soak.failed} calls failed meanwhile; nothing is left"
     )
