@@ -92,6 +92,7 @@ class Ledger:
         account = self.accounts[container][device]
         account.target = None if limit == account.limit else limit
         self.changed_limits[container, device] = None
+        self.touched[container] = None  # what waits may be beyond it
         if account.target is None:
             self.targets.pop((container, device), None)
         else:

@@ -50,6 +50,22 @@ def test_a_raised_limit_waits_until_it_is_safe_and_what_needs_it_is_refused_unti
     w.check()
 
 
+def test_who_waits_for_a_raise_on_an_overcommitted_device_is_refused_when_that_is_withdrawn() -> None:
+    """Found by random histories."""
+    w = world()
+    w.create("a", {"gpu": 8})
+    a = w.start("a")
+    w.allocate(a, 8)
+    w.happen(e.CapacityChanged("gpu", 4))
+    w.happen(e.LimitsChanged("a", {"gpu": 12}))
+    waits = w.allocate(a, 2)
+    assert waits not in w.answers
+    w.check()
+    w.happen(e.LimitsChanged("a", {"gpu": 8}))
+    assert w.answers[waits] == e.Reject(a, waits, Refusal.LIMIT)
+    w.check()
+
+
 def test_two_whose_limits_are_raised_do_not_wait_for_each_other() -> None:
     """Found by the model: b waited for its raise, that for the end of a, and a for memory of b."""
     w = world(2)
