@@ -22,7 +22,7 @@ from _report import ROOT, Figure, at_most, report
 from convgpu.client.admin import AdminClient
 
 CONTAINERS = 1000
-TURNS = 8
+TURNS = 15
 PLUGIN = f"bench{os.getpid()}"
 SOCKETS = Path("/run/docker/plugins") / PLUGIN  # where an Engine would have it
 NAMES = [f"{number:064x}" for number in range(CONTAINERS)]
