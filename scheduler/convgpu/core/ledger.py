@@ -261,5 +261,7 @@ class Ledger:
                     raise InvariantBrokenError(f"idle grant on an overcommitted device: {container} on {device}")
         if free != self.free:
             raise InvariantBrokenError(f"grants and capacity: {free} free, {self.free} in the book")
+        for outlook in self._outlooks:
+            outlook.forget_all()  # so that what was kept is found out anew
         if not all(outlook.is_safe() for outlook in self._outlooks):
             raise InvariantBrokenError(f"the state is not safe: {self.accounts}")

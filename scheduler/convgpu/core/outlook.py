@@ -66,6 +66,8 @@ class Outlook:
         self._claims: dict[str, Claim] = {}  # of the holders, as far as known
         self._in_the_end: dict[str, dict[int, dict[str, int]]] = {device: {} for device in usable}
         self._ordered: list[Claim] | None = None  # all of them, in the order in which to try them
+        # Least grants that were refused. A grant to anybody makes none of them safe: it could be taken back again.
+        self._refused: dict[tuple[str, str], int] = {}
 
     def change_usable(self, device: str, more: int) -> None:
         """The device has more, or less."""
@@ -76,17 +78,22 @@ class Outlook:
     def change_free(self, container: str, device: str, more: int) -> None:
         """The container's grant became less by so much, or more."""
         self.free[device] += more
-        self.forget(container)
-
-    def forget(self, container: str) -> None:
-        """Its accounts changed."""
         self._claims.pop(container, None)
         self._forget_order()
+        if more >= 0:
+            self._refused.clear()
+
+    def forget(self, container: str) -> None:
+        """Its limits changed."""
+        self._claims.pop(container, None)
+        self._forget_order()
+        self._refused.clear()
 
     def forget_all(self) -> None:
         """Every claim may be another."""
         self._claims.clear()
         self._forget_order()
+        self._refused.clear()
 
     def _forget_order(self) -> None:
         if self._ordered is None:  # nothing was found out since
@@ -116,6 +123,15 @@ class Outlook:
 
     def can_end_with(self, container: str, device: str, size: int) -> bool:
         """Could everybody end, if the container were granted `size` more bytes? They have to be free."""
+        refused = self._refused.get((container, device))
+        if refused is not None and refused <= size:
+            return False
+        if self._try_to_end_with(container, device, size):
+            return True
+        self._refused[container, device] = size
+        return False
+
+    def _try_to_end_with(self, container: str, device: str, size: int) -> bool:
         account = self._accounts[container][device]
         account.grant += size
         after = self.claim(container)
@@ -163,6 +179,7 @@ class Outlook:
         """Find the debt anew, out of what was `taken` from devices as far as possible; more only if it has to be."""
         debt = safety.debt(self.free, self._claimed(), taken)
         self._forget_order()
+        self._refused.clear()
         if sum(debt.values()) <= sum(self.debt.values()) or not self.is_safe():
             self.debt = debt
 
