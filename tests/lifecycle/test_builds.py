@@ -78,9 +78,10 @@ def test_what_is_built_by_a_plain_runtime_gets_no_gpu(engine, plugin, raw):
         assert raw.post("/containers/create", body).denied or name == "ARG"
         containers(raw)
         engine("image", "rm", "-f", "built")
-    for name, dockerfile in REFUSED.items():
+    for dockerfile in REFUSED.values():
         # The classic builder has no such flags. BuildKit's are seen by nobody (docs/authorization.md).
-        assert b"nknown flag" in raw.send(build("built", dockerfile)).raw, name
+        told = raw.send(build("built", dockerfile)).raw
+        assert b"nknown flag" in told or b"requires BuildKit" in told, told  # the latter on Engine 28.5
         assert (containers(raw), has_image(raw, "built")) == (set(), False)
 
 
