@@ -143,12 +143,11 @@ class Processes:
             text = f"{type(message).__name__} before HELLO"
             connection.fail(ProtocolError(Failure.ORDER, text, request))
             return
-        others = self._sessions.of(container)
-        if len(others) >= MOST_SESSIONS and all(one.pid != connection.pid for one in others):
+        past = self._sessions.find(container, connection.pid, start_time(connection.pid))
+        if past is None and len(self._sessions.of(container)) >= MOST_SESSIONS:
             text = f"more than {MOST_SESSIONS} processes of this container use ConvGPU: end some"
             connection.fail(ProtocolError(Failure.ORDER, text, request))
             return
-        past = self._sessions.find(container, connection.pid, start_time(connection.pid))
         if message.held and past is None and not self._sessions.machine.recovering:
             self._asking.add(connection)
             self._start(self._ask_and_admit(container, connection, request, message))

@@ -170,6 +170,8 @@ class Sessions:
         """Let a process whose connection was lost go on; `held`: what it uses, per device."""
         self.sessions[session.number] = session
         self._forget(former)
+        if former.process is not None:
+            os.close(former.process)
         self.tell(session.container)
         late = isinstance(former.connection, Absent)
         self.happen(e.SessionResumed(session.number, former.number, held, late))

@@ -151,3 +151,23 @@ def test_ten_thousand_connections_at_once_stop_nobody(tmp_path: Path) -> None:
         assert daemon.log.read_text().count("others have not said HELLO") < 100
         for connection in crowd:
             connection.close()
+
+
+def test_a_container_whose_processes_are_not_visible_has_no_more_sessions_either(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a pid namespace needs root")
+    with running_daemon(tmp_path / "d") as daemon:
+        folder = daemon.container("a", memory="1g")
+        daemon.kill()
+        daemon.wrapper = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        daemon.start()
+        hello = pack(m.Hello(1, "x", ""), 1)
+        with contextlib.ExitStack() as kept:
+            for _ in range(1024):
+                connection = kept.enter_context(connect(folder))
+                connection.sendall(hello)
+                assert connection.recv(4096)
+            assert daemon.state("a")["sessions"][0]["pid"] == 0
+            one_more = kept.enter_context(connect(folder))
+            one_more.sendall(hello)
+            assert b"more than 1024 processes" in one_more.recv(4096)

@@ -216,6 +216,19 @@ def test_a_new_connection_before_the_end_of_the_old_one_takes_its_place(daemon: 
     assert len(daemon.state("a")["sessions"]) == 1
 
 
+def test_who_connects_again_and_again_costs_no_descriptors(daemon: Daemon) -> None:
+    assert daemon.process is not None
+    descriptors = Path(f"/proc/{daemon.process.pid}/fd")
+    process = Process(daemon.container("a", memory="10g"))
+    process.hello()
+    wait_until(lambda: daemon.state("a")["sessions"] != [], "it has a session")
+    before = len(list(descriptors.iterdir()))
+    for _ in range(10):
+        process.reconnect(())
+    assert daemon.state("a")["sessions"] != []  # has been served
+    assert len(list(descriptors.iterdir())) <= before + 1
+
+
 def test_a_process_that_does_not_come_back_gives_its_memory_back_when_it_dies(daemon: Daemon) -> None:
     process = Process(daemon.container("a", memory="10g"))
     process.hello()
