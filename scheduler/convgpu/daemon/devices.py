@@ -56,7 +56,7 @@ class Devices(Protocol):
     def used_by(self, uuid: str) -> Mapping[int, int]:
         """Return the bytes that each process (pid as the scheduler sees it) holds on a device.
 
-        Raises UnnamedError where the driver never tells.
+        Raises UnnamedError where the driver does not tell.
         """
         ...
 
@@ -70,7 +70,7 @@ class DeviceError(Exception):
 
 
 class UnnamedError(DeviceError):
-    """This driver never tells who uses a device."""
+    """This driver does not tell who uses a device, or how much."""
 
 
 def find_nvml(roots: tuple[Path, ...]) -> Path | None:
@@ -141,14 +141,16 @@ class NvmlDevices:
         return int(self._memory(uuid).used)
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
-        """See Devices. A process whose figure NVML does not know is left out."""
+        """See Devices. Who is left out would hold nothing, so one figure that is not known is as bad as none known."""
         try:
             rows = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])
         except pynvml.NVMLError_NotSupported as error:
             raise UnnamedError(f"processes of {uuid}: {error}") from error
         except pynvml.NVMLError as error:
             raise DeviceError(f"processes of {uuid}: {error}") from error
-        return {row.pid: int(row.usedGpuMemory) for row in rows if row.usedGpuMemory is not None}
+        if any(row.usedGpuMemory is None for row in rows):
+            raise UnnamedError(f"processes of {uuid}: what they hold is not available")
+        return {row.pid: int(row.usedGpuMemory) for row in rows}
 
     def check(self, uuid: str) -> None:
         """See Devices. A part of a card (MIG) has a limit of its own, and processes there are counted elsewhere."""

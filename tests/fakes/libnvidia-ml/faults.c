@@ -19,7 +19,7 @@ struct nvml_faults nvml_faults_of(const char *directory, unsigned row) {
     } known[] = {
         {"error", &faults.error},     {"processes_error", &faults.processes_error},
         {"hang_ms", &faults.hang_ms}, {"own", &faults.own},
-        {"mig", &faults.mig},
+        {"mig", &faults.mig},         {"no_figures", &faults.no_figures},
     };
     char line[128], key[32];
     while (fgets(line, sizeof line, file) != NULL) {

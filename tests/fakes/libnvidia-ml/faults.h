@@ -12,6 +12,7 @@
 struct nvml_faults {
     uint64_t error;           /* error=15: each question ends with this nvmlReturn_t */
     uint64_t processes_error; /* processes_error=3: those about processes do */
+    uint64_t no_figures;      /* no_figures=1: processes are named, and what they hold is not available */
     uint64_t hang_ms;         /* hang_ms=30000: each answer takes so long */
     uint64_t own;             /* own=1048576: bytes that the driver holds for itself */
     uint64_t mig;             /* mig=1: MIG mode is on */

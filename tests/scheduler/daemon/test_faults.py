@@ -30,15 +30,15 @@ def hold(folder: Path, *sizes: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize("error", [LOST, NOT_SUPPORTED])
-def test_not_known_is_not_nothing(tmp_path: Path, error: int) -> None:
-    """A process stopped over a restart, while NVML errs, or with a driver that never names processes."""
+@pytest.mark.parametrize("fault", [f"processes_error={LOST}", f"processes_error={NOT_SUPPORTED}", "no_figures=1"])
+def test_not_known_is_not_nothing(tmp_path: Path, fault: str) -> None:
+    """A process stopped over a restart, while NVML errs, or with a driver that never names processes or figures."""
     with running_daemon(tmp_path / "d") as daemon:
         with hold(daemon.container("a", memory="10g"), "9g") as stopped:
             wait_until(lambda: usage(daemon, "a") > 9 * GIB, "it holds")
             stopped.send_signal(signal.SIGSTOP)
             daemon.kill()
-            daemon.ail(f"0 processes_error={error}")
+            daemon.ail(f"0 {fault}")
             daemon.start()
             waiter = Process(daemon.container("b", memory="10g"))
             waiter.hello()
