@@ -82,7 +82,8 @@ def as_rows(present: Sequence[Device], memory: Sequence[DeviceMemory], reserve: 
 class Capacities:
     """Lets what may be handed out follow what foreign programs hold.
 
-    `rows` are the devices as they are now; `total` and `foreign` are in bytes by device.
+    `rows` are the devices as they are now; in bytes by device: `total`, `foreign`, and `own`, what the driver takes for
+    itself, with what lasts and no process holds.
 
     Args:
         memory: of all devices, as measured at the start.
@@ -107,7 +108,7 @@ class Capacities:
         self._settling = settling
         self._reserve = reserve
         self._least = {one.device: one.own for one in memory}  # that the driver was seen to take for itself
-        self._own = dict(self._least)
+        self.own = dict(self._least)
 
     def lose(self, device: str, why: str) -> None:
         """Nothing may be handed out while nobody knows what the device is at."""
@@ -117,15 +118,15 @@ class Capacities:
         """Measure a device that could not be at the start; whatever it is, it answers."""
         if self.total[look.device] == 0:
             held = 0 if look.held is None else sum(look.held.values())
-            self._own[look.device] = self._least[look.device] = max(look.used - held, 0)
-            self._settling.set_own(look.device, self._own[look.device])
+            self.own[look.device] = self._least[look.device] = max(look.used - held, 0)
+            self._settling.set_own(look.device, self.own[look.device])
         self.total[look.device] = look.total
         if look.held is None:
             self._hand_out(look.device)
 
     def is_more(self, device: str, found: Found) -> bool:
         """Is there more memory that nobody holds than is known of?"""
-        return found.unattributed > self._own[device]
+        return found.unattributed > self.own[device]
 
     def follow(self, device: str, found: Found, before: Found | None, *, quiet: bool) -> None:
         """Take up what a look found, and what the look before did.
@@ -139,10 +140,10 @@ class Capacities:
         """
         if before is not None:
             self._least[device] = min(self._least[device], max(before.unheld, found.unheld))
-            lasting = min(before.unattributed, found.unattributed) if quiet else self._own[device]
-            self._own[device] = max(self._least[device], lasting)
-            self._settling.set_own(device, self._own[device])
-        foreign = found.foreign + self._own[device] - self._least[device]
+            lasting = min(before.unattributed, found.unattributed) if quiet else self.own[device]
+            self.own[device] = max(self._least[device], lasting)
+            self._settling.set_own(device, self.own[device])
+        foreign = found.foreign + self.own[device] - self._least[device]
         if is_news(self.foreign[device], foreign):
             self.foreign[device] = foreign
         self._hand_out(device)

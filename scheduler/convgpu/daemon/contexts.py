@@ -23,7 +23,7 @@ class Contexts:
     take: if nobody were charged with it, a device whose whole capacity is granted would be too small.
 
     Args:
-        own: bytes of each device, by UUID, that the driver takes for itself.
+        own: bytes of each device, by UUID, that the driver takes for itself; kept up to date.
     """
 
     def __init__(self, asking: Asking, own: Mapping[str, int]) -> None:
@@ -39,13 +39,13 @@ class Contexts:
     async def held(self, device: str, pid: int) -> int | None:
         """Return what a process holds by the driver's count and beside it, in bytes; None when that is not known."""
         try:
-            counted, used = await self._asking.ask(device, _count)
+            counted, used, is_steady = await self._asking.ask(device, _count)
         except DeviceError as error:
             log.warning("memory of pid %d: %s", pid, error)
             return None
         if pid not in counted:
             return 0
-        if device not in self._uncounted:
+        if is_steady and device not in self._uncounted:
             self._look_beside(device, counted, used)
         return counted[pid] + self._uncounted.get(device, 0)
 
@@ -71,5 +71,9 @@ class Contexts:
         return size
 
 
-def _count(devices: Devices, uuid: str) -> tuple[Mapping[int, int], int]:
-    return devices.used_by(uuid), devices.used(uuid)
+def _count(devices: Devices, uuid: str) -> tuple[Mapping[int, int], int, bool]:
+    """Return what processes hold, what is in use, and whether these belong together: nothing moved between them."""
+    before = devices.used_by(uuid)
+    used = devices.used(uuid)
+    after = devices.used_by(uuid)
+    return after, used, before == after

@@ -7,7 +7,7 @@ import os
 import resource
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -104,11 +104,10 @@ class Service:
         self._store.set_devices({device.uuid: device.name for device in present}, memory)
         folders = Folders(settings.directory, settings.libraries / "libconvgpu.so", driver)
         self._sessions = self._make_sessions(rows, recovering=recovering or bool(strangers))
-        own = {one.device: one.own for one in memory}
-        settling = self._watch_settling(own)
+        settling = self._watch_settling({one.device: one.own for one in memory})
         capacities = Capacities(self._sessions, self._store, settling, memory, rows, settings.reserve)
         self._containers = Containers(self._loop, self._store, folders, self._sessions, capacities.rows, time.time)
-        self._processes = self._make_processes(own)
+        self._processes = self._make_processes(capacities.own)
         self._containers.restore(self._processes.accept, self._processes.forget)
         changes = Changes(self._containers, self._sessions, self._store, capacities.rows, settings.policy, time.time)
         changes.restore_targets()
@@ -190,7 +189,7 @@ class Service:
         self._sessions.on_left_behind = settling.watch
         return settling
 
-    def _make_processes(self, own: dict[str, int]) -> Processes:
+    def _make_processes(self, own: Mapping[str, int]) -> Processes:
         contexts = Contexts(self._asking, own)
 
         async def holds(session: Session) -> bool:

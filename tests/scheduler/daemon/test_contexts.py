@@ -59,6 +59,20 @@ def test_what_is_more_or_less_than_that_is_somebody_elses(beside: int) -> None:
     assert held(contexts(Counts({7: CONTEXT}, CONTEXT + beside)), 7) == CONTEXT
 
 
+class Moving(Counts):
+    """Process 8 takes 5 MiB after its count was asked for, and before the device's."""
+
+    def used(self, _uuid: str) -> int:
+        self.held = {7: CONTEXT, 8: 9 * MIB}
+        return sum(self.held.values()) + 2 * 9 * MIB
+
+
+def test_what_others_take_between_two_questions_is_not_learned() -> None:
+    learner = contexts(Moving({7: CONTEXT, 8: 4 * MIB}, 0))
+    assert held(learner, 7) == CONTEXT
+    assert held(learner, 7) == CONTEXT + 9 * MIB
+
+
 def test_a_process_that_the_driver_does_not_know_holds_nothing() -> None:
     assert held(contexts(Counts({7: CONTEXT}, CONTEXT + 9 * MIB)), 8) == 0
     assert held(contexts(Counts({7: CONTEXT}, -1)), 7) is None  # nobody can say

@@ -1,10 +1,12 @@
 """A device that NVML cannot describe, among others that are well: what the audit makes of it."""
 
 import asyncio
+import os
 import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from convgpu.daemon.asking import Asking
 from convgpu.daemon.audit import Audit, Rules
 from convgpu.daemon.belonging import Belonging
 from convgpu.daemon.capacity import Capacities, as_rows, measure_memory
+from convgpu.daemon.contexts import Contexts
 from convgpu.daemon.devices import Device, DeviceError, UnnamedError
 from convgpu.daemon.history import Bounds, History
 from convgpu.daemon.sessions import Sessions
@@ -60,7 +63,8 @@ class Parts:
     """An audit with everything that it needs, never started by itself."""
 
     def __init__(self, cards: Cards, directory: Path) -> None:
-        loop, asking = asyncio.get_running_loop(), Asking(cards)
+        loop = asyncio.get_running_loop()
+        self.asking = asking = Asking(cards)
         self.store = Store(directory, "boot", loop.call_later)
         memory = measure_memory(cards, cards.list(), 0, {}, lambda _: False)
         rows = as_rows(cards.list(), memory, 0)
@@ -149,6 +153,26 @@ def test_a_process_that_ends_while_the_audit_looks_is_no_foreigner(tmp_path: Pat
             assert parts.capacity() == [15.5, 15.5]
 
     asyncio.run(run())
+
+
+def test_of_a_device_that_comes_late_what_the_driver_takes_is_not_taken_for_what_processes_do(tmp_path: Path) -> None:
+    class Late(Cards):
+        def list(self) -> list[Device]:
+            one, two = super().list()
+            return [replace(one, total=0, free=0, trouble=LOST), two]
+
+    async def run() -> int | None:
+        cards, pid = Late(), os.getpid()
+        parts = Parts(cards, tmp_path)
+        contexts = Contexts(parts.asking, parts.capacities.own)
+        with closing(parts.store):
+            await parts.audit.look()
+            assert parts.capacity() == [15.5, 15.5]
+            cards.held = {pid: 518 << 20}
+            cards.used_bytes["one"] += (518 + 9) << 20
+            return await contexts.held("one", pid)
+
+    assert asyncio.run(run()) == (518 + 9) << 20
 
 
 def test_an_event_of_a_device_without_capacity_is_no_fault(tmp_path: Path) -> None:
