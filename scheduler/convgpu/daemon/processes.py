@@ -244,9 +244,11 @@ class Processes:
             *(self._seen(ledger.accounts.get(former.container, {}), former.pid) for former in formers)
         )
         for former, seen in zip(formers, all_seen, strict=True):
-            accounts = ledger.accounts.get(former.container, {})  # none: its volume was removed meanwhile
+            accounts = ledger.accounts.get(former.container, {})  # meanwhile its volume may be gone, or another
             # Not known is not nothing.
-            held = {uuid: one.limit if (size := seen[uuid]) is None else size for uuid, one in accounts.items()}
+            held = {
+                uuid: accounts[uuid].limit if size is None else size for uuid, size in seen.items() if uuid in accounts
+            }
             try:
                 self._adopt(former, held)
             except OSError as error:

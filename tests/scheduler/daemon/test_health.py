@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +21,9 @@ from convgpu.daemon.capacity import Capacities, as_rows, measure_memory
 from convgpu.daemon.contexts import Contexts
 from convgpu.daemon.devices import Device, DeviceError, UnnamedError
 from convgpu.daemon.history import Bounds, History
+from convgpu.daemon.host import start_time
+from convgpu.daemon.kept import Former
+from convgpu.daemon.processes import Processes
 from convgpu.daemon.sessions import Sessions
 from convgpu.daemon.settling import Settling
 from convgpu.daemon.store import Store
@@ -75,6 +79,11 @@ class Parts:
         self.capacities = Capacities(self.sessions, self.store, settling, memory, rows, 0)
         belonging = Belonging(self.sessions, dict)
         self.audit = Audit(asking, self.sessions, belonging, self.capacities, self.store, Rules(0.0, "warn", 10.0))
+
+    def processes(self, contexts: Contexts) -> Processes:
+        """Return what serves processes, but for their sockets and pages."""
+        none = cast("Any", None)
+        return Processes(none, self.sessions, contexts, none, self.store, none, time.time)
 
     def capacity(self) -> list[float]:
         return [one.capacity / GIB for one in self.capacities.rows]
@@ -173,6 +182,29 @@ def test_of_a_device_that_comes_late_what_the_driver_takes_is_not_taken_for_what
             return await contexts.held("one", pid)
 
     assert asyncio.run(run()) == (518 + 9) << 20
+
+
+def test_a_volume_that_is_made_anew_while_nvml_is_asked_gets_nothing_of_the_old_ones_process(tmp_path: Path) -> None:
+    async def run() -> None:
+        loop, parts = asyncio.get_running_loop(), Parts(cards := Cards(), tmp_path)
+        happen = parts.sessions.happen
+
+        def make_anew() -> None:
+            happen(e.ContainerRemoved("a"))
+            happen(e.ContainerCreated("a", {"two": GIB}, None, 0))
+
+        def used_by(_uuid: str) -> Mapping[int, int]:
+            loop.call_soon_threadsafe(make_anew)
+            return {os.getpid(): GIB}
+
+        cards.used_by = used_by
+        happen(e.ContainerCreated("a", {"one": GIB}, None, 0))
+        processes = parts.processes(Contexts(parts.asking, {}))
+        with closing(parts.store):
+            await processes.adopt([Former(os.getpid(), start_time(os.getpid()), "a", "test")])
+            assert parts.sessions.of("a") == []
+
+    asyncio.run(run())
 
 
 def test_an_event_of_a_device_without_capacity_is_no_fault(tmp_path: Path) -> None:
