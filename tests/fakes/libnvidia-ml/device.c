@@ -156,7 +156,8 @@ static nvmlReturn_t enter_processes(nvmlDevice_t device, unsigned *count, bool r
     if (!is_allowed(&faults)) return nvml_leave(NVML_ERROR_NO_PERMISSION);
     unsigned capacity = *count;
     *count = state_processes(&nvml_state, row, processes, SIMULATED_SLOTS);
-    for (unsigned i = 0; faults.no_figures && i < *count; i++) processes[i].used = UINT64_MAX; /* NOT_AVAILABLE */
+    /* As NVML says that it is not available. */
+    for (unsigned i = 0; faults.no_figures && i < *count; i++) processes[i].used = UINT64_MAX;
     return *count <= capacity ? NVML_SUCCESS : nvml_leave(NVML_ERROR_INSUFFICIENT_SIZE);
 }
 
