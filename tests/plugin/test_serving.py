@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import select
 import signal
 import socket
 import stat
@@ -50,6 +51,23 @@ def server(settings, admin_socket, wait_until_served, tmp_path):  # noqa: ARG001
     yield process
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (b"Host: ", b"connection: close"),
+        (b"HTTP/1.1", b"HTTP/1.0"),
+        (b"Host: ", b"Transfer-encoding: chunked"),
+        (b"Host: ", b"content-length: 3"),
+    ],
+)
+def test_what_no_engine_writes_goes_gunicorns_way(other):
+    body = b'{"Name":"v"}'
+    call = b"POST /VolumeDriver.Remove HTTP/1.1\r\nHost: \r\nContent-Length: 12\r\n\r\n" + body
+    assert _whole_call(call) == (api.REMOVE, body)
+    assert _whole_call(call.replace(*other)) is None
+    assert _whole_call(call + call) is None
 
 
 def test_what_kind_of_driver_this_is_needs_no_thread():
@@ -125,6 +143,12 @@ def test_nothing_that_a_client_sends_ends_the_worker(settings, server, tmp_path)
 def test_the_engines_own_answers_pass_while_every_judge_waits_for_the_rest_of_a_question(settings):
     waiting = f"POST {api.AUTHORIZE_REQUEST} HTTP/1.1\r\nHost: \r\nContent-Length: 9\r\n\r\n".encode()
     with contextlib.ExitStack() as connections:
+        # The answers name the volume, and fill the buffer of somebody who never reads.
+        unknown = json.dumps({"Name": "n" * 12_000}).encode()
+        deaf = connections.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        deaf.connect(str(settings.socket))
+        head = f"POST {api.GET} HTTP/1.1\r\nHost: \r\nContent-Length: {len(unknown)}\r\n\r\n"
+        deaf.sendall((head.encode() + unknown) * 30)
         half = []
         for _ in range(worker._JUDGES):
             connection = connections.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
@@ -140,6 +164,11 @@ def test_the_engines_own_answers_pass_while_every_judge_waits_for_the_rest_of_a_
             answer = http.client.HTTPResponse(connection)
             answer.begin()
             assert json.loads(answer.read())["Msg"].startswith("request-malformed: it did not go on for ")
+        # Nor does the loop wait for them, whose connections are closed now, to close their ends.
+        assert ask(settings.socket)[0] == 200
+        hung_up = select.poll()
+        hung_up.register(deaf, 0)
+        assert [event & select.POLLHUP for _, event in hung_up.poll(3000 * SILENCE)] == [select.POLLHUP]
 
 
 @pytest.mark.usefixtures("server")

@@ -30,6 +30,9 @@ from convgpu.plugin.server import DIRECT
 _MOST: Final = 1 << 16
 _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"\r\nContent-Length: "  # in this spelling, as Go's client writes it
+_VERSION: Final = b" HTTP/1.1\r\n"
+# By these, in small letters, a body may be of another length, or its client waits for the connection's end.
+_OTHERWISE: Final = (b"\r\ntransfer-encoding:", b"\r\nconnection:")
 _CALLS: Final = (b"POST /AuthZPlugin.", b"POST /VolumeDriver.")
 # Calls that need a thread, but neither gunicorn's reading nor Flask's: the Engine puts nine of them for a container.
 _DIRECT: Final = frozenset({api.CREATE, api.REMOVE, api.MOUNT, api.UNMOUNT, api.PATH, api.GET})
@@ -43,9 +46,9 @@ _JUDGES: Final = 32
 _SWITCH: Final = 0.0005
 # Seconds for which a stopping worker keeps idle connections, for a call that may be on its way.
 _LINGER: Final = 0.2
-# The kernel's bound for each read of a thread (socket(7), SO_RCVTIMEO): gunicorn takes back a timeout of Python's own,
-# because it sets sockets to block.
-_READ_BOUND: Final = struct.pack("ll", SILENCE, 0)
+# The kernel's bound for each read and write of a thread (socket(7), SO_RCVTIMEO): gunicorn takes back a timeout of
+# Python's own, because it sets sockets to block.
+_BOUND: Final = struct.pack("ll", SILENCE, 0)
 
 
 class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
@@ -67,9 +70,10 @@ class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             client, address = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _READ_BOUND)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _BOUND)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _BOUND)
         self.nr_conns += 1
-        self._keep(TConn(self.cfg, client, address, listener.getsockname()))
+        self._keep(_Connection(self.cfg, client, address, listener.getsockname()))
 
     def on_client_socket_readable(self, conn: Any, client: socket.socket) -> None:
         """Answer at once, or hand the connection to a thread."""
@@ -125,6 +129,15 @@ class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_client_socket_readable, conn))
 
 
+class _Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
+    def close(self, graceful: bool = False) -> None:  # noqa: ARG002 - gunicorn's signature
+        """Close without waiting for the peer, as the loop would do for up to 2 s for each.
+
+        That is for TCP, which may lose an answer when more was sent than was read; a UNIX socket delivers it.
+        """
+        super().close()
+
+
 def _peek(client: socket.socket) -> bytes:
     try:
         return client.recv(_MOST, socket.MSG_PEEK)
@@ -138,13 +151,20 @@ def _whole_call(waiting: bytes) -> tuple[str, bytes] | None:
         return None
     end = waiting.find(_HEAD_END)
     begin = waiting.find(_LENGTH, 0, end)
-    if end < 0 or begin < 0:
+    if end < 0 or begin < 0 or _is_unusual(waiting[:end].lower()):
         return None
     digits = waiting[begin + len(_LENGTH) : waiting.index(b"\r\n", begin + 2)]
     body = waiting[end + len(_HEAD_END) :]
     if digits != str(len(body)).encode():
         return None
-    return waiting[len(b"POST ") : waiting.index(b" ", len(b"POST "))].decode("latin-1"), body
+    path_end = waiting.index(b" ", len(b"POST "))
+    if not waiting.startswith(_VERSION, path_end):
+        return None
+    return waiting[len(b"POST ") : path_end].decode("latin-1"), body
+
+
+def _is_unusual(head: bytes) -> bool:
+    return head.count(b"\r\ncontent-length:") != 1 or any(word in head for word in _OTHERWISE)
 
 
 def _answer_at_once(client: socket.socket, waiting: bytes, path: str, body: bytes) -> bool:
