@@ -127,8 +127,9 @@ static CUresult make_charged(struct making *making) {
     if (device < 0) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = charge_take(device, charge, making->call, &settling);
     if (result != CUDA_SUCCESS) return result;
-    result = charge_settle(device, charge, settling, true, making->attempt, making);
-    if (result == CUDA_SUCCESS) result = keep(device, context, charge, making);
+    result = charge_make(device, charge, making->call, settling, true, making->attempt, making);
+    if (result != CUDA_SUCCESS) return result;
+    result = keep(device, context, charge, making);
     if (result != CUDA_SUCCESS) charge_give(device, charge);
     return result;
 }

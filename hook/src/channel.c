@@ -35,6 +35,7 @@ struct request {
     uint64_t size;    /* ALLOCATE; CONTEXT: charged */
     uint64_t used;    /* CONTEXT */
     const char *call; /* ALLOCATE */
+    bool refused;     /* ALLOCATE */
     struct channel_answer *answer;
     enum channel_outcome outcome;
     _Atomic uint32_t
@@ -65,7 +66,8 @@ static void send_request(const struct request *request, int row) {
         .header = {.version = CONVGPU_PROTOCOL_VERSION, .kind = (uint16_t)request->kind, .id = request->id}};
     uint32_t body;
     if (request->kind == CONVGPU_ALLOCATE) {
-        frame.allocate = (struct convgpu_allocate){.device = (uint32_t)row, .size = request->size};
+        frame.allocate = (struct convgpu_allocate){
+            .device = (uint32_t)row, .refused = request->refused, .size = request->size};
         strncpy(frame.allocate.call, request->call, sizeof frame.allocate.call - 1);
         body = sizeof frame.allocate;
     } else if (request->kind == CONVGPU_CONTEXT) {
@@ -146,10 +148,14 @@ static enum channel_outcome ask(struct request *request) {
     return outcome == CHANNEL_ANSWERED ? wait_for(request) : outcome;
 }
 
-enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call,
+enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call, bool refused,
                                       struct channel_answer *answer) {
-    struct request request = {
-        .kind = CONVGPU_ALLOCATE, .device = device, .size = size, .call = call, .answer = answer};
+    struct request request = {.kind = CONVGPU_ALLOCATE,
+                              .device = device,
+                              .size = size,
+                              .call = call,
+                              .refused = refused,
+                              .answer = answer};
     return ask(&request);
 }
 

@@ -34,8 +34,8 @@ struct channel_answer {
 bool channel_open(const char *path, const char *program, const char *memory);
 
 /* Pauses the calling thread until the scheduler answers, however long that takes and whatever signal handlers
- * run meanwhile. `call` is the name of the CUDA call. */
-enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call,
+ * run meanwhile. `call` is the name of the CUDA call. `refused`: the driver refused what was accepted. */
+enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call, bool refused,
                                       struct channel_answer *answer);
 enum channel_outcome channel_query(uint32_t device, struct channel_answer *answer);
 enum channel_outcome channel_context(uint32_t device, uint64_t charged, uint64_t used,

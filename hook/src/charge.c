@@ -30,6 +30,7 @@ static void say_rejected(int device, uint64_t size, const char *call, const stru
         [CONVGPU_REASON_LIMIT] = "it would exceed the limit",
         [CONVGPU_REASON_DEADLINE] = "the time to wait (option `wait`) is over",
         [CONVGPU_REASON_DEVICE] = "the container has no limit on this device",
+        [CONVGPU_REASON_DRIVER] = "the driver refuses it, though it is within what may be handed out",
     };
     uint32_t reason = answer->rejected.reason;
     const char *text =
@@ -52,19 +53,23 @@ static bool take_after_reclaim(int device, uint64_t size) {
     return account_take((uint32_t)device, size);
 }
 
+static bool ask(int device, uint64_t size, const char *call, bool refused, uint64_t *settling) {
+    struct channel_answer answer;
+    if (channel_allocate((uint32_t)device, size, call, refused, &answer) != CHANNEL_ANSWERED)
+        return false; /* refused: the channel has said why */
+    if (answer.kind == CONVGPU_REJECTED) {
+        say_rejected(device, size, call, &answer);
+        return false;
+    }
+    *settling = answer.accepted.settling;
+    return true;
+}
+
 CUresult charge_ask(int device, uint64_t size, const char *call, uint64_t *settling) {
     *settling = 0;
     if (size == 0 || account_take((uint32_t)device, size)) return CUDA_SUCCESS;
     if (take_after_reclaim(device, size)) return CUDA_SUCCESS;
-    struct channel_answer answer;
-    if (channel_allocate((uint32_t)device, size, call, &answer) != CHANNEL_ANSWERED)
-        return CUDA_ERROR_OUT_OF_MEMORY; /* refused: the channel has said why */
-    if (answer.kind == CONVGPU_REJECTED) {
-        say_rejected(device, size, call, &answer);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *settling = answer.accepted.settling;
-    return CUDA_SUCCESS;
+    return ask(device, size, call, false, settling) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 bool charge_try(int device, uint64_t size, const char *call) {
@@ -150,6 +155,28 @@ CUresult charge_settle(int device, uint64_t size, uint64_t settling, bool contex
         if (watch.step % WATCH_STEPS == WATCH_STEPS - 1) settling = ask_settling(device, settling);
     }
     return attempt(arguments); /* nothing settles any more: whatever the driver says now is the truth */
+}
+
+/* Whether the driver has room, as far as that can be seen: then it refuses for a reason of its own. */
+static bool has_room(uint64_t size, bool context) {
+    size_t unused, total;
+    return context && DRIVER(cuMemGetInfo_v2, &unused, &total) == CUDA_SUCCESS && unused >= size;
+}
+
+bool charge_again(int device, uint64_t size, const char *call, bool context, CUresult word, int round,
+                  uint64_t *settling) {
+    if (word != CUDA_ERROR_OUT_OF_MEMORY || size == 0 || round + 1 >= CHARGE_ROUNDS) return false;
+    return !has_room(size, context) && ask(device, size, call, true, settling);
+}
+
+CUresult charge_make(int device, uint64_t size, const char *call, uint64_t settling, bool context,
+                     charge_attempt *attempt, void *arguments) {
+    for (int round = 0;; round++) {
+        CUresult result = charge_settle(device, size, settling, context, attempt, arguments);
+        if (result == CUDA_SUCCESS) return result;
+        charge_give(device, size);
+        if (!charge_again(device, size, call, context, result, round, &settling)) return result;
+    }
 }
 
 static void charge_reset(void) {

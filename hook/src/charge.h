@@ -34,4 +34,17 @@ typedef CUresult charge_attempt(void *arguments);
 CUresult charge_settle(int device, uint64_t size, uint64_t settling, bool context, charge_attempt *attempt,
                        void *arguments);
 
+enum { CHARGE_ROUNDS = 4 }; /* how often an accepted call is made that the driver refuses */
+
+/* After the driver's last word (`word`) on an accepted call, in the given round (from 0), when its charge was
+ * given back: if the driver had no room, asks the scheduler whether programs outside have the memory, pausing
+ * until it is to be had again ("Memory outside" in docs/protocol.md). True: it is charged as before, for
+ * charge_settle(). False: it is not, and the driver's word counts. No lock may be held. */
+bool charge_again(int device, uint64_t size, const char *call, bool context, CUresult word, int round,
+                  uint64_t *settling);
+
+/* Both, until one of them is final. On failure nothing stays charged. */
+CUresult charge_make(int device, uint64_t size, const char *call, uint64_t settling, bool context,
+                     charge_attempt *attempt, void *arguments);
+
 #endif

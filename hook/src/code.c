@@ -212,10 +212,16 @@ CUresult hooked_cuCtxSetLimit(int limit, size_t size) {
         return DRIVER(cuCtxSetLimit, limit, size);
     uint64_t each = stacks();
     if (size > old && __builtin_mul_overflow((uint64_t)(size - old), each, &more)) more = UINT64_MAX;
-    CUresult result = growth_take(device, more, "cuCtxSetLimit", &settling);
-    if (result != CUDA_SUCCESS) return result;
-    result = charge_settle(device, more, settling, true, attempt_stack, &size);
-    if (result != CUDA_SUCCESS) growth_give(device, more);
+    CUresult result;
+    for (int round = 0;; round++) {
+        result = growth_take(device, more, "cuCtxSetLimit", &settling);
+        if (result != CUDA_SUCCESS) return result;
+        result = charge_settle(device, more, settling, true, attempt_stack, &size);
+        if (result == CUDA_SUCCESS) break;
+        growth_give(device, more);
+        if (!charge_again(device, more, "cuCtxSetLimit", true, result, round, &settling)) return result;
+        charge_give(device, more); /* growth is entered when it is taken */
+    }
     if (result == CUDA_SUCCESS && size < old) growth_give(device, (old - size) * each);
     return result;
 }

@@ -60,14 +60,11 @@ static void give_ended(int device, uint64_t size) {
     growth_context_ended(device);
 }
 
-/* Charges and creates; `creating` is held, and `state` is taken around the driver's call if `primary`. */
-static CUresult create(int device, struct creation *creation, struct device_contexts *primary) {
-    uint64_t settling;
-    creation->charge = account_context_size((uint32_t)device);
-    CUresult result = charge_ask(device, creation->charge, creation->call, &settling);
-    if (result != CUDA_SUCCESS) return result;
+/* Creates what is charged; `state` is taken around the driver's call if `primary`. */
+static CUresult create_charged(int device, struct creation *creation, struct device_contexts *primary,
+                               uint64_t settling) {
     if (primary) pthread_mutex_lock(&primary->state);
-    result = charge_settle(device, creation->charge, settling, false, creation->attempt, creation);
+    CUresult result = charge_settle(device, creation->charge, settling, false, creation->attempt, creation);
     if (result == CUDA_SUCCESS) {
         account_add_context((uint32_t)device, creation->charge);
         growth_context_made(device);
@@ -79,6 +76,18 @@ static CUresult create(int device, struct creation *creation, struct device_cont
     }
     if (primary) pthread_mutex_unlock(&primary->state);
     if (result != CUDA_SUCCESS) charge_give(device, creation->charge);
+    return result;
+}
+
+/* Charges and creates; `creating` is held. */
+static CUresult create(int device, struct creation *creation, struct device_contexts *primary) {
+    uint64_t settling;
+    int round = 0;
+    creation->charge = account_context_size((uint32_t)device);
+    CUresult result = charge_ask(device, creation->charge, creation->call, &settling);
+    if (result != CUDA_SUCCESS) return result;
+    do result = create_charged(device, creation, primary, settling);
+    while (charge_again(device, creation->charge, creation->call, false, result, round++, &settling));
     device_contexts_changed();
     return result;
 }

@@ -93,7 +93,9 @@ static CUresult keep(int device, CUcontext context, struct taking *taking) {
 
 /* Calls the driver with what is charged so far, and enters what it gave or gives it back to the driver. */
 static CUresult make(int device, CUcontext context, struct taking *taking, uint64_t settling) {
-    CUresult result = charge_settle(device, taking->charge, settling, true, taking->attempt, taking);
+    CUresult result =
+        charge_make(device, taking->charge, taking->call, settling, true, taking->attempt, taking);
+    if (result != CUDA_SUCCESS) taking->charge = 0;
     if (result != CUDA_SUCCESS) return result;
     result = keep(device, context, taking);
     if (result != CUDA_SUCCESS) DRIVER(cuMemFree_v2, taking->address);

@@ -63,20 +63,29 @@ static CUresult undo(struct pool_taking *taking) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult take_charged(struct pool_taking *taking) {
-    uint64_t settling, missing;
-    CUresult result = take_bound(taking, &settling);
-    if (result != CUDA_SUCCESS) return result;
+/* *word: the driver's. */
+static CUresult make(struct pool_taking *taking, uint64_t settling, CUresult *word) {
+    uint64_t missing;
     pool_begin(taking->slot, taking->charge);
-    result =
-        charge_settle(taking->device, taking->charge, settling, taking->current, taking->attempt, taking);
-    bool succeeded = result == CUDA_SUCCESS;
+    *word = charge_settle(taking->device, taking->charge, settling, taking->current, taking->attempt, taking);
+    bool succeeded = *word == CUDA_SUCCESS;
     CUresult kept = pool_end(taking->slot, taking->charge, succeeded ? taking->address : 0, &missing);
     if (missing > 0 && charge_take(taking->device, missing, taking->call, &settling) != CUDA_SUCCESS) {
         pool_uncharge(taking->slot, missing);
         kept = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return succeeded && kept != CUDA_SUCCESS ? undo(taking) : result;
+    return succeeded && kept != CUDA_SUCCESS ? undo(taking) : *word;
+}
+
+static CUresult take_charged(struct pool_taking *taking) {
+    uint64_t settling;
+    int round = 0;
+    CUresult word, result = take_bound(taking, &settling);
+    if (result != CUDA_SUCCESS) return result;
+    do result = make(taking, settling, &word);
+    while (charge_again(taking->device, taking->charge, taking->call, taking->current, word, round++,
+                        &settling));
+    return result;
 }
 
 /* The device of the stream: of its context, or of the thread's for the default streams (and for all of them

@@ -97,9 +97,10 @@ CUresult hooked_cuMemCreate(uint64_t *handle, size_t size, const struct memory_p
     CUresult result = charge_take(device, charge, "cuMemCreate", &settling);
     if (result != CUDA_SUCCESS) return result;
     bool current = device_current(&context, &here) == CUDA_SUCCESS && here == device;
-    result = charge_settle(device, charge, settling, current, attempt_create, &making);
+    result = charge_make(device, charge, "cuMemCreate", settling, current, attempt_create, &making);
+    if (result != CUDA_SUCCESS) return result;
     making.size = charge;
-    if (result == CUDA_SUCCESS) result = keep(device, &making);
+    result = keep(device, &making);
     if (result != CUDA_SUCCESS)
         charge_give(device, charge);
     else

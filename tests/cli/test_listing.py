@@ -56,6 +56,14 @@ def test_who_waits_on_a_gpu_with_a_fault_is_told_the_fault() -> None:
     assert note.note == "  waits 1m for 5GiB on GPU 0: MIG mode is on"
 
 
+def test_who_waits_is_told_of_memory_outside() -> None:
+    shared = Devices(devices=(replace(CARD, foreign=10 * GIB),), policy="best-fit")
+    older = replace(OLDER, devices=OLDER.devices[:1], since=NOW)
+    [_, note] = rows([Listed(older, ())], shared, NOW)
+    told = "  waits 1m for 5GiB on GPU 0: not enough is free, 10GiB are memory outside ConvGPU"
+    assert note.note == told
+
+
 def test_a_limit_that_is_being_lowered_is_told() -> None:
     share = Share(uuid="GPU-b", limit=6 * GIB, grant=GIB, usage=GIB, target=GIB // 2)
     container = replace(SAME_AGE, devices=(share,))

@@ -7,7 +7,8 @@ from hooked_program import OUT_OF_MEMORY, SUCCESS, Program, Result
 from scripted_scheduler import ScriptedScheduler
 from scripted_session import GIB, MIB, Session, open_session, row
 
-from convgpu.protocol.messages import Accepted, Context, ContextSize, Query, Usage
+from convgpu.protocol.messages import Accepted, Allocate, Context, ContextSize, Query, Rejected, Usage
+from convgpu.protocol.wire import Reason
 
 Start = Callable[..., Program]
 
@@ -61,6 +62,25 @@ def test_when_nothing_settles_any_more_the_drivers_word_counts(session: Session)
     request, _message = session.peer.receive()
     session.peer.send(Accepted(8 * GIB, GIB), request)
     answer_queries(session, 2, GIB)
+    answer_queries(session, 1, 0)
+    request, message = session.peer.receive()
+    assert message == Allocate(0, 8 * GIB, "cuMemAlloc", refused=1)
+    assert session.page.read(0) == 8 * GIB  # given back before it asks whether memory outside is the reason
+    session.peer.send(Rejected(Reason.DRIVER, 16 * GIB, 0), request)
+    assert session.program.result() == Result(OUT_OF_MEMORY, ("0x5a5a",))
+    assert session.page.read(0) == 8 * GIB
+
+
+@pytest.mark.usefixtures("holder")
+def test_a_scheduler_that_accepts_again_and_again_is_not_believed_for_ever(session: Session) -> None:
+    session.page.give(0, 8 * GIB)
+    session.program.begin(f"alloc {8 * GIB}")
+    for _round in range(3):
+        answer_queries(session, 1, 0)
+        request, message = session.peer.receive()
+        assert message == Allocate(0, 8 * GIB, "cuMemAlloc", refused=1)
+        assert session.page.take_all(0) == 8 * GIB
+        session.peer.send(Accepted(8 * GIB, 0), request)
     answer_queries(session, 1, 0)
     assert session.program.result() == Result(OUT_OF_MEMORY, ("0x5a5a",))
     assert session.page.read(0) == 8 * GIB

@@ -43,7 +43,8 @@
 #define CONVGPU_REASONS(X)                                            \
     X(LIMIT, 1)    /* usage + size > limit */                         \
     X(DEADLINE, 2) /* the option `wait` ran out */                    \
-    X(DEVICE, 3)   /* the container has no limit on that device */
+    X(DEVICE, 3)   /* the container has no limit on that device */    \
+    X(DRIVER, 4)   /* the driver refused what was accepted, and memory outside is not why */
 
 /* Why a connection was refused (FAILED), after which it is closed: X(NAME, number). */
 #define CONVGPU_FAILURES(X)                                                     \
@@ -70,8 +71,8 @@
     X(uint64_t, size) /* used by this process when it reconnects */
 
 #define CONVGPU_ALLOCATE_FIELDS(X, A)                                           \
-    X(uint32_t, device) /* row of WELCOME */                                    \
-    X(uint32_t, reserved)                                                       \
+    X(uint32_t, device)  /* row of WELCOME */                                   \
+    X(uint32_t, refused) /* 1: accepted before, refused by the driver, and given back */ \
     X(uint64_t, size)                                                           \
     A(char, call, CONVGPU_PROGRAM_SIZE) /* name of the CUDA call, for people */
 

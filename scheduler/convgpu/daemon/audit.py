@@ -10,13 +10,14 @@ from typing import Final
 
 from convgpu.core import events as e
 from convgpu.daemon.asking import Asking
-from convgpu.daemon.auditing import Found, Look, Overuse, attribute, is_news, lasting
+from convgpu.daemon.auditing import NOISE, Found, Look, Overuse, attribute, is_news, lasting
 from convgpu.daemon.belonging import Belonging, Members
 from convgpu.daemon.capacity import Capacities
 from convgpu.daemon.devices import DeviceError, Devices
 from convgpu.daemon.ending import end_connected, end_members
 from convgpu.daemon.host import is_alive
 from convgpu.daemon.sessions import Sessions
+from convgpu.daemon.settling import LONGEST, STEP
 from convgpu.daemon.store import Store
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,8 @@ class Audit:
         self._overuse = Overuse(rules.after)
         self._before: dict[str, Found] = {}
         self._pids: dict[str, AbstractSet[int]] = {}  # that NVML named last, by device
+        # The last look for a refusal, by device; bytes that the book has free, and whether there is memory of nobody.
+        self._refused: dict[str, tuple[Look, int, bool]] = {}
         self._charged: dict[str, set[str]] = defaultdict(set)  # containers, by device
         self._holdings: dict[tuple[str, str], tuple[int, int]] = {}
         self._turn: list[str] = []
@@ -115,6 +118,50 @@ class Audit:
                 over |= self._book(look.device, found, quiet=look.device not in noisy, at_once=at_once)
         self._judge(over, members)
         self._keep_holdings()
+
+    async def is_outside(self, device: str, size: int) -> bool:
+        """Look at once at a device whose driver refused `size` bytes that were granted: is memory outside the reason?
+
+        Then, or if there is room by now, they can be asked for again: the capacity follows. Else the book has room that
+        the driver has not, and waiting would not help. Memory that is in no book yet is waited for here: it comes back
+        (an ended program's), or the audit enters it, as memory outside or as a container's beyond its leases.
+        """
+        if not self._rules.interval:
+            return False  # nobody would see that the memory has come back
+        deadline = self._loop.time() + LONGEST
+        try:
+            while not self._sessions.machine.recovering:
+                verdict = self._judge_refusal(await self._look_at(device), size)
+                if verdict is not None:
+                    return verdict
+                if self._loop.time() > deadline:
+                    return False
+                await asyncio.sleep(STEP)
+        except Exception:  # as in _run: the process must have its answer
+            log.exception("whether memory outside is in the way is not known")
+            return False
+        return True  # it waits for the end of recovery
+
+    def _judge_refusal(self, look: Look, size: int) -> bool | None:
+        """Return what a look says of refused bytes; None while there is memory that may be somebody's or not."""
+        device = look.device
+        if look.error is not None or look.held is None:
+            return False
+        if look.total - look.used >= size:
+            return True
+        last = self._refused.get(device)
+        if last is None or last[0] is not look:  # all who ask at a time are given the same look
+            found = self._attribute(look, self._leases(look.held.keys()), self._belonging.members())
+            self._capacities.follow(device, found, None, quiet=False)
+            ledger = self._sessions.machine.ledger
+            charged = sum(account[device].charged for account in ledger.accounts.values() if device in account)
+            free = ledger.capacity[device] - self._sessions.used_on(device) - charged
+            is_more = self._capacities.is_more(device, found) or sum(found.beyond.values()) > charged + NOISE
+            last = self._refused[device] = (look, free, is_more)
+        _, free, is_more = last
+        if size > free:
+            return True
+        return None if is_more else False
 
     async def _look_at(self, uuid: str) -> Look:
         try:

@@ -34,8 +34,16 @@ MOST_SESSIONS: Final = 1024
 MOST_FRAME: Final = 4096  # bytes: a HELLO with 63 devices has 1,632
 
 
+async def _nothing_is_outside(_device: str, _size: int) -> bool:
+    return False
+
+
 class Processes:
-    """Opens a session for each process that says HELLO, and serves it until its connection ends."""
+    """Opens a session for each process that says HELLO, and serves it until its connection ends.
+
+    `is_outside` says, of a device and of bytes that its driver refused although they were granted, whether they are
+    to wait for memory outside.
+    """
 
     def __init__(
         self,
@@ -59,6 +67,7 @@ class Processes:
         self._silent: dict[str, dict[Connection, asyncio.TimerHandle]] = {}
         self._asking: set[Connection] = set()  # who said HELLO, and NVML is asked what they hold
         self._tasks: set[asyncio.Future[None]] = set()
+        self.is_outside: Callable[[str, int], Awaitable[bool]] = _nothing_is_outside
 
     def accept(self, container: str, sock: socket.socket) -> None:
         """Take a connection that was made on the container's socket; it has to say HELLO soon."""
@@ -104,8 +113,12 @@ class Processes:
             connection.fail(ProtocolError(Failure.ORDER, text, request))
             return
         match message:
-            case m.Allocate(device, size, call):
-                self._sessions.ask(session, request, device, size, call)
+            case m.Allocate(device, size, call, refused):
+                if refused and device < len(session.rows):
+                    session.open_requests += 1
+                    self._start(self._ask_again(session, request, message))
+                else:
+                    self._sessions.ask(session, request, device, size, call)
             case m.Freed(device):
                 self._sessions.freed(session, session.rows[device])
             case m.Context():
@@ -123,6 +136,17 @@ class Processes:
         size = await self._contexts.measure(session.rows[message.device], session.pid, message.charged, message.used)
         session.open_requests -= 1
         session.connection.send(m.ContextSize(size), request)
+
+    async def _ask_again(self, session: Session, request: int, message: m.Allocate) -> None:
+        """Let wait what the driver refused because of memory outside: like any other that is not free."""
+        waits = await self.is_outside(session.rows[message.device], message.size)
+        session.open_requests -= 1
+        if session.number not in self._sessions.sessions:
+            return  # it has ended; or it has another connection, and asks again there
+        if waits:
+            self._sessions.ask(session, request, message.device, message.size, message.call)
+        else:
+            self._sessions.refuse(session, request, session.rows[message.device], message.size, message.call)
 
     def _usage(self, session: Session, device: str) -> m.Usage:
         account = self._sessions.machine.ledger.accounts[session.container][device]

@@ -113,6 +113,7 @@ class Service:
         changes.restore_targets()
         self._reconciliation = Reconciliation(self._containers, self._sessions, self._store, folders, time.time)
         self._audit = self._begin_audit(capacities)
+        self._processes.is_outside = self._audit.is_outside
         self._audit.findings.health |= {one.uuid: one.trouble for one in present if one.trouble}
         self._administration = Administration(
             self._containers,

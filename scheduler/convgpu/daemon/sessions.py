@@ -202,6 +202,14 @@ class Sessions:
         self.asked[request] = Asked(session, frame, device, call, self._wall_clock())
         self.happen(e.AllocationAsked(session.number, request, device, size))
 
+    def refuse(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
+        """Refuse what the driver refused: waiting would not help. The machine has not heard of it."""
+        account = self.machine.ledger.accounts[session.container][device]
+        used = self.used(session.container, device)
+        session.connection.send(Rejected(Reason.DRIVER, account.limit, used), frame)
+        fields = {"uuid": device, "size": size, "pid": session.pid, "program": session.program, "call": call}
+        self.history.add("rejected", session.container, self._cause(session), reason="driver", **fields)
+
     def freed(self, session: Session, device: str) -> None:
         """Pass FREED on, once for all that come in one go."""
         if not self._freed:

@@ -30,11 +30,15 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """`size` bytes of row `device` that the headroom does not hold, for the CUDA call named `call`."""
+    """`size` bytes of row `device` that the headroom does not hold, for the CUDA call named `call`.
+
+    `refused`: not 0 when they were accepted before, the driver refused them, and they were given back.
+    """
 
     device: int
     size: int
     call: str
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +253,9 @@ def _fixed(name: str, make: Callable[..., Message]) -> Callable[[bytes], Message
             raise MalformedMessageError(f"{name.upper()} needs {packer.size} bytes, has {len(body)}")
         values = packer.unpack(body)
         named = zip(fields, values, strict=True)
-        return make(*(_text(value) if c_type == "char" else value for (c_type, n), value in named if n != "reserved"))
+        return make(
+            **{n: _text(value) if c_type == "char" else value for (c_type, n), value in named if n != "reserved"}
+        )
 
     return unpack
 

@@ -138,7 +138,7 @@ KINDS: Final[Mapping[str, str]] = {
     "accepted": "an allocation that needed the scheduler was granted at once",
     "paused": "an allocation waits, and with it the thread that made it",
     "resumed": "a paused allocation was granted, after `waited` seconds",
-    "rejected": "an allocation was refused: `reason` is `limit`, `deadline` (of the option `wait`) or `device`",
+    "rejected": "an allocation was refused: `reason` is `limit`, `deadline` (of option `wait`), `device` or `driver`",
     "returned": "a process ended and gave back what it held",
     "limited": "an administrator changed the limits: `limits`",
     "overused": "by the driver's count the container holds `size` bytes, more than its limit",

@@ -42,6 +42,7 @@ class Reason(IntEnum):
     LIMIT = 1
     DEADLINE = 2
     DEVICE = 3
+    DRIVER = 4
 
 
 class Failure(IntEnum):
@@ -72,7 +73,7 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
     "held": (("uint8_t", "device", UUID_SIZE), ("uint64_t", "size", 1)),
     "allocate": (
         ("uint32_t", "device", 1),
-        ("uint32_t", "reserved", 1),
+        ("uint32_t", "refused", 1),
         ("uint64_t", "size", 1),
         ("char", "call", PROGRAM_SIZE),
     ),
