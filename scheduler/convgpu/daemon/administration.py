@@ -77,8 +77,8 @@ class Administration:
     async def _finish(self, answer: Awaitable[Answer], cause: str, reply: Callable[[bytes], None]) -> None:
         try:
             done = await answer
-            # The past can be long: the loop goes on meanwhile.
-            reply(await asyncio.to_thread(_accept, done) if isinstance(done, records.Record) else _accept(done))
+            # The past can be long: the loop goes on meanwhile. `{}` is soon said.
+            reply(await asyncio.to_thread(_accept, done) if done else _accept(done))
         except OSError as error:
             reply(_refuse(error, cause))
 
@@ -138,10 +138,8 @@ class Administration:
 
 
 def _accept(answer: Answer) -> bytes:
-    """Encode an answer; msgspec writes the JSON of a thousand containers ten times as fast as Python."""
-    if isinstance(answer, records.Record):
-        return b'{"ok":' + msgspec.json.encode(answer) + b"}"
-    return json.dumps({"ok": answer}).encode()
+    """Encode an answer; msgspec does it ten times as fast as Python, which keeps all threads from running meanwhile."""
+    return b'{"ok":' + msgspec.json.encode(answer) + b"}"
 
 
 def _refuse(error: ValidationError | ContainerRefusedError | OSError, cause: str) -> bytes:

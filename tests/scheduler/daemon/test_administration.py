@@ -1,6 +1,10 @@
 """What administrators ask on admin.sock, right and wrong."""
 
+import contextlib
 import json
+import sqlite3
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -137,3 +141,33 @@ def test_two_devices_with_a_limit_each(tmp_path: Path) -> None:
             name: {row["uuid"]: row["limit"] for row in daemon.state(name)["devices"]} for name in ("both", "second")
         }
         assert limits == {"both": {one: 3 * GIB, two: 4 * GIB}, "second": {two: 5 * GIB}}
+
+
+def test_who_asks_for_a_long_past_keeps_nobody_waiting(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d") as daemon:
+        process = Process(daemon.container("a", memory="1g"))
+        process.hello()
+        with contextlib.closing(sqlite3.connect(daemon.directory / "state.db", timeout=20)) as database, database:
+            row = (time.time(), "accepted", "a", "s1.r1", "GPU", 1, None, json.dumps({"program": "p" * 40, "pid": 1}))
+            rows = ((number, *row) for number in range(10_000, 60_000))
+            database.executemany("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        held_up: list[float] = []
+        past: list[bytes] = []  # read afterwards: that would hold this thread up
+
+        def ask() -> None:
+            past.append(daemon.admin.request_json("history", limit=100_000))
+
+        for _ in range(3):  # something else may hold up one of them
+            asking = threading.Thread(target=ask)
+            asking.start()
+            waits = []
+            while asking.is_alive():
+                begun = time.monotonic()
+                process.ask(m.Query(0))
+                waits.append(time.monotonic() - begun)
+            held_up.append(max(waits))
+        answer = json.loads(past[0])
+        assert len(answer["events"]) >= 50_000
+        begun = time.monotonic()
+        json.dumps(answer)  # if the event loop did that, everybody would wait for so long
+        assert min(held_up) < time.monotonic() - begun
