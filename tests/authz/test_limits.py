@@ -165,6 +165,13 @@ def test_a_container_without_a_volume_counts_on_its_own_gpus(world):
     assert covered(world, "b", **one) == "covered"
     assert covered(world, "c", "CONVGPU_MEMORY=GPU-2:1g") == "sum-too-large"
     assert covered(world, "d", "CONVGPU_MEMORY=1g", DeviceRequests=[{"Count": 1}]) == "sum-too-large"
+    world.rules = parse_rules('[users.bob]\nlargest_sum = "2g"\n[users.eve]\nlargest_sum = "2g"')
+    assert (
+        covered(world, "f", "CONVGPU_MEMORY=2g", "NVIDIA_VISIBLE_DEVICES=1", DeviceRequests=[], user="eve") == "covered"
+    )
+    # What is no GPU's name to the runtime means all of them to it.
+    mixed = "NVIDIA_VISIBLE_DEVICES=0,nvidia.com/gpu=1"
+    assert covered(world, "g", "CONVGPU_MEMORY=1g", mixed, DeviceRequests=[], user="eve") == "sum-too-large"
     assert (
         covered(world, "e", "CONVGPU_MEMORY=1g", DeviceRequests=[{"DeviceIDs": ["nvidia.com/gpu=1"]}])
         == "sum-too-large"

@@ -163,6 +163,9 @@ def test_a_gpu_is_asked_for_by_other_variables(environment: list[str], expected:
         (["CONVGPU_MEMORY=2g", "NVIDIA_VISIBLE_DEVICES=all", "CONVGPU_PRIORITY=3"], {"memory": "2g", "priority": "3"}),
         (["CONVGPU_MEMORY=2g", "NVIDIA_VISIBLE_DEVICES=0", "CONVGPU_GPUS=1"], {"memory": "2g", "gpus": "1"}),
         (["CONVGPU_MEMORY=GPU-a:2g", "NVIDIA_VISIBLE_DEVICES=0"], {"memory": "GPU-a:2g"}),
+        (["CONVGPU_MEMORY=2g", "NVIDIA_VISIBLE_DEVICES=GPU-a, 1"], {"memory": "2g", "gpus": "GPU-a, 1"}),
+        (["CONVGPU_MEMORY=2g", "NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0"], {"memory": "2g"}),
+        (["CONVGPU_MEMORY=2g", "NVIDIA_VISIBLE_DEVICES=/var/run/nvidia-container-devices"], {"memory": "2g"}),
     ],
 )
 def test_variables_stand_for_the_options_of_a_volume(environment: list[str], expected: dict[str, str]) -> None:

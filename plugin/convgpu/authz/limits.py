@@ -195,9 +195,9 @@ def expect_limits(memory: str, container: Container, devices: Sequence[Device]) 
     environment = container.environment
     chosen = environment.get("CONVGPU_GPUS") or container.chosen or environment.get("NVIDIA_VISIBLE_DEVICES") or ""
     names = {name.strip() for name in chosen.split(",")}
-    among = {device.uuid for device in devices if names & {device.uuid, str(device.index)}}
+    clear = names <= {name for device in devices for name in (device.uuid, str(device.index))}
     largest = max(map(_size, words))
-    return {device.uuid: largest for device in devices if device.uuid in among or not among}
+    return {device.uuid: largest for device in devices if not clear or names & {device.uuid, str(device.index)}}
 
 
 def _size(text: str) -> int:

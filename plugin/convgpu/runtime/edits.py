@@ -25,6 +25,8 @@ OPTIONS: Final[Mapping[str, str]] = {
 _BEGIN_TIME: Final = 30  # seconds that a runtime waits for a hook
 _END_TIME: Final = 15
 _NO_GPU: Final = frozenset({"", "void", "none"})  # of NVIDIA_VISIBLE_DEVICES
+# A GPU as the scheduler knows it, too. NVIDIA_VISIBLE_DEVICES may have other words: CDI's names, the place of a list.
+_GPU: Final = re.compile(r"\d+|(?:GPU|MIG)-\S+")
 # The toolkit's setting swarm-resource, by its customary names; GPUMEM is a size of ours.
 _RESOURCE: Final = re.compile("DOCKER_RESOURCE_.*GPU.*(?<!GPUMEM)")
 # NVIDIA's runtime takes mounts below these for a list of devices, and such annotations for CDI devices.
@@ -75,7 +77,8 @@ def options(config: Mapping[str, Any]) -> dict[str, str]:
     environment = variables(config)
     found = {option: environment[name] for name, option in OPTIONS.items() if environment.get(name)}
     visible = environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    if "gpus" not in found and visible not in {*_NO_GPU, "all"} and ":" not in found.get("memory", ""):
+    named = all(_GPU.fullmatch(word.strip()) for word in visible.split(","))
+    if named and "gpus" not in found and ":" not in found.get("memory", ""):
         found["gpus"] = visible
     return found
 
