@@ -1,7 +1,7 @@
 import pytest
 
 from convgpu.cli import telling
-from convgpu.cli.output import Column, layout
+from convgpu.cli.output import Column, echo, layout
 from convgpu.protocol.records import Event
 
 COLUMNS = (
@@ -18,6 +18,15 @@ def test_a_table_is_as_wide_as_it_needs() -> None:
         "a-very-long-name  image:1     2GiB",
         "b                 image:22  512MiB",
     ]
+
+
+def test_the_name_of_a_program_neither_moves_the_cursor_nor_begins_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    program = "\x1b]0;x\x07\n12:00 other\u202e\x9b2Jé"
+    shown = r"\x1b]0;x\x07\n12:00 other\u202e\x9b2Jé"
+    assert layout(COLUMNS, [(program, "i", "1")], None)[1].split("  ")[0] == shown
+    event = Event(sequence=1, time=0.0, kind="started", container="v", pid=7, program=program)
+    echo(telling.words(event, {}), "red")
+    assert capsys.readouterr().out == f"{shown} (pid 7) connected\n"
 
 
 def test_on_a_narrow_terminal_the_optional_goes_first_then_names_are_cut_but_never_a_size() -> None:

@@ -9,6 +9,8 @@ from typing import Final
 
 import click
 
+from convgpu.protocol.printable import printable
+
 _NARROWEST: Final = 8  # characters that are left of a name
 GAP: Final = "  "
 
@@ -46,9 +48,10 @@ def echo(line: str, style: str = "") -> None:
 
 
 def echo_all(lines: Sequence[tuple[str, str]]) -> None:
-    """Print lines with their styles, in one go."""
+    """Print lines with their styles, in one go; what is no text in them is escaped."""
     coloured = colour()
-    click.echo("\n".join(_styled(line, style) if coloured else line for line, style in lines), color=coloured)
+    shown = [(printable(line), style) for line, style in lines]
+    click.echo("\n".join(_styled(line, style) if coloured else line for line, style in shown), color=coloured)
 
 
 def _styled(line: str, style: str) -> str:
@@ -73,7 +76,7 @@ def layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int |
         room: characters; None: as many as it needs.
     """
     kept = list(range(len(columns)))
-    cells = [[column.title for column in columns], *rows]
+    cells = [[column.title for column in columns], *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in kept]
 
     def excess() -> int:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
+from convgpu.protocol.printable import printable
+
 FORMATS: Final = ("text", "json")
 TEXT: Final = "%(asctime)s level=%(levelname)s cause=%(cause)s %(name)s: %(message)s"
 
@@ -44,7 +46,7 @@ class OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record in one line."""
         record.cause = _cause_of(record)
-        return _printable(" | ".join(super().format(record).splitlines()))
+        return printable(" | ".join(super().format(record).splitlines()))
 
 
 class JsonLine(logging.Formatter):
@@ -74,9 +76,3 @@ def formatter(form: str) -> logging.Formatter:
 
 def _cause_of(record: logging.LogRecord) -> str:
     return getattr(record, "cause", "") or _cause.get() or "-"
-
-
-def _printable(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
