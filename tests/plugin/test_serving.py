@@ -12,6 +12,9 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -187,6 +190,29 @@ def test_a_call_is_answered_alike_with_and_without_flask(settings, scheduler):
         by_flask = ask(settings.socket, raw, target=f"{target}?")
         assert "Server: gunicorn" in by_flask[1]
         assert (status, body) == (by_flask[0], by_flask[2])
+
+
+def test_a_call_that_is_under_way_when_the_server_is_ended_is_answered(settings, server, scheduler, tmp_path):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def create(name, options):
+        begun.set()
+        assert go_on.wait(15)
+        scheduler.volumes[name] = options
+        return {}
+
+    scheduler._create = create
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask, settings.socket, b'{"Name": "v"}', target=api.CREATE)
+        assert begun.wait(15)
+        server.send_signal(signal.SIGTERM)
+        end = time.monotonic() + 15
+        while "signal: term" not in (log := (tmp_path / "log").read_text()):
+            assert time.monotonic() < end, log
+            time.sleep(0.01)
+        go_on.set()
+        status, _, body = answer.result()
+    assert (status, json.loads(body), server.wait(10)) == (200, {"Err": ""}, 0)
 
 
 @pytest.mark.usefixtures("server")
