@@ -150,6 +150,18 @@ def test_the_engine_tells_whether_one_without_a_volume_runs(world, status):
     assert world.owners._owners.keys() == {"c"}
 
 
+def test_one_that_is_started_again_counts_at_once(world):
+    world.rules = parse_rules('[users.bob]\nlargest_sum = "2g"')
+    assert covered(world, "a", status="exited") == "covered"
+    assert covered(world, "b", status="exited") == "sum-too-large"  # for the Engine, neither runs yet
+    world.owners = Owners(world.owners._path, lambda: world.now)
+    assert covered(world, "b", status="exited") == "sum-too-large"
+    world.now += 60
+    assert covered(world, "b", status="created") == "covered"
+    world.view.containers["b"]["State"]["Status"] = "exited"  # its first run was short
+    assert covered(world, "c") == "covered"
+
+
 def test_the_scheduler_tells_once_it_knows_one_without_a_volume(world):
     world.rules = parse_rules('[users.bob]\nlargest_sum = "3g"')
     assert covered(world, "a") == "covered"

@@ -46,6 +46,7 @@ class Container:
 
     Attributes:
         id: the Engine's, of one that is there.
+        state: the Engine's word, of one that is there: `created`, `running`, `exited`...
         environment: as the process gets it: the last value of each name.
         chosen: the GPUs that --gpus asks for, by index or UUID with commas between; empty for no choice.
         known: the Engine itself told it, with all that the image and other containers bring along.
@@ -55,6 +56,7 @@ class Container:
     """
 
     id: str = ""
+    state: str = ""
     image: str = ""
     image_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -123,7 +125,8 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
     others = [mount for mount in asked if mount.kind != "volume"]
     container = _read(config, host, [*mounts, *others])
     identity, image_id = go_json.text(document, "id"), go_json.text(document, "image")
-    return replace(container, known=True, id=identity, image_id=image_id)
+    state = go_json.text(go_json.child(document, "state"), "status")
+    return replace(container, known=True, id=identity, state=state, image_id=image_id)
 
 
 def environment(rows: Sequence[str]) -> dict[str, str]:

@@ -124,7 +124,8 @@ class Limits:
             states = self._view.states() if self._owners.lack(known) else {}
             refusal = first(self._refusals(held, container, user, rules, known, states, needed=needed))
             if refusal is None and held:
-                self._owners.add(held, user, _counted(rules, container.labels), known, states)
+                owner = self._owners.owner(user, _counted(rules, container.labels), again=container.state == "exited")
+                self._owners.add(held, owner, known, states)
             return refusal
 
     def _give_limit(self, record: Record, container: Container, rules: Rules) -> Record:

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,12 +23,14 @@ class Owner:
     """Who started a container, when (Unix seconds), and the labels for which the site has a sum.
 
     Attributes:
+        again: the container ran before and ended.
         limits: bytes by device, of a container without a volume: the scheduler knows it only while it runs.
     """
 
     user: str
     labels: tuple[str, ...]
     since: float
+    again: bool = False
     limits: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -89,25 +91,30 @@ class Owners:
                     total[uuid] = total.get(uuid, 0) + limit
         return total
 
+    def owner(self, user: str, labels: Sequence[str], *, again: bool) -> Owner:
+        """Return who starts a container now."""
+        return Owner(user, tuple(labels), self._clock(), again)
+
     def add(
         self,
         held: Mapping[str, Mapping[str, int]],
-        user: str,
-        labels: Sequence[str],
+        owner: Owner,
         known: Mapping[str, Container],
         states: Mapping[str, str],
     ) -> None:
         """Remember who starts a container, by the names of what it holds; forget who is gone."""
         self._owners = {name: owner for name, owner in self._owners.items() if name in known or name in states}
         for name, limits in held.items():
-            self._owners[name] = Owner(user, tuple(labels), self._clock(), {} if name in known else limits)
+            self._owners[name] = replace(owner, limits={} if name in known else limits)
         self._save()
 
     def _counted(self, owner: Owner, container: Container | None, state: str | None) -> Mapping[str, int]:
         if container is None:
             # Covered below the Engine: the scheduler hears of it when its program is about to start.
             runs = state in {"running", "paused", "restarting"}
-            starts = state == "created" and self._clock() - owner.since < _STARTING
+            # One that is started again is still called what it was. It may have ended again, too: nobody says.
+            before = {"created", "exited"} if owner.again else {"created"}
+            starts = state in before and self._clock() - owner.since < _STARTING
             return owner.limits if runs or starts else {}
         if container.state in {"running", "waiting"} or self._is_starting(container, owner):
             return {share.uuid: share.limit for share in container.devices}
@@ -127,6 +134,7 @@ class Owners:
                     str(row["user"]),
                     tuple(row["labels"]),  # type: ignore[arg-type]
                     float(row["since"]),  # type: ignore[arg-type]
+                    bool(row.get("again", False)),
                     {str(uuid): int(limit) for uuid, limit in row.get("limits", {}).items()},  # type: ignore[attr-defined]
                 )
                 for name, row in rows.items()
