@@ -11,7 +11,7 @@ from convgpu.cli import cdi_file, diagnosis
 from convgpu.cli.diagnosis import STYLES, Finding
 from convgpu.cli.doctor_containers import Containers, ProbeFailed
 from convgpu.cli.engine import Engine
-from convgpu.cli.errors import EXIT_CODES, Unavailable
+from convgpu.cli.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.install import describe_host
 from convgpu.cli.options import as_json, volume_driver
 from convgpu.cli.output import echo, echo_all, echo_data, width
@@ -85,7 +85,7 @@ def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> 
         with Containers(engine, driver, image) as containers:
             yield from _prove(containers, scheduler, max(devices, key=_is_of_use), pause=pause)
         yield _left_behind(scheduler)
-    except Unavailable as error:
+    except (Unavailable, Refused) as error:
         seen, _, mend = error.message.partition("\n")
         yield Finding("ConvGPU", "fail", seen, mend)
     except ProbeFailed as error:
