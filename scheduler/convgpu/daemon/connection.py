@@ -52,6 +52,7 @@ class Connection:
         self._stream = MessageStream(max_frame)
         self._unsent = bytearray()
         self._limit = _MAX_UNSENT
+        self._read_size = min(_READ_SIZE, max_frame)  # what one sends at once, the others wait for
         self.closed = False
         loop.add_reader(sock, self._readable)
 
@@ -104,7 +105,7 @@ class Connection:
 
     def _readable(self) -> None:
         try:
-            data = self._sock.recv(_READ_SIZE)
+            data = self._sock.recv(self._read_size)
         except BlockingIOError:
             return
         except OSError as error:

@@ -99,6 +99,15 @@ def pid_namespace(pid: int) -> int | None:
         return None
 
 
+def namespace_pids(pid: int) -> list[int]:
+    """Return the pids of a process in our pid namespace, in the one below, and so on to its own; none: it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return []
+    return next(([int(word) for word in line.split()[1:]] for line in status.splitlines() if line[:6] == "NSpid:"), [])
+
+
 def processes() -> list[int]:
     """Return the pids of all processes that are seen here."""
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208 - a Path for each costs 10 ms

@@ -1,9 +1,10 @@
 """What programs without a session are told: NVML's view of a container (`nvidia-smi`), which costs nobody memory."""
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final
 
-from convgpu.daemon.sessions import Session, Sessions
+from convgpu.daemon.host import namespace_pids, pid_namespace
+from convgpu.daemon.sessions import Sessions
 from convgpu.protocol.messages import Observed, ProcessRow
 from convgpu.protocol.uuids import uuid_text
 
@@ -23,40 +24,26 @@ def observe(sessions: Sessions, container: str, asker: int, device: bytes) -> Ob
     account = sessions.machine.ledger.accounts[container].get(uuid)
     if account is None:
         return Observed(0, 0)
-    rows = (_row(session, asker, sessions.used_by(session, uuid)) for session in sessions.of(container))
-    seen = [row for row in rows if row is not None and row.used]
-    return Observed(account.limit, sessions.used(container, uuid), tuple(seen[:_MOST_ROWS]))
+    used = ((session, sessions.used_by(session, uuid)) for session in sessions.of(container))
+    own, namespace = namespace_pids(asker), pid_namespace(asker)
+    rows = []
+    for session, size in used:
+        pid: int | None = session.own_pid
+        if session.pid and asker:
+            pid = pid_seen_by(session.pids, session.namespace, own, namespace)
+        if size and pid is not None:
+            rows.append(ProcessRow(pid, session.pid, size))
+    return Observed(account.limit, sessions.used(container, uuid), tuple(rows[:_MOST_ROWS]))
 
 
-def _row(session: Session, asker: int, used: int) -> ProcessRow | None:
-    pid = pid_seen_by(session.pid, asker) if session.pid and asker else session.own_pid
-    return None if pid is None else ProcessRow(pid, session.pid, used)
+def pid_seen_by(
+    pids: Sequence[int], namespace: int | None, asker_pids: Sequence[int], asker_namespace: int | None
+) -> int | None:
+    """Return the pid of a process in the pid namespace of another one; see `host` for pids and namespaces.
 
-
-def pid_seen_by(pid: int, asker: int) -> int | None:
-    """Return the pid of a process in the pid namespace of another one; both as we see them.
-
-    None when it is not visible there, or gone. The source is NSpid of proc(5): the pids of a process in our
-    namespace, in the one below, and so on to its own.
+    None when it is not visible there, or gone.
     """
-    levels, depth = _namespace_pids(pid), len(_namespace_pids(asker))
-    if depth == 0 or len(levels) < depth:
+    depth = len(asker_pids)
+    if depth == 0 or len(pids) < depth or (len(pids) == depth and namespace != asker_namespace):
         return None
-    if len(levels) == depth and _namespace(pid) != _namespace(asker):
-        return None
-    return levels[depth - 1]
-
-
-def _namespace_pids(pid: int) -> list[int]:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return []
-    return next(([int(word) for word in line.split()[1:]] for line in status.splitlines() if line[:6] == "NSpid:"), [])
-
-
-def _namespace(pid: int) -> int | None:
-    try:
-        return Path(f"/proc/{pid}/ns/pid").stat().st_ino
-    except OSError:
-        return None
+    return pids[depth - 1]

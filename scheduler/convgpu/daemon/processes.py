@@ -12,7 +12,7 @@ from convgpu.daemon.connection import Absent, Connection
 from convgpu.daemon.containers import Containers
 from convgpu.daemon.contexts import Contexts
 from convgpu.daemon.detached import Detached
-from convgpu.daemon.host import containers_of, open_process, pid_namespace, start_time
+from convgpu.daemon.host import containers_of, namespace_pids, open_process, pid_namespace, start_time
 from convgpu.daemon.kept import Former
 from convgpu.daemon.observers import observe
 from convgpu.daemon.options import OptionError
@@ -227,6 +227,7 @@ class Processes:
             started=start_time(connection.pid),
             ids=containers_of(connection.pid),
             namespace=pid_namespace(connection.pid),
+            pids=namespace_pids(connection.pid),
             own_pid=hello.pid,
         )
         devices = tuple(
@@ -303,6 +304,7 @@ class Processes:
             started=former.started,
             ids=containers_of(former.pid),
             namespace=pid_namespace(former.pid),
+            pids=namespace_pids(former.pid),
         )
         self._sessions.open(session, held)
         self._detached.add(session)

@@ -31,7 +31,7 @@ class Session:
     """One process. `rows`: device UUIDs in the order of its WELCOME; `since`: Unix seconds.
 
     `process`: a pidfd, or None when the pid is not visible here; `own_pid`: as the process sees itself. See `host` for
-    `started`, `ids` (of containers) and `namespace` (of pids).
+    `started`, `ids` (of containers), `namespace` (of pids) and `pids` (in namespaces).
     """
 
     number: int
@@ -45,6 +45,7 @@ class Session:
     started: int = 0
     ids: Sequence[str] = ()
     namespace: int | None = None
+    pids: Sequence[int] = ()
     own_pid: int = 0
     open_requests: int = 0
 

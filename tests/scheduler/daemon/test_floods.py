@@ -5,6 +5,7 @@ import os
 import resource
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,3 +172,39 @@ def test_a_container_whose_processes_are_not_visible_has_no_more_sessions_either
             one_more = kept.enter_context(connect(folder))
             one_more.sendall(hello)
             assert b"more than 1024 processes" in one_more.recv(4096)
+
+
+def test_who_asks_without_end_who_uses_memory_holds_nobody_up(daemon: Daemon) -> None:
+    neighbour = Process(daemon.container("neighbour", memory="2g"))
+    neighbour.hello()
+    folder = daemon.container("crowd", memory="2g")
+    crowd = [Process(folder) for _ in range(100)]
+    for process in crowd:
+        [row] = process.hello().devices
+        process.ask(m.Allocate(0, 4096, "cuMemAlloc"))
+    flooder = crowd[0].socket
+    flood = pack(m.Observe(row.uuid, ""), 1) * 2000
+
+    def send() -> None:
+        with contextlib.suppress(OSError):  # who does not read is cut off in the end
+            flooder.sendall(flood)
+
+    def receive() -> None:
+        with contextlib.suppress(OSError):
+            while flooder.recv(1 << 16):
+                pass
+
+    threads = [threading.Thread(target=work) for work in (send, receive)]
+    for thread in threads:
+        thread.start()
+    waits = []
+    while threads[0].is_alive() or len(waits) < 1000:
+        begun = time.monotonic()
+        neighbour.ask(m.Query(0))
+        waits.append(time.monotonic() - begun)
+    flooder.shutdown(socket.SHUT_RDWR)
+    for thread in threads:
+        thread.join()
+    for process in crowd:
+        process.end()
+    assert max(waits) < 5, "the hook gives a scheduler up that is silent for so long"

@@ -8,12 +8,17 @@ from pathlib import Path
 import pytest
 from daemon import GIB, Daemon, Process, connect
 
-from convgpu.daemon.observers import pid_seen_by
+from convgpu.daemon.host import namespace_pids, pid_namespace
+from convgpu.daemon.observers import pid_seen_by as seen_by
 from convgpu.protocol import messages as m
 from convgpu.protocol.messages import pack
 from convgpu.protocol.stream import MessageStream
 from convgpu.protocol.uuids import uuid_bytes
 from convgpu.protocol.wire import Failure
+
+
+def pid_seen_by(pid: int, asker: int) -> int | None:
+    return seen_by(namespace_pids(pid), pid_namespace(pid), namespace_pids(asker), pid_namespace(asker))
 
 
 def observe(folder: Path, device: bytes, memory: str = "") -> m.Message:
