@@ -17,13 +17,15 @@ from convgpu.daemon.devices import DeviceError, Devices
 from convgpu.daemon.ending import end_connected, end_members
 from convgpu.daemon.host import is_alive
 from convgpu.daemon.sessions import Sessions
-from convgpu.daemon.settling import LONGEST, STEP
+from convgpu.daemon.settling import LONGEST
 from convgpu.daemon.store import Store
 
 log = logging.getLogger(__name__)
 
 # Containers whose figures are written at one look.
 _TURN: Final = 100
+# Seconds between looks for a refused call. A thousand such calls are to leave time for everybody else's.
+_STEP: Final = 0.1
 OVERUSE: Final = ("warn", "stop")
 
 Lease = dict[tuple[int, str], int]
@@ -136,7 +138,7 @@ class Audit:
                     return verdict
                 if self._loop.time() > deadline:
                     return False
-                await asyncio.sleep(STEP)
+                await asyncio.sleep(_STEP)
         except Exception:  # as in _run: the process must have its answer
             log.exception("whether memory outside is in the way is not known")
             return False
