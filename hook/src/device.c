@@ -87,8 +87,7 @@ void device_refuse(CUdevice ordinal) {
             ordinal);
     else
         log_refusal("device %d is not one of this container's GPUs: memory on it is rejected. Name it in the "
-                    "volume's "
-                    "option `gpus`.",
+                    "volume's option `gpus`.",
                     ordinal);
 }
 
