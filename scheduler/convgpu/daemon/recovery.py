@@ -24,6 +24,7 @@ class Recovery:
         is_back: says whether a process has a session again.
         is_settled: says whether the driver has freed what ended processes held.
         on_end: gets those that live and are not back (stopped, or out of breath), once.
+        on_broken: called if the end fails: nothing would ever be granted, so the next scheduler has to try.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Recovery:
         is_back: Callable[[Former], bool],
         is_settled: Callable[[], Awaitable[bool]],
         on_end: Callable[[list[Former]], Awaitable[None]],
+        on_broken: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._missing = list(formers)
@@ -42,6 +44,7 @@ class Recovery:
         self._is_back = is_back
         self._is_settled = is_settled
         self._on_end = on_end
+        self._on_broken = on_broken
         self._deadline = loop.time() + LONGEST
         self._task = loop.create_task(self._wait())
         log.info(
@@ -49,9 +52,13 @@ class Recovery:
         )
 
     async def _wait(self) -> None:
-        while not await self._everybody() and self._loop.time() < self._deadline:
-            await asyncio.sleep(_STEP)
-        await self._on_end(self._missing)
+        try:
+            while not await self._everybody() and self._loop.time() < self._deadline:
+                await asyncio.sleep(_STEP)
+            await self._on_end(self._missing)
+        except Exception:
+            log.critical("nothing can be granted: who came back from an earlier run is not known", exc_info=True)
+            self._on_broken()
 
     async def _everybody(self) -> bool:
         self._missing = [one for one in self._missing if start_time(one.pid) == one.started and not self._is_back(one)]

@@ -221,6 +221,7 @@ class Service:
             is_back=lambda one: self._sessions.find(one.container, one.pid, one.started) is not None,
             is_settled=settling.is_quiet,
             on_end=self._end_recovery,
+            on_broken=self.broken.set,
         )
 
     async def _end_recovery(self, missing: Sequence[Former]) -> None:
