@@ -1,63 +1,24 @@
 """The database: what is kept, what a damaged one costs, what a full disk changes."""
 
 import asyncio
-import json
-import logging
 import random
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from opened_store import BOUNDS, Later, opened
 
 from convgpu.daemon.database import DatabaseError, checkpoint
-from convgpu.daemon.history import Bounds, History
+from convgpu.daemon.history import History
 from convgpu.daemon.kept import DeviceMemory, Former, Mount, Volume
-from convgpu.daemon.migration import migrate
-from convgpu.daemon.pending import MOST_PENDING, Pending
+from convgpu.daemon.pending import MOST_PENDING
 from convgpu.daemon.store import SLICE, Store
 from convgpu.protocol.records import EngineContainer
-from convgpu.protocol.requests import Past
 
-BOUNDS = Bounds(rows=1000, age=3600.0)
 ENGINE = EngineContainer(id="f" * 64, name="happy", image="cuda")
-
-
-class Later:
-    """Keeps what is deferred until it is asked to happen."""
-
-    def __init__(self) -> None:
-        self.due: list[tuple[float, Callable[[], None]]] = []
-
-    def __call__(self, delay: float, call: Callable[[], None]) -> None:
-        self.due.append((delay, call))
-
-    def pass_time(self, longest: float = 0.5) -> None:
-        """Let everything happen that is due within `longest` seconds, and what follows from it."""
-        while near := [one for one in self.due if one[0] <= longest]:
-            for one in near:
-                self.due.remove(one)
-                one[1]()
-
-    def try_again(self) -> None:
-        """Let pass the second after which is tried again what the disk did not take."""
-        near, self.due = [one for one in self.due if one[0] <= 1.0], [one for one in self.due if one[0] > 1.0]
-        for _, call in near:
-            call()
-        self.pass_time()
-
-
-@contextmanager
-def opened(directory: Path, later: Later | None = None, boot: str = "boot") -> Iterator[Store]:
-    store = Store(directory, boot, later or Later())
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def fill(store: Store) -> None:
@@ -336,28 +297,6 @@ def test_somebody_who_locks_the_file_is_named_in_the_refusal(tmp_path: Path) -> 
         store.add(Volume("a", {}, 1.0))
 
 
-def test_events_are_written_in_slices_and_found_after_a_restart(tmp_path: Path) -> None:
-    later = Later()
-    with opened(tmp_path, later) as store:
-        history = History(lambda: 5.0, store, BOUNDS)
-        for number in range(3 * SLICE):
-            history.add("paused", "a", f"r{number}", uuid="gpu", size=7, pid=9, reason=None)
-        assert store.rows("SELECT count(*) FROM history") == [(0,)]
-        for expected in (SLICE, 2 * SLICE):
-            (_, write), later.due = later.due[-1], []
-            write()
-            [(count,)] = store.rows("SELECT count(*) FROM history")
-            assert 0 < int(str(count)) <= expected
-        before = history.since(1)
-        history.close()
-    with opened(tmp_path) as store:
-        history = History(lambda: 5.0, store, BOUNDS)
-        after = history.since(1)
-        assert (after["events"], after["next"]) == (before["events"], before["next"])
-        event = {"sequence": 1, "time": 5.0, "cause": "r0", "kind": "paused", "container": "a"}
-        assert before["events"][0] == event | {"uuid": "gpu", "size": 7, "pid": 9}
-
-
 def test_no_value_stops_what_comes_behind_it(tmp_path: Path) -> None:
     later = Later()
     with opened(tmp_path, later) as store:
@@ -373,69 +312,6 @@ def test_no_value_stops_what_comes_behind_it(tmp_path: Path) -> None:
         assert store.rows("SELECT kind, size FROM history ORDER BY sequence") == kinds
 
 
-def test_numbers_of_events_that_a_killed_scheduler_told_are_not_used_again(tmp_path: Path) -> None:
-    later = Later()
-    with opened(tmp_path, later) as store:
-        history = History(lambda: 5.0, store, BOUNDS)
-        history.add("created", "a", "x")
-        later.pass_time()
-        for _ in range(100):
-            history.add("paused", "a", "x")
-        told = int(str(history.since(1)["next"]))
-        store._pending = Pending()  # killed
-    with opened(tmp_path) as store:
-        history = History(lambda: 5.0, store, BOUNDS)
-        history.add("ended", "a", "x")
-        assert history.since(told)["events"][0]["kind"] == "ended"
-
-
-def test_history_is_bounded_by_number_and_age(tmp_path: Path) -> None:
-    later, now = Later(), 1000.0
-    with opened(tmp_path, later) as store:
-        history = History(lambda: now, store, Bounds(rows=200, age=50.0))
-        for _ in range(1000):
-            history.add("paused", "a", "x")
-            later.pass_time()
-        [(count,)] = store.rows("SELECT count(*) FROM history")
-        assert 200 <= int(str(count)) <= 200 + 2 * SLICE
-        now = 1051.0
-        for _ in range(4 * SLICE):
-            history.add("ended", "a", "x")
-            later.pass_time()
-        assert store.rows("SELECT count(*) FROM history WHERE kind = 'paused'") == [(0,)]
-
-
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        ({}, [1, 2, 3, 4]),
-        ({"limit": 2}, [3, 4]),
-        ({"container": "a"}, [1, 3]),
-        ({"kinds": ("paused", "ended")}, [2, 3]),
-        ({"after": 11.0}, [3, 4]),
-        ({"container": "b", "kinds": ("created",), "after": 9.0}, [4]),
-    ],
-)
-def test_the_past_is_found_written_or_not(tmp_path: Path, asked: dict[str, object], found: list[int]) -> None:
-    now = 9.0
-
-    def clock() -> float:
-        return now
-
-    later = Later()
-    with opened(tmp_path, later) as store:
-        history = History(clock, store, BOUNDS)
-        for number, (kind, container) in enumerate(
-            [("created", "a"), ("ended", "b"), ("paused", "a"), ("created", "b")], start=1
-        ):
-            now = 9.0 + number
-            history.add(kind, container, "x")
-            if number == 2:
-                later.pass_time()
-        events = asyncio.run(history.past(Past(op="history", **asked)))["events"]
-        assert [event["sequence"] for event in events] == found
-
-
 def test_durable_means_synced_and_says_when_it_cannot_be(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.add(Volume("a", {}, 1.0))
@@ -443,31 +319,3 @@ def test_durable_means_synced_and_says_when_it_cannot_be(tmp_path: Path) -> None
         store.path.with_name("state.db-wal").unlink()
         with pytest.raises(OSError, match=r"state\.db-wal"):
             asyncio.run(store.durable())
-
-
-def test_a_state_of_version_0_1_is_taken_over_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    old = [
-        {"name": "a", "options": {"memory": "2g"}, "created": 5.0, "mounts": {"x": 2}, "ended": False},
-        {"name": "b", "options": {}, "created": 6.0, "mounts": {}, "ended": True},
-    ]
-    (tmp_path / "state.json").write_text(json.dumps(old))
-    (tmp_path / "foreign.json").write_text("{}")
-    for _ in range(2):
-        with opened(tmp_path) as store:
-            migrate(tmp_path, store)
-            a, b = store.volumes()
-            assert (a.name, a.options, a.state, a.mounts["x"].count) == ("a", {"memory": "2g"}, "running", 2)
-            assert (b.name, b.state, b.mounts) == ("b", "ended", {})
-            assert not store.complete
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["state.db", "state.json.migrated"]
-    assert caplog.text.count("are in the database now") == 1
-
-
-@pytest.mark.parametrize("content", [b"", b"[{", b"\xff", b'[{"name": "../x", "options": {}, "created": 1}]'])
-def test_a_damaged_state_of_version_0_1_is_moved_aside(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "state.json").write_bytes(content)
-    with opened(tmp_path) as store:
-        migrate(tmp_path, store)
-        assert store.volumes() == []
-    assert (tmp_path / "state.damaged").read_bytes() == content
