@@ -30,6 +30,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     module = Path(metafunc.module.__file__).stem.removeprefix("test_")
     builds = ["plain", *(name for name, modules in SANITIZED.items() if module in modules.split())]
+    if metafunc.definition.get_closest_marker("forks") and "address" in builds:
+        # The allocator of gcc 12's ASan takes its locks over a fork as they are: if another thread had one, the child
+        # waits for it for ever (seen once, 2026-11-21). Sanitizers of newer compilers mend that.
+        builds.remove("address")
     metafunc.parametrize("hook", builds, indirect=True, scope="session")
 
 

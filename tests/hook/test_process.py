@@ -144,6 +144,7 @@ def test_signal_handlers_run_in_a_paused_program(start: Start, scheduler: Script
     assert session.program.result().code == SUCCESS
 
 
+@pytest.mark.forks
 def test_a_child_has_its_own_session(start: Start, scheduler: ScriptedScheduler) -> None:
     program = start()
     program.begin("alloc 4096")  # connects, but the driver is not initialised, so that it will be in the child
@@ -165,6 +166,7 @@ def test_a_child_has_its_own_session(start: Start, scheduler: ScriptedScheduler)
     assert parent.silent()
 
 
+@pytest.mark.forks
 def test_a_child_of_a_cuda_process_gets_the_drivers_answer(start: Start, scheduler: ScriptedScheduler) -> None:
     session = open_session(start(), scheduler, headroom=GIB)
     session.program.begin("fork 4096")
@@ -177,6 +179,7 @@ def test_a_child_of_a_cuda_process_gets_the_drivers_answer(start: Start, schedul
     assert session.page.read(0) == GIB - 2 * MIB
 
 
+@pytest.mark.forks
 def test_a_child_does_not_hold_the_parents_connection(start: Start, scheduler: ScriptedScheduler) -> None:
     session = open_session(start(), scheduler, headroom=GIB)
     child = session.program.call("spawn 0").number
