@@ -10,7 +10,7 @@ from world import World
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.policies import POLICIES
+from convgpu.policies.memory import POLICIES
 
 CONTAINERS, STEPS = 1000, 3000
 GIB = 1 << 30

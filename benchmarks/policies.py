@@ -29,7 +29,7 @@ from world import World
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.policies import POLICIES
+from convgpu.policies.memory import POLICIES
 
 SEEDS = range(1, 6)
 RESTARTS = (0.0, 30.0, 120.0)

@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry
 
 from convgpu.cli.__main__ import COMMANDS
 from convgpu.cli.__main__ import main as convgpu
+from convgpu.core.volume_options import KNOWN
 from convgpu.daemon.__main__ import main as convgpud
-from convgpu.daemon.options import KNOWN
-from convgpu.plugin.metrics import SchedulerCollector, TimedCalls
-from convgpu.plugin.openapi import OPERATIONS
+from convgpu.plugin.admin_api.metrics import SchedulerCollector, TimedCalls
+from convgpu.plugin.admin_api.openapi import OPERATIONS
 from convgpu.plugin.settings import Settings
 from convgpu.protocol.records import KINDS, Event
 

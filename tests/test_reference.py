@@ -19,7 +19,7 @@ def test_the_reference_is_fresh():
 
 
 def test_each_kind_of_event_has_a_meaning():
-    sources = [path.read_text() for path in (ROOT / "scheduler/convgpu/daemon").glob("*.py")]
+    sources = [path.read_text() for path in (ROOT / "scheduler/convgpu/daemon").rglob("*.py")]
     literal = {kind for text in sources for kind in re.findall(r'history\.add\(\s*"(\w+)"', text)}
     assert literal >= {"created", "started", "removed"}
     assert literal | set(Kind) <= set(KINDS)

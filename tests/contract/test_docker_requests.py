@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from convgpu.authz.checks.quotas import Limits
+from convgpu.authz.facts.owners import Owners
 from convgpu.authz.judge import Judge
-from convgpu.authz.limits import Limits
-from convgpu.authz.owners import Owners
-from convgpu.authz.routes import route
-from convgpu.authz.site import Rules
-from convgpu.authz.world import HostFacts
-from convgpu.plugin import api
-from convgpu.plugin.authorization_status import SchedulersLedger
-from convgpu.plugin.server import create_app
+from convgpu.authz.ports import HostFacts
+from convgpu.authz.requests.routes import route
+from convgpu.authz.site.rules import Rules
+from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api.authorization_status import SchedulersLedger
+from convgpu.plugin.server.app import create_app
 from convgpu.plugin.settings import Settings
 
 # The docker library leaves a socket that it could not connect to the garbage collector.

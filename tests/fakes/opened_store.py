@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from convgpu.daemon.history import Bounds
-from convgpu.daemon.store import Store
+from convgpu.daemon.storage.history import Bounds
+from convgpu.daemon.storage.store import Store
 
 BOUNDS = Bounds(rows=1000, age=3600.0)
 

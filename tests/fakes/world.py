@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.policies import Waiting
+from convgpu.policies.memory import Waiting
 
 FACTS = (e.SessionStarted, e.CapacityChanged, e.Overuse)
 

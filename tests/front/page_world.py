@@ -11,7 +11,7 @@ from pathlib import Path
 
 from daemon import GIB, Daemon, Process, running_daemon, wait_until
 
-from convgpu.cli import unix_http
+from convgpu.cli.connect import unix_http
 from convgpu.plugin.__main__ import _commands
 from convgpu.plugin.settings import Settings
 

@@ -15,8 +15,8 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
-from convgpu.plugin.openapi import OPERATIONS, describe, routes
-from convgpu.plugin.server import create_app
+from convgpu.plugin.admin_api.openapi import OPERATIONS, describe, routes
+from convgpu.plugin.server.app import create_app
 from convgpu.plugin.settings import Settings
 
 CHECKS = [

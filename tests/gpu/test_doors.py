@@ -6,7 +6,7 @@ from pathlib import Path
 
 from containers import Start
 
-LIST = Path(__file__).parents[2] / "hook/src/hooked_calls.h"
+LIST = Path(__file__).parents[2] / "hook/src/tables/hooked_calls.h"
 HOOKED = dict(re.findall(r"^    X\((\w+), (\w+), \d+", LIST.read_text(), re.MULTILINE))
 HOOK = "libconvgpu.so"
 Place = list

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = Path(__file__).parent / "src"
+SOURCES = Path(__file__).parent / "programs"
 
 
 def compile_c(target: Path, *arguments: str | Path) -> Path:

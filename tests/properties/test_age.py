@@ -14,7 +14,7 @@ from world import World
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.policies import POLICIES
+from convgpu.policies.memory import POLICIES
 
 PHASES = set(Phase) - {Phase.shrink}
 EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "60"))

@@ -16,7 +16,7 @@ from world import World
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.policies import POLICIES
+from convgpu.policies.memory import POLICIES
 
 EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "60"))
 # To make a history small takes minutes, so it has to be asked for.

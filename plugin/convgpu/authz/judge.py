@@ -4,22 +4,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from convgpu.authz import go_json, hook
-from convgpu.authz.container import (
+from convgpu.authz.checks import hook
+from convgpu.authz.checks.gpu import asking_variable, find_gpu, is_plain
+from convgpu.authz.checks.host import find_host_access, judge_local_volume
+from convgpu.authz.checks.quotas import Limits
+from convgpu.authz.ports import HostFacts, Nodes, View, ViewUnavailable
+from convgpu.authz.requests import go_json
+from convgpu.authz.requests.container import (
     Container,
     Mount,
     environment,
     read_inspected,
     read_request,
 )
-from convgpu.authz.gpu import asking_variable, find_gpu, is_plain
-from convgpu.authz.host import find_host_access, judge_local_volume
-from convgpu.authz.limits import Limits
-from convgpu.authz.routes import Call, Kind
-from convgpu.authz.service import read_service
-from convgpu.authz.site import Rules
+from convgpu.authz.requests.routes import Call, Kind
+from convgpu.authz.requests.service import read_service
+from convgpu.authz.site.rules import Rules
 from convgpu.authz.verdict import Refusal, Verdict, allow
-from convgpu.authz.world import HostFacts, Nodes, View, ViewUnavailable
 
 # Who calls over the Engine's own socket, where nobody has a name.
 LOCAL: Final = "local"

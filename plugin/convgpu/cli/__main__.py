@@ -8,35 +8,35 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from convgpu.cli.endpoint import Options, remember
-from convgpu.cli.errors import EXIT_CODES, Unavailable
+from convgpu.cli.connect.endpoint import Options, remember
+from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
 
 # Section -> command -> (module:object, what it does in one line).
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Containers": {
-        "run": ("convgpu.cli.run:run", "docker run, with a limit on GPU memory"),
-        "create": ("convgpu.cli.run:create", "docker create, with a limit on GPU memory"),
-        "ps": ("convgpu.cli.ps:ps", "who has how much GPU memory, and who waits for whom"),
-        "inspect": ("convgpu.cli.inspect:inspect", "all that is known of a container"),
-        "events": ("convgpu.cli.events:events", "what happens: starts, pauses, refusals, ends"),
-        "history": ("convgpu.cli.events:history", "what happened, also before a restart"),
+        "run": ("convgpu.cli.run.command:run", "docker run, with a limit on GPU memory"),
+        "create": ("convgpu.cli.run.command:create", "docker create, with a limit on GPU memory"),
+        "ps": ("convgpu.cli.show.ps:ps", "who has how much GPU memory, and who waits for whom"),
+        "inspect": ("convgpu.cli.show.inspect_container:inspect", "all that is known of a container"),
+        "events": ("convgpu.cli.show.events:events", "what happens: starts, pauses, refusals, ends"),
+        "history": ("convgpu.cli.show.events:history", "what happened, also before a restart"),
     },
     "Watching": {
-        "top": ("convgpu.cli.top:top", "ps, live in the terminal"),
-        "dashboard": ("convgpu.cli.dashboard:dashboard", "a page that shows all this live, and over time"),
-        "metrics": ("convgpu.cli.metrics:metrics", "the figures for Prometheus"),
+        "top": ("convgpu.cli.show.top:top", "ps, live in the terminal"),
+        "dashboard": ("convgpu.cli.serve.dashboard:dashboard", "a page that shows all this live, and over time"),
+        "metrics": ("convgpu.cli.serve.metrics:metrics", "the figures for Prometheus"),
     },
     "Administration": {
-        "devices": ("convgpu.cli.administer:devices", "the GPUs: capacity, grants, usage"),
-        "set": ("convgpu.cli.administer:set_limit", "change a container's limit"),
-        "drain": ("convgpu.cli.administer:drain", "give no new memory on a GPU"),
-        "policy": ("convgpu.cli.administer:policy", "show or choose who of the waiting is next"),
+        "devices": ("convgpu.cli.setup.administer:devices", "the GPUs: capacity, grants, usage"),
+        "set": ("convgpu.cli.setup.administer:set_limit", "change a container's limit"),
+        "drain": ("convgpu.cli.setup.administer:drain", "give no new memory on a GPU"),
+        "policy": ("convgpu.cli.setup.administer:policy", "show or choose who of the waiting is next"),
     },
     "Setting up": {
-        "authz": ("convgpu.cli.authz:authz", "turn authorization on or off, or show whether it works"),
-        "doctor": ("convgpu.cli.doctor:doctor", "prove that limits hold here, or say what is wrong"),
-        "demo": ("convgpu.cli.demo:demo", "see a container wait and go on"),
-        "install": ("convgpu.cli.install:install", "make `docker convgpu` work; --uninstall undoes it"),
+        "authz": ("convgpu.cli.setup.authorization:authz", "turn authorization on or off, or show whether it works"),
+        "doctor": ("convgpu.cli.doctor.command:doctor", "prove that limits hold here, or say what is wrong"),
+        "demo": ("convgpu.cli.demo.command:demo", "see a container wait and go on"),
+        "install": ("convgpu.cli.setup.install:install", "make `docker convgpu` work; --uninstall undoes it"),
     },
 }
 

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete
 
 if TYPE_CHECKING:
-    from convgpu.cli.scheduler import Scheduler
+    from convgpu.cli.connect.scheduler import Scheduler
 
 AnswerT = TypeVar("AnswerT")
 
@@ -37,8 +37,8 @@ def _first_line(text: str) -> str:
 
 
 def _without_ours(words: Sequence[str]) -> tuple[str, ...]:
-    from convgpu.cli.run import OWN  # noqa: PLC0415 - imports all of `run`
-    from convgpu.cli.run_options import UsageError, scan  # noqa: PLC0415
+    from convgpu.cli.run.command import OWN  # noqa: PLC0415 - imports all of `run`
+    from convgpu.cli.run.docker_arguments import UsageError, scan  # noqa: PLC0415
 
     try:
         line = scan(words, OWN)
@@ -65,7 +65,7 @@ def _ask_docker(words: Sequence[str]) -> tuple[list[str], int]:
 
 def complete_container(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of containers; a completion never fails."""
-    from convgpu.cli.sources import list_containers  # noqa: PLC0415 - as below
+    from convgpu.cli.connect.sources import list_containers  # noqa: PLC0415 - as below
 
     found = _ask(ctx, list_containers) or ()
     return [
@@ -92,8 +92,8 @@ def complete_policy(ctx: click.Context, _parameter: click.Parameter, incomplete:
 
 def _ask(ctx: click.Context, question: "Callable[[Scheduler, Path | None], AnswerT]") -> "AnswerT | None":
     """Put a question to the scheduler that the words so far mean; None if there is no answer."""
-    from convgpu.cli.endpoint import Options, remember  # noqa: PLC0415 - as below
-    from convgpu.cli.sources import open_scheduler  # noqa: PLC0415 - most completions need none
+    from convgpu.cli.connect.endpoint import Options, remember  # noqa: PLC0415 - as below
+    from convgpu.cli.connect.sources import open_scheduler  # noqa: PLC0415 - most completions need none
 
     # The options of `policy` stand before `use`.
     given: dict[str, Any] = {**(ctx.parent.params if ctx.parent else {}), **ctx.params}

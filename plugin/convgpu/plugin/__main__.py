@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from convgpu.plugin import journal
-from convgpu.plugin.processes import Processes
+from convgpu.plugin.server import log_setup as journal
 from convgpu.plugin.settings import Settings, read_settings
+from convgpu.plugin.supervisor import Processes
 
 _OPTIONS: Final = {
     "name": "the plugin's name in the Engine",
@@ -45,7 +45,13 @@ def _parse(arguments: Sequence[str] | None) -> dict[str, str]:
 
 
 def _commands() -> dict[str, list[str]]:
-    server = ["-m", "gunicorn", "--config", "python:convgpu.plugin.listening", "convgpu.plugin.wsgi:create()"]
+    server = [
+        "-m",
+        "gunicorn",
+        "--config",
+        "python:convgpu.plugin.server.gunicorn_config",
+        "convgpu.plugin.server.wsgi:create()",
+    ]
     return {
         "scheduler": [sys.executable, "-m", "convgpu.daemon"],
         "server": [sys.executable, *server],

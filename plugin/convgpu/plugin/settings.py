@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from convgpu.protocol import journal
+from convgpu.logs import formatter as journal
 from convgpu.protocol.durations import parse_duration
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")

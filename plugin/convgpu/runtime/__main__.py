@@ -102,7 +102,7 @@ def _host(own: dict[str, str]) -> "Host":
 
     from convgpu.runtime.devices import GpuNumbers  # noqa: PLC0415
     from convgpu.runtime.edits import Host  # noqa: PLC0415
-    from convgpu.runtime.scheduler import find_directory  # noqa: PLC0415
+    from convgpu.runtime.scheduler_client import find_directory  # noqa: PLC0415
 
     # Resolved, as the Engine names the sources of mounts.
     directory = (Path(own["directory"]) if own.get("directory") else find_directory()).resolve()
@@ -114,7 +114,7 @@ def _hook(own: dict[str, str], words: list[str]) -> None:
     import json  # noqa: PLC0415 - see above
     from pathlib import Path  # noqa: PLC0415
 
-    from convgpu.runtime.hook import begin, end  # noqa: PLC0415
+    from convgpu.runtime.oci_hook import begin, end  # noqa: PLC0415
 
     state: dict[str, Any] = json.load(sys.stdin)
     directory = Path(_host(own).directory)

@@ -84,7 +84,7 @@ def options(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def uses_gpu(config: Mapping[str, Any], host: Host) -> bool:
-    """Say whether a container gets a GPU, as far as its configuration tells; see `convgpu.authz.gpu` for the ways."""
+    """Say whether a container gets a GPU, as far as its configuration tells (ways: `convgpu.authz.checks.gpu`)."""
     if _asks_by_variable(variables(config)):
         return True
     linux = config.get("linux") or {}

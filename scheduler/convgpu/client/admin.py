@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from convgpu.protocol import journal
+from convgpu.logs import formatter as journal
 from convgpu.protocol.messages import Admin, AdminReply, MalformedMessageError, pack
 from convgpu.protocol.stream import MessageStream, ProtocolError
 
@@ -35,7 +35,7 @@ class AdminClient:
         timeout: seconds for a whole request, waiting for a scheduler that is just starting included.
         answer: seconds for the answer of a scheduler that is there; None for what is left of `timeout`.
 
-    Each question carries the cause for which the asking thread works (`convgpu.protocol.journal`).
+    Each question carries the cause for which the asking thread works (`convgpu.logs.formatter`).
     """
 
     def __init__(self, path: str, timeout: float = 10.0, answer: float | None = None) -> None:

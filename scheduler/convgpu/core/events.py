@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from convgpu.policies.base import Policy
+from convgpu.policies.memory.base import Policy
 
 
 @dataclass(frozen=True, slots=True)

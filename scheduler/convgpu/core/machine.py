@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from convgpu.core import events as e
+from convgpu.core.allocation.allocator import Serving
+from convgpu.core.allocation.wait_reasons import Wait, explain
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.events import Effect, Event, Kind
-from convgpu.core.explaining import Wait, explain
-from convgpu.core.ledger import Ledger
-from convgpu.core.serving import Serving
+from convgpu.core.memory.ledger import Ledger
 from convgpu.core.state import Container, State
-from convgpu.policies.base import Policy, Waiting
+from convgpu.policies.memory.base import Policy, Waiting
 
 
 class Machine:

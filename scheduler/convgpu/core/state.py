@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from convgpu.core import events as e
-from convgpu.core.ledger import Ledger
-from convgpu.core.outlook import Account
-from convgpu.policies.base import Policy, Waiting
+from convgpu.core.memory.ledger import Ledger
+from convgpu.core.memory.safety_check import Account
+from convgpu.policies.memory.base import Policy, Waiting
 
 Word = tuple[int, str]  # the headroom of a session on a device
 

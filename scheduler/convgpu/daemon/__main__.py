@@ -9,13 +9,13 @@ from pathlib import Path
 
 import click
 
-from convgpu.daemon.audit import OVERUSE
-from convgpu.daemon.devices import DeviceError
-from convgpu.daemon.log_writer import LogWriter
-from convgpu.daemon.quiet import Quiet
+from convgpu.daemon.audit.loop import OVERUSE
+from convgpu.daemon.gpu.nvml import DeviceError
 from convgpu.daemon.service import Service, Settings
-from convgpu.policies import POLICIES
-from convgpu.protocol import journal
+from convgpu.daemon.system.log_rate_limit import Quiet
+from convgpu.daemon.system.log_writer import LogWriter
+from convgpu.logs import formatter as journal
+from convgpu.policies.memory import POLICIES
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import parse_size
 

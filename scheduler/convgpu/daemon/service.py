@@ -14,32 +14,31 @@ from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.daemon.administration import Administration
-from convgpu.daemon.asking import Asking
-from convgpu.daemon.audit import Audit, Rules
-from convgpu.daemon.belonging import Belonging
-from convgpu.daemon.capacity import Capacities, as_rows, measure_memory
-from convgpu.daemon.changes import Changes, chosen_policy, make_policy
-from convgpu.daemon.connection import Connection, Listener
-from convgpu.daemon.containers import Containers
-from convgpu.daemon.contexts import Contexts
-from convgpu.daemon.detached import Detached
-from convgpu.daemon.devices import Device, Devices, NvmlDevices, find_nvml
-from convgpu.daemon.folders import Folders, make_staging
-from convgpu.daemon.history import Bounds, History
-from convgpu.daemon.host import boot_id, containers_of, start_time
-from convgpu.daemon.kept import DeviceMemory, Former
-from convgpu.daemon.migration import migrate
-from convgpu.daemon.options import DeviceCapacity
-from convgpu.daemon.page import PageLibrary
-from convgpu.daemon.processes import Processes
-from convgpu.daemon.reconciliation import Reconciliation
-from convgpu.daemon.recovery import Recovery
-from convgpu.daemon.sessions import Session, Sessions
-from convgpu.daemon.settling import Settling
-from convgpu.daemon.simulated import PREFIX, parse_devices, prepare_driver
-from convgpu.daemon.store import Store
-from convgpu.daemon.views import Views
+from convgpu.core.volume_options import DeviceCapacity
+from convgpu.daemon.admin_api.live_settings import Changes, chosen_policy, make_policy
+from convgpu.daemon.admin_api.server import Administration
+from convgpu.daemon.admin_api.views import Views
+from convgpu.daemon.audit.capacity import Capacities, as_rows, measure_memory
+from convgpu.daemon.audit.container_resolver import Belonging
+from convgpu.daemon.audit.loop import Audit, Rules
+from convgpu.daemon.containers.folders import Folders, make_staging
+from convgpu.daemon.containers.reconciliation import Reconciliation
+from convgpu.daemon.containers.registry import Containers
+from convgpu.daemon.gpu.context_sizes import Contexts
+from convgpu.daemon.gpu.nvml import Device, Devices, NvmlDevices, find_nvml
+from convgpu.daemon.gpu.nvml_executor import Asking
+from convgpu.daemon.gpu.settling import Settling
+from convgpu.daemon.gpu.simulated import PREFIX, parse_devices, prepare_driver
+from convgpu.daemon.hook_api.server import Processes
+from convgpu.daemon.sessions.disconnected import Detached
+from convgpu.daemon.sessions.recovery import Recovery
+from convgpu.daemon.sessions.registry import Session, Sessions
+from convgpu.daemon.storage.history import Bounds, History
+from convgpu.daemon.storage.rows import DeviceMemory, Former
+from convgpu.daemon.storage.store import Store
+from convgpu.daemon.system.procfs import boot_id, containers_of, start_time
+from convgpu.daemon.transport.connection import Connection, Listener
+from convgpu.daemon.transport.shared_page import PageLibrary
 from convgpu.protocol.messages import MAX_ADMIN_FRAME, Admin, AdminReply, Message
 from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.wire import Failure
@@ -93,7 +92,6 @@ class Service:
         self._devices = _open_devices(settings, driver)
         self._asking = Asking(self._devices)
         self._store = Store(settings.directory, boot_id(), self._loop.call_later)
-        migrate(settings.directory, self._store)
         self._formers = self._find_formers()
         # A process may live though its container has no mount: `docker cp` unmounts a running one.
         recovering = bool(self._formers) or any(volume.state == "running" for volume in self._store.volumes())

@@ -3,10 +3,10 @@
 from world import World
 
 from convgpu.core import events as e
+from convgpu.core.allocation.wait_reasons import Reason
 from convgpu.core.events import Refusal
-from convgpu.core.explaining import Reason
 from convgpu.core.machine import Machine
-from convgpu.policies import BestFit, Fifo
+from convgpu.policies.memory import BestFit, Fifo
 
 
 def world(capacity: int = 16, **options: object) -> World:

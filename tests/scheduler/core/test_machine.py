@@ -4,7 +4,7 @@ from world import World
 from convgpu.core import events as e
 from convgpu.core.events import Kind, Refusal
 from convgpu.core.machine import Machine
-from convgpu.policies import BestFit, Fifo, Policy
+from convgpu.policies.memory import BestFit, Fifo, Policy
 
 
 def world(capacity: int = 16, policy: Policy | None = None, **options: object) -> World:

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a measurement proves. Every allocation is charged before the driver makes it and given back after the
+ * driver has freed it, so at any moment the driver's count is at most what is charged and what contexts grew
+ * uncharged. Between the moment when the account is read and the answer, other threads take more; all that
+ * they took is subtracted. So growth is never seen where there is none, and what is missed because
+ * allocations are on their way is seen next time. A fall is believed only while no thread took anything,
+ * never beyond what growth was charged, and looked at again before the next byte is handed out.
+ *
+ * `measuring` is held across the question and while the growth is charged, which may pause; no call that
+ * gives memory back takes it. `state` is a leaf.
+ */
+#include "accounting/context_growth.h"
+
+#include "scheduler/account.h"
+#include "scheduler/channel.h"
+#include "accounting/charge.h"
+#include "base/fork_reset.h"
+
+#include <pthread.h>
+#include <time.h>
+
+enum { SOON_MS = 5 };
+
+static struct device_growth {
+    pthread_mutex_t measuring; /* guards the next two */
+    int64_t when;              /* of the last measurement, in ms; 0: the next one must not be spared */
+    uint64_t most;             /* used then */
+    pthread_mutex_t state;     /* guards the next two */
+    int contexts;              /* alive */
+    uint64_t grown;            /* bytes charged beyond what the contexts took when they were made */
+    _Atomic uint64_t hidden;
+    _Atomic bool suspected; /* since the account was last read for a measurement */
+} devices[CONVGPU_MAX_DEVICES] = {[0 ... CONVGPU_MAX_DEVICES - 1] = {.measuring = PTHREAD_MUTEX_INITIALIZER,
+                                                                     .state = PTHREAD_MUTEX_INITIALIZER}};
+
+/* What is charged for contexts, and what they take at least. */
+struct measurement {
+    uint64_t charged, size;
+    bool quiet; /* nobody took memory meanwhile */
+};
+
+static int64_t milliseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static uint64_t less(uint64_t from, uint64_t size) {
+    return from > size ? from - size : 0;
+}
+
+/* The next look comes halfway to the limit, or at once if there is a reason since the last. */
+static void watch(uint32_t device) {
+    account_watch(device, ACCOUNT_HALFWAY);
+    if (devices[device].suspected) account_watch(device, ACCOUNT_NOW);
+}
+
+/* False when nobody knows. */
+static bool measure(int device, uint64_t pending, struct measurement *measured) {
+    uint32_t number = (uint32_t)device;
+    struct channel_answer answer;
+    devices[device].suspected = false;
+    uint64_t taken = account_taken(number);
+    measured->charged = account_contexts(number);
+    uint64_t used = less(account_used(number), measured->charged + pending + devices[device].hidden);
+    if (channel_context(number, measured->charged, used, &answer) != CHANNEL_ANSWERED) return false;
+    taken = account_taken(number) - taken;
+    measured->quiet = taken == 0;
+    measured->size = less(answer.context_size.size, taken);
+    bool known = answer.context_size.size > 0;
+    if (known)
+        watch(number);
+    else
+        account_watch(number, ACCOUNT_NEVER);
+    return known;
+}
+
+static void give(int device, uint64_t size) {
+    account_remove_context((uint32_t)device, size);
+    charge_give(device, size);
+}
+
+void growth_context_made(int device) {
+    pthread_mutex_lock(&devices[device].state);
+    devices[device].contexts++;
+    pthread_mutex_unlock(&devices[device].state);
+}
+
+void growth_context_ended(int device) {
+    struct device_growth *growth = &devices[device];
+    uint64_t gone = 0;
+    pthread_mutex_lock(&growth->state);
+    bool last = --growth->contexts == 0;
+    if (last) {
+        gone = growth->grown;
+        growth->grown = 0;
+    }
+    pthread_mutex_unlock(&growth->state);
+    if (gone > 0) give(device, gone);
+    if (!last) growth_fell(device);
+}
+
+CUresult growth_correct(int device, const char *call, uint64_t own, uint64_t *more, uint64_t *spare) {
+    struct measurement measured;
+    uint64_t settling;
+    CUresult result = CUDA_SUCCESS;
+    *more = *spare = 0;
+    pthread_mutex_lock(&devices[device].measuring);
+    if (measure(device, 0, &measured)) {
+        uint64_t fall = less(measured.charged, measured.size);
+        *spare = fall < own ? fall : own;
+        uint64_t rise = less(measured.size, measured.charged);
+        result = charge_ask(device, rise, call, &settling);
+        if (result == CUDA_SUCCESS) *more = rise;
+        account_add_context((uint32_t)device, *more);
+    }
+    pthread_mutex_unlock(&devices[device].measuring);
+    return result;
+}
+
+/* Gives back of what was charged for growth; returns how much that was. */
+static uint64_t shrink(int device, uint64_t fall) {
+    struct device_growth *growth = &devices[device];
+    pthread_mutex_lock(&growth->state);
+    if (fall > growth->grown) fall = growth->grown;
+    growth->grown -= fall;
+    pthread_mutex_unlock(&growth->state);
+    if (fall > 0) give(device, fall);
+    return fall;
+}
+
+/* `measuring` is held. */
+static void believe_fall(int device, const struct measurement *measured) {
+    if (shrink(device, less(measured->charged, measured->size)) > 0)
+        account_watch((uint32_t)device, ACCOUNT_NOW);
+}
+
+/* Whether the same use as now was measured just now: a program that frees and allocates the same large block
+ * again and again does not ask each time. */
+static bool is_spared(int device) {
+    struct device_growth *growth = &devices[device];
+    bool soon = growth->when > 0 && milliseconds() - growth->when < SOON_MS;
+    return soon && !growth->suspected && account_used((uint32_t)device) <= growth->most;
+}
+
+/* Enters growth that was charged; when the last context ended meanwhile, there is none. */
+static void enter(int device, uint64_t rise) {
+    struct device_growth *growth = &devices[device];
+    account_add_context((uint32_t)device, rise);
+    pthread_mutex_lock(&growth->state);
+    bool lives = growth->contexts > 0;
+    if (lives) growth->grown += rise;
+    pthread_mutex_unlock(&growth->state);
+    if (!lives) give(device, rise);
+}
+
+/* `measuring` is held. */
+static CUresult charge(int device, const char *call, const struct measurement *measured) {
+    struct device_growth *growth = &devices[device];
+    uint64_t settling, rise = less(measured->size, measured->charged);
+    CUresult result = charge_ask(device, rise, call, &settling);
+    growth->when = 0;
+    if (result != CUDA_SUCCESS) { /* what is freed next is owed */
+        account_watch((uint32_t)device, ACCOUNT_NOW);
+        return result;
+    }
+    if (rise > 0) {
+        enter(device, rise);
+        watch((uint32_t)device);
+    } else if (measured->quiet && measured->size < measured->charged) {
+        believe_fall(device, measured);
+        return CUDA_SUCCESS;
+    }
+    growth->when = milliseconds();
+    growth->most = account_used((uint32_t)device);
+    return CUDA_SUCCESS;
+}
+
+CUresult growth_charge(int device, const char *call, uint64_t pending) {
+    struct device_growth *growth = &devices[device];
+    struct measurement measured;
+    CUresult result = CUDA_SUCCESS;
+    if (!account_watched((uint32_t)device) || pthread_mutex_trylock(&growth->measuring) != 0) return result;
+    if ((pending == 0 || !is_spared(device)) && measure(device, pending, &measured))
+        result = charge(device, call, &measured);
+    pthread_mutex_unlock(&growth->measuring);
+    return result;
+}
+
+CUresult growth_take(int device, uint64_t size, const char *call, uint64_t *settling) {
+    CUresult result = charge_take(device, size, call, settling);
+    if (result == CUDA_SUCCESS && size > 0) enter(device, size);
+    return result;
+}
+
+void growth_give(int device, uint64_t size) {
+    (void)shrink(device, size);
+}
+
+void growth_fell(int device) {
+    struct measurement measured;
+    if (!account_watched((uint32_t)device) || pthread_mutex_trylock(&devices[device].measuring) != 0) return;
+    if (measure(device, 0, &measured)) believe_fall(device, &measured);
+    pthread_mutex_unlock(&devices[device].measuring);
+}
+
+void growth_suspect(int device) {
+    devices[device].suspected = true;
+    if (account_watched((uint32_t)device)) account_watch((uint32_t)device, ACCOUNT_NOW);
+}
+
+void growth_hide(int device, uint64_t size) {
+    devices[device].hidden += size;
+}
+
+void growth_show(int device, uint64_t size) {
+    devices[device].hidden -= size;
+}
+
+static void growth_reset(void) {
+    for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++)
+        devices[device] = (struct device_growth){.measuring = PTHREAD_MUTEX_INITIALIZER,
+                                                 .state = PTHREAD_MUTEX_INITIALIZER};
+}
+FORGET_IN_CHILD(growth_reset);

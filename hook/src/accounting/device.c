@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "accounting/device.h"
+
+#include "scheduler/account.h"
+#include "base/fork_reset.h"
+#include "calls/green_context.h"
+#include "base/log.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum { MAX_ORDINALS = 64 };
+
+/* Number + 1 of each ordinal once it is known; 0 before. */
+static _Atomic int known[MAX_ORDINALS];
+static _Atomic uint64_t told; /* bit N: the line about ordinal N was printed */
+static _Atomic uint32_t epoch = 1;
+
+/* What this thread found last, valid while `epoch` is the same. */
+static _Thread_local struct {
+    uint32_t epoch;
+    int device;
+    CUcontext context, owner;
+} last __attribute__((tls_model("initial-exec")));
+
+/* The v2 call (CUDA 11.4) names an instance (MIG) by its own UUID, the first one only the card: an instance's
+ * memory must not be taken for its card's, of which the scheduler knows nothing then. */
+static int find(CUdevice ordinal) {
+    CUuuid uuid;
+    CUresult result = driver.cuDeviceGetUuid_v2 ? DRIVER(cuDeviceGetUuid_v2, &uuid, ordinal)
+                                                : DRIVER(cuDeviceGetUuid, &uuid, ordinal);
+    return result == CUDA_SUCCESS ? account_find((const uint8_t *)uuid.bytes) : DEVICE_UNKNOWN;
+}
+
+static bool is_instance(CUdevice ordinal) {
+    CUuuid own, card;
+    return DRIVER(cuDeviceGetUuid_v2, &own, ordinal) == CUDA_SUCCESS &&
+           DRIVER(cuDeviceGetUuid, &card, ordinal) == CUDA_SUCCESS && memcmp(&own, &card, sizeof own) != 0;
+}
+
+int device_of_ordinal(CUdevice ordinal) {
+    if (ordinal < 0 || ordinal >= MAX_ORDINALS) return find(ordinal);
+    int device = known[ordinal] - 1;
+    if (device < 0) {
+        device = find(ordinal);
+        if (device >= 0) known[ordinal] = device + 1;
+    }
+    return device;
+}
+
+CUresult device_current(CUcontext *context, int *device) {
+    CUresult result = DRIVER(cuCtxGetCurrent, context);
+    if (result != CUDA_SUCCESS) return result;
+    if (!*context) return CUDA_ERROR_INVALID_CONTEXT;
+    uint32_t now = atomic_load_explicit(&epoch, memory_order_acquire);
+    if (last.epoch == now && last.context == *context) {
+        *device = last.device;
+        *context = last.owner;
+        return CUDA_SUCCESS;
+    }
+    CUdevice ordinal;
+    result = DRIVER(cuCtxGetDevice, &ordinal);
+    if (result != CUDA_SUCCESS) return result;
+    *device = device_of_ordinal(ordinal);
+    if (*device < 0) {
+        device_refuse(ordinal);
+        return CUDA_SUCCESS;
+    }
+    last.epoch = now;
+    last.context = *context;
+    last.owner = *context = green_context_owner(*context);
+    last.device = *device;
+    return CUDA_SUCCESS;
+}
+
+void device_contexts_changed(void) {
+    atomic_fetch_add(&epoch, 1);
+}
+
+void device_refuse(CUdevice ordinal) {
+    uint64_t bit = ordinal >= 0 && ordinal < MAX_ORDINALS ? UINT64_C(1) << ordinal : 0;
+    if (bit && atomic_fetch_or(&told, bit) & bit) return;
+    if (is_instance(ordinal))
+        log_refusal(
+            "device %d is an instance of a GPU in MIG mode, and convgpu shares whole GPUs: memory on it is "
+            "rejected. Use another GPU, or let the administrator run nvidia-smi -mig 0.",
+            ordinal);
+    else
+        log_refusal("device %d is not one of this container's GPUs: memory on it is rejected. Name it in the "
+                    "volume's option `gpus`.",
+                    ordinal);
+}
+
+static void device_reset(void) {
+    memset((void *)known, 0, sizeof known);
+    told = 0;
+    epoch++;
+}
+FORGET_IN_CHILD(device_reset);

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From the driver's ordinals and contexts to device numbers of account.h. Ordinals are renumbered by
+ * CUDA_VISIBLE_DEVICES, so a device is recognised by its UUID.
+ */
+#ifndef CONVGPU_DEVICE_H
+#define CONVGPU_DEVICE_H
+
+#include "tables/driver.h"
+
+enum { DEVICE_UNKNOWN = -1 };
+
+/* The number of an ordinal; DEVICE_UNKNOWN when the container has no limit on it or there is no such ordinal.
+ */
+int device_of_ordinal(CUdevice ordinal);
+
+/* The calling thread's context, or the one that its memory dies with, and its device; the driver's own error
+ * when there is none. */
+CUresult device_current(CUcontext *context, int *device);
+
+/* Contexts were created or destroyed: a handle may name another one now. */
+void device_contexts_changed(void);
+
+/* Says, once for each ordinal, that it has no limit here. */
+void device_refuse(CUdevice ordinal);
+
+#endif

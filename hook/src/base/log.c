@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+
+#include "base/no_cancel.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char prefix[] = "convgpu: ";
+static bool debugging;
+
+void log_open(void) {
+    const char *value = getenv("CONVGPU_DEBUG");
+    debugging = value && strcmp(value, "1") == 0;
+}
+
+/* A closed pipe is no reason to end the program, which may never write there itself: the signal is taken
+ * back, if it was not pending before. */
+static void write_quietly(const char *line, size_t length) {
+    sigset_t pipe, before, pending;
+    int cancellation = uncancelled_begin();
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    sigpending(&pending);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    while (length > 0) {
+        ssize_t written = write(STDERR_FILENO, line, length);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE))
+            while (sigtimedwait(&pipe, NULL, &(struct timespec){0}) < 0 && errno == EINTR) continue;
+        if (written <= 0) break; /* nobody to tell */
+        line += written;
+        length -= (size_t)written;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    uncancelled_end(cancellation);
+}
+
+/* vsnprintf into an array does not allocate for the conversions used here (%s %d %u %llu %x). */
+static void write_line(const char *format, va_list arguments) {
+    char line[sizeof prefix + 402];
+    int saved_errno = errno;
+    memcpy(line, prefix, sizeof prefix - 1);
+    size_t room = sizeof line - sizeof prefix;
+    int wanted = vsnprintf(line + sizeof prefix - 1, room, format, arguments);
+    size_t length = sizeof prefix - 1 + (wanted < 0 ? 0 : (size_t)wanted < room ? (size_t)wanted : room - 1);
+    line[length++] = '\n';
+    write_quietly(line, length);
+    errno = saved_errno;
+}
+
+void log_refusal(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(format, arguments);
+    va_end(arguments);
+}
+
+void log_debug(const char *format, ...) {
+    if (!debugging) return;
+    va_list arguments;
+    va_start(arguments, format);
+    write_line(format, arguments);
+    va_end(arguments);
+}

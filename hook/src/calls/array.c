@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an array takes is computed from its descriptor, as an upper bound, and never corrected: the driver
+ * answers cuArrayGetMemoryRequirements only for arrays that have no memory yet. On an H200 (driver 580.159)
+ * rows are made of 64-byte pieces and lie in groups: of 8 to 128 for a flat array, of 8 to 16 for a solid
+ * one, whose slices lie in groups of up to 32; small extents take small groups. 14 shapes took there what
+ * this gives, or up to a fifth less.
+ */
+#include "calls/array.h"
+
+#include "accounting/allocations.h"
+#include "accounting/charge.h"
+#include "accounting/device.h"
+#include "base/fork_reset.h"
+#include "scheduler/session.h"
+
+enum { ROW_PIECE = 64, ROW_GROUP = 8, FLAT_GROUP = 128, SOLID_GROUP = 16, SLICE_GROUP = 32 };
+enum { LARGEST_EXTENT = 1 << 20 }; /* larger ones no device has */
+enum { LAYERED = 0x01, CUBEMAP = 0x04, SPARSE = 0x40, DEFERRED = 0x80 };
+enum { FIRST_BLOCK_FORMAT = 0x91, LAST_BLOCK_FORMAT = 0x9e, BLOCK_EDGE = 4, BLOCK_SIZE = 16 };
+enum { LARGEST_ELEMENT = 16 };
+
+static struct allocations arrays = ALLOCATIONS_INITIALIZER;
+
+/* One call on its way. */
+struct making {
+    const char *call;
+    charge_attempt *attempt;
+    CUresult (*destroy)(void *array);
+    const void *descriptor; /* the program's, in the form of the call */
+    struct array_descriptor shape;
+    unsigned levels;
+    void *array;
+};
+
+/* Bytes of an element; of a block for a format that compresses blocks. At least what it takes. */
+static uint64_t element_size(const struct array_descriptor *shape) {
+    unsigned channels = shape->channels < 4 ? shape->channels : 4;
+    switch (shape->format) {
+    case 0x01: /* integers of 8 bits */
+    case 0x08:
+        return channels;
+    case 0x02: /* of 16 bits, and half */
+    case 0x09:
+    case 0x10:
+        return 2 * channels;
+    case 0x03: /* of 32 bits, and float */
+    case 0x0a:
+    case 0x20:
+        return 4 * channels;
+    default:
+        return LARGEST_ELEMENT;
+    }
+}
+
+/* Rounds up to groups, which are as small as the extent allows. */
+static uint64_t in_groups(uint64_t extent, uint64_t smallest, uint64_t largest) {
+    uint64_t group = smallest;
+    while (group < extent && group < largest) group *= 2;
+    return (extent + group - 1) / group * group;
+}
+
+/* Extents are at most LARGEST_EXTENT, so that only the last product can overflow. */
+static uint64_t level_size(const struct array_descriptor *shape, unsigned level) {
+    bool layered = shape->flags & (LAYERED | CUBEMAP);
+    bool blocks = shape->format >= FIRST_BLOCK_FORMAT && shape->format <= LAST_BLOCK_FORMAT;
+    uint64_t width = shape->width >> level, height = shape->height >> level;
+    uint64_t depth = layered ? shape->depth : shape->depth >> level, size;
+    bool solid = shape->depth > 0 && !layered;
+    if (width == 0) width = 1;
+    if (height == 0) height = 1;
+    if (depth == 0) depth = 1;
+    if (blocks) {
+        width = (width + BLOCK_EDGE - 1) / BLOCK_EDGE;
+        height = (height + BLOCK_EDGE - 1) / BLOCK_EDGE;
+    }
+    uint64_t row = (width * element_size(shape) + ROW_PIECE - 1) / ROW_PIECE * ROW_PIECE;
+    height = in_groups(height, ROW_GROUP, solid ? SOLID_GROUP : FLAT_GROUP);
+    if (solid) depth = in_groups(depth, 1, SLICE_GROUP);
+    return __builtin_mul_overflow(row * height, depth, &size) ? UINT64_MAX : size;
+}
+
+/* The driver takes a number of levels that is out of range for the nearest one in range: from 1 to where the
+ * last extent is 1. */
+static uint64_t bound(const struct making *making) {
+    const struct array_descriptor *shape = &making->shape;
+    bool layered = shape->flags & (LAYERED | CUBEMAP);
+    uint64_t longest = shape->width | shape->height | (layered ? 0 : shape->depth), size = 0;
+    if (shape->flags & (SPARSE | DEFERRED)) return 0; /* memory is mapped to it later */
+    for (unsigned level = 0; level == 0 || (level < making->levels && longest >> level > 0); level++)
+        if (__builtin_add_overflow(size, level_size(shape, level), &size)) return UINT64_MAX;
+    return charge_round(size);
+}
+
+static CUresult keep(int device, CUcontext context, uint64_t charge, const struct making *making) {
+    struct allocation replaced = {0};
+    struct allocation entry = {.address = (uint64_t)(uintptr_t)making->array,
+                               .size = charge,
+                               .device = (uint64_t)device,
+                               .context = (uint64_t)(uintptr_t)context >> 1};
+    bool kept = allocations_insert(&arrays, entry, &replaced);
+    if (replaced.address != 0) charge_give((int)replaced.device, replaced.size);
+    if (kept) return CUDA_SUCCESS;
+    making->destroy(making->array);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Extents that no device has are for the driver to refuse; nothing is given that was not charged. */
+static CUresult make_impossible(struct making *making) {
+    CUresult result = making->attempt(making);
+    if (result != CUDA_SUCCESS) return result;
+    making->destroy(making->array);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult make_charged(struct making *making) {
+    CUcontext context;
+    int device;
+    uint64_t settling, charge;
+    const struct array_descriptor *shape = &making->shape;
+    if (!session_ready()) return CUDA_ERROR_SYSTEM_NOT_READY;
+    if (device_current(&context, &device) != CUDA_SUCCESS) return making->attempt(making); /* its own error */
+    if (shape->width > LARGEST_EXTENT || shape->height > LARGEST_EXTENT || shape->depth > LARGEST_EXTENT)
+        return make_impossible(making);
+    charge = bound(making);
+    if (charge == 0) return making->attempt(making);
+    if (device < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = charge_take(device, charge, making->call, &settling);
+    if (result != CUDA_SUCCESS) return result;
+    result = charge_make(device, charge, making->call, settling, true, making->attempt, making);
+    if (result != CUDA_SUCCESS) return result;
+    result = keep(device, context, charge, making);
+    if (result != CUDA_SUCCESS) charge_give(device, charge);
+    return result;
+}
+
+/* The program's variable is written only when everything has succeeded. */
+static CUresult make(void **array, struct making *making) {
+    CUresult result = make_charged(making);
+    if (result == CUDA_SUCCESS) *array = making->array;
+    return result;
+}
+
+static CUresult destroy_array(void *array) {
+    return DRIVER(cuArrayDestroy, array);
+}
+
+static CUresult destroy_mipmapped(void *array) {
+    return DRIVER(cuMipmappedArrayDestroy, array);
+}
+
+static CUresult attempt_flat(void *arguments) {
+    struct making *making = arguments;
+    return DRIVER(cuArrayCreate_v2, &making->array, making->descriptor);
+}
+
+CUresult hooked_cuArrayCreate_v2(void **array, const struct flat_descriptor *descriptor) {
+    if (!array || !descriptor) return DRIVER(cuArrayCreate_v2, array, descriptor);
+    struct making making = {.call = "cuArrayCreate",
+                            .attempt = attempt_flat,
+                            .destroy = destroy_array,
+                            .descriptor = descriptor,
+                            .shape = {.width = descriptor->width,
+                                      .height = descriptor->height,
+                                      .format = descriptor->format,
+                                      .channels = descriptor->channels},
+                            .levels = 1};
+    return make(array, &making);
+}
+
+static CUresult attempt_flat_v1(void *arguments) {
+    struct making *making = arguments;
+    return DRIVER(cuArrayCreate, &making->array, making->descriptor);
+}
+
+CUresult hooked_cuArrayCreate(void **array, const struct flat_descriptor_v1 *descriptor) {
+    if (!array || !descriptor) return DRIVER(cuArrayCreate, array, descriptor);
+    struct making making = {.call = "cuArrayCreate",
+                            .attempt = attempt_flat_v1,
+                            .destroy = destroy_array,
+                            .descriptor = descriptor,
+                            .shape = {.width = descriptor->width,
+                                      .height = descriptor->height,
+                                      .format = descriptor->format,
+                                      .channels = descriptor->channels},
+                            .levels = 1};
+    return make(array, &making);
+}
+
+static CUresult attempt_solid(void *arguments) {
+    struct making *making = arguments;
+    return DRIVER(cuArray3DCreate_v2, &making->array, making->descriptor);
+}
+
+CUresult hooked_cuArray3DCreate_v2(void **array, const struct array_descriptor *descriptor) {
+    if (!array || !descriptor) return DRIVER(cuArray3DCreate_v2, array, descriptor);
+    struct making making = {.call = "cuArray3DCreate",
+                            .attempt = attempt_solid,
+                            .destroy = destroy_array,
+                            .descriptor = descriptor,
+                            .shape = *descriptor,
+                            .levels = 1};
+    return make(array, &making);
+}
+
+static CUresult attempt_solid_v1(void *arguments) {
+    struct making *making = arguments;
+    return DRIVER(cuArray3DCreate, &making->array, making->descriptor);
+}
+
+CUresult hooked_cuArray3DCreate(void **array, const struct array_descriptor_v1 *descriptor) {
+    if (!array || !descriptor) return DRIVER(cuArray3DCreate, array, descriptor);
+    struct making making = {.call = "cuArray3DCreate",
+                            .attempt = attempt_solid_v1,
+                            .destroy = destroy_array,
+                            .descriptor = descriptor,
+                            .shape = {.width = descriptor->width,
+                                      .height = descriptor->height,
+                                      .depth = descriptor->depth,
+                                      .format = descriptor->format,
+                                      .channels = descriptor->channels,
+                                      .flags = descriptor->flags},
+                            .levels = 1};
+    return make(array, &making);
+}
+
+static CUresult attempt_mipmapped(void *arguments) {
+    struct making *making = arguments;
+    return DRIVER(cuMipmappedArrayCreate, &making->array, making->descriptor, making->levels);
+}
+
+CUresult hooked_cuMipmappedArrayCreate(void **array, const struct array_descriptor *descriptor,
+                                       unsigned levels) {
+    if (!array || !descriptor) return DRIVER(cuMipmappedArrayCreate, array, descriptor, levels);
+    struct making making = {.call = "cuMipmappedArrayCreate",
+                            .attempt = attempt_mipmapped,
+                            .destroy = destroy_mipmapped,
+                            .descriptor = descriptor,
+                            .shape = *descriptor,
+                            .levels = levels};
+    return make(array, &making);
+}
+
+/* The entry goes first: the driver may give the handle to another thread before its call returns. */
+static CUresult destroy(void *array, CUresult (*driver_destroy)(void *)) {
+    struct allocation entry, replaced = {0};
+    if (!allocations_remove(&arrays, (uint64_t)(uintptr_t)array, &entry)) return driver_destroy(array);
+    CUresult result = driver_destroy(array);
+    if (result == CUDA_SUCCESS) {
+        charge_give((int)entry.device, entry.size);
+    } else if (allocations_insert(&arrays, entry, &replaced) && replaced.address != 0) {
+        charge_give((int)replaced.device, replaced.size);
+    }
+    return result;
+}
+
+CUresult hooked_cuArrayDestroy(void *array) {
+    return destroy(array, destroy_array);
+}
+
+CUresult hooked_cuMipmappedArrayDestroy(void *array) {
+    return destroy(array, destroy_mipmapped);
+}
+
+void array_mark(CUcontext context) {
+    allocations_mark(&arrays, (uint64_t)(uintptr_t)context);
+}
+
+void array_unmark(CUcontext context) {
+    allocations_unmark(&arrays, (uint64_t)(uintptr_t)context);
+}
+
+void array_drop(CUcontext context, uint64_t *sizes) {
+    allocations_drop(&arrays, (uint64_t)(uintptr_t)context, allocations_add_size, sizes);
+}
+
+static void array_reset(void) {
+    allocations_reset(&arrays);
+}
+FORGET_IN_CHILD(array_reset);

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Locks of a device: `creating`, held by whoever creates a context there, also while it is paused, so that
+ * the contexts' total is corrected by one thread at a time; and `state`, which guards the primary context,
+ * taken inside `creating` and never held while paused by the scheduler (though while the driver settles), so
+ * that a release or a destroy (which may be what ends the pause) never waits for a paused creation.
+ */
+#include "scheduler/account.h"
+#include "accounting/allocations.h"
+#include "accounting/charge.h"
+#include "accounting/device.h"
+#include "base/fork_reset.h"
+#include "accounting/context_growth.h"
+#include "calls/memory.h"
+#include "scheduler/session.h"
+
+#include <pthread.h>
+#include <string.h>
+
+struct device_contexts {
+    pthread_mutex_t creating;
+    pthread_mutex_t state;
+    bool charged; /* the primary context is active and charged with `charge` */
+    uint64_t charge;
+    CUcontext primary;
+};
+
+static struct device_contexts devices[CONVGPU_MAX_DEVICES] = {
+    [0 ... CONVGPU_MAX_DEVICES - 1] = {.creating = PTHREAD_MUTEX_INITIALIZER,
+                                       .state = PTHREAD_MUTEX_INITIALIZER}};
+static struct allocations created = ALLOCATIONS_INITIALIZER; /* contexts of cuCtxCreate, by handle */
+
+/* One creation on its way. */
+struct creation {
+    const char *call;
+    charge_attempt *attempt;
+    CUcontext *result; /* where the driver writes the handle: `context`, or the program's NULL */
+    CUcontext context;
+    CUdevice ordinal;
+    void *parameters;
+    int count;
+    unsigned flags;
+    uint64_t charge;
+};
+
+static bool is_active(CUdevice ordinal) {
+    unsigned flags;
+    int active = 0;
+    return DRIVER(cuDevicePrimaryCtxGetState, ordinal, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+static void give_context(int device, uint64_t size) {
+    account_remove_context((uint32_t)device, size);
+    charge_give(device, size);
+}
+
+/* What went with a context that has ended. */
+static void give_ended(int device, uint64_t size) {
+    give_context(device, size);
+    growth_context_ended(device);
+}
+
+/* Creates what is charged; `state` is taken around the driver's call if `primary`. */
+static CUresult create_charged(int device, struct creation *creation, struct device_contexts *primary,
+                               uint64_t settling) {
+    if (primary) pthread_mutex_lock(&primary->state);
+    CUresult result = charge_settle(device, creation->charge, settling, false, creation->attempt, creation);
+    if (result == CUDA_SUCCESS) {
+        account_add_context((uint32_t)device, creation->charge);
+        growth_context_made(device);
+    }
+    if (result == CUDA_SUCCESS && primary) {
+        primary->charged = true;
+        primary->charge = creation->charge;
+        primary->primary = creation->context;
+    }
+    if (primary) pthread_mutex_unlock(&primary->state);
+    if (result != CUDA_SUCCESS) charge_give(device, creation->charge);
+    return result;
+}
+
+/* Charges and creates; `creating` is held. */
+static CUresult create(int device, struct creation *creation, struct device_contexts *primary) {
+    uint64_t settling;
+    int round = 0;
+    creation->charge = account_context_size((uint32_t)device);
+    CUresult result = charge_ask(device, creation->charge, creation->call, &settling);
+    if (result != CUDA_SUCCESS) return result;
+    do result = create_charged(device, creation, primary, settling);
+    while (charge_again(device, creation->charge, creation->call, false, result, round++, &settling));
+    device_contexts_changed();
+    return result;
+}
+
+/* Calls `end` (release or reset), which may destroy the primary context, and gives back what went with it. */
+static CUresult end_primary(CUdevice ordinal, CUresult (*end)(CUdevice)) {
+    int device = device_of_ordinal(ordinal);
+    if (device < 0) return end(ordinal);
+    struct device_contexts *contexts = &devices[device];
+    uint64_t charge = 0;
+    pthread_mutex_lock(&contexts->state);
+    CUcontext primary = contexts->charged ? contexts->primary : NULL;
+    if (primary) memory_mark(primary);
+    CUresult result = end(ordinal);
+    bool ended = primary && result == CUDA_SUCCESS && !is_active(ordinal);
+    if (ended) {
+        charge = contexts->charge;
+        contexts->charged = false;
+        contexts->charge = 0;
+        contexts->primary = NULL;
+    } else if (primary) {
+        memory_unmark(primary);
+    }
+    pthread_mutex_unlock(&contexts->state);
+    device_contexts_changed();
+    if (!ended) return result;
+    memory_drop(primary);
+    give_ended(device, charge);
+    return result;
+}
+
+static CUresult driver_release(CUdevice ordinal) {
+    return driver.cuDevicePrimaryCtxRelease_v2 ? DRIVER(cuDevicePrimaryCtxRelease_v2, ordinal)
+                                               : DRIVER(cuDevicePrimaryCtxRelease, ordinal);
+}
+
+static CUresult driver_release_v1(CUdevice ordinal) {
+    return DRIVER(cuDevicePrimaryCtxRelease, ordinal);
+}
+
+static CUresult driver_reset(CUdevice ordinal) {
+    return DRIVER(cuDevicePrimaryCtxReset_v2, ordinal);
+}
+
+static CUresult driver_reset_v1(CUdevice ordinal) {
+    return DRIVER(cuDevicePrimaryCtxReset, ordinal);
+}
+
+CUresult hooked_cuDevicePrimaryCtxRelease(CUdevice ordinal) {
+    return end_primary(ordinal, driver_release_v1);
+}
+
+CUresult hooked_cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
+    return end_primary(ordinal, driver_release);
+}
+
+CUresult hooked_cuDevicePrimaryCtxReset(CUdevice ordinal) {
+    return end_primary(ordinal, driver_reset_v1);
+}
+
+CUresult hooked_cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
+    return end_primary(ordinal, driver_reset);
+}
+
+static CUresult attempt_retain(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuDevicePrimaryCtxRetain, &creation->context, creation->ordinal);
+}
+
+/* Retains a primary context that is active and charged. False when it is not. */
+static bool retain_active(struct device_contexts *contexts, struct creation *creation, CUresult *result) {
+    pthread_mutex_lock(&contexts->state);
+    bool active = contexts->charged && is_active(creation->ordinal);
+    if (active) *result = attempt_retain(creation);
+    pthread_mutex_unlock(&contexts->state);
+    return active;
+}
+
+static CUresult create_primary(int device, struct creation *creation) {
+    struct device_contexts *contexts = &devices[device];
+    CUresult result;
+    uint64_t more, less;
+    if (retain_active(contexts, creation, &result)) return result; /* another thread was first */
+    result = create(device, creation, contexts);
+    if (result != CUDA_SUCCESS) return result;
+    result = growth_correct(device, creation->call, creation->charge, &more, &less);
+    pthread_mutex_lock(&contexts->state);
+    bool lives = contexts->charged; /* else another thread has released it, and given back its first charge */
+    if (lives) contexts->charge += more - less;
+    pthread_mutex_unlock(&contexts->state);
+    give_context(device, lives ? less : more);
+    if (result != CUDA_SUCCESS) end_primary(creation->ordinal, driver_release);
+    return result;
+}
+
+/* A device without a limit here: the driver's own error if there is no such device, else no memory. */
+static CUresult refuse(struct creation *creation) {
+    unsigned flags;
+    int active;
+    if (DRIVER(cuDevicePrimaryCtxGetState, creation->ordinal, &flags, &active) != CUDA_SUCCESS)
+        return creation->attempt(creation);
+    device_refuse(creation->ordinal);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult hooked_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal) {
+    struct creation creation = {
+        .call = "cuDevicePrimaryCtxRetain", .attempt = attempt_retain, .ordinal = ordinal};
+    CUresult result;
+    if (!context) return DRIVER(cuDevicePrimaryCtxRetain, context, ordinal);
+    if (!session_ready()) return CUDA_ERROR_SYSTEM_NOT_READY;
+    int device = device_of_ordinal(ordinal);
+    if (device < 0) return refuse(&creation);
+    if (!retain_active(&devices[device], &creation, &result)) {
+        pthread_mutex_lock(&devices[device].creating);
+        result = create_primary(device, &creation);
+        pthread_mutex_unlock(&devices[device].creating);
+    }
+    if (result == CUDA_SUCCESS) *context = creation.context;
+    return result;
+}
+
+/* Calls `destroy` and gives back what was charged for the context and in it. */
+static CUresult destroy(CUcontext context, CUresult (*end)(CUcontext)) {
+    struct allocation entry, replaced;
+    if (!context) return end(context);
+    bool ours = allocations_remove(&created, (uint64_t)(uintptr_t)context, &entry);
+    memory_mark(context);
+    CUresult result = end(context);
+    if (result == CUDA_SUCCESS) {
+        device_contexts_changed();
+        memory_drop(context);
+        if (ours) give_ended((int)entry.device, entry.size);
+    } else {
+        memory_unmark(context);
+        if (ours) (void)allocations_insert(&created, entry, &replaced);
+    }
+    return result;
+}
+
+static CUresult driver_destroy_v1(CUcontext context) {
+    return DRIVER(cuCtxDestroy, context);
+}
+
+static CUresult driver_destroy(CUcontext context) {
+    return DRIVER(cuCtxDestroy_v2, context);
+}
+
+CUresult hooked_cuCtxDestroy(CUcontext context) {
+    return destroy(context, driver_destroy_v1);
+}
+
+CUresult hooked_cuCtxDestroy_v2(CUcontext context) {
+    return destroy(context, driver_destroy);
+}
+
+/* `creating` is held. Until the program has the handle, no other thread can destroy it. */
+static CUresult create_context(int device, struct creation *creation) {
+    struct allocation replaced = {0};
+    uint64_t more, less;
+    CUresult result = create(device, creation, NULL);
+    if (result != CUDA_SUCCESS) return result;
+    result = growth_correct(device, creation->call, creation->charge, &more, &less);
+    creation->charge += more - less;
+    give_context(device, less);
+    struct allocation entry = {.address = (uint64_t)(uintptr_t)creation->context,
+                               .size = creation->charge,
+                               .device = (uint64_t)device};
+    if (result == CUDA_SUCCESS && !allocations_insert(&created, entry, &replaced))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS) {
+        driver_destroy(creation->context);
+        give_ended(device, creation->charge);
+    }
+    return result;
+}
+
+static CUresult make(CUcontext *context, struct creation *creation) {
+    creation->result = context ? &creation->context : NULL;
+    if (!context) return creation->attempt(creation);
+    if (!session_ready()) return CUDA_ERROR_SYSTEM_NOT_READY;
+    int device = device_of_ordinal(creation->ordinal);
+    if (device < 0) return refuse(creation);
+    pthread_mutex_lock(&devices[device].creating);
+    CUresult result = create_context(device, creation);
+    pthread_mutex_unlock(&devices[device].creating);
+    if (result == CUDA_SUCCESS) *context = creation->context;
+    return result;
+}
+
+static CUresult attempt_v2(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuCtxCreate_v2, creation->result, creation->flags, creation->ordinal);
+}
+
+CUresult hooked_cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice ordinal) {
+    struct creation creation = {
+        .call = "cuCtxCreate", .attempt = attempt_v2, .flags = flags, .ordinal = ordinal};
+    return make(context, &creation);
+}
+
+static CUresult attempt_v1(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuCtxCreate, creation->result, creation->flags, creation->ordinal);
+}
+
+CUresult hooked_cuCtxCreate(CUcontext *context, unsigned flags, CUdevice ordinal) {
+    struct creation creation = {
+        .call = "cuCtxCreate", .attempt = attempt_v1, .flags = flags, .ordinal = ordinal};
+    return make(context, &creation);
+}
+
+static CUresult attempt_v3(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuCtxCreate_v3, creation->result, creation->parameters, creation->count, creation->flags,
+                  creation->ordinal);
+}
+
+CUresult hooked_cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags,
+                               CUdevice ordinal) {
+    struct creation creation = {.call = "cuCtxCreate",
+                                .attempt = attempt_v3,
+                                .parameters = affinity,
+                                .count = count,
+                                .flags = flags,
+                                .ordinal = ordinal};
+    return make(context, &creation);
+}
+
+static CUresult attempt_v4(void *arguments) {
+    struct creation *creation = arguments;
+    return DRIVER(cuCtxCreate_v4, creation->result, creation->parameters, creation->flags, creation->ordinal);
+}
+
+CUresult hooked_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice ordinal) {
+    struct creation creation = {.call = "cuCtxCreate",
+                                .attempt = attempt_v4,
+                                .parameters = parameters,
+                                .flags = flags,
+                                .ordinal = ordinal};
+    return make(context, &creation);
+}
+
+static void context_reset(void) {
+    for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++)
+        devices[device] = (struct device_contexts){.creating = PTHREAD_MUTEX_INITIALIZER,
+                                                   .state = PTHREAD_MUTEX_INITIALIZER};
+    allocations_reset(&created);
+}
+FORGET_IN_CHILD(context_reset);

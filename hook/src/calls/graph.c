@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A graph's allocation nodes take memory when the graph is uploaded or launched, and launches are not hooked.
+ * So a device is charged, from the instantiation on, with the larger of two figures: what all live executable
+ * graphs could take together, and what the driver has reserved for graphs (which outlives them, until
+ * cuDeviceGraphMemTrim). The first is a bound: graphs that are launched one after another share memory.
+ *
+ * What a graph could take is what its nodes' address ranges cover: the driver gives allocations that are not
+ * alive at the same time the same addresses. On an H200 (driver 580.159) the reservation grows in steps of
+ * 32 MiB.
+ *
+ * `lock` guards the devices' figures; never held while paused. Not seen: nodes in the bodies of conditional
+ * nodes, which the driver does not list, and allocations that no node frees when their graph is destroyed.
+ */
+#include "calls/graph.h"
+
+#include "scheduler/account.h"
+#include "accounting/allocations.h"
+#include "accounting/charge.h"
+#include "accounting/device.h"
+#include "base/fork_reset.h"
+#include "scheduler/session.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { GROWTH = 32 << 20, DEPTH = 16 };
+enum { NODE_CHILD = 4, NODE_ALLOC = 10, RESERVED = 2 };
+
+struct device_graphs {
+    CUdevice ordinal;
+    uint64_t bound;   /* bytes that live executable graphs could take */
+    uint64_t charged; /* at least `bound` */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct device_graphs devices[CONVGPU_MAX_DEVICES]; /* guarded by `lock` */
+static struct allocations execs = ALLOCATIONS_INITIALIZER;
+
+/* Addresses that a node gives to the program. */
+struct range {
+    uint64_t first, end;
+    int device;
+};
+
+struct ranges {
+    struct range *rows;
+    size_t count, room; /* of `rows` */
+    bool refused;       /* no memory for the list, or a device without a limit here */
+    CUdevice ordinal[CONVGPU_MAX_DEVICES];
+};
+
+/* One instantiation on its way. */
+struct instantiation {
+    charge_attempt *attempt;
+    CUgraphExec exec;
+    CUgraph graph;
+    uint64_t bound[CONVGPU_MAX_DEVICES];
+    uint64_t needed[CONVGPU_MAX_DEVICES]; /* newly charged */
+    void *error_node, *text;              /* the program's own variables */
+    size_t text_size;
+    unsigned long long flags;
+};
+
+/* The key of an executable graph on a device: addresses have less than 58 bits. */
+static uint64_t key(CUgraphExec exec, int device) {
+    _Static_assert(CONVGPU_MAX_DEVICES <= 64, "fits into the shift");
+    return (uint64_t)(uintptr_t)exec << 6 | (uint64_t)device;
+}
+
+/* mmap and not malloc: see allocations.h. */
+static bool make_room(struct ranges *ranges) {
+    if (ranges->count < ranges->room) return true;
+    size_t room = ranges->room ? ranges->room * 2 : 128, row = sizeof *ranges->rows;
+    struct range *grown =
+        ranges->rows ? mremap(ranges->rows, ranges->room * row, room * row, MREMAP_MAYMOVE)
+                     : mmap(NULL, room * row, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (grown == MAP_FAILED) return false;
+    ranges->rows = grown;
+    ranges->room = room;
+    return true;
+}
+
+static void add_node(struct ranges *ranges, CUgraphNode node) {
+    struct allocation_node parameters;
+    if (DRIVER(cuGraphMemAllocNodeGetParams, node, &parameters) != CUDA_SUCCESS) return;
+    const struct memory_location *location = &parameters.pool.location;
+    if (location->type != LOCATION_DEVICE) return;
+    int device = device_of_ordinal(location->ordinal);
+    if (device < 0) device_refuse(location->ordinal);
+    if (device < 0 || !make_room(ranges)) {
+        ranges->refused = true;
+        return;
+    }
+    ranges->ordinal[device] = location->ordinal;
+    uint64_t size = charge_round(parameters.size), end;
+    if (__builtin_add_overflow(parameters.address, size, &end)) end = UINT64_MAX;
+    ranges->rows[ranges->count++] = (struct range){parameters.address, end, device};
+}
+
+/* Enters what the graph and its children allocate. Children lie in each other only as deep as the program
+ * made them. */
+static void add_graph(struct ranges *ranges, CUgraph graph, int depth) {
+    size_t count = 0;
+    if (depth > DEPTH || DRIVER(cuGraphGetNodes, graph, NULL, &count) != CUDA_SUCCESS || count == 0) return;
+    size_t bytes = count * sizeof(CUgraphNode);
+    CUgraphNode *nodes = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (nodes == MAP_FAILED) {
+        ranges->refused = true;
+        return;
+    }
+    if (DRIVER(cuGraphGetNodes, graph, nodes, &count) != CUDA_SUCCESS) count = 0;
+    for (size_t index = 0; index < count; index++) {
+        int type = -1;
+        CUgraph child;
+        if (DRIVER(cuGraphNodeGetType, nodes[index], &type) != CUDA_SUCCESS) continue;
+        if (type == NODE_ALLOC) add_node(ranges, nodes[index]);
+        if (type == NODE_CHILD && DRIVER(cuGraphChildGraphNodeGetGraph, nodes[index], &child) == CUDA_SUCCESS)
+            add_graph(ranges, child, depth + 1);
+    }
+    munmap(nodes, bytes);
+}
+
+static int compare(const void *one, const void *other) {
+    const struct range *left = one, *right = other;
+    if (left->device != right->device) return left->device < right->device ? -1 : 1;
+    return left->first < right->first ? -1 : left->first > right->first;
+}
+
+/* What the ranges cover on each device, in the driver's steps. */
+static void cover(struct ranges *ranges, uint64_t *bound) {
+    uint64_t end = 0;
+    if (ranges->count > 0) qsort(ranges->rows, ranges->count, sizeof *ranges->rows, compare);
+    for (size_t index = 0; index < ranges->count; index++) {
+        const struct range *row = &ranges->rows[index];
+        if (index == 0 || ranges->rows[index - 1].device != row->device) end = 0;
+        uint64_t first = row->first > end ? row->first : end;
+        if (row->end > first) bound[row->device] += row->end - first;
+        if (row->end > end) end = row->end;
+    }
+    for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++)
+        bound[device] = bound[device] > UINT64_MAX - GROWTH ? bound[device]
+                                                            : (bound[device] + GROWTH - 1) / GROWTH * GROWTH;
+}
+
+static uint64_t read_reserved(const struct device_graphs *graphs) {
+    uint64_t reserved = 0;
+    CUresult result = DRIVER(cuDeviceGetGraphMemAttribute, graphs->ordinal, RESERVED, &reserved);
+    return result == CUDA_SUCCESS ? reserved : graphs->charged;
+}
+
+/* Gives back what is charged beyond both figures; takes what launches reserved beyond the bound, if it can be
+ * had at once. `lock` is held. */
+static void settle(int device) {
+    struct device_graphs *graphs = &devices[device];
+    if (graphs->charged == 0) return;
+    uint64_t reserved = read_reserved(graphs);
+    uint64_t target = reserved > graphs->bound ? reserved : graphs->bound;
+    if (target > graphs->charged) {
+        if (account_take((uint32_t)device, target - graphs->charged)) graphs->charged = target;
+        return;
+    }
+    charge_give(device, graphs->charged - target);
+    graphs->charged = target;
+}
+
+void graph_reclaim(int device, bool trim) {
+    pthread_mutex_lock(&lock);
+    struct device_graphs *graphs = &devices[device];
+    if (trim && graphs->charged > graphs->bound) DRIVER(cuDeviceGraphMemTrim, graphs->ordinal);
+    settle(device);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Takes the bounds back that were charged for this instantiation. */
+static void uncharge(const struct instantiation *making) {
+    pthread_mutex_lock(&lock);
+    for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++) {
+        if (making->bound[device] == 0) continue;
+        devices[device].bound -= making->bound[device];
+        settle(device);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* Charges the bounds, pausing where that must be. What settles is watched on the last device only. */
+static CUresult charge(struct instantiation *making, int *watched, uint64_t *settling) {
+    CUresult result = CUDA_SUCCESS;
+    for (int device = 0; device < (int)CONVGPU_MAX_DEVICES && result == CUDA_SUCCESS; device++) {
+        uint64_t here = 0, bound = making->bound[device];
+        if (bound == 0) continue;
+        pthread_mutex_lock(&lock);
+        struct device_graphs *graphs = &devices[device];
+        graphs->bound += bound;
+        making->needed[device] = graphs->bound > graphs->charged ? graphs->bound - graphs->charged : 0;
+        graphs->charged += making->needed[device];
+        pthread_mutex_unlock(&lock);
+        result = charge_take(device, making->needed[device], "cuGraphInstantiate", &here);
+        if (here > *settling || *watched < 0) *watched = device;
+        if (here > *settling) *settling = here;
+        if (result == CUDA_SUCCESS) continue;
+        pthread_mutex_lock(&lock);
+        graphs->charged -= making->needed[device]; /* was never had */
+        pthread_mutex_unlock(&lock);
+        for (int later = device + 1; later < (int)CONVGPU_MAX_DEVICES; later++) making->bound[later] = 0;
+        uncharge(making);
+    }
+    return result;
+}
+
+static void enter(const struct instantiation *making, CUcontext context) {
+    struct allocation replaced;
+    for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++) {
+        if (making->bound[device] == 0) continue;
+        struct allocation entry = {.address = key(making->exec, device),
+                                   .size = making->bound[device],
+                                   .device = (uint64_t)device,
+                                   .context = (uint64_t)(uintptr_t)context >> 1};
+        (void)allocations_insert(&execs, entry, &replaced); /* without memory for it, it stays charged */
+    }
+}
+
+static CUresult instantiate(CUgraphExec *exec, struct instantiation *making) {
+    struct ranges ranges = {0};
+    CUcontext context = NULL;
+    uint64_t settling = 0;
+    int watched = -1, here = -1;
+    if (!session_ready()) return CUDA_ERROR_SYSTEM_NOT_READY;
+    add_graph(&ranges, making->graph, 0);
+    cover(&ranges, making->bound);
+    if (ranges.rows) munmap(ranges.rows, ranges.room * sizeof *ranges.rows);
+    if (ranges.refused) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (ranges.count == 0) {
+        CUresult result = making->attempt(making);
+        if (result == CUDA_SUCCESS) *exec = making->exec;
+        return result;
+    }
+    pthread_mutex_lock(&lock);
+    for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
+        if (making->bound[device] > 0) devices[device].ordinal = ranges.ordinal[device];
+    pthread_mutex_unlock(&lock);
+    CUresult result = charge(making, &watched, &settling);
+    if (result != CUDA_SUCCESS) return result;
+    bool current = device_current(&context, &here) == CUDA_SUCCESS && here == watched;
+    result = charge_settle(watched, making->needed[watched], settling, current, making->attempt, making);
+    if (result != CUDA_SUCCESS) {
+        uncharge(making);
+        return result;
+    }
+    enter(making, context);
+    *exec = making->exec;
+    return CUDA_SUCCESS;
+}
+
+static CUresult attempt_v1(void *arguments) {
+    struct instantiation *making = arguments;
+    return DRIVER(cuGraphInstantiate, &making->exec, making->graph, making->error_node, making->text,
+                  making->text_size);
+}
+
+CUresult hooked_cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, void *error_node, char *text,
+                                   size_t size) {
+    struct instantiation making = {
+        .attempt = attempt_v1, .graph = graph, .error_node = error_node, .text = text, .text_size = size};
+    if (!exec || !graph) return DRIVER(cuGraphInstantiate, exec, graph, error_node, text, size);
+    return instantiate(exec, &making);
+}
+
+static CUresult attempt_v2(void *arguments) {
+    struct instantiation *making = arguments;
+    return DRIVER(cuGraphInstantiate_v2, &making->exec, making->graph, making->error_node, making->text,
+                  making->text_size);
+}
+
+CUresult hooked_cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, void *error_node, char *text,
+                                      size_t size) {
+    struct instantiation making = {
+        .attempt = attempt_v2, .graph = graph, .error_node = error_node, .text = text, .text_size = size};
+    if (!exec || !graph) return DRIVER(cuGraphInstantiate_v2, exec, graph, error_node, text, size);
+    return instantiate(exec, &making);
+}
+
+static CUresult attempt_flags(void *arguments) {
+    struct instantiation *making = arguments;
+    return DRIVER(cuGraphInstantiateWithFlags, &making->exec, making->graph, making->flags);
+}
+
+CUresult hooked_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
+    struct instantiation making = {.attempt = attempt_flags, .graph = graph, .flags = flags};
+    if (!exec || !graph) return DRIVER(cuGraphInstantiateWithFlags, exec, graph, flags);
+    return instantiate(exec, &making);
+}
+
+static CUresult attempt_parameters(void *arguments) {
+    struct instantiation *making = arguments;
+    return DRIVER(cuGraphInstantiateWithParams, &making->exec, making->graph, making->text);
+}
+
+CUresult hooked_cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, void *parameters) {
+    struct instantiation making = {.attempt = attempt_parameters, .graph = graph, .text = parameters};
+    if (!exec || !graph) return DRIVER(cuGraphInstantiateWithParams, exec, graph, parameters);
+    return instantiate(exec, &making);
+}
+
+static CUresult attempt_parameters_ptsz(void *arguments) {
+    struct instantiation *making = arguments;
+    return DRIVER(cuGraphInstantiateWithParams_ptsz, &making->exec, making->graph, making->text);
+}
+
+CUresult hooked_cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, void *parameters) {
+    struct instantiation making = {.attempt = attempt_parameters_ptsz, .graph = graph, .text = parameters};
+    if (!exec || !graph) return DRIVER(cuGraphInstantiateWithParams_ptsz, exec, graph, parameters);
+    return instantiate(exec, &making);
+}
+
+/* The entries go first: the driver may give the handle to another thread before its call returns. */
+CUresult hooked_cuGraphExecDestroy(CUgraphExec exec) {
+    struct allocation entries[CONVGPU_MAX_DEVICES], replaced;
+    int count = 0;
+    for (int device = 0; device < (int)account_devices(); device++)
+        if (allocations_remove(&execs, key(exec, device), &entries[count])) count++;
+    CUresult result = DRIVER(cuGraphExecDestroy, exec);
+    pthread_mutex_lock(&lock);
+    for (int index = 0; index < count; index++) {
+        int device = (int)entries[index].device;
+        if (result != CUDA_SUCCESS) {
+            (void)allocations_insert(&execs, entries[index], &replaced);
+            continue;
+        }
+        devices[device].bound -= entries[index].size;
+        settle(device);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult hooked_cuDeviceGraphMemTrim(CUdevice ordinal) {
+    CUresult result = DRIVER(cuDeviceGraphMemTrim, ordinal);
+    int device = device_of_ordinal(ordinal);
+    if (result == CUDA_SUCCESS && device >= 0) graph_reclaim(device, false);
+    return result;
+}
+
+void graph_mark(CUcontext context) {
+    allocations_mark(&execs, (uint64_t)(uintptr_t)context);
+}
+
+void graph_unmark(CUcontext context) {
+    allocations_unmark(&execs, (uint64_t)(uintptr_t)context);
+}
+
+void graph_drop(CUcontext context) {
+    uint64_t sizes[CONVGPU_MAX_DEVICES] = {0};
+    allocations_drop(&execs, (uint64_t)(uintptr_t)context, allocations_add_size, sizes);
+    pthread_mutex_lock(&lock);
+    for (int device = 0; device < (int)account_devices(); device++) {
+        devices[device].bound -= sizes[device];
+        settle(device);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void graph_reset(void) {
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    memset(devices, 0, sizeof devices);
+    allocations_reset(&execs);
+}
+FORGET_IN_CHILD(graph_reset);

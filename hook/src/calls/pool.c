@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `lock` guards the records and is held while a pool's attributes are read, so that no pool is destroyed
+ * meanwhile. It is taken inside `creating` (context.c) and outside the tables' own locks; never held while
+ * paused.
+ */
+#include "calls/pool.h"
+
+#include "scheduler/account.h"
+#include "accounting/charge.h"
+#include "accounting/device.h"
+#include "base/fork_reset.h"
+#include "scheduler/session.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { FIRST_RECORDS = 64 };
+
+/* One pool that memory was asked from. Slots are never moved to another index while `handle` is set. */
+struct pool {
+    CUmemoryPool handle; /* NULL: the slot is free */
+    int device;          /* DEVICE_UNKNOWN: without a limit here, nothing can be had */
+    bool destroyed;      /* by the program; its memory lives until the last allocation is freed */
+    uint64_t charged;    /* bytes, `pending` included */
+    uint64_t pending;    /* bounds of calls that have not returned */
+    uint64_t live;       /* allocations */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pool *pools; /* guarded by `lock`, as all below */
+static _Atomic bool any;   /* a pool was entered; read without `lock` */
+static size_t pool_count;  /* slots in use are below */
+static size_t pool_room;
+static struct allocations live = ALLOCATIONS_INITIALIZER; /* pointers; `value` is the slot */
+
+static bool read_attribute(CUmemoryPool pool, int attribute, uint64_t *value) {
+    return DRIVER(cuMemPoolGetAttribute, pool, attribute, value) == CUDA_SUCCESS;
+}
+
+static bool make_room(void) {
+    if (pool_count < pool_room) return true;
+    size_t room = pool_room ? pool_room * 2 : FIRST_RECORDS;
+    struct pool *grown =
+        pools ? mremap(pools, pool_room * sizeof *pools, room * sizeof *pools, MREMAP_MAYMOVE)
+              : mmap(NULL, room * sizeof *pools, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (grown == MAP_FAILED) return false;
+    pools = grown;
+    pool_room = room;
+    return true;
+}
+
+/* The slot of a pool that was not destroyed, or `pool_count`. `lock` is held. */
+static size_t find_slot(CUmemoryPool handle) {
+    size_t slot = 0;
+    while (slot < pool_count && (pools[slot].handle != handle || pools[slot].destroyed)) slot++;
+    return slot;
+}
+
+/* Enters a pool. False: no memory. `lock` is held. */
+static bool enter(CUmemoryPool handle, int device, size_t *slot) {
+    for (*slot = 0; *slot < pool_count && pools[*slot].handle; ++*slot) continue;
+    if (*slot == pool_count) {
+        if (!make_room()) return false;
+        pool_count++;
+    }
+    pools[*slot] = (struct pool){.handle = handle, .device = device};
+    any = true;
+    return true;
+}
+
+/* Gives back what the pool does not hold any more; returns what it holds beyond its charge. `lock` is held.
+ */
+static uint64_t settle(struct pool *pool) {
+    uint64_t reserved = 0;
+    if (pool->device < 0) return 0;
+    if (pool->destroyed) {
+        if (pool->live > 0) return 0; /* nobody can tell any more how much it has */
+    } else if (!read_attribute(pool->handle, MEMPOOL_RESERVED, &reserved)) {
+        return 0;
+    }
+    if (reserved > pool->charged) return reserved - pool->charged;
+    uint64_t target =
+        reserved + pool->pending; /* nobody knows which of the bounds are in `reserved` already */
+    if (target < pool->charged) {
+        charge_give(pool->device, pool->charged - target);
+        pool->charged = target;
+    }
+    if (pool->destroyed) pool->handle = NULL;
+    return 0;
+}
+
+void pool_synchronised(void) {
+    if (!atomic_load_explicit(&any, memory_order_relaxed)) return;
+    pthread_mutex_lock(&lock);
+    for (size_t slot = 0; slot < pool_count; slot++)
+        if (pools[slot].handle && pools[slot].charged > 0) (void)settle(&pools[slot]);
+    pthread_mutex_unlock(&lock);
+}
+
+void pool_reclaim(int device, bool trim) {
+    pthread_mutex_lock(&lock);
+    for (size_t slot = 0; slot < pool_count; slot++) {
+        struct pool *pool = &pools[slot];
+        if (!pool->handle || pool->device != device || pool->charged == 0) continue;
+        if (trim && !pool->destroyed) DRIVER(cuMemPoolTrimTo, pool->handle, 0);
+        (void)settle(pool);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* The device of a pool that the program did not create, by what newer drivers tell or as the default pool of
+ * some device; `otherwise` if it is neither. */
+static int device_of_pool(CUmemoryPool handle, int otherwise) {
+    int type = 0, ordinal = 0, count = 0;
+    CUmemoryPool pool;
+    if (DRIVER(cuMemPoolGetAttribute, handle, MEMPOOL_LOCATION_TYPE, &type) == CUDA_SUCCESS && type > 0) {
+        bool found = DRIVER(cuMemPoolGetAttribute, handle, MEMPOOL_LOCATION_ID, &ordinal) == CUDA_SUCCESS;
+        return type != LOCATION_DEVICE ? NOT_OF_A_DEVICE : found ? device_of_ordinal(ordinal) : otherwise;
+    }
+    if (DRIVER(cuDeviceGetCount, &count) != CUDA_SUCCESS) return otherwise;
+    for (ordinal = 0; ordinal < count; ordinal++)
+        if (DRIVER(cuDeviceGetDefaultMemPool, &pool, ordinal) == CUDA_SUCCESS && pool == handle)
+            return device_of_ordinal(ordinal);
+    return otherwise;
+}
+
+CUresult pool_find(CUmemoryPool handle, int *device, size_t *slot) {
+    pthread_mutex_lock(&lock);
+    *slot = find_slot(handle);
+    bool known = *slot < pool_count;
+    int found = known ? pools[*slot].device : DEVICE_UNKNOWN;
+    pthread_mutex_unlock(&lock);
+    if (!known) {
+        found = device_of_pool(handle, *device);
+        pthread_mutex_lock(&lock);
+        *slot = find_slot(handle); /* another thread may have been first */
+        bool entered = *slot < pool_count || enter(handle, found, slot);
+        pthread_mutex_unlock(&lock);
+        if (!entered) return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *device = found;
+    return found == DEVICE_UNKNOWN ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+uint64_t pool_unused(size_t slot) {
+    uint64_t reserved, used, unused = 0;
+    pthread_mutex_lock(&lock);
+    CUmemoryPool handle = pools[slot].handle;
+    if (read_attribute(handle, MEMPOOL_RESERVED, &reserved) && read_attribute(handle, MEMPOOL_USED, &used))
+        unused = reserved > used ? reserved - used : 0;
+    pthread_mutex_unlock(&lock);
+    return unused;
+}
+
+void pool_begin(size_t slot, uint64_t bound) {
+    pthread_mutex_lock(&lock);
+    pools[slot].charged += bound;
+    pools[slot].pending += bound;
+    pthread_mutex_unlock(&lock);
+}
+
+CUresult pool_end(size_t slot, uint64_t bound, CUdeviceptr address, uint64_t *missing) {
+    struct allocation replaced = {0}, entry = {.address = address, .value = slot};
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&lock);
+    struct pool *pool = &pools[slot];
+    pool->pending -= bound;
+    if (address != 0) {
+        if (allocations_insert(&live, entry, &replaced))
+            pool->live++;
+        else
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        if (replaced.address != 0) pools[replaced.value].live--;
+    }
+    *missing = settle(pool);
+    pool->charged += *missing;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+void pool_uncharge(size_t slot, uint64_t size) {
+    pthread_mutex_lock(&lock);
+    pools[slot].charged -= size;
+    pthread_mutex_unlock(&lock);
+}
+
+CUresult hooked_cuMemPoolCreate(CUmemoryPool *handle, const struct pool_properties *properties) {
+    size_t slot;
+    CUresult result = DRIVER(cuMemPoolCreate, handle, properties);
+    if (result != CUDA_SUCCESS || !session_ready()) return result;
+    int type = properties->location.type, device = NOT_OF_A_DEVICE;
+    if (type == LOCATION_DEVICE) device = device_of_ordinal(properties->location.ordinal);
+    if (type == LOCATION_PART_OF_DEVICE) device = device_of_ordinal(properties->location.ordinal & 0xff);
+    if (type == LOCATION_NONE)
+        return result; /* managed, without preference: charged where it is first used */
+    pthread_mutex_lock(&lock);
+    bool entered = enter(*handle, device, &slot);
+    pthread_mutex_unlock(&lock);
+    if (entered) return result;
+    DRIVER(cuMemPoolDestroy, *handle);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* The lock is held across the call, so that nobody enters a new pool of the same address before this one is
+ * gone. What is not freed yet stays charged until its last allocation is. */
+CUresult hooked_cuMemPoolDestroy(CUmemoryPool handle) {
+    pthread_mutex_lock(&lock);
+    size_t slot = find_slot(handle);
+    CUresult result = DRIVER(cuMemPoolDestroy, handle);
+    if (result == CUDA_SUCCESS && slot < pool_count) {
+        pools[slot].destroyed = true;
+        if (pools[slot].device < 0)
+            pools[slot].handle = NULL;
+        else
+            (void)settle(&pools[slot]);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static void look_at(CUmemoryPool handle) {
+    pthread_mutex_lock(&lock);
+    size_t slot = find_slot(handle);
+    if (slot < pool_count) (void)settle(&pools[slot]);
+    pthread_mutex_unlock(&lock);
+}
+
+CUresult hooked_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
+    CUresult result = DRIVER(cuMemPoolTrimTo, handle, keep);
+    if (result == CUDA_SUCCESS) look_at(handle);
+    return result;
+}
+
+CUresult hooked_cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void *value) {
+    CUresult result = DRIVER(cuMemPoolSetAttribute, handle, attribute, value);
+    if (result == CUDA_SUCCESS) look_at(handle);
+    return result;
+}
+
+bool pool_remove(CUdeviceptr address, struct allocation *entry) {
+    return allocations_remove(&live, address, entry);
+}
+
+void pool_restore(const struct allocation *entry) {
+    struct allocation replaced;
+    pthread_mutex_lock(&lock);
+    if (allocations_insert(&live, *entry, &replaced) && replaced.address != 0) pools[replaced.value].live--;
+    pthread_mutex_unlock(&lock);
+}
+
+void pool_freed(const struct allocation *entry) {
+    pthread_mutex_lock(&lock);
+    pools[entry->value].live--;
+    (void)settle(&pools[entry->value]);
+    pthread_mutex_unlock(&lock);
+}
+
+static void pool_reset(void) {
+    if (pools) munmap(pools, pool_room * sizeof *pools);
+    pools = NULL;
+    any = false;
+    pool_count = pool_room = 0;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    allocations_reset(&live);
+}
+FORGET_IN_CHILD(pool_reset);

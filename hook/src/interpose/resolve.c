@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The doors through which a program finds a call of CUDA or NVML: linked symbols (exported here), dlsym and
+ * dlvsym, and cuGetProcAddress. And the door to the real driver.
+ */
+#include "tables/driver.h"
+#include "base/libc_symbols.h"
+#include "base/log.h"
+#include "calls/nvml.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#ifndef __OPTIMIZE__
+#error                                                                                                       \
+    "build with -O1 or more: RTLD_NEXT keeps its meaning only if the real dlsym is reached by a sibling call"
+#endif
+
+#define EXPORTED __attribute__((visibility("default")))
+static const char driver_file[] = "libcuda.so.1";
+
+struct driver driver;
+_Thread_local int inside_driver __attribute__((tls_model("initial-exec")));
+
+/* Every thread that comes early opens the driver itself, and one of them enters the result: while the
+ * linker's lock is held (by dlopen running a constructor that calls CUDA) waiting on a lock of ours could
+ * block both. */
+bool driver_load(void) {
+    static _Atomic int state; /* 0 nothing, 1 being entered, 2 there */
+    if (atomic_load_explicit(&state, memory_order_acquire) == 2) return true;
+    if (inside_driver) return false; /* the driver's own constructors */
+    struct driver loaded;
+    inside_driver++;
+    void *handle = dlopen(driver_file, RTLD_LAZY | RTLD_LOCAL);
+    if (handle) {
+#define LOAD_HOOKED(symbol, base, since, stream, parameters, arguments)                                      \
+    loaded.symbol = (CUresult(*) parameters)libc_dlsym()(handle, #symbol);
+#define LOAD_DRIVER(symbol, parameters) loaded.symbol = (CUresult(*) parameters)libc_dlsym()(handle, #symbol);
+        CONVGPU_HOOKED_CALLS(LOAD_HOOKED)
+        CONVGPU_DRIVER_CALLS(LOAD_DRIVER)
+    }
+    inside_driver--;
+    if (!handle) return false;
+    int expected = 0;
+    if (atomic_compare_exchange_strong(&state, &expected, 1)) {
+        driver = loaded;
+        atomic_store_explicit(&state, 2, memory_order_release);
+    }
+    while (atomic_load_explicit(&state, memory_order_acquire) != 2) sched_yield(); /* for one memcpy */
+    return true;
+}
+
+/* The exported symbols. A call from within the driver goes straight back to it. */
+#define EXPORT_CALL(symbol, base, since, stream, parameters, arguments)                                      \
+    EXPORTED CUresult symbol parameters;                                                                     \
+    CUresult symbol parameters {                                                                             \
+        if (!driver_load()) return CUDA_ERROR_NOT_INITIALIZED;                                               \
+        if (!inside_driver) return hooked_##symbol arguments;                                                \
+        return driver.symbol ? driver.symbol arguments : CUDA_ERROR_NOT_FOUND;                               \
+    }
+CONVGPU_HOOKED_CALLS(EXPORT_CALL)
+
+#define EXPORT_NVML(symbol, parameters, arguments)                                                           \
+    EXPORTED int symbol parameters;                                                                          \
+    int symbol parameters {                                                                                  \
+        if (!inside_driver) return hooked_##symbol arguments;                                                \
+        symbol##_function *real = (symbol##_function *)nvml_function(#symbol);                               \
+        return real ? real arguments : NVML_ERROR_FUNCTION_NOT_FOUND;                                        \
+    }
+CONVGPU_NVML_CALLS(EXPORT_NVML)
+
+EXPORTED void *dlsym(void *handle, const char *name);
+EXPORTED void *dlvsym(void *handle, const char *name, const char *version);
+
+/* One symbol that has a replacement. */
+struct hooked_call {
+    const char *symbol, *base;
+    int since;
+    enum convgpu_stream stream;
+    void *replacement;
+};
+
+#define LIST_CALL(symbol, base, since, stream, parameters, arguments)                                        \
+    {#symbol, #base, since, CONVGPU_STREAM_##stream, (void *)symbol},
+#define LIST_NVML(symbol, parameters, arguments) {#symbol, #symbol, 0, CONVGPU_STREAM_NONE, (void *)symbol},
+static const struct hooked_call calls[] = {CONVGPU_HOOKED_CALLS(LIST_CALL) CONVGPU_NVML_CALLS(LIST_NVML){
+                                               "dlsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlsym},
+                                           {"dlvsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlvsym}};
+enum { CALL_COUNT = sizeof calls / sizeof calls[0] };
+
+static bool is_nvml(const char *name) {
+    return strncmp(name, "nvml", 4) == 0;
+}
+
+static const struct hooked_call *find_symbol(const char *name) {
+    if (!name || (strncmp(name, "cu", 2) != 0 && !is_nvml(name) && strncmp(name, "dl", 2) != 0)) return NULL;
+    for (size_t index = 0; index < CALL_COUNT; index++)
+        if (strcmp(calls[index].symbol, name) == 0) return &calls[index];
+    return NULL;
+}
+
+/* What the real lookup found, or its replacement. Our own symbol is found by lookups in the global scope even
+ * when no driver is there; then the truth is what stands behind us, or in a driver that was opened privately.
+ */
+static void *replace(const struct hooked_call *call, void *found) {
+    if (!found || found != call->replacement || call->base[0] == '\0')
+        return found ? call->replacement : NULL;
+    if (libc_dlsym()(RTLD_NEXT, call->symbol)) return found;
+    const char *file = is_nvml(call->symbol) ? CONVGPU_NVML_FILE : driver_file;
+    void *handle = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
+    if (!handle) return NULL; /* with dlerror() of one of the two */
+    void *real = libc_dlsym()(handle, call->symbol);
+    dlclose(handle);
+    return real ? found : NULL;
+}
+
+/* Sibling calls, so that the real function sees our caller's return address: it is by that address that
+ * RTLD_NEXT and RTLD_DEFAULT know who asks. RTLD_NEXT means whatever stands behind the asker: never replaced.
+ */
+void *dlsym(void *handle, const char *name) {
+    const struct hooked_call *call = NULL;
+    if (handle != RTLD_NEXT && !inside_driver) call = find_symbol(name);
+    if (!call) return libc_dlsym()(handle, name);
+    return replace(call, libc_dlsym()(handle, name));
+}
+
+void *dlvsym(void *handle, const char *name, const char *version) {
+    const struct hooked_call *call = NULL;
+    if (handle != RTLD_NEXT && !inside_driver) call = find_symbol(name);
+    if (!call) return libc_dlvsym()(handle, name, version);
+    return replace(call, libc_dlvsym()(handle, name, version));
+}
+
+/* The replacement for what cuGetProcAddress gives for this base name, version and flags; NULL for none. */
+static void *find_base(const char *name, int version, uint64_t flags) {
+    enum convgpu_stream wanted =
+        flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? CONVGPU_STREAM_PTSZ : CONVGPU_STREAM_NONE;
+    const struct hooked_call *best = NULL;
+    for (size_t index = 0; index < CALL_COUNT; index++) {
+        const struct hooked_call *call = &calls[index];
+        if (strcmp(call->base, name) != 0 || call->since == 0 || call->since > version) continue;
+        if (call->stream == CONVGPU_STREAM_PTSZ && wanted != CONVGPU_STREAM_PTSZ) continue;
+        bool newer = !best || call->since > best->since;
+        bool closer = best && call->since == best->since && call->stream == wanted;
+        if (newer || closer) best = call;
+    }
+    if (best) return best->replacement;
+    const struct hooked_call *exact = find_symbol(name); /* a full name, if a driver should take it */
+    return exact && strcmp(exact->base, exact->symbol) != 0 ? exact->replacement : NULL;
+}
+
+/* Whether the driver gave a form of the call that is not on our list (cuMemAlloc_v3 of a CUDA to come): ours
+ * would take its arguments for something else. */
+static bool is_unknown_form(const char *name, void *function) {
+    Dl_info info;
+    size_t length = strlen(name);
+    if (!dladdr(function, &info) || info.dli_saddr != function || !info.dli_sname) return false;
+    return strncmp(info.dli_sname, name, length) == 0 && strncmp(info.dli_sname + length, "_v", 2) == 0 &&
+           !find_symbol(info.dli_sname);
+}
+
+static void replace_found(const char *name, void **function, int version, uint64_t flags) {
+    void *replacement = *function ? find_base(name, version, flags) : NULL;
+    if (!replacement) return;
+    if (is_unknown_form(name, *function))
+        log_refusal(
+            "this driver has a form of %s that convgpu does not know yet: what it takes is not limited. "
+            "Update convgpu.",
+            name);
+    else
+        *function = replacement;
+}
+
+CUresult hooked_cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {
+    CUresult result = DRIVER(cuGetProcAddress, name, function, version, flags);
+    if (result == CUDA_SUCCESS && name && function) replace_found(name, function, version, flags);
+    return result;
+}
+
+CUresult hooked_cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags,
+                                    int *status) {
+    CUresult result = DRIVER(cuGetProcAddress_v2, name, function, version, flags, status);
+    if (result == CUDA_SUCCESS && name && function) replace_found(name, function, version, flags);
+    return result;
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Why usage is never under-counted when the page is swapped.
+ *
+ * `swap` is taken by take, give and accept, each of which changes the word and `used` together, and by
+ * whoever exchanges the page or reads `used` for a HELLO. So at those moments no thread stands between the
+ * two changes, and this always holds:
+ *
+ *     lease = used + headroom of the page in use        (the lease as this process knows it)
+ *
+ * 1. The connection ends (account_leave): the lease is gone. The page in use becomes `offline`, a private one
+ *    whose words are 0, so lease = used. No take succeeds for bytes that nobody leased to us.
+ * 2. While away, gives add to the offline word and takes take from it: `used` can fall and rise again, but
+ * not above what it was at step 1 or 3.
+ * 3. HELLO (account_hold): the words are set to 0 and `held` = used, so again lease = held = used. This is
+ * what the scheduler will count for us. Frees and re-uses between HELLO and WELCOME go through the offline
+ * word as in 2, so held = used + offline headroom.
+ * 4. WELCOME (account_welcome): the offline headroom is added to the new page's word, which starts at 0, so
+ *    the scheduler's lease (held) = used + headroom, exactly.
+ *
+ * A try that ends between 3 and 4 is repeated from 3. A take that succeeded on the old page before step 1 is
+ * in `used`, hence in `held`, even if the scheduler had counted the old lease as returned by then.
+ *
+ * `swap` is a leaf: nothing is called while it is taken. The word alone is shared with the scheduler, so it
+ * is changed by atomic operations; `used` and `due` are written under `swap` only.
+ */
+#include "scheduler/account.h"
+
+#include "base/fork_reset.h"
+#include "base/spinlock.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+struct device_account {
+    uint8_t uuid[CONVGPU_UUID_SIZE];
+    _Atomic int row;
+    _Atomic uint64_t limit;
+    _Atomic uint64_t context_size;
+    _Alignas(64) _Atomic uint64_t used;
+    _Atomic uint64_t due; /* beyond so much use the contexts are to be measured; 0: never */
+    _Atomic uint64_t taken;
+    _Atomic uint64_t contexts;
+};
+
+enum { SMALLEST_STRIDE = 2 << 20 };
+
+static struct latch swap;
+static struct device_account accounts[CONVGPU_MAX_DEVICES];
+static _Atomic uint32_t account_count;
+static struct convgpu_page offline;
+static struct convgpu_page *page = &offline; /* guarded by `swap` */
+
+static uint64_t load(const _Atomic uint64_t *number) {
+    return atomic_load_explicit(number, memory_order_relaxed);
+}
+
+static void store(_Atomic uint64_t *number, uint64_t value) {
+    atomic_store_explicit(number, value, memory_order_relaxed);
+}
+
+/* The word of a device in the page in use; `swap` is taken. Offline words stand at the device's number. */
+static struct convgpu_word *word_of(uint32_t device) {
+    int row = page == &offline ? (int)device : accounts[device].row;
+    return row < 0 ? NULL : &page->device[row];
+}
+
+int account_find(const uint8_t *uuid) {
+    for (uint32_t device = 0; device < account_count; device++)
+        if (memcmp(accounts[device].uuid, uuid, CONVGPU_UUID_SIZE) == 0) return (int)device;
+    return -1;
+}
+
+uint32_t account_devices(void) {
+    return account_count;
+}
+
+int account_row(uint32_t device) {
+    return accounts[device].row;
+}
+
+const uint8_t *account_uuid(uint32_t device) {
+    return accounts[device].uuid;
+}
+
+uint64_t account_limit(uint32_t device) {
+    bool alone;
+    return account_told(device, &alone);
+}
+
+/* Offline words tell nothing: then the limit is the last WELCOME's, and nobody else is known of. */
+uint64_t account_told(uint32_t device, bool *alone) {
+    latch_take(&swap);
+    struct convgpu_word *word = word_of(device);
+    uint64_t limit = word ? atomic_load_explicit(&word->limit, memory_order_relaxed) : 0;
+    *alone = word && atomic_load_explicit(&word->alone, memory_order_relaxed) != 0;
+    latch_leave(&swap);
+    return limit > 0 ? limit : accounts[device].limit;
+}
+
+uint64_t account_context_size(uint32_t device) {
+    return accounts[device].context_size;
+}
+
+uint64_t account_used(uint32_t device) {
+    return accounts[device].used;
+}
+
+uint64_t account_contexts(uint32_t device) {
+    return accounts[device].contexts;
+}
+
+/* `swap` is taken. */
+static void enter_use(struct device_account *account, uint64_t size) {
+    store(&account->used, load(&account->used) + size);
+    store(&account->taken, load(&account->taken) + size);
+}
+
+bool account_take(uint32_t device, uint64_t size) {
+    struct device_account *account = &accounts[device];
+    latch_take(&swap);
+    struct convgpu_word *word = word_of(device);
+    bool taken = word && convgpu_word_take(word, size);
+    if (taken) enter_use(account, size);
+    latch_leave(&swap);
+    return taken;
+}
+
+/* Half of what can be had without asking, so that few measurements come before the last bytes. */
+static uint64_t halfway(uint64_t used, uint64_t headroom) {
+    return used + (headroom / 2 > SMALLEST_STRIDE ? headroom / 2 : SMALLEST_STRIDE);
+}
+
+bool account_give(uint32_t device, uint64_t size) {
+    struct device_account *account = &accounts[device];
+    if (size == 0) return false;
+    latch_take(&swap);
+    struct convgpu_word *word = word_of(device);
+    uint64_t used = load(&account->used) - size, due = load(&account->due);
+    store(&account->used, used);
+    bool wanted = word && convgpu_word_give(word, size);
+    if (due > 0 && word) {
+        uint64_t next = halfway(used, convgpu_word_read(word));
+        if (next < due) store(&account->due, next);
+    }
+    latch_leave(&swap);
+    return wanted;
+}
+
+void account_accept(uint32_t device, uint64_t size) {
+    latch_take(&swap);
+    enter_use(&accounts[device], size);
+    latch_leave(&swap);
+}
+
+uint64_t account_taken(uint32_t device) {
+    return load(&accounts[device].taken);
+}
+
+void account_watch(uint32_t device, enum account_mark mark) {
+    struct device_account *account = &accounts[device];
+    latch_take(&swap);
+    struct convgpu_word *word = word_of(device);
+    uint64_t used = load(&account->used), due = 0;
+    if (mark == ACCOUNT_NOW) due = 1;
+    if (mark == ACCOUNT_HALFWAY) due = halfway(used, word ? convgpu_word_read(word) : 0);
+    store(&account->due, due);
+    latch_leave(&swap);
+}
+
+bool account_watched(uint32_t device) {
+    return load(&accounts[device].due) > 0;
+}
+
+bool account_due(uint32_t device, uint64_t size) {
+    uint64_t due = load(&accounts[device].due), sum;
+    bool wraps = __builtin_add_overflow(load(&accounts[device].used), size, &sum);
+    return due > 0 && (wraps || sum > due);
+}
+
+void account_add_context(uint32_t device, uint64_t size) {
+    accounts[device].contexts += size;
+}
+
+void account_remove_context(uint32_t device, uint64_t size) {
+    accounts[device].contexts -= size;
+}
+
+/* `swap` is taken for writing. */
+static void clear_offline(void) {
+    for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++)
+        (void)convgpu_word_take_all(&offline.device[device]);
+}
+
+void account_leave(void) {
+    latch_take(&swap);
+    struct convgpu_page *left = page;
+    page = &offline;
+    if (left != &offline) clear_offline();
+    latch_leave(&swap);
+    if (left != &offline) munmap(left, sizeof *left); /* no reader is left: they read under `swap` */
+}
+
+uint32_t account_hold(struct convgpu_held *held) {
+    uint32_t rows = 0;
+    latch_take(&swap);
+    clear_offline();
+    for (uint32_t device = 0; device < account_count; device++) {
+        if (accounts[device].used == 0) continue;
+        memcpy(held[rows].device, accounts[device].uuid, CONVGPU_UUID_SIZE);
+        held[rows++].size = accounts[device].used;
+    }
+    latch_leave(&swap);
+    return rows;
+}
+
+/* The number of the device, a new one if it was never named. `swap` is taken for writing; there is room. */
+static uint32_t enter(const struct convgpu_device *row) {
+    int known = account_find(row->uuid);
+    uint32_t device = known < 0 ? account_count : (uint32_t)known;
+    memcpy(accounts[device].uuid, row->uuid, CONVGPU_UUID_SIZE);
+    accounts[device].limit = row->limit;
+    accounts[device].context_size = row->context_size;
+    if (known < 0) account_count++;
+    return device;
+}
+
+static bool has_room(const struct convgpu_device *rows, uint32_t count) {
+    uint32_t unknown = 0;
+    for (uint32_t row = 0; row < count; row++)
+        if (account_find(rows[row].uuid) < 0) unknown++;
+    return count <= CONVGPU_MAX_DEVICES && account_count + unknown <= CONVGPU_MAX_DEVICES;
+}
+
+bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct convgpu_page *welcomed,
+                     uint64_t *wanted) {
+    *wanted = 0;
+    latch_take(&swap);
+    bool room = has_room(rows, count);
+    if (room) {
+        for (uint32_t device = 0; device < account_count; device++) accounts[device].row = -1;
+        for (uint32_t row = 0; row < count; row++) {
+            uint32_t device = enter(&rows[row]);
+            accounts[device].row = (int)row;
+            uint64_t freed = convgpu_word_take_all(&offline.device[device]);
+            if (freed > 0 && convgpu_word_give(&welcomed->device[row], freed))
+                *wanted |= UINT64_C(1) << device;
+        }
+        page = welcomed;
+    }
+    latch_leave(&swap);
+    return room;
+}
+
+void account_reset(void) {
+    if (page != &offline) munmap(page, sizeof *page);
+    swap = (struct latch){0};
+    page = &offline;
+    account_count = 0;
+    memset(accounts, 0, sizeof accounts);
+    clear_offline();
+}
+FORGET_IN_CHILD(account_reset);

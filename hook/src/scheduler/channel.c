@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Locks, in this order: `sending` (the connection's state, who may send; held across a send), `listing` (the
+ * list of open requests; never held across a call that blocks). Only the service thread takes requests off
+ * the list and only holders of `sending` put them on, so that under `sending` each request is sent once per
+ * connection: by its thread, or by the service thread after connecting again.
+ */
+#include "scheduler/channel.h"
+
+#include "scheduler/account.h"
+#include "scheduler/connection.h"
+#include "base/log.h"
+#include "scheduler/socket_io.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FIRST_DELAY_MS = 50, LAST_DELAY_MS = 1000, STACK_SIZE = 256 * 1024 };
+enum { ANSWER_SECONDS = 5 }; /* a scheduler that is silent for longer on a question is given up */
+
+/* Lies on the stack of the thread that waits. */
+struct request {
+    uint64_t id;
+    enum convgpu_kind kind;
+    uint32_t device;
+    uint64_t size;    /* ALLOCATE; CONTEXT: charged */
+    uint64_t used;    /* CONTEXT */
+    const char *call; /* ALLOCATE */
+    bool refused;     /* ALLOCATE */
+    struct channel_answer *answer;
+    enum channel_outcome outcome;
+    _Atomic uint32_t
+        done; /* the futex; set last, after which the service thread does not touch the request */
+    struct request *next;
+};
+
+static pthread_mutex_t sending = PTHREAD_MUTEX_INITIALIZER;
+static bool connected; /* guarded by `sending` */
+static bool refused;   /* guarded by `sending` */
+static uint64_t last_id;
+static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
+static struct request *requests;
+static struct connection_greeting greeting; /* the service thread's, once it runs */
+static bool told;                           /* the line about the first connection was printed */
+
+/* Sends a request in the numbering of the present WELCOME; `sending` is held. */
+static void send_request(const struct request *request, int row) {
+    struct {
+        struct convgpu_header header;
+        union {
+            struct convgpu_allocate allocate;
+            struct convgpu_context context;
+            struct convgpu_query query;
+            struct convgpu_freed freed;
+        };
+    } frame = {
+        .header = {.version = CONVGPU_PROTOCOL_VERSION, .kind = (uint16_t)request->kind, .id = request->id}};
+    uint32_t body;
+    if (request->kind == CONVGPU_ALLOCATE) {
+        frame.allocate = (struct convgpu_allocate){
+            .device = (uint32_t)row, .refused = request->refused, .size = request->size};
+        strncpy(frame.allocate.call, request->call, sizeof frame.allocate.call - 1);
+        body = sizeof frame.allocate;
+    } else if (request->kind == CONVGPU_CONTEXT) {
+        frame.context = (struct convgpu_context){
+            .device = (uint32_t)row, .charged = request->size, .used = request->used};
+        body = sizeof frame.context;
+    } else if (request->kind == CONVGPU_QUERY) {
+        frame.query = (struct convgpu_query){.device = (uint32_t)row};
+        body = sizeof frame.query;
+    } else {
+        frame.freed = (struct convgpu_freed){.device = (uint32_t)row};
+        body = sizeof frame.freed;
+    }
+    frame.header.size = (uint32_t)sizeof frame.header + body;
+    (void)connection_send(&frame,
+                          frame.header.size); /* broken: the service thread finds out and sends again */
+}
+
+/* Ends a request that is off the list. Its thread may return at once, so nothing of it is read afterwards;
+ * the wake-up of an address that is gone does no harm. */
+static void finish(struct request *request, enum channel_outcome outcome) {
+    _Atomic uint32_t *done = &request->done;
+    request->outcome = outcome;
+    atomic_store(done, 1);
+    syscall(SYS_futex, done, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* Takes the first request off the list that has this id (0: any) and is of this kind (0: any). */
+static struct request *unlist(uint64_t id, int kind) {
+    pthread_mutex_lock(&listing);
+    struct request **link = &requests;
+    while (*link && ((id && (*link)->id != id) || (kind && (int)(*link)->kind != kind)))
+        link = &(*link)->next;
+    struct request *found = *link;
+    if (found) *link = found->next;
+    pthread_mutex_unlock(&listing);
+    return found;
+}
+
+static void finish_all(int kind, enum channel_outcome outcome) {
+    for (struct request *request; (request = unlist(0, kind));) finish(request, outcome);
+}
+
+/* Waits for the end of a request. A question that is not answered ends the connection, and with it the
+ * question (leave()); only the answer to an allocation may take for ever. */
+static enum channel_outcome wait_for(struct request *request) {
+    struct timespec bound = {.tv_sec = ANSWER_SECONDS};
+    const struct timespec *patience = request->kind == CONVGPU_ALLOCATE ? NULL : &bound;
+    while (atomic_load(&request->done) == 0) {
+        long woken = syscall(SYS_futex, &request->done, FUTEX_WAIT_PRIVATE, 0, patience, NULL, 0);
+        if (woken == 0 || errno != ETIMEDOUT) continue;
+        pthread_mutex_lock(&sending);
+        if (connected) connection_shutdown();
+        pthread_mutex_unlock(&sending);
+        patience = NULL;
+    }
+    return request->outcome;
+}
+
+/* A futex and not a condition variable: the wait is no cancellation point (the request is on this stack), and
+ * signal handlers run in it as in any system call. */
+static enum channel_outcome ask(struct request *request) {
+    pthread_mutex_lock(&sending);
+    int row = account_row(request->device);
+    bool waits = request->kind == CONVGPU_ALLOCATE;
+    enum channel_outcome outcome = refused || row < 0     ? CHANNEL_REFUSED
+                                   : !connected && !waits ? CHANNEL_AWAY
+                                                          : CHANNEL_ANSWERED;
+    if (outcome == CHANNEL_ANSWERED) {
+        request->id = ++last_id;
+        pthread_mutex_lock(&listing);
+        request->next = requests;
+        requests = request;
+        pthread_mutex_unlock(&listing);
+        if (connected) send_request(request, row);
+    }
+    pthread_mutex_unlock(&sending);
+    return outcome == CHANNEL_ANSWERED ? wait_for(request) : outcome;
+}
+
+enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call, bool refused,
+                                      struct channel_answer *answer) {
+    struct request request = {.kind = CONVGPU_ALLOCATE,
+                              .device = device,
+                              .size = size,
+                              .call = call,
+                              .refused = refused,
+                              .answer = answer};
+    return ask(&request);
+}
+
+enum channel_outcome channel_query(uint32_t device, struct channel_answer *answer) {
+    struct request request = {.kind = CONVGPU_QUERY, .device = device, .answer = answer};
+    return ask(&request);
+}
+
+enum channel_outcome channel_context(uint32_t device, uint64_t charged, uint64_t used,
+                                     struct channel_answer *answer) {
+    struct request request = {
+        .kind = CONVGPU_CONTEXT, .device = device, .size = charged, .used = used, .answer = answer};
+    return ask(&request);
+}
+
+void channel_freed(uint32_t device) {
+    struct request request = {.kind = CONVGPU_FREED, .device = device};
+    pthread_mutex_lock(&sending);
+    int row = account_row(device);
+    if (connected && row >= 0) send_request(&request, row);
+    pthread_mutex_unlock(&sending);
+}
+
+static void refuse(const char *text) {
+    pthread_mutex_lock(&sending);
+    if (!refused) log_refusal("the scheduler refuses this process: %s. New GPU memory is rejected.", text);
+    refused = true;
+    pthread_mutex_unlock(&sending);
+    finish_all(0, CHANNEL_REFUSED);
+}
+
+/* Which request kind the frame answers, or 0. */
+static int answered_kind(uint16_t kind) {
+    switch (kind) {
+    case CONVGPU_ACCEPTED:
+    case CONVGPU_REJECTED:
+        return CONVGPU_ALLOCATE;
+    case CONVGPU_CONTEXT_SIZE:
+        return CONVGPU_CONTEXT;
+    case CONVGPU_USAGE:
+        return CONVGPU_QUERY;
+    default:
+        return 0;
+    }
+}
+
+/* False for what this scheduler should not have sent: the connection is given up and made again. */
+static bool dispatch(const struct connection_frame *frame) {
+    if (!connection_well_formed(frame)) return false;
+    if (frame->header.kind == CONVGPU_FAILED) {
+        char text[CONVGPU_TEXT_SIZE];
+        connection_failed_text(frame, text);
+        refuse(text);
+        return false;
+    }
+    int kind = answered_kind(frame->header.kind);
+    if (kind == 0 || frame->header.id == 0) return false;
+    struct request *request = unlist(frame->header.id, kind);
+    if (!request) return false;
+    struct channel_answer *answer = request->answer;
+    answer->kind = frame->header.kind;
+    memcpy(answer->body, frame->body, frame->size < sizeof answer->body ? frame->size : sizeof answer->body);
+    /* Counted by the thread that says HELLO: an accepted size is never missing from `held`. */
+    if (answer->kind == CONVGPU_ACCEPTED) account_accept(request->device, request->size);
+    finish(request, CHANNEL_ANSWERED);
+    return true;
+}
+
+static void leave(void) {
+    connection_shutdown(); /* a sender that holds `sending` gets an error now */
+    pthread_mutex_lock(&sending);
+    connected = false;
+    connection_close();
+    pthread_mutex_unlock(&sending);
+    account_leave();
+    finish_all(CONVGPU_QUERY, CHANNEL_AWAY);
+    finish_all(CONVGPU_CONTEXT, CHANNEL_AWAY);
+    log_debug("the scheduler is away");
+}
+
+/* Makes a WELCOME the state of affairs and sends what was not answered. */
+static bool enter(struct connection_welcome *welcome) {
+    uint64_t wanted;
+    if (!account_welcome(welcome->rows, welcome->count, welcome->page, &wanted)) {
+        munmap(welcome->page, sizeof *welcome->page);
+        connection_close();
+        return false;
+    }
+    struct request *unserved = NULL;
+    pthread_mutex_lock(&sending);
+    connected = true;
+    refused = false;
+    pthread_mutex_lock(&listing);
+    struct request *open = requests;
+    requests = NULL;
+    while (open) {
+        struct request *next = open->next;
+        struct request **list = account_row(open->device) < 0 ? &unserved : &requests;
+        open->next = *list;
+        *list = open;
+        open = next;
+    }
+    pthread_mutex_unlock(&listing);
+    for (struct request *request = requests; request; request = request->next)
+        send_request(request, account_row(request->device));
+    pthread_mutex_unlock(&sending);
+    for (struct request *next; unserved; unserved = next) {
+        next = unserved->next;
+        finish(unserved, CHANNEL_REFUSED);
+    }
+    for (uint32_t device = 0; device < account_devices(); device++)
+        if (wanted >> device & 1) channel_freed(device);
+    return true;
+}
+
+static void connect_again(void) {
+    struct connection_welcome welcome;
+    struct connection_failure failure;
+    for (int delay = FIRST_DELAY_MS;; delay = delay * 2 < LAST_DELAY_MS ? delay * 2 : LAST_DELAY_MS) {
+        struct timespec pause = {.tv_sec = delay / 1000, .tv_nsec = delay % 1000 * 1000000L};
+        while (nanosleep(&pause, &pause) < 0 && errno == EINTR) continue;
+        greeting.hello.held_count = account_hold(greeting.held);
+        if (connection_open(&greeting, &welcome, &failure)) {
+            if (enter(&welcome)) break;
+        } else if (failure.refused) {
+            refuse(failure.text);
+        }
+    }
+    log_debug("connected again to %s", greeting.path);
+}
+
+static void *serve(void *unused) {
+    (void)unused;
+    prctl(PR_SET_NAME, "convgpu");
+    for (;;) {
+        struct connection_frame frame;
+        while (connection_receive(&frame) && dispatch(&frame)) continue;
+        leave();
+        connect_again();
+    }
+    return NULL;
+}
+
+/* All signals stay blocked in the service thread: handlers belong to the program's threads. A program with
+ * large thread-local variables, which lie on the stacks of threads, needs the usual size. */
+static bool start_service(void) {
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    size_t usual = 0;
+    pthread_attr_getstacksize(&attributes, &usual);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_setstacksize(&attributes, STACK_SIZE);
+    int error = pthread_create(&thread, &attributes, serve, NULL);
+    if (error == EINVAL && pthread_attr_setstacksize(&attributes, usual) == 0)
+        error = pthread_create(&thread, &attributes, serve, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return error == 0;
+}
+
+bool channel_open(const char *path, const char *program, const char *memory) {
+    struct connection_welcome welcome;
+    struct connection_failure failure = {.error = ENAMETOOLONG};
+    memset(&greeting, 0, sizeof greeting);
+    greeting.hello.pid = (uint32_t)getpid();
+    strncpy(greeting.hello.program, program, sizeof greeting.hello.program - 1);
+    strncpy(greeting.hello.memory, memory, sizeof greeting.hello.memory - 1);
+    bool fits = strlen(path) < sizeof greeting.path;
+    if (fits) memcpy(greeting.path, path, strlen(path) + 1);
+    bool open = fits && connection_open(&greeting, &welcome, &failure) && enter(&welcome);
+    if (open && start_service()) {
+        log_debug("connected to %s", path);
+        return true;
+    }
+    if (open) {
+        leave();
+        failure = (struct connection_failure){.error = EAGAIN};
+    }
+    if (!told && failure.refused)
+        log_refusal("the scheduler refuses this process: %s. CUDA is not available to it.", failure.text);
+    else if (!told)
+        log_refusal(
+            "no scheduler at %s (%s): start this container with a convgpu volume and see that the plugin "
+            "is enabled. CUDA is not available to this process.",
+            path, stream_describe(failure.error));
+    told = true;
+    return false;
+}
+
+void channel_before_fork(void) {
+    connection_before_fork();
+}
+
+void channel_in_parent(void) {
+    connection_in_parent();
+}
+
+void channel_in_child(void) {
+    connection_in_child();
+    sending = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    listing = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    connected = refused = told = false;
+    requests = NULL;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/session.h"
+
+#include "scheduler/channel.h"
+#include "tables/driver.h"
+#include "base/log.h"
+#include "base/no_cancel.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char socket_name[] = "scheduler.sock";
+
+static _Atomic bool ready;
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* outermost lock: held across the handshake */
+static bool fork_watched; /* guarded by `opening`; stays true in a child, which inherits the handlers */
+
+void session_socket(char *path, size_t room) {
+    const char *asked = secure_getenv("CONVGPU_SOCKET");
+    Dl_info self = {0};
+    if (asked && *asked) {
+        snprintf(path, room, "%s", asked);
+        return;
+    }
+    const char *library = dladdr((void *)&ready, &self) && self.dli_fname ? self.dli_fname : "";
+    const char *slash = strrchr(library, '/');
+    int folder = slash ? (int)(slash - library) : 0;
+    char current[PATH_MAX] = "";
+    if (library[0] != '/' && !getcwd(current, sizeof current)) current[0] = '\0';
+    snprintf(path, room, "%s%s%.*s/%s", current, *current && folder ? "/" : "", folder, library, socket_name);
+}
+
+/* The name of the process, not of the calling thread. */
+static void read_program(char *name, size_t room) {
+    int descriptor = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+    ssize_t length = descriptor < 0 ? 0 : read(descriptor, name, room - 1);
+    if (descriptor >= 0) close(descriptor);
+    name[length > 0 ? length : 0] = '\0';
+    name[strcspn(name, "\n")] = '\0';
+}
+
+/* Made by the linker: FORGET_IN_CHILD of all files. */
+extern void (*const __start_convgpu_forget[])(void) __attribute__((visibility("hidden")));
+extern void (*const __stop_convgpu_forget[])(void) __attribute__((visibility("hidden")));
+
+/* A CUDA call in the child starts anew (the driver itself refuses what it does not support after fork). */
+static void start_anew(void) {
+    channel_in_child();
+    for (void (*const *forget)(void) = __start_convgpu_forget; forget < __stop_convgpu_forget; forget++)
+        (*forget)();
+    opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    ready = false;
+}
+
+void session_memory(char memory[CONVGPU_MEMORY_SIZE]) {
+    const char *own = getenv("CONVGPU_MEMORY");
+    const char *reserved = getenv("DOCKER_RESOURCE_GPUMEM");
+    bool digits = reserved && *reserved && reserved[strspn(reserved, "0123456789")] == '\0';
+    if (own && *own)
+        snprintf(memory, CONVGPU_MEMORY_SIZE, "%s", own);
+    else
+        snprintf(memory, CONVGPU_MEMORY_SIZE, "%s%s", digits ? reserved : "", digits ? "m" : "");
+}
+
+static bool open_session(void) {
+    char path[PATH_MAX + sizeof socket_name + 2];
+    char program[CONVGPU_PROGRAM_SIZE];
+    char memory[CONVGPU_MEMORY_SIZE];
+    log_open();
+    if (!fork_watched) fork_watched = pthread_atfork(channel_before_fork, channel_in_parent, start_anew) == 0;
+    session_socket(path, sizeof path);
+    read_program(program, sizeof program);
+    session_memory(memory);
+    return channel_open(path, program, memory);
+}
+
+bool session_is_open(void) {
+    return atomic_load_explicit(&ready, memory_order_acquire);
+}
+
+bool session_ready(void) {
+    if (session_is_open()) return true;
+    int saved_errno = errno, cancellation = uncancelled_begin();
+    pthread_mutex_lock(&opening);
+    if (!ready) ready = open_session();
+    pthread_mutex_unlock(&opening);
+    uncancelled_end(cancellation);
+    errno = saved_errno;
+    return ready;
+}
+
+/* Fails closed: without a scheduler CUDA does not start. */
+CUresult hooked_cuInit(unsigned flags) {
+    return session_ready() ? DRIVER(cuInit, flags) : CUDA_ERROR_SYSTEM_NOT_READY;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/socket_io.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+static void set_timeout(int socket, int option, int seconds) {
+    struct timeval timeout = {.tv_sec = seconds};
+    setsockopt(socket, SOL_SOCKET, option, &timeout, sizeof timeout);
+}
+
+void stream_set_patience(int socket, int seconds) {
+    set_timeout(socket, SO_SNDTIMEO, seconds); /* connect() blocks while the scheduler's backlog is full */
+    set_timeout(socket, SO_RCVTIMEO, seconds);
+}
+
+void stream_wait_for_ever(int socket) {
+    set_timeout(socket, SO_RCVTIMEO, 0);
+}
+
+/* A timeout of the socket is reported as EAGAIN. */
+static bool failed(void) {
+    if (errno == EAGAIN) errno = ETIMEDOUT;
+    return false;
+}
+
+bool stream_connect(int socket, const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t length = strlen(path);
+    if (length >= sizeof address.sun_path) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    memcpy(address.sun_path, path, length + 1);
+    int connected;
+    do {
+        connected = connect(socket, (struct sockaddr *)&address, sizeof address);
+    } while (connected < 0 && errno == EINTR);
+    return connected < 0 ? failed() : true;
+}
+
+bool stream_send(int socket, const void *bytes, size_t size) {
+    for (const char *next = bytes; size > 0;) {
+        ssize_t sent = send(socket, next, size, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent <= 0) return failed();
+        next += sent;
+        size -= (size_t)sent;
+    }
+    return true;
+}
+
+bool stream_receive(int socket, void *bytes, size_t size) {
+    for (char *next = bytes; size > 0;) {
+        ssize_t received = recv(socket, next, size, 0);
+        if (received < 0 && errno == EINTR) continue;
+        if (received == 0) errno = 0;
+        if (received <= 0) return failed();
+        next += received;
+        size -= (size_t)received;
+    }
+    return true;
+}
+
+const char *stream_describe(int error) {
+    switch (error) {
+    case ENOENT:
+        return "no such socket";
+    case ECONNREFUSED:
+        return "nobody listens";
+    case EACCES:
+        return "permission denied";
+    case ENAMETOOLONG:
+        return "the path is too long";
+    case ETIMEDOUT:
+        return "no answer in time";
+    case 0:
+    case ECONNRESET:
+    case EPIPE:
+        return "it hung up";
+    case EPROTO:
+        return "what answers is no ConvGPU scheduler of this version";
+    case EAGAIN:
+        return "no thread could be started";
+    case EMFILE:
+    case ENFILE:
+        return "too many open files";
+    case EPERM:
+        return "not permitted";
+    default:
+        return "connection failed";
+    }
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The few types and constants of the CUDA driver's binary interface that the hook needs, so that it builds
+ * without cuda.h, and the table of the real driver's functions. The driver is never linked: it is opened when
+ * the first CUDA call comes.
+ */
+#ifndef CONVGPU_DRIVER_H
+#define CONVGPU_DRIVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int CUresult; /* an enum in cuda.h: the same width and calling convention */
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUstream_st *CUstream;
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct {
+    char bytes[16];
+} CUuuid;
+
+/* CUmemLocation; `ordinal` is that of a device only for the types that say so. */
+struct memory_location {
+    int type, ordinal;
+};
+enum {
+    LOCATION_NONE = 0,
+    LOCATION_DEVICE = 1,
+    LOCATION_PART_OF_DEVICE = 6, /* the ordinal is in the lowest byte */
+};
+
+/* CUmemPoolProps, as far as it is read. */
+struct pool_properties {
+    int type, handle_types;
+    struct memory_location location;
+};
+
+typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef struct CUgraphExec_st *CUgraphExec;
+
+/* CUDA_MEM_ALLOC_NODE_PARAMS. */
+struct allocation_node {
+    struct pool_properties pool;
+    char pool_rest[72];
+    const void *access;
+    size_t access_count, size;
+    CUdeviceptr address;
+};
+_Static_assert(sizeof(struct allocation_node) == 120, "as in cuda.h");
+
+/* CUmemAllocationProp, as far as it is read. */
+struct memory_properties {
+    int type, handle_types;
+    struct memory_location location;
+};
+
+/* CUDA_ARRAY3D_DESCRIPTOR and CUDA_ARRAY_DESCRIPTOR, and their forms of CUDA 2. */
+struct array_descriptor {
+    size_t width, height, depth;
+    unsigned format, channels, flags;
+};
+struct flat_descriptor {
+    size_t width, height;
+    unsigned format, channels;
+};
+struct array_descriptor_v1 {
+    unsigned width, height, depth, format, channels, flags;
+};
+struct flat_descriptor_v1 {
+    unsigned width, height, format, channels;
+};
+
+enum {
+    CUDA_SUCCESS = 0,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_NOT_INITIALIZED = 3,
+    CUDA_ERROR_INVALID_CONTEXT = 201,
+    CUDA_ERROR_NOT_FOUND = 500,
+    CUDA_ERROR_SYSTEM_NOT_READY = 802,
+};
+
+enum { CU_STREAM_PER_THREAD = 2 };
+enum { MEMPOOL_RESERVED = 5, MEMPOOL_USED = 7, MEMPOOL_LOCATION_ID = 11, MEMPOOL_LOCATION_TYPE = 12 };
+enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
+
+#include "tables/hooked_calls.h"
+
+/* Calls of the driver that the hook uses itself and does not hook: X(symbol, parameters). */
+#define CONVGPU_DRIVER_CALLS(X)                                                                              \
+    X(cuCtxGetCurrent, (CUcontext * context))                                                                \
+    X(cuCtxGetDevice, (CUdevice * device))                                                                   \
+    X(cuCtxGetLimit, (size_t *size, int limit))                                                              \
+    X(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device))                                    \
+    X(cuCtxPushCurrent_v2, (CUcontext context))                                                              \
+    X(cuCtxPopCurrent_v2, (CUcontext * context))                                                             \
+    X(cuDeviceGetCount, (int *count))                                                                        \
+    X(cuDeviceGetDefaultMemPool, (CUmemoryPool * pool, CUdevice device))                                     \
+    X(cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice device))                                            \
+    X(cuDeviceGetGraphMemAttribute, (CUdevice device, int attribute, void *value))                           \
+    X(cuGraphChildGraphNodeGetGraph, (CUgraphNode node, CUgraph * graph))                                    \
+    X(cuGraphGetNodes, (CUgraph graph, CUgraphNode * nodes, size_t *count))                                  \
+    X(cuGraphMemAllocNodeGetParams, (CUgraphNode node, struct allocation_node * parameters))                 \
+    X(cuGraphNodeGetType, (CUgraphNode node, int *type))                                                     \
+    X(cuMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void *value))                                \
+    X(cuStreamGetCtx, (CUstream stream, CUcontext * context))                                                \
+    X(cuStreamGetDevice, (CUstream stream, CUdevice * device))                                               \
+    X(cuStreamIsCapturing, (CUstream stream, int *capturing))                                                \
+    X(cuDeviceGetUuid, (CUuuid * uuid, CUdevice device))                                                     \
+    X(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))                                                  \
+    X(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active))
+
+#define CONVGPU_DECLARE_HOOKED(symbol, base, since, stream, parameters, arguments)                           \
+    CUresult(*symbol) parameters;
+#define CONVGPU_DECLARE_DRIVER(symbol, parameters) CUresult(*symbol) parameters;
+struct driver {
+    CONVGPU_HOOKED_CALLS(CONVGPU_DECLARE_HOOKED)
+    CONVGPU_DRIVER_CALLS(CONVGPU_DECLARE_DRIVER)
+};
+extern struct driver driver; /* a member is NULL when the driver lacks it; read only after driver_load() */
+
+/* Opens the driver once. False when there is none. Takes no lock of ours (the linker may hold its own). */
+bool driver_load(void);
+
+/* True while this thread is in the real driver: what the driver then calls itself is not hooked.
+ * Initial-exec, so that reading it neither allocates nor calls. */
+extern _Thread_local int inside_driver __attribute__((tls_model("initial-exec")));
+
+/* Calls the real driver; CUDA_ERROR_NOT_FOUND when it lacks the call. */
+#define DRIVER(symbol, ...)                                                                                  \
+    __extension__({                                                                                          \
+        inside_driver++;                                                                                     \
+        CUresult driver_result = driver.symbol ? driver.symbol(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND;          \
+        inside_driver--;                                                                                     \
+        driver_result;                                                                                       \
+    })
+
+/* What stands behind each exported symbol: the file of its family of calls, or resolve.c. */
+#define CONVGPU_DECLARE_HOOK(symbol, base, since, stream, parameters, arguments)                             \
+    CUresult hooked_##symbol parameters;
+CONVGPU_HOOKED_CALLS(CONVGPU_DECLARE_HOOK)
+
+#endif

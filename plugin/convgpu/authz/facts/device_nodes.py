@@ -1,0 +1,123 @@
+"""The host's device nodes and links, as the plugin sees them."""
+
+import os
+import socket
+import stat
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from convgpu.authz.checks.paths import is_at_or_below, normal
+from convgpu.runtime.devices import GpuNumbers
+
+_PATIENCE: Final = 1.0
+_LINKS: Final = 40  # as many as the kernel follows
+_NODES: Final = 20_000  # in one folder; more are not looked at
+
+
+def engine_root(engine: Path) -> Path | None:
+    """Return where the root of the process shows that listens on the Engine's socket; None if nobody may look.
+
+    That is the Engine, or the systemd that opened the socket for it. It takes pidHost and CAP_SYS_PTRACE.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.settimeout(_PATIENCE)
+            connection.connect(str(engine))
+            pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        except OSError:
+            return None
+    root = Path(f"/proc/{pid}/root")
+    return root if os.access(root / "dev", os.R_OK) else None
+
+
+class HostNodes:
+    """What lies on the host now; links and nodes can change until the container starts, by whoever may write there.
+
+    Args:
+        root: returns where the Engine's `/` is seen; without it only `/dev` is.
+        sysfs: of the host's kernel.
+        devices: `/proc/devices`.
+    """
+
+    def __init__(
+        self, root: Callable[[], Path | None], sysfs: Path = Path("/sys"), devices: Path = Path("/proc/devices")
+    ) -> None:
+        self._root = root
+        self._numbers = GpuNumbers(sysfs, devices)
+
+    def resolve(self, path: str) -> str:
+        """Return a path of the host without links, as far as it can be seen; normal in any case."""
+        path = normal(path)
+        if not path.startswith("/"):
+            return path
+        done, todo = "/", [part for part in path.split("/") if part]
+        links = 0
+        while todo and links < _LINKS:
+            part = todo.pop(0)
+            if part == "..":
+                done = os.path.dirname(done)  # noqa: PTH120 - text, not a path of this process
+                continue
+            step = os.path.join(done, part)  # noqa: PTH118 - as above
+            target = self._link(step)
+            if target is None:
+                done = step
+                continue
+            links += 1
+            todo = [each for each in target.split("/") if each not in {"", "."}] + todo
+            if target.startswith("/"):
+                done = "/"
+        return normal(os.path.join(done, *todo))  # noqa: PTH118 - as above
+
+    def is_gpu(self, path: str) -> bool:
+        """Tell whether `--device path` gives a GPU, directly, by a link, or inside a folder."""
+        path = self.resolve(path)
+        if path.startswith("/dev/nvidia") or path in {"/", "/dev"}:
+            return True
+        seen = self._seen(path)
+        if seen is None:
+            return True  # outside /dev, where nothing can be seen; nobody keeps devices there
+        try:
+            status = seen.stat()
+        except (OSError, ValueError):
+            return False  # the Engine refuses what is not there, and what has a NUL in its name
+        if stat.S_ISDIR(status.st_mode):
+            return self._holds_gpu(seen)
+        return stat.S_ISCHR(status.st_mode) and self._is_gpu_number(status.st_rdev)
+
+    def is_gpu_major(self, major: int) -> bool:
+        """Tell whether character devices of this number belong to a GPU."""
+        return self._numbers.has(major)
+
+    def _is_gpu_number(self, number: int) -> bool:
+        return self._numbers.has(os.major(number), os.minor(number))
+
+    def _holds_gpu(self, folder: Path) -> bool:
+        count = 0
+        for top, _, names in os.walk(folder):
+            for name in names:
+                count += 1
+                try:
+                    status = os.stat(os.path.join(top, name))  # noqa: PTH116, PTH118 - thousands of them
+                except OSError:
+                    continue
+                if count > _NODES or (stat.S_ISCHR(status.st_mode) and self._is_gpu_number(status.st_rdev)):
+                    return True
+        return False
+
+    def _seen(self, path: str) -> Path | None:
+        """Return where this process finds a path of the host."""
+        root = self._root()
+        if root is not None:
+            return root / path.lstrip("/")
+        return Path(path) if is_at_or_below(path, "/dev") else None
+
+    def _link(self, path: str) -> str | None:
+        seen = self._seen(path)
+        if seen is None:
+            return None
+        try:
+            return os.readlink(seen)  # noqa: PTH115 - its text, not a Path
+        except (OSError, ValueError):
+            return None

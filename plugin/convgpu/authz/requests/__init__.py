@@ -1,0 +1,1 @@
+"""Reads what a call of the Engine's API asks for."""

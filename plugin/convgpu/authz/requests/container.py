@@ -1,0 +1,229 @@
+"""A container as far as the rules look at it, in one form: read from a request, from a service, or from the Engine."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from convgpu.authz.checks.paths import normal, plain
+from convgpu.authz.requests import go_json
+
+# vendor.com/class=name, as the Container Device Interface qualifies a device.
+CDI_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*/[A-Za-z][A-Za-z0-9._-]*=.+", re.DOTALL)
+# Stands for a subpath of a volume that came from another container; no client can write it, because it is absolute.
+HIDDEN: Final = "/"
+# A CDI device of ours: it gives no GPU, but a limit, and with it the hook (convgpu.runtime.cdi).
+LIMIT_DEVICE: Final = "convgpu.io/memory="
+_MOST_GPUS: Final = 64  # who asks for more gets all there are
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """Something that is mounted.
+
+    Attributes:
+        kind: `bind`, `volume`, `tmpfs`, or what else the client wrote.
+        source: path on the host, or name of a volume; empty for an anonymous one.
+        target: path in the container, plain: whether it has the links that `normal` knows, its image decides.
+        driver: of a volume; empty when it is not told.
+        options: of the volume's driver.
+        read_only: nothing can be written through it, nor through what is mounted below it.
+        subpath: the part of the volume that is mounted; `HIDDEN` if there may be one that nobody tells.
+    """
+
+    kind: str
+    source: str
+    target: str
+    driver: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    read_only: bool = False
+    subpath: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What is asked for, or what is there.
+
+    Attributes:
+        id: the Engine's, of one that is there.
+        state: the Engine's word, of one that is there: `created`, `running`, `exited`...
+        environment: as the process gets it: the last value of each name.
+        chosen: the GPUs that --gpus asks for, by index or UUID with commas between; empty for no choice.
+        known: the Engine itself told it, with all that the image and other containers bring along.
+        readonly_paths: None for the Engine's own choice.
+        service: it comes from a Swarm service, which never passes here again.
+        opaque: what nobody knows before a task of the service starts, and could be anything.
+    """
+
+    id: str = ""
+    state: str = ""
+    image: str = ""
+    image_id: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    volumes_from: tuple[str, ...] = ()
+    device_requests: int = 0
+    chosen: str = ""
+    cdi_names: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    device_rules: tuple[str, ...] = ()
+    runtime: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    privileged: bool = False
+    capabilities: frozenset[str] = frozenset()
+    pid_mode: str = ""
+    ipc_mode: str = ""
+    userns_mode: str = ""
+    cgroup_parent: str = ""
+    security_options: tuple[str, ...] = ()
+    readonly_paths: tuple[str, ...] | None = None
+    known: bool = False
+    service: bool = False
+    opaque: tuple[str, ...] = ()
+
+
+def read_request(document: Mapping[str, object]) -> Container:
+    """Return what the body of `POST /containers/create` asks for.
+
+    Without a HostConfig, Engines up to 26 take its fields from the top level: they are honoured as such here.
+
+    Raises:
+        go_json.Ambiguous: the request can be read in two ways.
+    """
+    absent = go_json.field(document, "hostconfig") is None
+    host = document if absent else go_json.child(document, "hostconfig")
+    mounts = [*_binds(host), *read_mounts(host), *_anonymous(document, host)]
+    return _read(document, host, mounts)
+
+
+def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping[str, str]]) -> Container:
+    """Return what the Engine says in answer to `GET /containers/ID/json`.
+
+    Args:
+        document: the answer.
+        volumes: the options of each of its volumes of driver `local`.
+    """
+    config, host = go_json.child(document, "config"), go_json.child(document, "hostconfig")
+    asked = list(read_mounts(host))
+    subpaths = {mount.target: mount.subpath for mount in (*asked, *_binds(host))}
+    # A volume that came by --volumes-from has its subpath with it, and the Engine shows neither.
+    unasked = HIDDEN if go_json.texts(host, "volumesfrom") else ""
+    mounts = [
+        Mount(
+            kind=go_json.text(row, "type"),
+            source=go_json.text(row, "name") or go_json.text(row, "source"),
+            target=plain(go_json.text(row, "destination")),
+            driver=go_json.text(row, "driver"),
+            options=volumes.get(go_json.text(row, "name"), {}),
+            read_only=go_json.field(row, "rw") is False,
+            subpath=subpaths.get(plain(go_json.text(row, "destination")), unasked),
+        )
+        for row in go_json.children(document, "mounts")
+    ]
+    # The Engine's list shows neither --tmpfs nor how far a mount is read-only.
+    others = [mount for mount in asked if mount.kind != "volume"]
+    container = _read(config, host, [*mounts, *others])
+    identity, image_id = go_json.text(document, "id"), go_json.text(document, "image")
+    state = go_json.text(go_json.child(document, "state"), "status")
+    return replace(container, known=True, id=identity, state=state, image_id=image_id)
+
+
+def environment(rows: Sequence[str]) -> dict[str, str]:
+    """Return the variables that `NAME=VALUE` rows set; a bare `NAME` takes back defaults only, no row before it."""
+    return {name: value for name, equals, value in (row.partition("=") for row in rows) if equals}
+
+
+def _read(config: Mapping[str, object], host: Mapping[str, object], mounts: Sequence[Mount]) -> Container:
+    requests = go_json.children(host, "devicerequests")
+    devices = [go_json.text(device, "pathonhost") for device in go_json.children(host, "devices")]
+    tmpfs = (Mount("tmpfs", "", plain(target)) for target in go_json.child(host, "tmpfs"))
+    readonly = go_json.texts(host, "readonlypaths") if go_json.field(host, "readonlypaths") is not None else None
+    return Container(
+        image=go_json.text(config, "image"),
+        labels=go_json.map_of_texts(config, "labels"),
+        environment=environment(go_json.texts(config, "env")),
+        mounts=(*mounts, *tmpfs),
+        volumes_from=tuple(each.partition(":")[0] for each in go_json.texts(host, "volumesfrom")),
+        device_requests=sum(not _is_limit_only(request) for request in requests),
+        chosen=",".join(name for request in requests for name in _chosen(request)),
+        cdi_names=tuple(
+            name for name in (*(each for row in requests for each in _names(row)), *devices) if _is_cdi(name)
+        ),
+        devices=tuple(path for path in devices if not _is_limit(path)),
+        device_rules=tuple(go_json.texts(host, "devicecgrouprules")),
+        runtime=go_json.text(host, "runtime"),
+        annotations=go_json.map_of_texts(host, "annotations"),
+        privileged=go_json.flag(host, "privileged"),
+        capabilities=frozenset(map(capability, go_json.words(host, "capadd"))),
+        pid_mode=go_json.text(host, "pidmode"),
+        ipc_mode=go_json.text(host, "ipcmode"),
+        userns_mode=go_json.text(host, "usernsmode"),
+        cgroup_parent=go_json.text(host, "cgroupparent"),
+        security_options=tuple(go_json.texts(host, "securityopt")),
+        readonly_paths=None if readonly is None else tuple(map(normal, readonly)),
+    )
+
+
+def _binds(host: Mapping[str, object]) -> Iterator[Mount]:
+    driver = go_json.text(host, "volumedriver")
+    for bind in go_json.texts(host, "binds"):
+        source, colon, rest = bind.partition(":")
+        target, _, mode = rest.partition(":")
+        read_only = "ro" in mode.split(",")
+        if not colon:
+            yield Mount("volume", "", plain(bind), driver)
+        elif source.startswith("/"):
+            yield Mount("bind", source, plain(target), read_only=read_only)
+        else:
+            yield Mount("volume", source, plain(target), driver, read_only=read_only)
+
+
+def read_mounts(host: Mapping[str, object]) -> Iterator[Mount]:
+    """Return the mounts in the long form: of a container's HostConfig, or of a service's ContainerSpec."""
+    for mount in go_json.children(host, "mounts"):
+        bind, options = go_json.child(mount, "bindoptions"), go_json.child(mount, "volumeoptions")
+        config = go_json.child(options, "driverconfig")
+        yield Mount(
+            kind=go_json.text(mount, "type"),
+            source=go_json.text(mount, "source"),
+            target=plain(go_json.text(mount, "target")),
+            driver=go_json.text(config, "name"),
+            options=go_json.map_of_texts(config, "options"),
+            read_only=go_json.flag(mount, "readonly") and not go_json.flag(bind, "readonlynonrecursive"),
+            subpath=go_json.text(options, "subpath"),
+        )
+
+
+def _anonymous(document: Mapping[str, object], host: Mapping[str, object]) -> Iterator[Mount]:
+    for target in go_json.child(document, "volumes"):
+        yield Mount("volume", "", plain(target), go_json.text(host, "volumedriver"))
+
+
+def _names(request: Mapping[str, object]) -> list[str]:
+    """Return the devices that a request names; a request without any is for GPUs, as an empty name says."""
+    return go_json.texts(request, "deviceids") or [""]
+
+
+def _chosen(request: Mapping[str, object]) -> Iterator[str]:
+    """Return the GPUs that a request of NVIDIA's driver names; a number of them is as many from the first one on."""
+    count = go_json.field(request, "count")
+    yield from (name for name in go_json.texts(request, "deviceids") if not _is_cdi(name))
+    yield from map(str, range(count if isinstance(count, int) and count < _MOST_GPUS else 0))
+
+
+def _is_limit_only(request: Mapping[str, object]) -> bool:
+    return go_json.text(request, "driver") == "cdi" and all(map(_is_limit, _names(request)))
+
+
+def _is_cdi(name: str) -> bool:
+    return CDI_NAME.fullmatch(name) is not None
+
+
+def _is_limit(name: str) -> bool:
+    return name.startswith(LIMIT_DEVICE)
+
+
+def capability(name: str) -> str:
+    """Return the name of a capability as rules have it: `SYS_ADMIN`."""
+    return name.strip().upper().removeprefix("CAP_")

@@ -1,0 +1,76 @@
+"""A Swarm service as the containers that its tasks will be: they start without ever being judged."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from convgpu.authz.checks.paths import plain
+from convgpu.authz.requests import go_json
+from convgpu.authz.requests.container import Container, Mount, capability, environment, read_mounts
+from convgpu.authz.requests.templates import expand
+
+# Where Swarm puts files whose targets are relative.
+_FOLDERS: Final = {"secret": "/run/secrets", "config": "/"}
+# What Swarm reserved comes to a task as a variable: this, and the kind of resource in capitals.
+_RESOURCE: Final = "DOCKER_RESOURCE_"
+# An option that is judged as the client wrote it.
+_MEMORY: Final = "memory"
+
+
+def read_service(document: Mapping[str, object]) -> Container:
+    """Return what the tasks of a service will be, from its specification (`POST /services/create`).
+
+    Swarm expands templates in mounts and in the values of variables; the latter are judged as they are written.
+
+    Raises:
+        go_json.Ambiguous: the specification can be read in two ways.
+    """
+    name, template = go_json.text(document, "name"), go_json.child(document, "tasktemplate")
+    task = go_json.child(template, "containerspec")
+    privileges = go_json.child(task, "privileges")
+    profiles = [
+        f"{name}=unconfined"
+        for name in ("seccomp", "apparmor")
+        if go_json.text(go_json.child(privileges, name), "mode").lower() in {"unconfined", "disabled", "custom"}
+    ]
+    mounts, opaque = _expanded(read_mounts(task), name)
+    return Container(
+        image=go_json.text(task, "image"),
+        labels=go_json.map_of_texts(task, "labels"),
+        environment={**environment(go_json.texts(task, "env")), **dict(_resources(template))},
+        mounts=(*mounts, *_files(task, "secret"), *_files(task, "config")),
+        capabilities=frozenset(map(capability, go_json.words(task, "capabilityadd"))),
+        security_options=tuple(profiles),
+        service=True,
+        opaque=tuple(opaque),
+    )
+
+
+def _expanded(mounts: Iterator[Mount], name: str) -> tuple[list[Mount], list[str]]:
+    found, opaque = [], []
+    for mount in mounts:
+        texts = {"source": mount.source, "target": mount.target}
+        texts |= {f"option {key}": value for key, value in mount.options.items() if key != _MEMORY}
+        known = {key: expand(text, name) for key, text in texts.items()}
+        opaque += [texts[key] for key, text in known.items() if text is None]
+        options = {key: known.get(f"option {key}") or value for key, value in mount.options.items()}
+        source, target = known["source"] or mount.source, plain(known["target"] or mount.target)
+        found.append(replace(mount, source=source, target=target, options=options))
+    return found, opaque
+
+
+def _resources(template: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    reservations = go_json.child(go_json.child(template, "resources"), "reservations")
+    for row in go_json.children(reservations, "genericresources"):
+        for form in ("namedresourcespec", "discreteresourcespec"):
+            if resource := go_json.child(row, form):
+                value = go_json.field(resource, "value")
+                yield _RESOURCE + go_json.text(resource, "kind").upper(), "" if value is None else str(value)
+
+
+def _files(task: Mapping[str, object], kind: str) -> Iterator[Mount]:
+    """Return the secrets or configs that Swarm mounts as files."""
+    for row in go_json.children(task, f"{kind}s"):
+        if target := go_json.text(go_json.child(row, "file"), "name"):
+            place = target if target.startswith("/") else f"{_FOLDERS[kind]}/{target}"
+            yield Mount(kind, "", plain(place), read_only=True)

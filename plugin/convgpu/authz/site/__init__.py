@@ -1,0 +1,1 @@
+"""The rules of the site, and the file that they come from."""

@@ -1,0 +1,69 @@
+"""The file with the rules of the site, read again whenever it has changed."""
+
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import Final
+
+from convgpu.authz.site.rules import Rules, RulesError, parse_rules
+
+_log: Final = logging.getLogger(__name__)
+
+_MOST: Final = 1 << 20
+
+
+class SiteFile:
+    """Rules that follow a file; may be asked by several threads.
+
+    A file that cannot be used changes nothing: the rules from before stay, and `error` says what is wrong. No file
+    means the defaults.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.error: str | None = None
+        self._rules = Rules()
+        self._seen: tuple[int, ...] | None = None
+        self._lock = threading.Lock()
+
+    def rules(self) -> Rules:
+        """Return the rules in force; costs one look at the file's status when it has not changed."""
+        status = self._status()
+        if status != self._seen:
+            with self._lock:
+                if status != self._seen:
+                    self._read(status)
+        return self._rules
+
+    def _status(self) -> tuple[int, ...]:
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - on the way of each judged call, and three times faster
+        except OSError as error:
+            return (-(error.errno or 0),)
+        return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    def _read(self, status: tuple[int, ...]) -> None:
+        try:
+            rules = parse_rules(self._text())
+        except FileNotFoundError:
+            rules = Rules()
+            if self._seen is not None:
+                _log.warning("%s is gone: the defaults are in force", self.path)
+        except (OSError, UnicodeDecodeError, RulesError) as error:
+            self.error = str(error)
+            _log.error("%s cannot be used, the rules from before stay: %s", self.path, self.error.replace("\n", "; "))
+            self._seen = status
+            return
+        else:
+            _log.info("rules of the site read from %s: mode %s", self.path, rules.mode)
+        self.error = None
+        self._rules = rules
+        self._seen = status
+
+    def _text(self) -> str:
+        with self.path.open("rb") as file:
+            raw = file.read(_MOST + 1)
+        if len(raw) > _MOST:
+            raise RulesError(f"line 1: longer than {_MOST} bytes")
+        return raw.decode("utf-8")

@@ -1,0 +1,1 @@
+"""How the command reaches the Engine and the scheduler."""

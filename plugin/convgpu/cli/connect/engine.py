@@ -1,0 +1,283 @@
+"""The Docker Engine as the command line needs it: the plugin, the containers and the images."""
+
+import json
+import ssl
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from convgpu.cli.connect import endpoint, unix_http
+from convgpu.cli.connect.endpoint import Endpoint, Tls
+from convgpu.cli.terminal.errors import Unavailable
+from convgpu.cli.terminal.signals import unbroken
+
+if TYPE_CHECKING:
+    import docker
+
+_SOCKETS: Final = Path("/run/docker/plugins")  # fixed in the Engine, whatever its --exec-root is
+_NOT_FOUND: Final = 404
+_CERTIFICATES: Final = "Name the certificates: --tlsverify, --tlscacert, --tlscert, --tlskey, or DOCKER_CERT_PATH"
+_TRIES: Final = 3  # Docker 20.10 answers with an empty body while it is told of other authorization plugins
+
+
+@dataclass(frozen=True, slots=True)
+class EngineContainer:
+    """A container as the Engine lists it."""
+
+    id: str
+    name: str
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What an image brings along."""
+
+    environment: tuple[str, ...]
+    volumes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """The enabled ConvGPU plugin: its socket on the Engine's host, its settings, and its id there."""
+
+    name: str
+    socket: Path
+    settings: Mapping[str, str]
+    id: str = ""
+
+
+class EngineRefused(Unavailable):
+    """The Engine answered, with an error: `status` of HTTP."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"the Docker Engine refused: {text}")
+        self.status = status
+
+
+class Engine:
+    """One Engine. Short questions to a UNIX socket do without the Docker SDK, whose import takes 0.1 s.
+
+    Args:
+        where: which one.
+    """
+
+    def __init__(self, where: Endpoint) -> None:
+        self.endpoint = where
+
+    @classmethod
+    def connect(cls) -> "Engine":
+        """Return the Engine that the command line means, chosen as `docker` does."""
+        return cls(endpoint.current())
+
+    @cached_property
+    def client(self) -> "docker.DockerClient":
+        """The Docker SDK's client.
+
+        Raises:
+            Unavailable: no Engine answers; the text names the next step.
+        """
+        import docker  # noqa: PLC0415 - takes longer than all that `convgpu ps` does
+        from docker.errors import DockerException  # noqa: PLC0415
+
+        tls = self.endpoint.tls
+        try:
+            config = _certificates(tls) if tls else False
+            return docker.DockerClient(base_url=self.endpoint.host, tls=config, use_ssh_client=True, version="auto")
+        except DockerException as error:
+            raise explain(error, self.endpoint.host) from error
+
+    def get(self, path: str, **query: object) -> Any:
+        """Return the JSON of a GET.
+
+        Args:
+            path: below the API's root; parts that come from users are quoted by the caller.
+            query: parameters; a mapping is sent as JSON.
+
+        Raises:
+            Unavailable: no Engine answers, or (`EngineRefused`) it refuses.
+        """
+        words = {key: json.dumps(value) if isinstance(value, dict) else str(value) for key, value in query.items()}
+        url = path + ("?" + "&".join(f"{key}={quote(value)}" for key, value in words.items()) if words else "")
+        if self.endpoint.socket is None:
+            return self._get_by_sdk(url)
+        for _ in range(_TRIES):
+            try:
+                status, answer = unix_http.ask(self.endpoint.socket, "GET", url)
+            except (OSError, ValueError) as error:
+                raise explain(error, self.endpoint.host) from error
+            if answer is not None:
+                break
+        else:
+            raise EngineRefused(status, "the Engine answered nothing")
+        if status >= 400:
+            raise EngineRefused(status, str(answer.get("message")) if isinstance(answer, dict) else f"status {status}")
+        return answer
+
+    def _get_by_sdk(self, url: str) -> Any:
+        from docker.errors import APIError, DockerException  # noqa: PLC0415
+
+        # The SDK's client is a session of requests: it has no other door for any path.
+        api: Any = self.client.api
+        try:
+            return api._result(api._get(api.base_url + url), json=True)  # noqa: SLF001
+        except APIError as error:
+            raise EngineRefused(error.status_code or 0, str(error.explanation or error)) from error
+        except (DockerException, OSError) as error:
+            raise explain(error, self.endpoint.host) from error
+
+    def plugin(self, name: str) -> Plugin:
+        """Return the ConvGPU plugin that is called `name` in the Engine.
+
+        Raises:
+            Unavailable: it is not installed, or not enabled.
+        """
+        try:
+            attributes: dict[str, Any] = self.get(f"/plugins/{quote(name)}/json")
+        except EngineRefused as error:
+            if error.status != _NOT_FOUND:
+                raise
+            raise Unavailable(
+                f"the Docker Engine has no plugin {name!r}.\n"
+                "Make it in a checkout: make plugin   (or name yours: --gpu-volume-driver, CONVGPU_NAME)"
+            ) from error
+        if not attributes.get("Enabled"):
+            raise Unavailable(f"the plugin {name!r} is disabled.\nEnable it with: docker plugin enable {name}")
+        interface = attributes["Config"]["Interface"]["Socket"]
+        environment = (entry.partition("=") for entry in attributes["Settings"]["Env"] or ())
+        settings = {key: value for key, _, value in environment}
+        return Plugin(name, _SOCKETS / attributes["Id"] / interface, settings, attributes["Id"])
+
+    def directory(self, plugin: Plugin) -> Path:
+        """Return where the plugin's /var/lib/convgpu lies on the Engine's host."""
+        return Path(str(self.info.get("DockerRootDir"))) / "plugins" / plugin.id / "propagated-mount"
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """What `docker info` says."""
+        answer: dict[str, Any] = self.get("/info")
+        return answer
+
+    def containers(self) -> dict[str, tuple[EngineContainer, ...]]:
+        """Return the containers, running or not, by the names of their volumes and by their ids."""
+        found: dict[str, list[EngineContainer]] = defaultdict(list)
+        for row in self.get("/containers/json", all=1):
+            container = EngineContainer(row["Id"], _name(row), row["Image"])
+            found[container.id].append(container)
+            for volume in {mount["Name"] for mount in row.get("Mounts") or () if mount.get("Name")}:
+                found[volume].append(container)
+        return {volume: tuple(containers) for volume, containers in found.items()}
+
+    def image(self, name: str) -> Image | None:
+        """Return what the image brings along, or None if the Engine does not have it."""
+        try:
+            config = self.get(f"/images/{quote(name)}/json").get("Config") or {}
+        except EngineRefused:
+            return None  # absent, or not a name: docker run says it better
+        return Image(tuple(config.get("Env") or ()), tuple(config.get("Volumes") or ()))
+
+    def image_has(self, image: str, path: str) -> bool:
+        """Say whether an image has something at `path`.
+
+        Only a container can be asked that; this one is never started, and removed again.
+        """
+        with unbroken():
+            return self._probe(image, path)
+
+    def _probe(self, image: str, path: str) -> bool:
+        from docker.errors import DockerException  # noqa: PLC0415
+
+        api = self.client.api
+        try:
+            container = api.create_container(image, command=["true"], network_disabled=True)["Id"]
+        except DockerException:
+            return False  # docker run says better what is wrong with the image
+        try:
+            stream, _stat = api.get_archive(container, path)
+            stream.close()
+        except DockerException:
+            return False
+        else:
+            return True
+        finally:
+            self.remove_containers([container])
+
+    def remove_containers(self, names: Sequence[str]) -> None:
+        """Remove containers with their anonymous volumes, running or not; absent ones are no error."""
+        from docker.errors import DockerException, NotFound  # noqa: PLC0415
+
+        for name in names:
+            try:
+                self.client.containers.get(name).remove(force=True, v=True)
+            except NotFound:
+                continue
+            except DockerException as error:
+                raise explain(error, self.endpoint.host) from error
+
+
+def _certificates(tls: Tls) -> "docker.tls.TLSConfig":
+    """Return what the SDK needs for a TLS connection.
+
+    requests takes REQUESTS_CA_BUNDLE, which many machines have set, before what a session was told
+    (https://github.com/psf/requests/issues/3829): each request is told here, so that the Engine's own authority counts.
+    """
+    import urllib3  # noqa: PLC0415 - as all of the SDK
+    from docker.tls import TLSConfig  # noqa: PLC0415
+
+    class Certificates(TLSConfig):
+        def configure_client(self, client: Any) -> None:
+            super().configure_client(client)
+            merge = client.merge_environment_settings
+
+            def told(url: str, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+                return merge(url, proxies, stream, client.verify if verify is None else verify, cert)
+
+            client.merge_environment_settings = told
+
+    if not tls.verify:  # as the user wants it, and as docker has it: without a word
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    pair = (tls.cert, tls.key) if tls.cert and tls.key else None
+    return Certificates(client_cert=pair, ca_cert=tls.ca, verify=tls.verify)
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    # A linked container has further names of the form /other/alias; its own has one slash.
+    own = [name.lstrip("/") for name in row["Names"] or () if name.count("/") == 1]
+    return own[0] if own else str(row["Id"])[:12]
+
+
+def explain(error: BaseException, host: str) -> Unavailable:
+    """Return what an error on the way to the Engine at `host` means to the user, and what to do."""
+    if "HTTP request to an HTTPS server" in str(error):
+        return Unavailable(f"the Docker Engine at {host} wants TLS.\n{_CERTIFICATES}")
+    if getattr(error, "status_code", None) is not None:  # the SDK's APIError, which is not imported for this
+        return Unavailable(f"the Docker Engine refused: {getattr(error, 'explanation', None) or error}")
+    reason: object = error
+    for seen in _causes(error):
+        if isinstance(seen, PermissionError) or "PermissionError" in str(seen):
+            return Unavailable(
+                "no permission to talk to the Docker Engine.\n"
+                "Run this as root (sudo); run and create work for the group docker, too."
+            )
+        if isinstance(seen, ssl.SSLError):
+            return Unavailable(f"no TLS with the Docker Engine at {host}: {seen.strerror}.\n{_CERTIFICATES}")
+        reason = getattr(seen, "strerror", None) or reason
+    return Unavailable(
+        f"the Docker Engine at {host} does not answer ({reason}).\n"
+        "Start it with: systemctl start docker   (or name another one: -H, --context, DOCKER_HOST)"
+    )
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Return an error and what it came from; urllib3 names that in `reason` or in its arguments."""
+    seen: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in seen:
+        yield following
+        seen.append(following)
+        inner = (following.__cause__, following.__context__, getattr(following, "reason", None), *following.args)
+        following = next((one for one in inner if isinstance(one, BaseException)), None)

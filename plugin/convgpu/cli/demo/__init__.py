@@ -1,0 +1,1 @@
+"""`convgpu demo`: containers compete for a simulated GPU."""

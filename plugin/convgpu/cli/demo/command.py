@@ -1,0 +1,95 @@
+"""`convgpu demo`: a container waits for GPU memory, and goes on by itself."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.console import Console
+
+from convgpu.cli.demo import scenario
+from convgpu.cli.demo.backend import Stage
+from convgpu.cli.demo.container_backend import ContainerStage
+from convgpu.cli.demo.process_backend import ProcessStage
+from convgpu.cli.demo.report import Played, as_data, caption, show
+from convgpu.cli.demo.runner import play
+from convgpu.cli.demo.svg import draw
+from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
+from convgpu.cli.terminal.options import as_json, directory
+from convgpu.cli.terminal.signals import exit_on_signals
+
+_HELP: Final = """Let four containers compete for one GPU, and show what happens.
+
+Together they want more memory than the GPU has. At least one is paused in the middle of its allocations, and goes
+on by itself when another ends. It takes about ten seconds, and ends with a table and a timeline of the
+scheduler's events. The exit code is 0 only if a pause and its end were really seen and every container did well.
+
+\b
+--json prints one object; sizes are bytes, times seconds since the first container started:
+  played_by    what played the containers
+  policy       the policy that chose who went on
+  device       uuid, index, name, capacity
+  containers   name, limit, started, pauses (size, begin, end, resumed), ended, exit_code
+  pause_seen   whether all went as it should
+  problems     if not, why
+  events       the scheduler's own events of these containers
+"""
+
+
+@click.command(help=_HELP, epilog=EXIT_CODES)
+@as_json
+@directory
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    metavar="FILE",
+    help="Write the timeline as an SVG, too.",
+)
+@click.option("--processes", is_flag=True, help="Use plain processes, and a scheduler of their own: no Docker.")
+@click.option(
+    "--gpu-volume-driver",
+    "driver",
+    envvar="CONVGPU_NAME",
+    show_envvar=True,
+    metavar="NAME",
+    help="The name of the ConvGPU plugin in the Engine.  [default: convgpu-demo, which `make demo` installs, "
+    "or else convgpu]",
+)
+def demo(*, as_json: bool, directory: Path | None, picture: Path | None, processes: bool, driver: str | None) -> None:
+    """Show a container that waits and goes on."""
+    progress = Console(stderr=as_json, highlight=False)
+    if processes or directory is not None:
+        progress.print("Without Docker: the same scenario with plain processes in place of containers.")
+        stage: Stage = ProcessStage(None if processes else directory)
+    else:
+        stage = ContainerStage([driver] if driver else ["convgpu-demo", "convgpu"])
+    played = _perform(stage, progress)
+    if picture is not None:
+        _write(picture, played)
+    if as_json:
+        click.echo(json.dumps(as_data(played), indent=2))
+    else:
+        show(played, Console(highlight=False))
+    sys.exit(1 if played.problems else 0)
+
+
+def _write(file: Path, played: Played) -> None:
+    try:
+        file.write_text(draw(played.stories, played.shown, caption(played)), encoding="utf-8")
+    except OSError as error:
+        raise Refused(f"{file} cannot be written: {error.strerror}.\nName another --picture") from error
+
+
+def _perform(stage: Stage, progress: Console) -> Played:
+    # A scheduler of jobs that ends us shall not leave our containers behind.
+    exit_on_signals()
+    with stage:
+        devices = stage.scheduler.devices()
+        if not devices.devices:
+            raise Unavailable("the scheduler has no GPU.\nWithout a card: CONVGPU_DEVICES=simulated:16GiB")
+        try:
+            parts = scenario.parts(devices.devices[0])
+        except ValueError as error:
+            raise Unavailable(str(error)) from error
+        return play(stage, devices, parts, lambda line: progress.print(line, markup=False, soft_wrap=True))

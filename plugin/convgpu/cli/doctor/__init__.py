@@ -1,0 +1,1 @@
+"""`convgpu doctor`: proves that limits hold on this host."""

@@ -1,0 +1,223 @@
+"""`convgpu doctor`: proves on this host that a limit holds and that a pause works, or says what is wrong."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import click
+
+from convgpu.cli.connect.engine import Engine
+from convgpu.cli.connect.scheduler import PluginDoor, Scheduler
+from convgpu.cli.doctor.containers import Containers, ProbeFailed
+from convgpu.cli.run.command import check_version
+from convgpu.cli.setup import cdi_file
+from convgpu.cli.setup.install import describe_host
+from convgpu.cli.terminal import findings as diagnosis
+from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
+from convgpu.cli.terminal.findings import STYLES, Finding
+from convgpu.cli.terminal.options import as_json, volume_driver
+from convgpu.cli.terminal.output import echo, echo_all, echo_data, width
+from convgpu.cli.terminal.signals import exit_on_signals
+from convgpu.protocol.records import Container, Device
+from convgpu.protocol.sizes import format_size
+
+_HELP: Final = """Prove on this host that a limit holds and that a pause works; say what is wrong and how to mend it.
+
+Looks at Engine, plugin, GPUs and rules; then starts containers of its own, which try to get more than their limit
+through each of the driver's doors, and by `docker exec` with a clean environment. Two more compete for what is free
+of the first GPU, so that one has to wait: for a few seconds others that ask for memory there wait as well
+(--no-pause leaves that out). Nothing is left behind. Ends with 0 if nothing is wrong, else with 1.
+
+\b
+--json prints a list, one object per check: check, state (ok, warn, fail, skip), seen, mend.
+"""
+
+_MIB: Final = 1 << 20
+_LIMIT: Final = 2 << 30  # bytes of the first probe's limit, if the device has twice as much
+_SMALLEST: Final = 4 << 30  # bytes that have to be free for the pause
+_STEP: Final = 0.05  # seconds between two looks
+_TIME: Final = 60.0  # seconds for something that should happen
+_WAIT: Final = 0.5  # seconds that the second is seen waiting
+
+
+@click.command(help=_HELP, epilog=EXIT_CODES)
+@click.option("--image", metavar="IMAGE", help="An image with python3, instead of an empty one with the host's /usr.")
+@click.option("--no-pause", is_flag=True, help="Do not take the free memory of a GPU to see a pause.")
+@as_json
+@volume_driver
+def doctor(*, image: str | None, no_pause: bool, as_json: bool, driver: str) -> None:
+    """Look for what is wrong."""
+    exit_on_signals()
+    findings = []
+    for finding in _examine(Engine.connect(), driver, image, pause=not no_pause):
+        findings.append(finding)
+        if not as_json:
+            seen, mend = finding.lines(width())
+            echo_all([*((line, STYLES[finding.state]) for line in seen), *((line, "") for line in mend)])
+    failed = any(finding.state == "fail" for finding in findings)
+    if as_json:
+        echo_data([finding.data() for finding in findings])
+    elif not failed:
+        echo("Limits hold here." if no_pause else "Limits hold here, and who has to wait goes on by itself.", "bold")
+    sys.exit(1 if failed else 0)
+
+
+def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> Iterator[Finding]:
+    """Yield what is found; a failure without which the rest has no meaning ends it."""
+    try:
+        check_version(engine)
+        yield Finding("Engine", "ok", f"Docker {engine.info['ServerVersion']} at {engine.endpoint.host}")
+        plugin = engine.plugin(driver)
+        scheduler = Scheduler(PluginDoor(plugin.socket))
+        told = scheduler.devices()
+        devices = told.devices
+        yield Finding("plugin", "ok", f"{driver} is enabled, and its scheduler answers")
+        if not devices:
+            mend = "Look whether nvidia-smi works on this host, and start the plugin again."
+            yield Finding("GPUs", "fail", "the plugin has found none", mend)
+            return
+        if told.database != "ok":
+            yield Finding("state", "fail", told.database, "Make room there, or make it writable. See: df -h, df -i")
+        yield from _look_at(devices)
+        yield _rules(engine, driver)
+        expected = cdi_file.wanted(describe_host(engine, plugin, told), told)
+        yield from cdi_file.judge(engine.info.get("CDISpecDirs") or (), expected)
+        with Containers(engine, driver, image) as containers:
+            yield from _prove(containers, scheduler, max(devices, key=_is_of_use), pause=pause)
+        yield _left_behind(scheduler)
+    except (Unavailable, Refused) as error:
+        seen, _, mend = error.message.partition("\n")
+        yield Finding("ConvGPU", "fail", seen, mend)
+    except ProbeFailed as error:
+        yield Finding(
+            "container", "fail", str(error), "See what would be run: convgpu run --dry-run --gpu-memory 1g IMAGE"
+        )
+
+
+def _look_at(devices: tuple[Device, ...]) -> Iterator[Finding]:
+    for device in devices:
+        seen = f"{device.index}: {device.name}, {format_size(device.capacity)} to hand out"
+        if device.health != "ok":
+            yield Finding("GPU", "fail", f"{seen}; {device.health}", "Look with nvidia-smi -q what is wrong with it.")
+        elif device.drained:
+            yield Finding("GPU", "warn", f"{seen}; drained", f"Undo it: convgpu drain --undo {device.index}")
+        elif device.foreign:
+            others = f"{format_size(device.foreign)} held by programs outside ConvGPU"
+            yield Finding("GPU", "warn", f"{seen}; {others}", "See which: nvidia-smi. What they take later is missing.")
+        else:
+            yield Finding("GPU", "ok", seen)
+
+
+def _is_of_use(device: Device) -> bool:
+    return device.capacity > 0 and not device.drained
+
+
+def _rules(engine: Engine, driver: str) -> Finding:
+    """Ask for a container that wants a GPU and has no limit; it is never started."""
+    from docker.errors import APIError, DockerException  # noqa: PLC0415 - the SDK is needed here only
+    from docker.types import DeviceRequest  # noqa: PLC0415
+
+    api = engine.client.api
+    wish = api.create_host_config(device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])])
+    try:
+        api.create_container("convgpu/no-such-image", ["true"], host_config=wish)
+    except APIError as error:
+        if error.status_code == 403 and driver.partition(":")[0] in str(error.explanation):
+            return Finding("rules", "ok", "a container that asks for a GPU without a limit is refused")
+    except DockerException as error:
+        return Finding("rules", "skip", f"the Engine did not answer: {error}")
+    return Finding(
+        "rules",
+        "warn",
+        "a container may have a GPU without a limit: the Engine does not ask the plugin first",
+        f'To have it asked, write "authorization-plugins": ["{driver}"] into /etc/docker/daemon.json, then:\n'
+        "kill -HUP $(pidof dockerd)      (first read docs/operations.md, Authorization)",
+    )
+
+
+def _prove(containers: Containers, scheduler: Scheduler, device: Device, *, pause: bool) -> Iterator[Finding]:
+    limit = min(_LIMIT, device.capacity // 2 // _MIB * _MIB)
+    free = device.capacity - device.granted
+    if device.drained or free < limit:
+        mend = "Try again when others have ended. See: convgpu ps"
+        yield Finding("limit", "skip", f"only {format_size(free)} of GPU {device.index} can be had now", mend)
+        return
+    memory, size, gpu = f"{device.uuid}:{limit // _MIB}m", format_size(limit), f"GPU {device.index}"
+    once = containers.start("doors", memory, "doors", str(limit))
+    _wait(lambda: not containers.running(once), "a probe ends")
+    report = _doors(containers.reports(once))
+    yield diagnosis.judge_doors(report, size, gpu)
+    yield from diagnosis.judge_shown(report, limit, [device.uuid])
+    containers.remove(once)
+    holder = containers.start("exec", memory, "hold", str(_MIB))
+    _wait(lambda: _said(containers, holder, "holds"), "the first allocation of a container returns")
+    again = diagnosis.judge_doors(_doors(containers.execute(holder, "doors", str(limit))), size, gpu)
+    seen = "the same by docker exec, without LD_PRELOAD" if again.state == "ok" else f"docker exec: {again.seen}"
+    yield Finding("exec", again.state, seen, again.mend)
+    containers.remove(holder)
+    if pause:
+        yield _pause(containers, scheduler, device)
+
+
+def _pause(containers: Containers, scheduler: Scheduler, device: Device) -> Finding:
+    """Let two containers want three quarters each of what is free; the second has to wait for the first."""
+    _wait(lambda: not any(row.settling for row in scheduler.devices().devices), "memory of ended programs is free")
+    now = next(row for row in scheduler.devices().devices if row.uuid == device.uuid)
+    free = now.capacity - now.granted
+    if free < _SMALLEST:
+        return Finding("pause", "skip", f"only {format_size(free)} of GPU {device.index} can be had now")
+    memory = f"{device.uuid}:{free * 3 // 4 // _MIB}m"
+    size = str(free * 5 // 8 // _MIB * _MIB)
+    first = containers.start("first", memory, "hold", size)
+    _wait(lambda: _said(containers, first, "holds"), "the first of two containers gets its memory")
+    second = containers.start("second", memory, "hold", size)
+    volume = containers.volume(second)
+
+    def record() -> Container:
+        return next(row for row in scheduler.containers() if row.name == volume)
+
+    _wait(lambda: record().state == "waiting", "the second of two containers waits")
+    time.sleep(_WAIT)
+    if _said(containers, second, "holds"):
+        return Finding("pause", "fail", "an allocation returned while the memory was another's", "Please report it.")
+    begin = time.monotonic()
+    containers.remove(first)
+    _wait(lambda: _said(containers, second, "holds"), "the second goes on when the first has ended")
+    took = time.monotonic() - begin
+    containers.remove(second)
+    return Finding("pause", "ok", f"a second container waited, and went on {took:.1f}s after docker rm of the first")
+
+
+def _left_behind(scheduler: Scheduler) -> Finding:
+    left = [row.name for row in scheduler.containers() if row.engine and row.engine.name.startswith("convgpu-doctor-")]
+    if left:
+        return Finding("end", "fail", "the plugin still has volumes of this", f"docker volume rm {' '.join(left)}")
+    return Finding("end", "ok", "nothing is left behind")
+
+
+def _doors(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    for report in reports:
+        if report["event"] == "doors":
+            return report
+        if report["event"] == "failed":
+            raise ProbeFailed(
+                f"a program in a container could not use the GPU: {report['call']} gave {report['error']}"
+            )
+    raise ProbeFailed("a probe said nothing")
+
+
+def _said(containers: Containers, container: str, event: str) -> bool:
+    reports = containers.reports(container)
+    failed = [report for report in reports if report["event"] == "failed"]
+    if failed:
+        raise ProbeFailed(f"{failed[0]['call']} gave {failed[0]['error']} in a container of this")
+    return any(report["event"] == event for report in reports)
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + _TIME
+    while not condition():
+        if time.monotonic() > end:
+            raise ProbeFailed(f"not within {_TIME:.0f}s: {what}")
+        time.sleep(_STEP)

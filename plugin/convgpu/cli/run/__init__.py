@@ -1,0 +1,1 @@
+"""`convgpu run`: `docker run` with a limit."""

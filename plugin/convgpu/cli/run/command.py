@@ -1,0 +1,232 @@
+"""`convgpu run` and `convgpu create`: Docker's own, with a limit on GPU memory."""
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import click
+
+from convgpu.cli.connect.engine import Engine, Plugin
+from convgpu.cli.connect.scheduler import PluginDoor, Scheduler
+from convgpu.cli.run import gpu_access
+from convgpu.cli.run.docker_arguments import MOUNT_PATH, CommandLine, UsageError, scan
+from convgpu.cli.run.injection import (
+    SIMULATED,
+    Request,
+    Surroundings,
+    check,
+    check_memory,
+    check_priority,
+    check_wait,
+    docker_words,
+    explain,
+)
+from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
+from convgpu.cli.terminal.options import checked, volume_driver
+
+OWN: Final = {
+    "gpu-memory": True,
+    "gpus": True,
+    "wait": True,
+    "gpu-wait": True,
+    "priority": True,
+    "gpu-volume-driver": True,
+    "dry-run": False,
+    "help": False,
+}
+_OLDEST: Final = (20, 10)  # Engine whose plugins and mounts we know
+
+_HELP: Final = """{does} a container with a limit on its GPU memory.
+
+Every other option is one of `docker {verb}` and is passed on as it stands; words behind IMAGE belong to the
+command in the container. An allocation within the limit that finds no free memory is paused until another
+container gives memory back; one beyond the limit fails.
+
+What is added to your line: the volume with library and socket at /run/convgpu, /etc/ld.so.preload, which loads the
+library into every program of the container (`docker exec` too), LD_PRELOAD for images that have no use for that
+file, and the options that give the container its GPUs. --dry-run shows it.
+
+\b
+Examples:
+  convgpu {verb} --gpu-memory 2g --rm -it pytorch/pytorch python train.py
+  convgpu {verb} --gpu-memory 512m --wait 5m --gpus 1 --name worker my/image
+"""
+
+
+class DockerCommand(click.Command):
+    """Gives click only ConvGPU's options; Docker's stay as the user wrote them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Split the words; click then parses ours, with its types, defaults and messages."""
+        try:
+            ctx.obj = scan(args, OWN)
+        except UsageError as error:
+            if not ctx.resilient_parsing:
+                raise click.UsageError(str(error), ctx) from error
+            ctx.obj = scan([], OWN)
+        return super().parse_args(ctx, list(ctx.obj.own))
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Show Docker's words in the usage line."""
+        return ["--gpu-memory SIZE", f"[docker {ctx.command.name} options]", "IMAGE", "[COMMAND] [ARG...]"]
+
+
+def _check_gpus(text: str) -> str:
+    gpu_access.parse_gpus(text)
+    return text
+
+
+def _command(verb: str, does: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Return the decorators that `run` and `create` share."""
+    own: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
+        click.option(
+            "--gpu-memory",
+            required=True,
+            callback=checked(check_memory),
+            metavar="SIZE",
+            help="The most memory the container may use on each of its GPUs: 512m, 2g, 2GiB. "
+            "One limit per GPU: GPU-uuid:2g,GPU-uuid:4g.",
+        ),
+        click.option(
+            "--gpus",
+            callback=checked(_check_gpus),
+            metavar="GPUS",
+            help="As for docker: all, a count, device=0, '\"device=0,1\"'.  [default: all]",
+        ),
+        click.option(
+            "--wait",
+            "--gpu-wait",
+            "wait",
+            callback=checked(check_wait),
+            metavar="DURATION",
+            help="How long an allocation may be paused, for example 30s or 5m; after that it fails as out of memory. "
+            "Default: no end.",
+        ),
+        click.option(
+            "--priority",
+            callback=checked(check_priority),
+            metavar="NUMBER",
+            help="Of the containers that wait, those with a higher number are served first.  [default: 0]",
+        ),
+        volume_driver,
+        click.option("--dry-run", is_flag=True, help="Print the docker command, and say what was added; run nothing."),
+        click.pass_obj,
+    ]
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        for option in reversed(own):
+            function = option(function)
+        # -h is --hostname of docker run
+        settings = {"help_option_names": ["--help"]}
+        text = _HELP.format(verb=verb, does=does)
+        return click.command(verb, cls=DockerCommand, help=text, epilog=EXIT_CODES, context_settings=settings)(function)
+
+    return decorate
+
+
+@_command("run", "Run")
+def run(line: CommandLine, **given: Any) -> None:
+    """Run a container with a limit on its GPU memory."""
+    _perform("run", line, **given)
+
+
+@_command("create", "Make, but do not start,")
+def create(line: CommandLine, **given: Any) -> None:
+    """Create a container with a limit on its GPU memory."""
+    _perform("create", line, **given)
+
+
+def _perform(verb: str, line: CommandLine, *, driver: str, dry_run: bool, **given: str | None) -> None:
+    try:
+        check(line)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
+    request = Request(str(given["gpu_memory"]), given["wait"], driver, given["gpus"], given["priority"], verb)
+    words, added = prepare(line, request, Engine.connect())
+    if dry_run:
+        click.echo("\n".join(f"# {text}" for text in added), err=True)
+        click.echo(shlex.join(words))
+        return
+    execute(words)
+
+
+def execute(words: list[str]) -> NoReturn:
+    """Let `docker` take our place: its terminal, signals and exit code.
+
+    Raises:
+        Unavailable: there is no such program.
+    """
+    try:
+        os.execvp(words[0], words)  # noqa: S606 - no shell is wanted
+    except FileNotFoundError as error:
+        raise Unavailable("the program docker is not installed.\nInstall it: apt install docker.io") from error
+
+
+def prepare(line: CommandLine, request: Request, engine: Engine) -> tuple[list[str], list[str]]:
+    """Return the whole docker command for a scanned command line, and what was added to it in words.
+
+    Raises:
+        click.UsageError: the command line cannot work.
+        Unavailable: no Engine, no plugin, no answer, no way to the GPUs.
+    """
+    plugin = engine.plugin(request.driver)
+    check_version(engine)
+    name = line.image[0]
+    image = engine.image(name)
+    around = Surroundings(
+        access=find_access(engine, plugin, request),
+        preload=str(engine.directory(plugin) / "ld.so.preload"),
+        docker=("docker", *engine.endpoint.flags),
+        inherited=os.environ,
+        env_files=[_read(path) for path in line.values("env-file")],
+        image_environment=image.environment if image else (),
+        image_volumes=image.volumes if image else (),
+        occupied=image is not None and engine.image_has(name, MOUNT_PATH),
+    )
+    try:
+        return docker_words(line, request, around), explain(line, request, around)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def check_version(engine: Engine) -> None:
+    """Check that the Engine is none too old.
+
+    Raises:
+        Unavailable: it is.
+    """
+    text = str(engine.info.get("ServerVersion", ""))
+    parts = text.split(".")[:2]
+    if all(part.isdecimal() for part in parts) and tuple(map(int, parts)) < _OLDEST:
+        raise Unavailable(f"the Docker Engine is version {text}; ConvGPU needs 20.10 or newer.\nUpgrade the Engine.")
+
+
+def find_access(engine: Engine, plugin: Plugin, request: Request) -> gpu_access.Access:
+    """Return how a container of this Engine gets at the GPUs.
+
+    Raises:
+        Unavailable: it cannot.
+    """
+    if _is_simulated(plugin):
+        return SIMULATED
+    host = gpu_access.look() if engine.endpoint.socket is not None else None
+    try:
+        return gpu_access.choose(engine.info, host, request.docker_gpus, request.devices)
+    except gpu_access.NoAccess as error:
+        raise Unavailable(str(error)) from error
+
+
+def _is_simulated(plugin: Plugin) -> bool:
+    """Ask the plugin; where its socket is out of reach (not root, a remote Engine), its settings say it."""
+    if os.access(plugin.socket, os.W_OK):
+        return Scheduler(PluginDoor(plugin.socket)).devices().volume_library_path is not None
+    return plugin.settings.get("CONVGPU_DEVICES", "").startswith("simulated:")
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError:
+        return ""  # docker itself says what is wrong with the file

@@ -1,0 +1,207 @@
+"""What `convgpu run` adds to a `docker run`. Pure."""
+
+import csv
+import io
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from convgpu.cli.run.docker_arguments import MOUNT_PATH, CommandLine, UsageError, environment, mounts_at
+from convgpu.cli.run.gpu_access import Access, parse_gpus
+from convgpu.protocol.durations import parse_duration
+from convgpu.protocol.sizes import parse_size
+
+LIBRARY: Final = f"{MOUNT_PATH}/libconvgpu.so"
+PRELOAD_PATH: Final = "/etc/ld.so.preload"
+# Where the driver comes with the volume, there is no device to ask the Engine for.
+SIMULATED: Final = Access((), f"{MOUNT_PATH}/driver", "a simulated device, whose driver comes with the volume")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asks for.
+
+    Attributes:
+        memory: option of the volume.
+        wait: option of the volume; None: no deadline.
+        driver: the plugin's name.
+        gpus: Docker's `--gpus`, as it was written; None: all.
+        priority: option of the volume; None: the scheduler's default.
+        verb: `run` or `create`.
+    """
+
+    memory: str
+    wait: str | None
+    driver: str
+    gpus: str | None = None
+    priority: str | None = None
+    verb: str = "run"
+
+    @property
+    def devices(self) -> tuple[str, ...] | None:
+        """Indices or UUIDs of the GPUs; None for all. Limits per GPU name them as well."""
+        if self.gpus is None and ":" in self.memory:
+            return tuple(part.rpartition(":")[0].strip() for part in self.memory.split(","))
+        return parse_gpus(self.gpus)
+
+    @property
+    def docker_gpus(self) -> str:
+        """The value of Docker's `--gpus`; its list of devices is quoted, because it contains commas."""
+        if self.gpus is not None or self.devices is None:
+            return self.gpus or "all"
+        return f'"device={",".join(self.devices)}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the answer depends on beside the command line.
+
+    Attributes:
+        access: how the container gets at the GPUs.
+        preload: file on the Engine's host for /etc/ld.so.preload.
+        inherited: the caller's environment.
+        docker: the program, with the options that name the Engine.
+        env_files: the text of each file named by --env-file, in order.
+        image_environment: `NAME=VALUE` rows of the image; empty while the Engine does not have the image.
+        image_volumes: the paths at which the image wants volumes.
+        occupied: the image has something of its own where our volume has to be.
+    """
+
+    access: Access
+    preload: str
+    inherited: Mapping[str, str]
+    docker: Sequence[str] = ("docker",)
+    env_files: Sequence[str] = ()
+    image_environment: Sequence[str] = ()
+    image_volumes: Sequence[str] = ()
+    occupied: bool = False
+
+
+def check_memory(text: str) -> str:
+    """Return `text` if it is a limit: a size, or `UUID:SIZE,UUID:SIZE,...`.
+
+    Raises:
+        ValueError: it is not; the text names the forms.
+    """
+    for part in text.split(","):
+        uuid, colon, size = part.rpartition(":")
+        if (colon and not uuid) or ("," in text and not colon):
+            raise ValueError(f"{text!r} is not a limit: write one size, or GPU-uuid:SIZE,GPU-uuid:SIZE")
+        parse_size(size)
+    return text
+
+
+def check_wait(text: str) -> str:
+    """Return `text` if it is a duration as the option `wait` of a volume takes it.
+
+    Raises:
+        ValueError: it is not; the text names the forms.
+    """
+    parse_duration(text)
+    return text
+
+
+def check_priority(text: str) -> str:
+    """Return `text` if it is a whole number.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", text, re.ASCII):
+        raise ValueError(f"{text!r} is not a priority: write a whole number; higher ones are served first")
+    return str(int(text))
+
+
+def docker_words(line: CommandLine, request: Request, around: Surroundings) -> list[str]:
+    """Return the docker command: the user's words, and right in front of IMAGE ours.
+
+    Raises:
+        UsageError: as `check`, or the image uses the path where ConvGPU's volume has to be.
+    """
+    check(line)
+    if any(posixpath.normpath(path) == MOUNT_PATH for path in around.image_volumes):
+        raise UsageError(
+            f"the image {line.image[0]} declares a volume of its own at {MOUNT_PATH}, where ConvGPU's has "
+            "to be: build the image without that VOLUME line"
+        )
+    if around.occupied:
+        raise UsageError(
+            f"the image {line.image[0]} has files of its own at {MOUNT_PATH}, where ConvGPU's volume has to be, "
+            "which would hide them: build the image with them elsewhere"
+        )
+    words = [*around.docker, request.verb, *line.docker]
+    if not chooses_gpus(line):
+        words += around.access.words
+    words += ["--mount", _mount(request)]
+    if mounts_at(line, PRELOAD_PATH) is None:
+        words += ["--mount", _row(["type=bind", f"src={around.preload}", f"dst={PRELOAD_PATH}", "readonly"])]
+    words += ["-e", _joined("LD_PRELOAD", LIBRARY, line, around)]
+    if around.access.library_path is not None and not chooses_gpus(line):
+        words += ["-e", _joined("LD_LIBRARY_PATH", around.access.library_path, line, around)]
+    # The user's `--` is kept: without it an image named like an option would be read as one.
+    return [*words, *(["--"] if line.image[0].startswith("-") else []), *line.image]
+
+
+def chooses_gpus(line: CommandLine) -> bool:
+    """Say whether the user's own options give the container its GPUs."""
+    return any(o.name == "runtime" or (o.name == "device" and "nvidia" in (o.value or "")) for o in line.options)
+
+
+def explain(line: CommandLine, request: Request, around: Surroundings) -> list[str]:
+    """Return what `docker_words` adds, in words."""
+    gpus = "all GPUs" if request.devices is None else f"GPU {', '.join(request.devices)}"
+    limit = f"limit {request.memory}" + ("" if ":" in request.memory else f" on {gpus}")
+    limit += f", waits at most {request.wait}" if request.wait is not None else ""
+    limit += f", priority {request.priority}" if request.priority is not None else ""
+    preloaded = mounts_at(line, PRELOAD_PATH) is None
+    return [
+        f"volume at {MOUNT_PATH}: {limit}",
+        f"{PRELOAD_PATH}: the library in every program, docker exec too"
+        if preloaded
+        else f"{PRELOAD_PATH}: yours; let it name {LIBRARY} too, or docker exec with a clean environment escapes",
+        f"LD_PRELOAD: {LIBRARY}",
+        f"GPUs: {'by your own options' if chooses_gpus(line) else around.access.how}",
+    ]
+
+
+def check(line: CommandLine) -> None:
+    """Check what needs no Engine.
+
+    Raises:
+        UsageError: no IMAGE, or something else is mounted where ConvGPU's volume has to be.
+    """
+    if not line.image:
+        raise UsageError(
+            "no IMAGE is named. If it is there, an option in front of it took it as its value: "
+            "convgpu run --gpu-memory 2g [docker run options] IMAGE [COMMAND]"
+        )
+    taken = mounts_at(line)
+    if taken is not None:
+        raise UsageError(
+            f"{taken!r} mounts something at {MOUNT_PATH}, where ConvGPU's volume has to be: use another path"
+        )
+
+
+def _mount(request: Request) -> str:
+    options = {
+        "memory": request.memory,
+        "gpus": ",".join(request.devices) if request.devices is not None and ":" not in request.memory else None,
+        "wait": request.wait,
+        "priority": request.priority,
+    }
+    fields = ["type=volume", f"volume-driver={request.driver}"]
+    fields += [f"volume-opt={name}={value}" for name, value in options.items() if value is not None]
+    return _row([*fields, f"dst={MOUNT_PATH}"])
+
+
+def _row(fields: Sequence[str]) -> str:
+    row = io.StringIO()
+    csv.writer(row, lineterminator="").writerow(fields)  # Docker reads it with a CSV reader: commas are quoted
+    return row.getvalue()
+
+
+def _joined(name: str, ours: str, line: CommandLine, around: Surroundings) -> str:
+    theirs = environment(line, name, inherited=around.inherited, files=around.env_files, image=around.image_environment)
+    return f"{name}={ours}:{theirs}" if theirs else f"{name}={ours}"

@@ -1,0 +1,1 @@
+"""Commands that serve HTTP: the dashboard and the metrics."""

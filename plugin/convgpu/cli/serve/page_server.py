@@ -1,0 +1,124 @@
+"""HTTP on loopback for a browser on this machine: files from the plugin, and the feed as server-sent events.
+
+The plugin's socket is for root. What is shown of it here is read-only and needs the token of the address, which nobody
+else on this machine knows; a page of another site learns nothing either: it does not know the token, a name of its own
+that leads to 127.0.0.1 (DNS rebinding) is refused by `Host`, and no answer allows other origins.
+"""
+
+import hmac
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from email.message import Message
+from typing import Final
+
+from convgpu.cli.serve.feed import Feed
+from convgpu.cli.serve.http_server import IDLE, BoundedServer, ReadOnlyHandler
+
+MOST_STREAMS: Final = 32
+_HEARTBEAT: Final = 2.0  # seconds after which a stream shows that it is alive
+_FILE: Final = re.compile(r"([a-z]{1,32}\.[a-z]{2,4})?|stream")
+_PASSED_ON: Final = (
+    "Content-Type",
+    "Content-Security-Policy",
+    "X-Content-Type-Options",
+    "Referrer-Policy",
+    "Cross-Origin-Resource-Policy",
+    "Cross-Origin-Opener-Policy",
+    "Cache-Control",
+)
+
+
+class PageServer(BoundedServer):
+    """Serves `http://127.0.0.1:PORT/TOKEN/`.
+
+    Args:
+        port: 0 for any that is free.
+        token: first part of each path.
+        files: returns status, headers and body of a path of the plugin.
+        feed: what the page shows.
+
+    Raises:
+        OSError: the port is taken.
+    """
+
+    def __init__(self, port: int, token: str, files: Callable[[str], tuple[int, Message, bytes]], feed: Feed) -> None:
+        self.token = token
+        self.files = files
+        self.feed = feed
+        self._streams = threading.BoundedSemaphore(MOST_STREAMS)
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")}
+
+    @property
+    def url(self) -> str:
+        """The address of the page."""
+        return f"http://127.0.0.1:{self.server_port}/{self.token}/"
+
+    @contextmanager
+    def stream(self) -> Iterator[bool]:
+        """Hold one of the places for streams; False if all are taken."""
+        got = self._streams.acquire(blocking=False)
+        try:
+            yield got
+        finally:
+            if got:
+                self._streams.release()
+
+
+class _Handler(ReadOnlyHandler):
+    server: PageServer
+
+    def do_GET(self) -> None:  # noqa: N802 - its name in the library
+        """Answer a request of the page."""
+        place = self._place()
+        if place is None:
+            return
+        if place == "stream":
+            self._stream()
+            return
+        try:
+            status, headers, body = self.server.files(f"/dashboard/{place}")
+        except OSError as error:
+            self.say(502, f"the plugin does not answer ({error}); `docker plugin ls` says whether it is enabled")
+            return
+        self.send(status, {name: headers[name] for name in _PASSED_ON if name in headers}, body)
+
+    def _place(self) -> str | None:
+        """Return the path behind the token, or answer the request and return None."""
+        if self.headers.get("Host", "") not in self.server.hosts:
+            self.say(421, "ask for 127.0.0.1 or localhost")
+            return None
+        token, _, place = self.path.partition("?")[0].removeprefix("/").partition("/")
+        if not hmac.compare_digest(token.encode(), self.server.token.encode()):
+            self.say(404, "use the whole address that `convgpu dashboard` printed; it is another one each time")
+            return None
+        if _FILE.fullmatch(place) is None:
+            self.say(404, "the page has no such file")
+            return None
+        return place
+
+    def _stream(self) -> None:
+        with self.server.stream() as got:
+            if not got:
+                self.say(503, f"{MOST_STREAMS} pages are open; close one")
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Cache-Control", "no-store")
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.end_headers()
+            # A reader that takes nothing for that long is gone.
+            self.connection.settimeout(IDLE)
+            self._send_news()
+
+    def _send_news(self) -> None:
+        feed = self.server.feed
+        version = next_sample = 0
+        while not feed.closed:
+            news = feed.wait(version, next_sample, _HEARTBEAT)
+            version, next_sample = news.version, news.next_sample
+            pieces = [(b"samples", news.samples), (b"state", news.state)]
+            text = b"".join(b"event: %s\ndata: %s\n\n" % piece for piece in pieces if piece[1] is not None)
+            self.wfile.write(text or b"event: alive\ndata: %.1f\n\n" % news.silence)

@@ -1,0 +1,162 @@
+"""`convgpu set`, `drain`, `devices` and `policy`: what an administrator changes while containers run."""
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from convgpu.cli.completion import complete_container, complete_device, complete_policy
+from convgpu.cli.connect.scheduler import Scheduler
+from convgpu.cli.connect.sources import find, list_containers, open_scheduler
+from convgpu.cli.run.injection import check_memory
+from convgpu.cli.setup import site_rules
+from convgpu.cli.terminal.errors import EXIT_CODES, Refused
+from convgpu.cli.terminal.options import as_json, checked, directory, volume_driver
+from convgpu.cli.terminal.output import Column, echo, echo_data, print_table
+from convgpu.protocol.records import Device
+from convgpu.protocol.sizes import format_size
+
+_SET: Final = """Change the GPU memory limit of a container that exists, running or not.
+
+LIMIT is written as for --gpu-memory: 2g, 512m, 2GiB, or GPU-uuid:2g,GPU-uuid:4g. A higher limit holds at once. A
+lower one than the container uses takes nothing away from it: nothing new is granted, and the limit goes down as
+memory is freed.
+
+\b
+--json prints a list, one object per GPU: uuid, limit (in force now), target, usage; in bytes.
+"""
+
+_DRAIN: Final = """Give no new memory on a GPU, so that it empties; --undo gives again.
+
+What runs goes on with what it has; who asks for more waits. DEVICE is an index or a UUID as `convgpu devices` shows
+them; without it, shows which GPUs are drained.
+"""
+
+_DEVICES: Final = """Show the GPUs: what may be handed out, what is granted and used, and by whom else.
+
+\b
+--json prints a list in the order of their indices; sizes are bytes:
+  uuid, index, name, total, capacity, granted, used, settling, foreign, drained, health
+"""
+
+_POLICY: Final = """Show the policy, or choose another one for the containers that wait.
+
+The policy chooses who of the waiting is next (docs/policies.md). The choice holds until the plugin starts again; for
+good: docker plugin set convgpu CONVGPU_POLICY=NAME.
+"""
+
+_COLUMNS: Final = (
+    Column("GPU", right=True),
+    Column("NAME", shrinks=True),
+    *(Column(title, right=True) for title in ("CAPACITY", "GRANTED", "USED")),
+    Column("FOREIGN", right=True, optional=True),
+    Column("STATE", shrinks=True),
+)
+
+
+@click.command("set", help=_SET, epilog=EXIT_CODES)
+@click.argument("container", shell_complete=complete_container)
+@click.argument("limit", callback=checked(check_memory))
+@as_json
+@directory
+@volume_driver
+def set_limit(*, container: str, limit: str, as_json: bool, directory: Path | None, driver: str) -> None:
+    """Change a limit."""
+    scheduler = open_scheduler(directory, driver)
+    entry = find(list_containers(scheduler, directory), container)
+    changes = scheduler.set_limits(entry.container.name, limit)
+    if as_json:
+        echo_data(changes)
+        return
+    gpus = {device.uuid: device.index for device in scheduler.devices().devices}
+    for change in changes:
+        text = f"{entry.name}: limit {format_size(change.limit)} on GPU {gpus.get(change.uuid, change.uuid)}"
+        if change.target != change.limit:
+            text += f"; goes down to {format_size(change.target)} as it frees (it uses {format_size(change.usage)})"
+        click.echo(text)
+
+
+@click.command(help=_DRAIN, epilog=EXIT_CODES)
+@click.argument("device", required=False, shell_complete=complete_device)
+@click.option("--undo", is_flag=True, help="Give memory on it again.")
+@directory
+@volume_driver
+def drain(*, device: str | None, undo: bool, directory: Path | None, driver: str) -> None:
+    """Empty a GPU."""
+    scheduler = open_scheduler(directory, driver)
+    if device is None:
+        if undo:
+            raise click.UsageError("--undo needs a DEVICE; see which there are: convgpu devices")
+        _show_devices(scheduler.devices().devices)
+        return
+    found = _find_device(scheduler, device)
+    scheduler.drain(found.uuid, drained=not undo)
+    now = _find_device(scheduler, device)
+    state = f"is drained, {format_size(now.used)} are still in use" if now.drained else "gives memory"
+    click.echo(f"GPU {now.index} {state}.")
+
+
+def _find_device(scheduler: Scheduler, word: str) -> Device:
+    devices = scheduler.devices().devices
+    for device in devices:
+        if word in {device.uuid, str(device.index)}:
+            return device
+    known = ", ".join(f"{device.index} ({device.uuid})" for device in devices) or "none"
+    raise Refused(f"there is no GPU {word!r}.\nThere are: {known}")
+
+
+@click.command(help=_DEVICES, epilog=EXIT_CODES)
+@as_json
+@directory
+@volume_driver
+def devices(*, as_json: bool, directory: Path | None, driver: str) -> None:
+    """Show the GPUs."""
+    found = sorted(open_scheduler(directory, driver).devices().devices, key=lambda device: device.index)
+    if as_json:
+        echo_data(found)
+    else:
+        _show_devices(found)
+
+
+def _show_devices(found: "list[Device] | tuple[Device, ...]") -> None:
+    rows, styles = [], []
+    for device in found:
+        state = "drained" if device.drained else "ok"
+        sick = device.health != "ok"
+        sizes = (device.capacity, device.granted, device.used, device.foreign)
+        rows.append((str(device.index), device.name, *map(format_size, sizes), device.health if sick else state))
+        styles.append("red" if sick else "yellow" if device.drained else "")
+    print_table(_COLUMNS, rows, styles)
+
+
+@click.group(help=_POLICY, epilog=EXIT_CODES, invoke_without_command=True)
+@as_json
+@directory
+@volume_driver
+@click.pass_context
+def policy(ctx: click.Context, *, as_json: bool, directory: Path | None, driver: str) -> None:
+    """Show the policy."""
+    ctx.obj = (directory, driver)
+    if ctx.invoked_subcommand is not None:
+        return
+    choice = open_scheduler(directory, driver).policy()
+    if as_json:
+        echo_data(choice)
+        return
+    for name in choice.known or (choice.policy,):
+        chosen = name == choice.policy
+        echo(f"{'*' if chosen else ' '} {name}", "bold" if chosen else "")
+
+
+@policy.command("use", epilog=EXIT_CODES)
+@click.argument("name", shell_complete=complete_policy)
+@click.pass_obj
+def use(source: tuple[Path | None, str], name: str) -> None:
+    """Choose the policy NAME from now on."""
+    choice = open_scheduler(*source).policy(name)
+    click.echo(f"The policy is {choice.policy} from now on.")
+
+
+# The same word for the rules of a site: which containers may be, and which of them is next.
+policy.add_command(site_rules.check)
+policy.add_command(site_rules.test)

@@ -1,0 +1,321 @@
+"""`convgpu authz`: authorization is turned on and off in the order that locks nobody out."""
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+
+from convgpu.cli.connect import unix_http
+from convgpu.cli.connect.engine import Engine, EngineRefused
+from convgpu.cli.setup import daemon_json
+from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
+from convgpu.cli.terminal.options import as_json, volume_driver
+from convgpu.cli.terminal.output import echo_data
+
+_HELP: Final = """Turn the authorization of the local Engine on or off, or show whether it works.
+
+The Engine asks the plugin about each call only if its daemon.json names it, and it ends when it reads a daemon.json
+that names a plugin which is not there. So these commands change daemon.json and the Engine in the safe order, and
+refuse the deadly one. They must run as root on the Engine's own host. docs/operations.md has the whole story.
+"""
+_ENABLE: Final = """Turn authorization on: check the plugin, name it in daemon.json, have the Engine read it, prove it.
+
+What cannot be proved is taken back.
+"""
+_DISABLE: Final = """Turn authorization off. Works also when the plugin is gone and every call to the Engine fails."""
+_STATUS: Final = """Show whether the Engine asks the plugin, by which rules, and what is wrong.
+
+\b
+Ends with 1 if something is wrong. --json prints an object:
+  plugin       enabled, disabled or missing
+  named        daemon.json names the plugin
+  in_force     the Engine asks it
+  mode, rules, rules_error, engine_error   as the plugin says
+  problems     lines for people
+"""
+
+_PROOF: Final = 40.0  # seconds until the Engine has read its settings; a plugin that is gone holds a call for 16
+_NOT_FOUND: Final = 404
+_STEP: Final = 0.05
+_SOCKETS: Final = Path("/run/docker/plugins")
+
+settings_file = click.option(
+    "--daemon-json",
+    "path",
+    default="/etc/docker/daemon.json",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="The Engine's settings.",
+)
+pid_file = click.option(
+    "--pid-file",
+    default="/var/run/docker.pid",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="PATH",
+    help="Where the Engine's process is found, if not behind its socket.",
+)
+dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """See `convgpu authz status --json`."""
+
+    plugin: str
+    named: bool
+    in_force: bool
+    mode: str | None = None
+    rules: str | None = None
+    rules_error: str | None = None
+    engine_error: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+@click.group(help=_HELP, epilog=EXIT_CODES)
+def authz() -> None:
+    """Turn authorization on or off."""
+
+
+@authz.command("enable", help=_ENABLE, epilog=EXIT_CODES)
+@settings_file
+@pid_file
+@volume_driver
+@dry_run
+def enable(path: Path, pid_file: Path, driver: str, *, dry_run: bool) -> None:
+    """Turn it on."""
+    engine = Engine.connect()
+    settings = daemon_json.read(path)
+    pid = _engine_pid(engine, pid_file)
+    _check_before(engine, driver, settings, pid)
+    listed = daemon_json.names(settings)
+    named = any(_same(each, driver) for each in listed)
+    wanted = daemon_json.with_names(settings, listed if named else [*listed, driver])
+    steps = [] if named else [f"name {driver} in {path}, with a copy beside it"]
+    steps += [f"send SIGHUP to the Engine, process {pid}, which then reads it", "prove that the Engine asks the plugin"]
+    if _tell(steps, dry_run=dry_run):
+        return
+    daemon_json.write(path, wanted)
+    os.kill(pid, signal.SIGHUP)
+    if not _becomes(engine, driver, in_force=True):
+        daemon_json.write(path, settings)
+        os.kill(pid, signal.SIGHUP)
+        raise Unavailable(f"the Engine does not ask the plugin; {path} is as it was.\nThe Engine's log says why.")
+    click.echo(f"Authorization is on: the Engine asks {driver}. Turn it off by: convgpu authz disable")
+
+
+@authz.command("disable", help=_DISABLE, epilog=EXIT_CODES)
+@settings_file
+@pid_file
+@volume_driver
+@dry_run
+def disable(path: Path, pid_file: Path, driver: str, *, dry_run: bool) -> None:
+    """Turn it off; asks the Engine nothing before it has read its settings, for it may answer nothing."""
+    engine = Engine.connect()
+    settings = daemon_json.read(path)
+    pid = _find_engine_pid(engine, pid_file)
+    left = [each for each in daemon_json.names(settings) if not _same(each, driver)]
+    steps = []
+    if len(left) < len(daemon_json.names(settings)):
+        steps.append(f"take {driver} out of {path}, with a copy beside it")
+    if pid is not None:
+        steps.append(f"send SIGHUP to the Engine, process {pid}, which then reads it")
+    if _tell(steps, dry_run=dry_run):
+        return
+    if len(left) < len(daemon_json.names(settings)):
+        daemon_json.write(path, daemon_json.with_names(settings, left))
+    if pid is None:
+        click.echo(f"Authorization is off, as soon as the Engine runs: no Engine has its pid in {pid_file}.")
+        return
+    os.kill(pid, signal.SIGHUP)
+    if not _becomes(engine, driver, in_force=False):
+        raise Unavailable(
+            "the Engine still asks the plugin.\nThe Engine's log says why; restart it if nothing else helps."
+        )
+    click.echo("Authorization is off. The plugin may be disabled, upgraded or removed now.")
+
+
+@authz.command("status", help=_STATUS, epilog=EXIT_CODES)
+@settings_file
+@volume_driver
+@as_json
+@click.pass_context
+def status(ctx: click.Context, path: Path, driver: str, *, as_json: bool) -> None:
+    """Show it."""
+    found = _status(Engine.connect(), path, driver)
+    if as_json:
+        echo_data(asdict(found))
+    else:
+        click.echo(
+            f"plugin {driver}: {found.plugin}; named in {path}: {_yes(found.named)}; asked: {_yes(found.in_force)}"
+        )
+        if found.mode is not None:
+            click.echo(f"mode {found.mode}, rules in {found.rules}")
+        for problem in found.problems:
+            click.echo(f"! {problem}")
+    ctx.exit(1 if found.problems else 0)
+
+
+def _status(engine: Engine, path: Path, driver: str) -> Status:
+    named = any(_same(each, driver) for each in daemon_json.names(daemon_json.read(path)))
+    try:
+        plugin, socket_path = _plugin(engine, driver)
+    except EngineRefused as error:
+        # An Engine that is away or not for this user says nothing of its authorization: that is no finding.
+        problem = f"every call fails: {error.message}"
+        problem += " Do `convgpu authz disable` now, before anything else." if named else ""
+        return Status("unknown", named, in_force=False, problems=(problem,))
+    told = _told(socket_path) if socket_path is not None else {}
+    in_force = bool(told) and socket_path is not None and _is_asked(engine, socket_path)
+    problems = []
+    if named and plugin != "enabled":
+        problems.append(
+            f"{path} names a plugin that is {plugin}: the Engine ends when it is restarted or reloaded. "
+            "Do `convgpu authz disable` now."
+        )
+    elif named and not in_force:
+        problems.append("the Engine does not ask the plugin although its settings name it: do `convgpu authz enable`.")
+    elif in_force and not named:
+        problems.append(f"the Engine asks the plugin, and {path} does not name it: after a restart it will not.")
+    if told.get("error"):
+        problems.append(f"{told['rules']} cannot be used, the rules from before stay: {told['error']}")
+    if told.get("engine_error"):
+        problems.append(f"the plugin cannot see containers: {told['engine_error']}; set CONVGPU_ENGINE or run.source")
+    return Status(
+        plugin, named, in_force, told.get("mode"), told.get("rules"), told.get("error"), told.get("engine_error"),
+        tuple(problems),
+    )  # fmt: skip
+
+
+def _check_before(engine: Engine, driver: str, settings: dict[str, Any], pid: int) -> None:
+    """Refuse what would end the Engine, or lock everybody out."""
+    engine.plugin(driver)  # raises, with the next step, what is not there or not enabled
+    for name in daemon_json.names(settings):
+        if not _same(name, driver) and not _is_there(engine, name):
+            raise Refused(
+                f"the settings name the authorization plugin {name}, which is not there: the Engine would end.\n"
+                "Take it out first."
+            )
+    if b"--authorization-plugin" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        raise Refused(
+            "the Engine was started with --authorization-plugin, which cannot be changed while it runs.\n"
+            "Take the option out, restart the Engine, and do this again."
+        )
+    _, socket_path = _plugin(engine, driver)
+    told = _told(socket_path) if socket_path is not None else {}
+    if not told:
+        raise Unavailable(f"the plugin {driver} does not answer.\nSee its log: journalctl -u docker | grep plugin=")
+    if told.get("engine_error"):
+        raise Refused(
+            f"the plugin could not judge any start: {told['engine_error']}.\n"
+            f"Tell it where the Engine's socket is: docker plugin set {driver} run.source=DIR CONVGPU_ENGINE=PATH"
+        )
+    if told.get("error"):
+        raise Refused(f"{told['rules']}: {told['error']}\nMend the rules first: convgpu policy check FILE")
+
+
+def _tell(steps: list[str], *, dry_run: bool) -> bool:
+    """Print the steps; True when that is all."""
+    for step in steps if dry_run else []:
+        click.echo(f"would {step}")
+    if dry_run and not steps:
+        click.echo("nothing to do")
+    return dry_run
+
+
+def _plugin(engine: Engine, driver: str) -> tuple[str, Path | None]:
+    """Return whether the plugin is enabled, disabled or missing, and where its socket is."""
+    try:
+        found = engine.get(f"/plugins/{quote(driver)}/json")
+    except EngineRefused as error:
+        if error.status != _NOT_FOUND:
+            raise
+        return "missing", None
+    if not found.get("Enabled"):
+        return "disabled", None
+    return "enabled", _SOCKETS / found["Id"] / found["Config"]["Interface"]["Socket"]
+
+
+def _is_there(engine: Engine, name: str) -> bool:
+    if _plugin(engine, name)[0] == "enabled":
+        return True
+    bare = name.partition(":")[0]
+    spots = [_SOCKETS / f"{bare}.sock", *(Path("/etc/docker/plugins") / f"{bare}.{end}" for end in ("spec", "json"))]
+    return any(spot.exists() for spot in spots)
+
+
+def _told(socket_path: Path) -> dict[str, Any]:
+    """Return what the plugin says of its authorization; nothing if it does not answer."""
+    try:
+        code, answer = unix_http.ask(socket_path, "GET", "/v1/authorization")
+    except PermissionError as error:
+        raise Unavailable(f"no permission to open {socket_path}.\nRun this as root: sudo convgpu authz ...") from error
+    except (OSError, ValueError):
+        return {}
+    return answer if code == 200 and isinstance(answer, dict) else {}
+
+
+def _is_asked(engine: Engine, socket_path: Path) -> bool:
+    """Prove it: a create of nothing, which every Engine refuses, is judged or it is not."""
+    if engine.endpoint.socket is None:
+        raise Unavailable("authorization can be looked at on the Engine's own host only.\nLog in there.")
+    before = _told(socket_path).get("judged")
+    try:
+        unix_http.ask(engine.endpoint.socket, "POST", "/containers/create", {})
+    except (OSError, ValueError):
+        return False
+    return bool(_told(socket_path).get("judged") != before)
+
+
+def _becomes(engine: Engine, driver: str, *, in_force: bool) -> bool:
+    end = time.monotonic() + _PROOF
+    while time.monotonic() < end:
+        with contextlib.suppress(Unavailable):  # what the Engine says while it still asks a plugin that is gone
+            _, socket_path = _plugin(engine, driver)
+            if (socket_path is not None and _is_asked(engine, socket_path)) is in_force:
+                return True
+        time.sleep(_STEP)
+    return False
+
+
+def _engine_pid(engine: Engine, pid_file: Path) -> int:
+    pid = _find_engine_pid(engine, pid_file)
+    if pid is None:
+        raise Unavailable(f"no Engine is found behind its socket or in {pid_file}.\nName the file with --pid-file.")
+    return pid
+
+
+def _find_engine_pid(engine: Engine, pid_file: Path) -> int | None:
+    """Return the Engine's process: the one that listens on its socket, unless systemd opened that for it."""
+    pids = []
+    if engine.endpoint.socket is not None:
+        with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
+            connection.connect(str(engine.endpoint.socket))
+            pids.append(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+    with contextlib.suppress(OSError, ValueError):
+        pids.append(int(pid_file.read_text()))
+    return next((pid for pid in pids if _program(pid) == "dockerd"), None)
+
+
+def _program(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _same(name: str, driver: str) -> bool:
+    return name.removesuffix(":latest") == driver.removesuffix(":latest")
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

@@ -1,0 +1,50 @@
+"""The CDI specification on the Engine's host: what it has to say, and whether the one that is there says it.
+
+The command writes it and not the plugin (docs/decisions/0019-the-command-writes-the-cdi-file.md).
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from convgpu.cli.terminal.findings import Finding
+from convgpu.protocol.records import Devices
+from convgpu.runtime.cdi import KIND, specification
+from convgpu.runtime.edits import Host
+
+NAME: Final = "convgpu.json"
+_AGAIN: Final = "Write it again: sudo convgpu install cdi"
+
+
+def wanted(host: Host, devices: Devices) -> dict[str, Any]:
+    """Return the specification for the devices of a plugin."""
+    return specification(host, max((device.capacity for device in devices.devices), default=0))
+
+
+def read(file: Path) -> dict[str, Any] | None:
+    """Return the specification in a file; None if it is not one of ours, or not there."""
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and found.get("kind") == KIND else None
+
+
+def judge(folders: Sequence[str], expected: dict[str, Any]) -> list[Finding]:
+    """Say what is wrong with the specification in the folders where the Engine looks; nothing if there is none."""
+    findings = []
+    for file in (Path(folder) / NAME for folder in folders):
+        found = read(file)
+        if found is None:
+            continue
+        if found.get("containerEdits") != expected["containerEdits"]:
+            seen = f"{file} is that of another plugin or program: containers of its devices do not start"
+            findings.append(Finding("CDI", "fail", seen, _AGAIN))
+        elif found != expected:
+            findings.append(Finding("CDI", "warn", f"{file} lists other sizes than these GPUs have", _AGAIN))
+        else:
+            sizes = expected["devices"]
+            seen = f"--device {KIND}=SIZE: " + (f"up to {sizes[-1]['name']}" if sizes else "no size fits")
+            findings.append(Finding("CDI", "ok", seen))
+    return findings

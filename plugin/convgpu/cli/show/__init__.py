@@ -1,0 +1,1 @@
+"""Commands that show containers, devices and events."""

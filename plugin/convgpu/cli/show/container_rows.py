@@ -1,0 +1,168 @@
+"""The scheduler's containers joined with the Engine's, and rows to show them. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec import to_builtins
+
+from convgpu.cli.connect.engine import EngineContainer
+from convgpu.cli.terminal.output import Column
+from convgpu.protocol.records import Container, Device, Devices, Waiting
+from convgpu.protocol.sizes import format_size
+
+COLUMNS: Final = (
+    Column("CONTAINER", shrinks=True),
+    Column("IMAGE", shrinks=True, optional=True),
+    Column("GPU", right=True),
+    Column("LIMIT", right=True),
+    Column("GRANT", right=True),
+    Column("USAGE", right=True),
+    Column("STATE"),
+    Column("SINCE", right=True),
+)
+_HEX_DIGITS: Final = frozenset("0123456789abcdef")
+_ID_LENGTH: Final = 64
+_SHORTEST_ID: Final = 4  # characters of an id that are taken for its start
+_REASONS: Final = {
+    "memory": "not enough is free",
+    "turn": "others come first",
+    "safety": "it would fit, but then not everybody could end",
+    "drained": "the GPU is drained",
+    "recovering": "the scheduler has just started",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A container of the scheduler, and the Engine's containers that have its volume (usually one)."""
+
+    container: Container
+    engine: tuple[EngineContainer, ...]
+
+    @property
+    def name(self) -> str:
+        """The name for people: the Engine's, or else the volume's."""
+        return ", ".join(entry.name for entry in self.engine) or shortened(self.container.name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that means this container."""
+        return (self.container.name, *(word for entry in self.engine for word in (entry.name, entry.id)))
+
+    @property
+    def image(self) -> str:
+        """The image, or a dash where no Engine knows the volume."""
+        return ", ".join(sorted({entry.image for entry in self.engine})) or "-"
+
+    def starts_with(self, word: str) -> bool:
+        """Say whether the word is the beginning of an id of this container."""
+        ids = [name for name in self.names if _is_id(name)]
+        return len(word) >= _SHORTEST_ID and any(name.startswith(word) for name in ids)
+
+
+def _is_id(name: str) -> bool:
+    return len(name) == _ID_LENGTH and _HEX_DIGITS.issuperset(name)
+
+
+def shortened(name: str) -> str:
+    """Return the first 12 characters of a name that the Engine made up, as Docker shows ids; others whole."""
+    return name[:12] if _is_id(name) else name
+
+
+def join(containers: Sequence[Container], engine: Mapping[str, tuple[EngineContainer, ...]]) -> tuple[Listed, ...]:
+    """Return each container of the scheduler with its Engine containers, oldest first, then by name."""
+    ordered = sorted(containers, key=lambda container: (container.created, container.name))
+    return tuple(Listed(container, _of_engine(container, engine)) for container in ordered)
+
+
+def _of_engine(container: Container, engine: Mapping[str, tuple[EngineContainer, ...]]) -> tuple[EngineContainer, ...]:
+    if container.name in engine or container.engine is None:
+        return engine.get(container.name, ())
+    return (EngineContainer(container.engine.id, container.engine.name, container.engine.image),)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of `convgpu ps`: cells in the order of COLUMNS, or one text over all of them."""
+
+    cells: tuple[str, ...] = ()
+    note: str = ""
+    style: str = ""
+
+
+def rows(listed: Sequence[Listed], devices: Devices, now: float) -> list[Row]:
+    """Return a row per container and GPU, and below it a note for each allocation that waits."""
+    by_uuid = {device.uuid: device for device in devices.devices}
+    names = {entry.container.name: entry.name for entry in listed}
+    result: list[Row] = []
+    for entry in listed:
+        container = entry.container
+        style = {"waiting": "yellow", "ended": "dim"}.get(container.state, "")
+        since = container.created if container.since is None else container.since
+        head: tuple[str, str] = (entry.name, entry.image)
+        tail: tuple[str, str] = (container.state, age(now - since))
+        for share in container.devices:
+            sizes = (format_size(share.limit), format_size(share.grant), format_size(share.usage))
+            result.append(Row((*head, _index(share.uuid, by_uuid), *sizes, *tail), style=style))
+            head, tail = ("", ""), ("", "")
+        if not container.devices:
+            result.append(Row((*head, "-", "-", "-", "-", *tail), style=style))
+        result += [Row(note=f"  {note}", style=style) for note in notes(container, by_uuid, names, now)]
+    return result
+
+
+def notes(container: Container, devices: Mapping[str, Device], names: Mapping[str, str], now: float) -> list[str]:
+    """Return a line for each paused allocation, and for each limit that is still being lowered."""
+    lines = [waits(row, devices, names, now) for row in container.waiting]
+    lowered = [share for share in container.devices if share.target is not None]
+    return lines + [
+        f"limit on GPU {_index(share.uuid, devices)} goes down to {format_size(share.target or 0)} as memory is freed"
+        for share in lowered
+    ]
+
+
+def waits(row: Waiting, devices: Mapping[str, Device], names: Mapping[str, str], now: float) -> str:
+    """Return why an allocation waits, and behind whom."""
+    text = f"waits {age(now - row.since)} for {format_size(row.size)} on GPU {_index(row.uuid, devices)}: "
+    health = devices[row.uuid].health if row.uuid in devices else "ok"
+    text += health if health != "ok" else _REASONS.get(row.reason, row.reason)
+    if row.reason == "memory" and row.uuid in devices and devices[row.uuid].foreign:
+        text += f", {format_size(devices[row.uuid].foreign)} are memory outside ConvGPU"
+    if row.behind:
+        text += ", held by " + ", ".join(names.get(name, shortened(name)) for name in row.behind)
+    if row.ahead:
+        text += f", {row.ahead} ahead"
+    return text
+
+
+def _index(uuid: str, devices: Mapping[str, Device]) -> str:
+    return str(devices[uuid].index) if uuid in devices else uuid
+
+
+def age(seconds: float) -> str:
+    """Return a span of time in its largest whole unit: `12s`, `5m`, `3h`, `2d`."""
+    whole = max(0, int(seconds))
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "m")):
+        if whole >= unit:
+            return f"{whole // unit}{name}"
+    return f"{whole}s"
+
+
+def as_data(listed: Sequence[Listed], devices: Devices) -> list[dict[str, Any]]:
+    """Return what `convgpu ps --json` and `convgpu inspect --json` print; the help text describes it."""
+    index = {device.uuid: device.index for device in devices.devices}
+    return [
+        {
+            "volume": entry.container.name,
+            "containers": [{"id": found.id, "name": found.name, "image": found.image} for found in entry.engine],
+            "state": entry.container.state,
+            "since": entry.container.since,
+            "created": entry.container.created,
+            "priority": entry.container.priority,
+            "gpus": [{"index": index.get(row.uuid), **to_builtins(row)} for row in entry.container.devices],
+            "waiting": [to_builtins(row) for row in entry.container.waiting],
+            "processes": [to_builtins(row) for row in entry.container.sessions],
+        }
+        for entry in listed
+    ]

@@ -1,0 +1,70 @@
+"""The scheduler's events in words. Pure."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import to_builtins
+
+from convgpu.cli.show.container_rows import shortened
+from convgpu.protocol.records import Event
+from convgpu.protocol.sizes import format_size
+
+STYLES: Final = {"paused": "yellow", "rejected": "red", "resumed": "green"}
+
+
+def words(event: Event, gpus: Mapping[str, int]) -> str:
+    """Return what happened, without when and to whom.
+
+    Args:
+        event: of the scheduler; one of an unknown kind is told by its kind.
+        gpus: index by UUID.
+    """
+    size = format_size(event.size) if event.size is not None else "memory"
+    where = f" on GPU {gpus.get(event.uuid, event.uuid)}" if event.uuid else ""
+    call = f" ({event.call})" if event.call else ""
+    waited = f" after {event.waited:.1f}s" if event.waited is not None else ""
+    why = f": {event.reason}" if event.reason else ""
+    who = f"{event.program or 'a process'} (pid {event.pid})" if event.pid else event.program or "a process"
+    limits = ", ".join(f"{format_size(limit)} on GPU {gpus.get(u, u)}" for u, limit in (event.limits or {}).items())
+    told = {
+        "created": f"created, limit {limits}" if limits else "created",
+        "mounted": "started",
+        "started": f"{who} connected",
+        "accepted": f"got {size}{where}{call}",
+        "paused": f"PAUSED, waits for {size}{where}{call}{why}",
+        "resumed": f"goes on{waited} with its {size}{where}",
+        "rejected": f"REJECTED{waited}, wanted {size}{where}{call}{why}",
+        "returned": f"gave {size} back{where}",
+        "ended": "ended",
+        "removed": "removed",
+        "overused": f"holds {size}{where}, more than its limit",
+        "stopped": f"is told to end{why}",
+        "limited": f"limit is now {limits}" if limits else "limit changed",
+    }
+    return told.get(event.kind, f"{event.kind}{where}{why}")
+
+
+def line(event: Event, names: Mapping[str, str], gpus: Mapping[str, int], clock: Callable[[float], str]) -> str:
+    """Return the line for an event; `names`: of containers by volume, `clock`: how a time is written."""
+    container = event.container or ""
+    name = names.get(container, shortened(container)) or "-"
+    return f"{clock(event.time)}  {name:<16}  {words(event, gpus)}"
+
+
+def time_of_day(seconds: float) -> str:
+    """Return a Unix time as this machine's time of day."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%H:%M:%S")
+
+
+def date_and_time(seconds: float) -> str:
+    """Return a Unix time as this machine's date and time."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def as_data(event: Event, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return the event as data, with the container's name for people."""
+    data: dict[str, Any] = to_builtins(event)
+    if event.container is not None:
+        data["name"] = names.get(event.container, event.container)
+    return data

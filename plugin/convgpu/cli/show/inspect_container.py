@@ -1,0 +1,116 @@
+"""`convgpu inspect`: all that is known of a container."""
+
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+
+from convgpu.cli.completion import complete_container
+from convgpu.cli.connect.sources import find, list_containers, open_scheduler
+from convgpu.cli.show.container_rows import Listed, age, as_data, notes
+from convgpu.cli.terminal.errors import EXIT_CODES
+from convgpu.cli.terminal.options import as_json, directory, volume_driver
+from convgpu.cli.terminal.output import Column, echo, echo_data, layout, width
+from convgpu.protocol.records import Device, Devices
+from convgpu.protocol.sizes import format_size
+
+_HELP: Final = """Show all that is known of containers: limits, processes, what waits and behind whom.
+
+A container goes by its name, the first characters of its id, or its volume. --json prints a list of the objects
+that `convgpu ps --json` describes.
+"""
+
+_SHARES: Final = (
+    Column("GPU", right=True),
+    *(Column(title, right=True) for title in ("LIMIT", "GRANT", "USAGE", "DRIVER SAYS")),
+    Column("UUID", shrinks=True),
+)
+_PROCESSES: Final = (
+    Column("PID", right=True),
+    Column("PROGRAM", shrinks=True),
+    Column("SINCE", right=True),
+    Column("GPU", right=True),
+    Column("USAGE", right=True),
+)
+
+
+@click.command(help=_HELP, epilog=EXIT_CODES)
+@click.argument("containers", nargs=-1, required=True, metavar="CONTAINER...", shell_complete=complete_container)
+@as_json
+@directory
+@volume_driver
+def inspect(*, containers: tuple[str, ...], as_json: bool, directory: Path | None, driver: str) -> None:
+    """Show all that is known of containers."""
+    scheduler = open_scheduler(directory, driver)
+    devices = scheduler.devices()
+    listed = list_containers(scheduler, directory)
+    found = [find(listed, word) for word in containers]
+    if as_json:
+        echo_data(as_data(found, devices))
+        return
+    names = {entry.container.name: entry.name for entry in listed}
+    for number, entry in enumerate(found):
+        if number:
+            echo("")
+        _show(entry, devices, names, time.time())
+
+
+def _show(entry: Listed, devices: Devices, names: dict[str, str], now: float) -> None:
+    by_uuid = {device.uuid: device for device in devices.devices}
+    container = entry.container
+    since = container.created if container.since is None else container.since
+    echo(entry.name, "bold")
+    ids = [f"{found.id[:12]} ({found.image})" for found in entry.engine]
+    facts = {
+        "Container": ", ".join(ids) or "not known to the Engine",
+        "Volume": container.name,
+        "State": f"{container.state} for {age(now - since)}",
+        "Created": f"{age(now - container.created)} ago",
+        "Priority": str(container.priority) if container.priority else "",
+    }
+    for title, fact in facts.items():
+        if fact:
+            echo(f"  {title + ':':<11}{fact}")
+    for note in notes(container, by_uuid, names, now):
+        echo(f"  {note}", "yellow")
+    _table(_SHARES, _shares(entry, by_uuid))
+    if container.sessions:
+        _table(_PROCESSES, _processes(entry, by_uuid, now))
+
+
+def _shares(entry: Listed, devices: dict[str, Device]) -> list[tuple[str, ...]]:
+    return [
+        (
+            _index(share.uuid, devices),
+            *(format_size(size) for size in (share.limit, share.grant, share.usage)),
+            "-" if share.seen is None else format_size(share.seen),
+            share.uuid,
+        )
+        for share in entry.container.devices
+    ]
+
+
+def _processes(entry: Listed, devices: dict[str, Device], now: float) -> list[tuple[str, ...]]:
+    result: list[tuple[str, ...]] = []
+    for session in entry.container.sessions:
+        head = (str(session.pid or "-"), session.program, age(now - session.since))
+        for share in session.devices:
+            result.append((*head, _index(share.uuid, devices), format_size(share.usage)))
+            head = ("", "", "")
+        if not session.devices:
+            result.append((*head, "-", "-"))
+    return result
+
+
+def _table(columns: tuple[Column, ...], rows: list[tuple[str, ...]]) -> None:
+    room = width()
+    echo("")
+    head, *lines = layout(columns, rows, None if room is None else room - 2)
+    echo(f"  {head}", "bold")
+    for line in lines:
+        echo(f"  {line}")
+
+
+def _index(uuid: str, devices: dict[str, Device]) -> str:
+    return str(devices[uuid].index) if uuid in devices else "?"

@@ -1,0 +1,56 @@
+"""`convgpu ps`: which container has how much GPU memory, and which waits."""
+
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+
+from convgpu.cli.connect.sources import list_containers, open_scheduler
+from convgpu.cli.show.container_rows import COLUMNS, Row, as_data, rows
+from convgpu.cli.terminal.errors import EXIT_CODES
+from convgpu.cli.terminal.options import as_json, directory, volume_driver
+from convgpu.cli.terminal.output import echo_all, echo_data, layout, width
+
+_HELP: Final = """Show the containers that share the GPUs: limit, grant, usage, and what they wait for.
+
+LIMIT is the most a container may use on a GPU, GRANT what is set aside for it so far, USAGE what its processes
+hold. STATE is created, running, waiting (an allocation of it is paused) or ended; SINCE for how long. Below a
+container that waits stands for how much, why, and who holds what it waits for.
+
+\b
+--json prints a list, oldest container first; sizes are bytes, times Unix seconds:
+  volume       name of its ConvGPU volume
+  containers   the Engine's containers with that volume: id, name, image
+  state        created, running, waiting, ended
+  since        when it came into that state
+  created      when the volume was made
+  priority     as it was given
+  gpus         per GPU: index, uuid, limit, grant, usage, seen (by the driver), target (of a limit being lowered)
+  waiting      per paused allocation: uuid, size, call, pid, since, missing, reason, ahead, behind
+  processes    per connected process: pid, program, since, devices (uuid, usage)
+"""
+
+
+@click.command(help=_HELP, epilog=EXIT_CODES)
+@as_json
+@directory
+@volume_driver
+def ps(*, as_json: bool, directory: Path | None, driver: str) -> None:
+    """Show the containers that share the GPUs."""
+    scheduler = open_scheduler(directory, driver)
+    devices = scheduler.devices()
+    listed = list_containers(scheduler, directory)
+    if as_json:
+        echo_data(as_data(listed, devices))
+        return
+    show(rows(listed, devices, time.time()), width())
+    if not listed:
+        click.echo("No container has a ConvGPU volume. Start one: convgpu run --gpu-memory 2g IMAGE", err=True)
+
+
+def show(lines: list[Row], room: int | None) -> None:
+    """Print the rows as a table with the notes between them."""
+    head, *cells = layout(COLUMNS, [row.cells for row in lines if row.cells], room)
+    left = iter(cells)
+    echo_all([(head, "bold"), *((next(left) if row.cells else row.note, row.style) for row in lines)])

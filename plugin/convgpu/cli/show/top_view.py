@@ -1,0 +1,112 @@
+"""What `convgpu top` shows. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from convgpu.cli.show.container_rows import COLUMNS, Listed, Row, rows
+from convgpu.cli.terminal.output import layout
+from convgpu.protocol.records import Device, Devices
+from convgpu.protocol.sizes import format_size
+
+KEYS: Final = "q quit   s sort   space hold   up/down scroll"
+_NAME: Final = 26  # characters in front of a bar
+_FIGURES: Final = 24  # and behind it
+
+
+def _use(entry: Listed) -> int:
+    return sum(share.usage for share in entry.container.devices)
+
+
+SORTS: Final[Mapping[str, Callable[[Listed], object]]] = {
+    "age": lambda entry: (entry.container.created, entry.container.name),
+    "usage": lambda entry: (-_use(entry), entry.container.created),
+    "waiting first": lambda entry: (entry.container.state != "waiting", entry.container.created),
+    "name": lambda entry: entry.name,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the scheduler said at `now` (Unix seconds)."""
+
+    now: float
+    devices: Devices
+    listed: Sequence[Listed]
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """What the keys have chosen. `scroll`: lines that are left out at the top of the list."""
+
+    sort: str = "age"
+    scroll: int = 0
+    held: bool = False
+
+    def press(self, key: str, page: int) -> "Controls":
+        """Return the controls after a key; one without meaning changes nothing. `page`: lines of a page."""
+        names = list(SORTS)
+        steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -page, "page down": page}
+        if key == "s":
+            return replace(self, sort=names[(names.index(self.sort) + 1) % len(names)], scroll=0)
+        if key == " ":
+            return replace(self, held=not self.held)
+        return replace(self, scroll=max(0, self.scroll + steps.get(key, 0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line, and its style as `output.echo` takes it."""
+
+    text: str
+    style: str = ""
+
+
+def view(seen: Snapshot, controls: Controls, clock: str, size: tuple[int, int], bar: str = "█▒ ") -> list[Line]:
+    """Return the lines of a screen.
+
+    Args:
+        seen: what is shown.
+        controls: how.
+        clock: the time of day, as it is written.
+        size: columns and lines of the terminal.
+        bar: the characters for used, granted and free memory.
+    """
+    width, height = size
+    waiting = sum(entry.container.state == "waiting" for entry in seen.listed)
+    head = f"convgpu {clock}  {len(seen.listed)} containers, {waiting} waiting; policy {seen.devices.policy}"
+    top = [Line(head + ("  HELD" if controls.held else ""), "bold")]
+    top += [device_line(device, width, bar) for device in sorted(seen.devices.devices, key=lambda one: one.index)]
+    top.append(Line(""))
+    ordered = sorted(seen.listed, key=SORTS[controls.sort])  # type: ignore[arg-type]  # each key orders with itself
+    title, *body = table(rows(ordered, seen.devices, seen.now), width)
+    room = max(1, height - len(top) - 2)
+    scroll = min(controls.scroll, max(0, len(body) - room))
+    shown = body[scroll : scroll + room]
+    below = len(body) - scroll - len(shown)
+    foot = f"{KEYS}   by {controls.sort}" + (f"   {below} more" if below else "")
+    lines = [*top, title, *shown, *[Line("")] * (room - len(shown)), Line(foot, "dim")]
+    return [replace(line, text=line.text[:width]) for line in lines]
+
+
+def table(found: Sequence[Row], width: int) -> list[Line]:
+    """Return head and lines of the list, with the notes between them."""
+    head, *cells = layout(COLUMNS, [row.cells for row in found if row.cells], width)
+    left = iter(cells)
+    return [Line(head, "bold"), *(Line(next(left) if row.cells else row.note, row.style) for row in found)]
+
+
+def device_line(device: Device, width: int, bar: str) -> Line:
+    """Return a device with a bar of what is used, granted and free of its capacity."""
+    room = max(8, width - _NAME - _FIGURES - 4)
+    capacity = max(device.capacity, 1)
+    used = min(room, round(device.used / capacity * room))
+    granted = min(room, max(used, round(device.granted / capacity * room)))
+    drawn = bar[0] * used + bar[1] * (granted - used) + bar[2] * (room - granted)
+    name = f"GPU {device.index} {device.name}"[: _NAME - 1]
+    state = (
+        "" if device.health == "ok" and not device.drained else "  " + ("drained" if device.drained else device.health)
+    )
+    figures = f"{format_size(device.used)} of {format_size(device.capacity)}"
+    style = "red" if device.health != "ok" else "yellow" if device.drained else ""
+    return Line(f"{name:<{_NAME}}[{drawn}] {figures}{state}", style)

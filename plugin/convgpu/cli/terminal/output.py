@@ -1,0 +1,103 @@
+"""Plain tables and lines: made to be read in 80 columns, and cut by other programs where nobody reads them."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from convgpu.logs.printable import printable
+
+_NARROWEST: Final = 8  # characters that are left of a name
+GAP: Final = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes:
+        title: its head.
+        right: numbers and sizes stand to the right.
+        shrinks: may be cut short where the terminal is narrow, with an ellipsis; a size cut short would be a wrong one.
+        optional: is left out first.
+    """
+
+    title: str
+    right: bool = False
+    shrinks: bool = False
+    optional: bool = False
+
+
+def width() -> int | None:
+    """Return the width of the terminal; None for a pipe or file, whose reader wants whole names."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def colour() -> bool:
+    """Return whether the reader of stdout wants colours (https://no-color.org, TERM=dumb)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def echo(line: str, style: str = "") -> None:
+    """Print a line of one style: `dim`, `bold`, or the name of a colour."""
+    echo_all([(line, style)])
+
+
+def echo_all(lines: Sequence[tuple[str, str]]) -> None:
+    """Print lines with their styles, in one go; what is no text in them is escaped."""
+    coloured = colour()
+    shown = [(printable(line), style) for line, style in lines]
+    click.echo("\n".join(_styled(line, style) if coloured else line for line, style in shown), color=coloured)
+
+
+def _styled(line: str, style: str) -> str:
+    if not style:
+        return line
+    return click.style(line, **{style: True}) if style in {"dim", "bold"} else click.style(line, fg=style)
+
+
+def echo_data(data: object) -> None:
+    """Print data as JSON: in UTF-8, whatever the terminal's own encoding is (RFC 8259)."""
+    import msgspec  # noqa: PLC0415 - tables and lines need none
+
+    click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
+
+
+def layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int | None) -> list[str]:
+    """Return the head and one line per row, none longer than `room` as far as that can be without cutting sizes.
+
+    Args:
+        columns: what stands where.
+        rows: a cell per column.
+        room: characters; None: as many as it needs.
+    """
+    kept = list(range(len(columns)))
+    cells = [[column.title for column in columns], *([printable(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in kept]
+
+    def excess() -> int:
+        return 0 if room is None else sum(widths[i] for i in kept) + len(GAP) * (len(kept) - 1) - room
+
+    for i in reversed(range(len(columns))):
+        if excess() > 0 and columns[i].optional:
+            kept.remove(i)
+    for i in kept:
+        if excess() > 0 and columns[i].shrinks:
+            widths[i] = max(widths[i] - excess(), len(columns[i].title), _NARROWEST)
+    return [GAP.join(_cell(row[i], widths[i], right=columns[i].right) for i in kept).rstrip() for row in cells]
+
+
+def _cell(text: str, room: int, *, right: bool) -> str:
+    if len(text) > room:
+        text = text[: room - 1] + "…"
+    return text.rjust(room) if right else text.ljust(room)
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()) -> None:
+    """Print a table; `styles`, if given, has one for each row."""
+    head, *lines = layout(columns, rows, width())
+    echo_all([(head, "bold"), *zip(lines, styles or [""] * len(lines), strict=True)])

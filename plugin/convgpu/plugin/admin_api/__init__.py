@@ -1,0 +1,1 @@
+"""HTTP administration, metrics and the page."""

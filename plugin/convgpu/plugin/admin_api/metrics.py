@@ -1,0 +1,259 @@
+"""Figures for Prometheus: what the scheduler says at the moment of the question, and how long Docker's calls took.
+
+Names and units follow https://prometheus.io/docs/practices/naming/. Labels are bounded: devices by UUID, and of the
+containers only those that run or wait, at most MOST_CONTAINERS of them, those with the largest grants; of their devices
+those on which they have something or wait.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from flask import Blueprint, Response, request
+from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+
+from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
+from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.scheduler import Scheduler, ask
+from convgpu.protocol.records import WAITS, Container, Containers, Device, Devices, Events, Totals
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+# When a series began is of no use here, and doubles their number.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+MOST_CONTAINERS: Final = 1000
+_MOST_TEXT: Final = 128  # characters of a name that somebody else chose
+_REASONS: Final = ("memory", "turn", "safety", "drained", "recovering")
+_STATES: Final = ("created", "running", "waiting", "ended")
+_CALLS: Final = {
+    path: path.rpartition(".")[2]
+    for path in (
+        *(api.CREATE, api.REMOVE, api.MOUNT, api.UNMOUNT, api.PATH, api.GET, api.LIST, api.CAPABILITIES),
+        *(api.AUTHORIZE_REQUEST, api.AUTHORIZE_RESPONSE),
+    )
+}
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0)
+# More than any scheduler ever gave: no event is asked for, only the totals.
+_NO_EVENT: Final = 1 << 62
+_END: Final = b"# EOF\n"
+_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+_DEVICE_BYTES: Final[dict[str, tuple[str, Callable[[Device], int]]]] = {
+    "memory": ("Memory of the device.", lambda device: device.total),
+    "capacity": ("Memory that may be handed out.", lambda device: device.capacity),
+    "granted": ("Memory set aside for containers.", lambda device: device.granted),
+    "used": ("Memory that containers hold, by the ledger.", lambda device: device.used),
+    "settling": ("Memory of ended processes that the driver has not freed yet.", lambda device: device.settling),
+    "foreign": ("Memory that programs outside ConvGPU hold.", lambda device: device.foreign),
+}
+
+
+def create_blueprint(scheduler: Scheduler, registry: CollectorRegistry, clock: Callable[[], float]) -> Blueprint:
+    """Return the route `/metrics`, which answers also when the scheduler does not.
+
+    Args:
+        scheduler: asked at each question.
+        registry: holds what this process itself measures.
+        clock: Unix seconds.
+    """
+    registry.register(SchedulerCollector(scheduler, clock))
+    blueprint = Blueprint("metrics", __name__)
+
+    @blueprint.get("/metrics")
+    def metrics() -> Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        families = _Families(registry)
+        text = encode(families)
+        ended = text.endswith(_END)  # OpenMetrics
+        return Response([text.removesuffix(_END), *map(_write, families.long), _END * ended], content_type=content_type)
+
+    return blueprint
+
+
+class _Families:
+    """A registry's families for an encoder, but for the long ones, which are kept in `long`.
+
+    prometheus_client writes a line in 10 us, and a thousand containers have three thousand.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self.long: list[Metric] = []
+
+    def collect(self) -> Iterator[Metric]:
+        """Return what the encoder is to write."""
+        for family in self._registry.collect():
+            if family.type == "gauge" and family.name.startswith("convgpu_container_"):
+                self.long.append(family)
+            else:
+                yield family
+
+
+def _write(family: Metric) -> bytes:
+    """Return a gauge of whole numbers as both of Prometheus' text formats have it."""
+    lines = [f"# HELP {family.name} {family.documentation}", f"# TYPE {family.name} gauge"]
+    for sample in family.samples:
+        labels = ",".join([f'{name}="{text.translate(_ESCAPES)}"' for name, text in sample.labels.items()])
+        lines.append(f"{sample.name}{{{labels}}} {sample.value}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+class TimedCalls:
+    """WSGI: measures how long Docker waits for each of its calls, and hands everything on."""
+
+    def __init__(self, application: "WSGIApplication", registry: CollectorRegistry) -> None:
+        self._application = application
+        histogram = Histogram(
+            "convgpu_docker_request_duration_seconds",
+            "How long the Engine waited for an answer of the plugin.",
+            ["call"],
+            registry=registry,
+            buckets=_BUCKETS,
+        )
+        self._calls = {path: histogram.labels(call) for path, call in _CALLS.items()}
+
+    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        """Serve one request."""
+        with self.measure(environ.get("PATH_INFO", "")):
+            return self._application(environ, start_response)
+
+    def measure(self, path: str) -> AbstractContextManager[object]:
+        """Return what measures its body as a call of Docker, if `path` is one."""
+        call = self._calls.get(path)
+        return nullcontext() if call is None else call.time()
+
+
+class SchedulerCollector:
+    """Asks the scheduler three questions for each answer to Prometheus."""
+
+    def __init__(self, scheduler: Scheduler, clock: Callable[[], float] = time.time) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+
+    def describe(self) -> Iterable[Metric]:
+        """Say nothing, so that nobody is asked before the first question."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Return all figures; without a scheduler only that there is none."""
+        try:
+            devices = ask(self._scheduler, Devices, "devices")
+            containers = ask(self._scheduler, Containers, "containers").containers
+            totals = ask(self._scheduler, Events, "events", since=_NO_EVENT).totals
+        except (SchedulerUnavailable, SchedulerRefused, msgspec.DecodeError):
+            yield _up(0)
+            return
+        yield _up(1)
+        yield GaugeMetricFamily(
+            "convgpu_database_writable",
+            "Whether what has to survive a restart can be written.",
+            int(devices.database == "ok"),
+        )
+        yield InfoMetricFamily("convgpu_policy", "Who of the waiting is next.", {"policy": devices.policy})
+        yield from _devices(devices.devices)
+        yield from _queue(devices.devices, containers, self._clock())
+        yield from _containers(containers)
+        yield from _totals(totals)
+
+
+def _up(value: int) -> Metric:
+    return GaugeMetricFamily("convgpu_scheduler_up", "Whether the scheduler answers the plugin.", value)
+
+
+def _devices(devices: Sequence[Device]) -> Iterator[Metric]:
+    info = InfoMetricFamily("convgpu_device", "Index and name of a device.", labels=["device"])
+    drained = GaugeMetricFamily("convgpu_device_drained", "Whether it gets no new grants.", labels=["device"])
+    healthy = GaugeMetricFamily("convgpu_device_healthy", "Whether it has no known fault.", labels=["device"])
+    for device in devices:
+        info.add_metric([device.uuid], {"index": str(device.index), "name": _bounded(device.name)})
+        drained.add_metric([device.uuid], device.drained)
+        healthy.add_metric([device.uuid], device.health == "ok")
+    yield from (info, drained, healthy)
+    for name, (text, read) in _DEVICE_BYTES.items():
+        family = GaugeMetricFamily(f"convgpu_device_{name}_bytes", text, labels=["device"])
+        for device in devices:
+            family.add_metric([device.uuid], read(device))
+        yield family
+
+
+def _queue(devices: Sequence[Device], containers: Sequence[Container], now: float) -> Iterator[Metric]:
+    waiting = [one for container in containers for one in container.waiting]
+    labels = ["device", "reason"]
+    count = GaugeMetricFamily("convgpu_waiting_allocations", "Paused allocations, by why they wait.", labels=labels)
+    missing = GaugeMetricFamily("convgpu_waiting_bytes", "Memory that paused allocations ask for.", labels=["device"])
+    oldest = GaugeMetricFamily("convgpu_oldest_wait_seconds", "Age of the oldest paused allocation.", labels=["device"])
+    by_reason = Counter((one.uuid, one.reason if one.reason in _REASONS else "other") for one in waiting)
+    for device in devices:
+        here = [one for one in waiting if one.uuid == device.uuid]
+        for reason in (*_REASONS, "other"):
+            count.add_metric([device.uuid, reason], by_reason[device.uuid, reason])
+        missing.add_metric([device.uuid], sum(one.size for one in here))
+        # Clocks are set back at times: nothing has lasted less than no time.
+        oldest.add_metric([device.uuid], max((now - one.since for one in here if one.since < now), default=0.0))
+    yield from (count, missing, oldest)
+
+
+def _containers(containers: Sequence[Container]) -> Iterator[Metric]:
+    states = Counter(container.state for container in containers)
+    count = GaugeMetricFamily("convgpu_containers", "Containers with a ConvGPU volume, by state.", labels=["state"])
+    for state in _STATES:
+        count.add_metric([state], states[state])
+    processes = GaugeMetricFamily(
+        "convgpu_processes",
+        "Processes that are connected to the scheduler.",
+        sum(len(container.sessions) for container in containers),
+    )
+    active = [container for container in containers if container.state in {"running", "waiting"}]
+    active.sort(key=lambda container: sum(share.grant for share in container.devices), reverse=True)
+    left_out = GaugeMetricFamily(
+        "convgpu_containers_left_out",
+        f"Containers that run or wait and have no figures of their own, because there are more than {MOST_CONTAINERS}.",
+        max(0, len(active) - MOST_CONTAINERS),
+    )
+    yield from (count, processes, left_out, *_each(active[:MOST_CONTAINERS]))
+
+
+def _each(containers: Sequence[Container]) -> Iterator[Metric]:
+    info = InfoMetricFamily("convgpu_container", "What Docker calls the container of a volume.", labels=["container"])
+    labels = ["container", "device"]
+    limit = GaugeMetricFamily("convgpu_container_limit_bytes", "The most that a container may use.", labels=labels)
+    grant = GaugeMetricFamily("convgpu_container_granted_bytes", "Memory set aside for a container.", labels=labels)
+    usage = GaugeMetricFamily("convgpu_container_used_bytes", "Memory that a container holds.", labels=labels)
+    for container in containers:
+        if container.engine is not None:
+            names = {"name": _bounded(container.engine.name), "image": _bounded(container.engine.image)}
+            info.add_metric([container.name], names)
+        waits_on = {one.uuid for one in container.waiting}
+        for share in container.devices:
+            if not share.grant and share.uuid not in waits_on:
+                continue  # it may use all devices, and has something on few
+            where = (container.name, share.uuid)
+            limit.add_metric(where, share.limit)
+            grant.add_metric(where, share.grant)
+            usage.add_metric(where, share.usage)
+    yield from (info, limit, grant, usage)
+
+
+def _totals(totals: Totals) -> Iterator[Metric]:
+    events = CounterMetricFamily("convgpu_events", "What happened since the scheduler started.", labels=["kind"])
+    for kind, number in sorted(totals.events.items()):
+        events.add_metric([kind], number)
+    yield events
+    waits = HistogramMetricFamily("convgpu_wait_duration_seconds", "How long allocations were paused, once it ended.")
+    counts = totals.waits or (0,) * (len(WAITS) + 1)
+    bounds = (*(str(bound) for bound in WAITS), "+Inf")
+    waits.add_metric([], list(zip(bounds, accumulate(counts), strict=True)), totals.waited)
+    yield waits
+
+
+def _bounded(text: str) -> str:
+    return text[:_MOST_TEXT]

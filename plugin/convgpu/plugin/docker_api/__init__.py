@@ -1,0 +1,1 @@
+"""Docker's plugin protocol: volume driver and authorization."""

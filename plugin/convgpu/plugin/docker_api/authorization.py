@@ -1,0 +1,135 @@
+"""The authorization calls, answered in front of Flask: every call of the Engine's API waits for two of them."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from convgpu.authz.judge import Judge, caller
+from convgpu.authz.requests.routes import route
+from convgpu.authz.site.rules import Rules
+from convgpu.authz.verdict import NOT_JUDGED, Refusal, Verdict, allow
+from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
+from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.server import log_setup as journal
+from convgpu.plugin.server.body_limits import MOST, SILENCE, Stream, discard
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+_log: Final = logging.getLogger(__name__)
+
+PASS: Final = api.encode_authorization(allow=True, message="")
+
+
+def pass_at_once(path: str, raw: bytes) -> bytes | None:
+    """Return the answer to a question that needs no judgement, else None. Never waits.
+
+    Args:
+        path: of the plugin's call.
+        raw: its body.
+    """
+    if path == api.AUTHORIZE_RESPONSE:
+        # The Engine has carried the call out: to deny now would only hide what happened.
+        return PASS
+    if path != api.AUTHORIZE_REQUEST:
+        return None
+    try:
+        request = api.decode_authorization(raw)
+    except api.Malformed:
+        return None
+    return PASS if route(request.method, request.uri) is None else None
+
+
+class Authorizer:
+    """Answers `AuthZReq`; never raises, and denies what it cannot judge.
+
+    Args:
+        judge: decides.
+        rules: returns those of the site that are in force.
+    """
+
+    def __init__(self, judge: Judge, rules: Callable[[], Rules]) -> None:
+        self._judge = judge
+        self._rules = rules
+        # How many calls were looked at: it tells that the Engine asks. Off by some when threads meet, never still.
+        self.judged = 0
+
+    def answer(self, raw: bytes) -> bytes:
+        """Return the encoded answer to the encoded question."""
+        try:
+            verdict = self._decide(api.decode_authorization(raw))
+        except api.Malformed as error:
+            verdict = Refusal("request-malformed", str(error)).verdict()
+        except (SchedulerUnavailable, SchedulerRefused) as error:
+            text = f"{error}; nobody can tell what the volume limits."
+            verdict = Refusal("scheduler-unavailable", text).verdict()
+        except Exception:
+            # Whatever it was, an answer that is no answer would only be retried by the Engine.
+            _log.exception("a call could not be judged")
+            text = "the call could not be judged; the plugin's log says why."
+            verdict = Refusal("not-understood", text).verdict()
+        if verdict.allow:
+            return PASS
+        _log.warning("denied: %s", verdict.message)
+        return api.encode_authorization(allow=False, message=verdict.message)
+
+    def _decide(self, request: api.AuthorizationRequest) -> Verdict:
+        call = route(request.method, request.uri)
+        if call is None:
+            return NOT_JUDGED
+        self.judged += 1
+        rules = self._rules()
+        user = caller(request.user, request.user_method)
+        if rules.mode == "off":
+            return allow("off")
+        if user in rules.administrators:
+            return allow("administrator")
+        if rules.mode == "enforce":
+            return self._judge.judge(call, request.body(), user, rules)
+        try:
+            verdict = self._judge.judge(call, request.body(), user, rules)
+            if verdict.allow:
+                return verdict
+            reason = verdict.message
+        except Exception as error:  # whatever it is: in this mode nothing is in anybody's way
+            reason = f"{type(error).__name__}: {error}"
+        _log.warning("would be denied: %s of %s: %s", request.uri, user, reason)
+        return allow("audit")
+
+
+class AuthorizationGate:
+    """WSGI: answers the two authorization paths itself and hands everything else on.
+
+    Args:
+        application: for everything else.
+        answer: `AuthZReq`'s answer to its body.
+    """
+
+    def __init__(self, application: "WSGIApplication", answer: Callable[[bytes], bytes]) -> None:
+        self._application = application
+        self._answer = answer
+
+    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        """Serve one request."""
+        path = environ.get("PATH_INFO")
+        if path not in {api.AUTHORIZE_REQUEST, api.AUTHORIZE_RESPONSE} or environ["REQUEST_METHOD"] != "POST":
+            return self._application(environ, start_response)
+        journal.begin(path)
+        reply = self._reply(path, environ["wsgi.input"])
+        journal.end()
+        headers = [("Content-Type", api.CONTENT_TYPE), ("Content-Length", str(len(reply)))]
+        start_response("200 OK", headers)
+        return [reply]
+
+    def _reply(self, path: str, stream: Stream) -> bytes:
+        try:
+            raw = stream.read(MOST + 1)
+            if path == api.AUTHORIZE_RESPONSE:
+                return PASS
+            if len(raw) <= MOST:
+                return self._answer(raw)
+            discard(stream)
+            refusal = Refusal("request-too-large", f"more than {MOST} bytes; make it smaller.")
+        except OSError as error:
+            refusal = Refusal("request-malformed", f"it did not go on for {SILENCE} s: {error}.")
+        return api.encode_authorization(allow=False, message=refusal.verdict().message)

@@ -1,0 +1,83 @@
+"""The judge of a real plugin, and what it says of itself over HTTP."""
+
+from collections.abc import Callable
+from typing import Final
+
+from flask import Blueprint, Response, jsonify
+
+from convgpu.authz.checks.quotas import Limits
+from convgpu.authz.facts.device_nodes import HostNodes, engine_root
+from convgpu.authz.facts.owners import Owners
+from convgpu.authz.judge import Judge
+from convgpu.authz.site.rules_file import SiteFile
+from convgpu.plugin.engine.client import Engine, EngineUnavailable
+from convgpu.plugin.engine.facts import EngineView
+from convgpu.plugin.scheduler import Scheduler, ask, find_container, list_containers
+from convgpu.plugin.settings import Settings
+from convgpu.protocol.records import Container, Device, Devices
+
+# Seconds for a question to the Engine; it waits at most 30 for our answer, and then its client for its own.
+_PATIENCE: Final = 10.0
+
+
+class SchedulersLedger:
+    """See `convgpu.authz.ports.Ledger`."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def find(self, volume: str) -> Container | None:
+        """Return the container with a volume of ours, or None."""
+        return find_container(self._scheduler, volume)
+
+    def all(self) -> list[Container]:
+        """Return all containers."""
+        return list_containers(self._scheduler)
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return the GPUs."""
+        return ask(self._scheduler, Devices, "devices").devices
+
+    def set_limit(self, volume: str, memory: str) -> None:
+        """Give a container its limit."""
+        self._scheduler.request("set", name=volume, memory=memory)
+
+
+def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:
+    """Return the judge that the settings describe."""
+    owners = Owners(settings.directory / "owners.json")
+    view = EngineView(Engine(settings.engine, _PATIENCE))
+    return Judge(
+        settings.name,
+        view,
+        HostNodes(lambda: engine_root(settings.engine)),
+        Limits(SchedulersLedger(scheduler), owners, view),
+    )
+
+
+def create_status(settings: Settings, site: SiteFile, judged: Callable[[], int]) -> Blueprint:
+    """Return the route `/v1/authorization`, by which `convgpu authz status` learns what is in force."""
+    blueprint = Blueprint("authorization", __name__, url_prefix="/v1")
+    engine = Engine(settings.engine, _PATIENCE)
+
+    @blueprint.get("/authorization")
+    def authorization() -> Response:
+        rules = site.rules()
+        try:
+            version = engine.ask(lambda api: api.version())["Version"]
+            engine_error = None
+        except EngineUnavailable as error:
+            version, engine_error = None, str(error)
+        return jsonify(
+            {
+                "mode": rules.mode,
+                "rules": str(site.path),
+                "error": site.error,
+                "administrators": list(rules.administrators),
+                "judged": judged(),
+                "engine": version,
+                "engine_error": engine_error,
+            }
+        )
+
+    return blueprint

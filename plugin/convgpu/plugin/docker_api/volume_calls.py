@@ -1,0 +1,53 @@
+"""Docker's volume calls: decode, ask the driver, encode. Whatever happens there is an answer, and it is Docker's."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
+from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api.volume_driver import UnknownVolume, VolumeDriver
+
+_log: Final = logging.getLogger(__name__)
+
+Handler = Callable[[bytes], bytes]
+
+
+class DockerCalls:
+    """The calls by their paths.
+
+    Args:
+        driver: gives them their meaning.
+    """
+
+    def __init__(self, driver: VolumeDriver) -> None:
+        self._handlers: Mapping[str, Handler] = {
+            api.ACTIVATE: lambda _: api.encode_activated(),
+            api.CREATE: lambda raw: driver.create(api.decode_create(raw)),
+            api.REMOVE: lambda raw: driver.remove(api.decode_name(raw)),
+            api.MOUNT: lambda raw: driver.mount(api.decode_mount(raw)),
+            api.UNMOUNT: lambda raw: driver.unmount(api.decode_mount(raw)),
+            api.PATH: lambda raw: driver.path(api.decode_name(raw)),
+            api.GET: lambda raw: driver.get(api.decode_name(raw)),
+            # These two have nothing to say, so an empty body costs nothing.
+            api.LIST: lambda _: driver.list(),
+            api.CAPABILITIES: lambda _: driver.capabilities(),
+        }
+        self.paths: Final = tuple(self._handlers)
+
+    def answer(self, path: str, raw: bytes) -> tuple[int, bytes]:
+        """Return the status and the body that answer the body of one call; the Engine shows the text of a failure."""
+        try:
+            return 200, self._handlers[path](raw)
+        except Exception as error:
+            return 500, api.encode_error(_explain(path, error))
+
+
+def _explain(path: str, error: Exception) -> str:
+    if not isinstance(error, SchedulerRefused | SchedulerUnavailable | api.Malformed | UnknownVolume):
+        _log.error("%s failed", path, exc_info=error)
+        return "the plugin failed; its log says why"
+    # The Engine asks for volumes of other drivers as well, so an unknown one is nothing to report.
+    level = logging.DEBUG if isinstance(error, UnknownVolume) else logging.WARNING
+    _log.log(level, "%s refused: %s", path, error)
+    return str(error)

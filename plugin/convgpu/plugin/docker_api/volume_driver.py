@@ -1,0 +1,128 @@
+"""The meaning of each volume call: it is put to the scheduler, whose answers and refusals go back to the user."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Final
+
+from convgpu.client.admin import SchedulerUnavailable
+from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api.readonly_mount import ReadOnlyView
+from convgpu.plugin.scheduler import Scheduler, find_container, list_containers
+from convgpu.protocol.records import Container, Share
+from convgpu.protocol.sizes import format_size
+
+_log: Final = logging.getLogger(__name__)
+
+# Docker shows the scope and does nothing with it; a volume of ours exists on one host only.
+SCOPE: Final = "local"
+
+
+class UnknownVolume(LookupError):  # noqa: N818 - an answer
+    """Docker asks for a volume that the scheduler does not have."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no ConvGPU volume {name}")
+
+
+class VolumeDriver:
+    """Every call may come twice and changes nothing the second time; the scheduler sees to that.
+
+    Args:
+        scheduler: decides.
+        view: of the containers' folders.
+        on_use: is called after each mount and unmount.
+    """
+
+    def __init__(self, scheduler: Scheduler, view: ReadOnlyView, on_use: Callable[[], None]) -> None:
+        self._scheduler = scheduler
+        self._view = view
+        self._on_use = on_use
+
+    def create(self, request: api.CreateRequest) -> bytes:
+        """Reserve nothing yet: the scheduler checks the options and keeps them."""
+        self._scheduler.request("create", name=request.name, options=dict(request.options))
+        _log.info("volume %s created with %s", request.name, dict(request.options))
+        return api.encode_done()
+
+    def remove(self, request: api.NameRequest) -> bytes:
+        """Forget a volume that is not mounted."""
+        self._scheduler.request("remove", name=request.name)
+        _log.info("volume %s removed", request.name)
+        return api.encode_done()
+
+    def mount(self, request: api.MountRequest) -> bytes:
+        """A container starts, or `docker cp` looks into one: the scheduler counts them by id."""
+        self._view.prepare()
+        mountpoint = self._scheduler.request("mount", name=request.name, id=request.id).get("mountpoint")
+        if not isinstance(mountpoint, str):
+            raise TypeError(f"the scheduler named no mountpoint for volume {request.name}")
+        _log.info("volume %s mounted for %.12s", request.name, request.id)
+        self._on_use()
+        return api.encode_mountpoint(self._view.path(mountpoint))
+
+    def unmount(self, request: api.MountRequest) -> bytes:
+        """A container ended, or `docker cp` is done."""
+        self._scheduler.request("unmount", name=request.name, id=request.id)
+        _log.info("volume %s unmounted for %.12s", request.name, request.id)
+        self._on_use()
+        return api.encode_done()
+
+    def path(self, request: api.NameRequest) -> bytes:
+        """Say where the volume lies."""
+        return api.encode_mountpoint(self._view.path(self._find(request.name).mountpoint))
+
+    def get(self, request: api.NameRequest) -> bytes:
+        """Show one volume, as far as it is known: the Engine takes an error for "no such volume"."""
+        try:
+            return api.encode_volume(self._describe(self._find(request.name)))
+        except SchedulerUnavailable as error:
+            folder = self._view.folder(request.name)
+            if folder is None:
+                raise
+            status = {"state": "unknown", "reason": str(error)}
+            mountpoint = self._view.path(str(folder))
+            return api.encode_volume(api.Volume(request.name, mountpoint, _date(folder.stat().st_ctime), status))
+
+    def list(self) -> bytes:
+        """Show all volumes."""
+        return api.encode_volumes([self._describe(each) for each in list_containers(self._scheduler)])
+
+    def capabilities(self) -> bytes:
+        """Say what kind of volume driver this is."""
+        return api.encode_capabilities(SCOPE)
+
+    def _find(self, name: str) -> Container:
+        container = find_container(self._scheduler, name)
+        if container is None:
+            raise UnknownVolume(name)
+        return container
+
+    def _describe(self, container: Container) -> api.Volume:
+        status = {
+            "state": container.state,
+            "container": container.engine and asdict(container.engine),
+            "mounts": container.mounts,
+            "processes": len(container.sessions),
+            "waiting": len(container.waiting),
+            "devices": [_share(device) for device in container.devices],
+        }
+        mountpoint = self._view.path(container.mountpoint)
+        return api.Volume(container.name, mountpoint, _date(container.created), status)
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=0).isoformat()
+
+
+def _share(device: Share) -> dict[str, object]:
+    return {
+        "uuid": device.uuid,
+        "limit": format_size(device.limit),
+        "grant": format_size(device.grant),
+        "usage": format_size(device.usage),
+        "limit_bytes": device.limit,
+        "grant_bytes": device.grant,
+        "usage_bytes": device.usage,
+    }

@@ -1,0 +1,83 @@
+"""What the Engine says about the things that a call names."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from docker import APIClient
+from docker.errors import NotFound
+
+from convgpu.authz.checks.hook import RUNTIME
+from convgpu.authz.ports import Document, HostFacts, ViewUnavailable
+from convgpu.plugin.engine.client import Engine, EngineUnavailable
+
+# Seconds for which the Engine's own settings are believed; they change with a restart or a SIGHUP.
+_FRESH: Final = 10.0
+# Bytes of a name. Images have 460 at most, and nobody types more. Our question comes back to us as a call, which the
+# worker answers at once if it is short enough for the Engine to send in one piece (4 KiB).
+_LONGEST: Final = 600
+# By this word in the runtimeArgs of our runtime covers it containers that name no limit (convgpu.runtime.__main__).
+_MEMORY: Final = "--convgpu-memory="
+
+
+class EngineView:
+    """Questions to the Engine, each of a kind that passes our own authorization at once.
+
+    See `convgpu.authz.ports.View`.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._facts: tuple[float, HostFacts] | None = None
+
+    def container(self, name: str) -> Document | None:
+        """Return `GET /containers/NAME/json`."""
+        return self._ask(lambda api: api.inspect_container(_short(name)))
+
+    def volume(self, name: str) -> Document | None:
+        """Return `GET /volumes/NAME`."""
+        return self._ask(lambda api: api.inspect_volume(_short(name)))
+
+    def image(self, name: str) -> Document | None:
+        """Return `GET /images/NAME/json`."""
+        return self._ask(lambda api: api.inspect_image(_short(name)))  # type: ignore[no-untyped-call]
+
+    def service(self, name: str) -> Document | None:
+        """Return `GET /services/NAME`."""
+        return self._ask(lambda api: api.inspect_service(_short(name)))  # type: ignore[no-untyped-call]
+
+    def states(self) -> Mapping[str, str]:
+        """Return the state of each container by its id."""
+        try:
+            return {row["Id"]: row["State"] for row in self._engine.ask(lambda api: api.containers(all=True))}
+        except (EngineUnavailable, NotFound) as error:
+            raise ViewUnavailable(str(error)) from error
+
+    def facts(self) -> HostFacts:
+        """Return what rules depend on beside the container."""
+        now = time.monotonic()
+        if self._facts is None or now - self._facts[0] > _FRESH:
+            info = self._ask(lambda api: api.info()) or {}
+            runtime = (info.get("Runtimes") or {}).get(RUNTIME) or {}
+            memory = [word for word in runtime.get("runtimeArgs") or () if word.startswith(_MEMORY)]
+            facts = HostFacts(
+                str(info.get("DockerRootDir") or ""),
+                str(info.get("DefaultRuntime") or ""),
+                memory[-1].removeprefix(_MEMORY) if memory else None,
+            )
+            self._facts = (now, facts)
+        return self._facts[1]
+
+    def _ask(self, question: Callable[[APIClient], Document]) -> Document | None:
+        try:
+            return self._engine.ask(question)
+        except NotFound:
+            return None
+        except EngineUnavailable as error:
+            raise ViewUnavailable(str(error)) from error
+
+
+def _short(name: str) -> str:
+    if len(name.encode(errors="replace")) > _LONGEST:
+        raise ViewUnavailable(f"the Engine is not asked about names of more than {_LONGEST} bytes ({name:.20}...)")
+    return name

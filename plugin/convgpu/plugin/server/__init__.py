@@ -1,0 +1,1 @@
+"""gunicorn and Flask on the plugin's socket."""

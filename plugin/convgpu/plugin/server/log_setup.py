@@ -1,0 +1,43 @@
+"""The plugin's log: on standard output, with a cause of its own for each request (`convgpu.logs.formatter`).
+
+Docker turns a plugin's standard error into errors of its own log, and each line into a record.
+"""
+
+import itertools
+import re
+import secrets
+from typing import Final
+
+from convgpu.logs import formatter as journal
+
+# The first word of an administration path or the last one of Docker's; nothing else that a client chose.
+_WORD: Final = re.compile(r"/(?:\w+\.|v1/)([A-Za-z]{1,16})\b", re.ASCII)
+# Causes stay apart when the plugin is started again.
+_RUN: Final = secrets.token_hex(3)
+_numbers: Final = itertools.count(1)
+
+
+def begin(path: str) -> None:
+    """Name the request that this thread serves from now on: `Mount-3f9ac1-7`."""
+    word = _WORD.match(path)
+    journal.begin(f"{word[1] if word else 'http'}-{_RUN}-{next(_numbers)}")
+
+
+def end() -> None:
+    """Say that the request is answered, so that what this thread does next has another cause."""
+    journal.begin("")
+
+
+def configuration(level: str, form: str) -> dict[str, object]:
+    """Return the argument of `logging.config.dictConfig`, which gunicorn takes as `logconfig_dict`."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"()": "convgpu.logs.formatter.formatter", "form": form}},
+        "handlers": {"output": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stdout"}},
+        "root": {"level": level.upper(), "handlers": ["output"]},
+        # gunicorn's own loggers would write to standard error as well.
+        "loggers": {
+            "gunicorn.error": {"level": level.upper(), "handlers": [], "propagate": True},
+        },
+    }

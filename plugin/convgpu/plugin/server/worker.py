@@ -1,0 +1,188 @@
+"""gunicorn's threaded worker, with a way past its threads for calls that need no thought.
+
+Each call of the Engine's API costs two of ours, one after the other. Most of them have nothing to do with GPUs: those
+are answered by the thread that waits for connections, from the bytes that lie in the socket. So is the question what
+kind of driver this is, which the Engine puts ten times while one container comes and goes. Everything else takes
+gunicorn's own way, with nothing of it read before. See docs/decisions/0017-connections-are-kept.md.
+"""
+
+import contextlib
+import selectors
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+
+from gunicorn.workers.gthread import TConn, ThreadWorker
+
+from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api.authorization import pass_at_once
+from convgpu.plugin.docker_api.volume_driver import SCOPE
+from convgpu.plugin.server.app import DIRECT
+from convgpu.plugin.server.body_limits import SILENCE
+
+# Bytes of a call that are looked at here. The Engine shows 64 KiB of an answer at most, most calls have a few hundred.
+_MOST: Final = 1 << 16
+_HEAD_END: Final = b"\r\n\r\n"
+_LENGTH: Final = b"\r\nContent-Length: "  # in this spelling, as Go's client writes it
+_VERSION: Final = b" HTTP/1.1\r\n"
+# By these, in small letters, a body may be of another length, or its client waits for the connection's end.
+_OTHERWISE: Final = (b"\r\ntransfer-encoding:", b"\r\nconnection:")
+_CALLS: Final = (b"POST /AuthZPlugin.", b"POST /VolumeDriver.")
+# Calls that need a thread, but neither gunicorn's reading nor Flask's: the Engine puts nine of them for a container.
+_DIRECT: Final = frozenset({api.CREATE, api.REMOVE, api.MOUNT, api.UNMOUNT, api.PATH, api.GET})
+_CAPABLE: Final = api.encode_capabilities(SCOPE)
+_QUESTION: Final = f"POST {api.AUTHORIZE_REQUEST} ".encode()
+# Threads that may wait for the Engine's and the scheduler's answers. Volume calls have others, and so has what the
+# Engine says of its answers: a judge waits for one of these, and it may be too long for the loop.
+_JUDGES: Final = 32
+# Seconds after which a thread that computes lets the one that waits for connections go on; Python's own 5 ms are as
+# much as ten calls.
+_SWITCH: Final = 0.0005
+# Seconds for which a stopping worker keeps idle connections, for a call that may be on its way.
+_LINGER: Final = 0.2
+# The kernel's bound for each read and write of a thread (socket(7), SO_RCVTIMEO): gunicorn takes back a timeout of
+# Python's own, because it sets sockets to block.
+_BOUND: Final = struct.pack("ll", SILENCE, 0)
+
+
+class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
+    """Keeps connections until the client closes them, and answers what it can at once.
+
+    The Engine keeps two idle connections and never closes them. A server that closes one first may do so while the
+    Engine sends: the Engine then tries again with an empty body.
+    """
+
+    def init_process(self) -> None:
+        """Start the second pool of threads."""
+        sys.setswitchinterval(_SWITCH)
+        self._judges = ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge")
+        super().init_process()
+
+    def accept(self, listener: socket.socket) -> None:
+        """Take a connection into the loop, where its first call is met like all others."""
+        try:
+            client, address = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _BOUND)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _BOUND)
+        self.nr_conns += 1
+        self._keep(_Connection(self.cfg, client, address, listener.getsockname()))
+
+    def on_client_socket_readable(self, conn: Any, client: socket.socket) -> None:
+        """Answer at once, or hand the connection to a thread."""
+        waiting = _peek(client)
+        call = _whole_call(waiting) if self.alive else None
+        if call is not None and _answer_at_once(client, waiting, *call):
+            return
+        self.poller.unregister(client)
+        self.keepalived_conns.remove(conn)
+        conn.data_ready = True
+        if call is not None and call[0] in _DIRECT:
+            self._submit(
+                self.tpool, partial(self._answer_directly, client, len(waiting), *call), self._finish_directly, conn
+            )
+        else:
+            pool = self._judges if waiting.startswith(_QUESTION) else self.tpool
+            self._submit(pool, partial(self.handle, conn), self.finish_request, conn)
+
+    def _answer_directly(self, client: socket.socket, length: int, path: str, body: bytes) -> bool:
+        """Answer one whole call that waits in a socket, in a thread but without gunicorn and Flask."""
+        client.recv(length)
+        status, reply = self.wsgi.extensions[DIRECT](path, body)
+        client.setblocking(True)
+        client.sendall(_response(reply, status))
+        return True
+
+    def _finish_directly(self, conn: Any, future: "Future[bool]") -> None:
+        if future.exception() is None:
+            self._keep(conn)
+            if not self.alive:
+                self._cap_keepalive(time.monotonic() + _LINGER)
+        else:
+            self.nr_conns -= 1  # the client is gone
+            conn.close()
+
+    def _cap_keepalive(self, deadline: float) -> None:
+        super()._cap_keepalive(min(deadline, time.monotonic() + _LINGER))
+
+    def _submit(
+        self,
+        pool: ThreadPoolExecutor,
+        work: Callable[[], object],
+        finish: Callable[[Any, "Future[Any]"], None],
+        conn: Any,
+    ) -> None:
+        """Have a thread do something for a connection, and then the thread that waits finish it."""
+        pool.submit(work).add_done_callback(lambda future: self.method_queue.defer(finish, conn, future))
+
+    def _keep(self, conn: Any) -> None:
+        conn.sock.setblocking(False)
+        conn.timeout = time.monotonic() + self.cfg.keepalive
+        self.keepalived_conns.append(conn)
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_client_socket_readable, conn))
+
+
+class _Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
+    def close(self, graceful: bool = False) -> None:  # noqa: ARG002 - gunicorn's signature
+        """Close without waiting for the peer, as the loop would do for up to 2 s for each.
+
+        That is for TCP, which may lose an answer when more was sent than was read; a UNIX socket delivers it.
+        """
+        super().close()
+
+
+def _peek(client: socket.socket) -> bytes:
+    try:
+        return client.recv(_MOST, socket.MSG_PEEK)
+    except OSError:
+        return b""
+
+
+def _whole_call(waiting: bytes) -> tuple[str, bytes] | None:
+    """Return path and body of a call of Docker's, if it is whole and nothing follows it; else None."""
+    if not waiting.startswith(_CALLS):
+        return None
+    end = waiting.find(_HEAD_END)
+    begin = waiting.find(_LENGTH, 0, end)
+    if end < 0 or begin < 0 or _is_unusual(waiting[:end].lower()):
+        return None
+    digits = waiting[begin + len(_LENGTH) : waiting.index(b"\r\n", begin + 2)]
+    body = waiting[end + len(_HEAD_END) :]
+    if digits != str(len(body)).encode():
+        return None
+    path_end = waiting.index(b" ", len(b"POST "))
+    if not waiting.startswith(_VERSION, path_end):
+        return None
+    return waiting[len(b"POST ") : path_end].decode("latin-1"), body
+
+
+def _is_unusual(head: bytes) -> bool:
+    return head.count(b"\r\ncontent-length:") != 1 or any(word in head for word in _OTHERWISE)
+
+
+def _answer_at_once(client: socket.socket, waiting: bytes, path: str, body: bytes) -> bool:
+    """Answer a whole call that waits in a socket, if that needs no thought; else leave the socket as it is."""
+    reply = _CAPABLE if path == api.CAPABILITIES else pass_at_once(path, body)
+    if reply is None:
+        return False
+    try:
+        client.recv(len(waiting))
+        # A hundred bytes always fit into the buffer of a socket whose peer waits for them.
+        client.sendall(_response(reply))
+    except OSError:
+        with contextlib.suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)  # readable from now on, so the next look finds its end
+    return True
+
+
+def _response(body: bytes, status: int = HTTPStatus.OK) -> bytes:
+    line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+    head = f"{line}\r\nContent-Type: {api.CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body

@@ -1,0 +1,39 @@
+"""What happens at the beginning and the end of a container without a ConvGPU volume."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
+from convgpu.runtime.edits import options
+from convgpu.runtime.mounting import mount_folder
+from convgpu.runtime.scheduler_client import Registration
+
+
+def begin(directory: Path, state: dict[str, Any]) -> None:
+    """Register a container and mount its folder; when that fails, nothing of it is left.
+
+    Args:
+        directory: of the scheduler.
+        state: of the container, as the OCI runtime tells its hooks.
+
+    Raises:
+        SchedulerRefused, SchedulerUnavailable, OSError: the container must not start.
+    """
+    bundle = Path(state["bundle"])
+    config = json.loads((bundle / "config.json").read_bytes())
+    registration = Registration(directory, state["id"], begins=True)
+    folder = registration.begin(options(config))
+    root = str(bundle / config["root"]["path"])
+    try:
+        mount_folder(int(state["pid"]), root, folder, read_only=not (folder / "driver").is_dir())
+    except OSError:
+        with suppress(SchedulerRefused, SchedulerUnavailable):
+            registration.end()
+        raise
+
+
+def end(directory: Path, state: dict[str, Any]) -> None:
+    """Tell the scheduler that a container is over; what cannot be told now, the Engine's list tells later."""
+    Registration(directory, state["id"], begins=False).end()

@@ -1,0 +1,1 @@
+"""Which allocation is served, in which order, and why one waits."""

@@ -1,0 +1,1 @@
+"""Answers on the administration socket, and settings that change while the scheduler runs."""

@@ -1,0 +1,133 @@
+"""What administrators change while containers run: limits, drained devices, the policy; and it survives a restart."""
+
+import random
+from collections.abc import Callable, Sequence
+
+from convgpu.core import events as e
+from convgpu.core.volume_options import DeviceCapacity, OptionError, parse_limits
+from convgpu.daemon.containers.registry import Container, ContainerRefusedError, Containers
+from convgpu.daemon.sessions.registry import Sessions
+from convgpu.daemon.storage.store import Store
+from convgpu.logs import formatter as journal
+from convgpu.policies.memory import POLICIES, Policy
+from convgpu.protocol import records
+
+
+class Changes:
+    """Carries changes out, and takes up those of an earlier scheduler.
+
+    Args:
+        capacities: what may be handed out of each device, kept up to date.
+        policy: name of the setting. What was chosen live holds until the setting is another.
+        wall_clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        containers: Containers,
+        sessions: Sessions,
+        store: Store,
+        capacities: Sequence[DeviceCapacity],
+        policy: str,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._containers = containers
+        self._sessions = sessions
+        self._store = store
+        self._capacities = capacities
+        self._setting = policy
+        self._wall_clock = wall_clock
+        sessions.on_limit = self._limit_in_force
+        for device in store.drained() & {one.uuid for one in capacities}:
+            sessions.happen(e.DeviceDrained(device, drained=True))
+
+    def restore_targets(self) -> None:
+        """Ask again for the limits that were not in force yet. Raises OSError: the database cannot be read."""
+        for name, targets in self._store.targets().items():
+            if name in self._containers.by_name:
+                self._sessions.happen(e.LimitsChanged(name, targets))
+
+    def set_limits(self, name: str, memory: str) -> records.LimitChanges:
+        """Ask for other limits; a lower one comes into force as memory is freed.
+
+        Raises:
+            ContainerRefusedError: no such container, or a limit that cannot be.
+            OSError: it cannot be written; nothing has changed.
+        """
+        container = self._containers.known(name)
+        limits = self._parse(container, memory)
+        if not container.volume.limits:
+            self._containers.declare(name, memory)
+        self._store.set_targets(name, limits)
+        cause = journal.current() or f"set:{name}"
+        self._sessions.history.add("limited", name, cause, limits=limits)
+        self._sessions.happen(e.LimitsChanged(name, limits))
+        accounts = self._sessions.machine.ledger.accounts[name]
+        rows = [
+            records.LimitChange(
+                uuid=uuid,
+                limit=accounts[uuid].limit,
+                target=limit,
+                usage=self._sessions.used(name, uuid) + accounts[uuid].charged,
+            )
+            for uuid, limit in limits.items()
+        ]
+        return records.LimitChanges(devices=tuple(rows))
+
+    def _parse(self, container: Container, memory: str) -> dict[str, int]:
+        own = container.volume.limits or {device.uuid: 0 for device in container.terms.devices}
+        try:
+            return parse_limits(memory, [one for one in self._capacities if one.uuid in own])
+        except OptionError as error:
+            raise ContainerRefusedError("invalid", str(error)) from error
+
+    def _limit_in_force(self, name: str, device: str, limit: int, target: int | None) -> None:
+        container = self._containers.by_name.get(name)
+        if container is not None:
+            container.volume.limits[device] = limit
+            self._store.set_limit_in_force(name, device, limit, target)
+
+    def drain(self, device: str, *, drained: bool) -> None:
+        """Give no new grants on a device (UUID or index), or give them again.
+
+        Raises:
+            ContainerRefusedError: no such device.
+            OSError: it cannot be written; nothing has changed.
+        """
+        for one in self._capacities:
+            if device in {one.uuid, str(one.index)}:
+                self._store.set_drained(one.uuid, drained)
+                self._sessions.happen(e.DeviceDrained(one.uuid, drained=drained))
+                return
+        known = ", ".join(f"{one.index} ({one.uuid})" for one in self._capacities)
+        raise ContainerRefusedError("unknown", f"no device {device!r}; devices: {known}")
+
+    def choose_policy(self, name: str | None) -> records.PolicyChoice:
+        """Let another policy choose from now on; None changes nothing.
+
+        Raises:
+            ContainerRefusedError: no such policy.
+            OSError: it cannot be written; nothing has changed.
+        """
+        if name is not None:
+            if name not in POLICIES:
+                raise ContainerRefusedError("invalid", f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
+            self._store.set_setting("policy", f"{self._setting} {name}")
+            self._sessions.happen(e.PolicyChosen(make_policy(name)))
+        return records.PolicyChoice(policy=self.policy, known=tuple(sorted(POLICIES)))
+
+    @property
+    def policy(self) -> str:
+        """The name of the policy that chooses now."""
+        return self._sessions.machine.policy.name
+
+
+def make_policy(name: str) -> Policy:
+    """Return the policy of that name."""
+    return POLICIES[name](random.SystemRandom())
+
+
+def chosen_policy(store: Store, setting: str) -> str:
+    """Return the name of the policy to begin with: what was chosen live, unless the setting changed since."""
+    then, _, chosen = (store.setting("policy") or "").partition(" ")
+    return chosen if then == setting and chosen in POLICIES else setting

@@ -1,0 +1,135 @@
+"""What administrators are shown of containers and devices."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from convgpu.daemon.audit.capacity import Capacities
+from convgpu.daemon.audit.loop import Findings
+from convgpu.daemon.containers.registry import Container, ContainerRefusedError, Containers
+from convgpu.daemon.gpu.nvml import Device
+from convgpu.daemon.sessions.registry import Session, Sessions
+from convgpu.protocol import records
+
+
+class Views:
+    """Makes records of what there is.
+
+    Args:
+        devices: that are present.
+        capacities: what may be handed out of each that has anything.
+        findings: of the audit.
+    """
+
+    def __init__(
+        self,
+        containers: Containers,
+        sessions: Sessions,
+        devices: Sequence[Device],
+        capacities: Capacities,
+        findings: Findings,
+    ) -> None:
+        self._containers = containers
+        self._sessions = sessions
+        self._capacities = capacities
+        self._findings = findings
+        self._devices = devices
+
+    def containers(self, name: str | None) -> list[records.Container]:
+        """Return all containers, oldest first, or one.
+
+        Raises:
+            ContainerRefusedError: there is none of that name.
+        """
+        known = self._containers.by_name
+        if name is None:
+            chosen = list(known.values())
+        elif name in known:
+            chosen = [known[name]]
+        else:
+            raise ContainerRefusedError("unknown", f"no volume {name}")
+        sessions = self._sessions.by_container()
+        waiting = self._waiting()
+        ordered = sorted(chosen, key=lambda c: (c.volume.created, c.volume.name))
+        return [
+            self._container(one, sessions.get(one.volume.name, []), waiting.get(one.volume.name, [])) for one in ordered
+        ]
+
+    def _container(
+        self, container: Container, sessions: Sequence[Session], waiting: Sequence[records.Waiting]
+    ) -> records.Container:
+        volume = container.volume
+        accounts = self._sessions.machine.ledger.accounts.get(volume.name, {})
+        state: Literal["created", "running", "waiting", "ended"] = "running" if sessions else volume.state
+        since = volume.since
+        if waiting:
+            state, since = "waiting", min(one.since for one in waiting)
+        return records.Container(
+            name=volume.name,
+            engine=volume.engine,
+            priority=container.terms.priority,
+            since=since,
+            mountpoint=self._containers.mountpoint(volume.name),
+            created=volume.created,
+            state=state,
+            mounts=sum(mount.count for mount in volume.mounts.values()),
+            devices=tuple(
+                records.Share(
+                    uuid=uuid,
+                    limit=account.limit,
+                    grant=account.grant,
+                    usage=self._sessions.used(volume.name, uuid) + account.charged,
+                    seen=self._findings.seen_of(volume.name, uuid),
+                    target=account.target,
+                )
+                for uuid, account in accounts.items()
+            ),
+            sessions=tuple(self._session(session) for session in sessions),
+            waiting=tuple(waiting),
+        )
+
+    def _session(self, session: Session) -> records.Session:
+        usage = tuple(
+            records.SessionShare(uuid=uuid, usage=self._sessions.used_by(session, uuid)) for uuid in session.rows
+        )
+        return records.Session(pid=session.pid, program=session.program, since=session.since, devices=usage)
+
+    def _waiting(self) -> dict[str, list[records.Waiting]]:
+        grouped: dict[str, list[records.Waiting]] = {}
+        why = self._sessions.explain()
+        for one in self._sessions.machine.waiting:
+            asked, wait = self._sessions.asked[one.request], why[one.request]
+            row = records.Waiting(
+                uuid=one.device,
+                size=one.size,
+                call=asked.call,
+                pid=asked.session.pid,
+                since=asked.since,
+                missing=one.missing,
+                reason=wait.reason,
+                ahead=wait.ahead,
+                behind=wait.behind,
+            )
+            grouped.setdefault(one.container, []).append(row)
+        return grouped
+
+    def devices(self) -> list[records.Device]:
+        """Return all devices, also those that have nothing to hand out."""
+        capacity = {one.uuid: one.capacity for one in self._capacities.rows}
+        return [self._device(device, capacity[device.uuid]) for device in self._devices]
+
+    def _device(self, device: Device, capacity: int) -> records.Device:
+        ledger = self._sessions.machine.ledger
+        accounts = [account[device.uuid] for account in ledger.accounts.values() if device.uuid in account]
+        return records.Device(
+            uuid=device.uuid,
+            index=device.index,
+            name=device.name,
+            total=self._capacities.total[device.uuid],
+            capacity=capacity,
+            granted=sum(account.grant for account in accounts),
+            used=self._sessions.used_on(device.uuid),
+            settling=self._sessions.machine.settling(device.uuid),
+            foreign=self._capacities.foreign[device.uuid],
+            health=self._findings.health.get(device.uuid, "ok"),
+            drained=device.uuid in self._sessions.machine.drained,
+        )

@@ -1,0 +1,1 @@
+"""Compares what NVML counts with the ledger, and acts on the difference."""

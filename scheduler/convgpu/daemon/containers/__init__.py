@@ -1,0 +1,1 @@
+"""Volumes and their containers: created, mounted, listed, ended, removed."""

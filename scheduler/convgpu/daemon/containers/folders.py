@@ -1,0 +1,100 @@
+"""The folders of containers: what each sees under /run/convgpu."""
+
+import hashlib
+import logging
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from convgpu.daemon.gpu.simulated import FILES
+from convgpu.daemon.system.atomic_files import deliver, is_delivered, link_files
+from convgpu.protocol.layout import folder_of
+
+log = logging.getLogger(__name__)
+
+MOUNTED_AT: Final = "/run/convgpu"
+_PRELOAD: Final = f"{MOUNTED_AT}/libconvgpu.so\n".encode()
+
+
+def make_staging(directory: Path) -> Path:
+    """Return the folder in which files are made before they are put where containers see them."""
+    staging = directory / "staging"
+    staging.mkdir(mode=0o700, exist_ok=True)
+    return staging
+
+
+class Folders:
+    """The folders under the scheduler's directory (docs/architecture.md, What lies where).
+
+    Args:
+        directory: of the scheduler.
+        library: path of libconvgpu.so to deliver.
+        driver: folder of the simulated driver, None with real devices.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+
+    def __init__(self, directory: Path, library: Path, driver: Path | None) -> None:
+        self.staging = make_staging(directory)
+        self._containers = directory / "containers"
+        self._driver = driver
+        # Name, content and mode of each file that a container gets, and the content's SHA-256.
+        self._files: Final = (
+            ("libconvgpu.so", library, 0o755, hashlib.sha256(library.read_bytes()).digest()),
+            ("ld.so.preload", _PRELOAD, 0o644, hashlib.sha256(_PRELOAD).digest()),
+        )
+        # The same for every container, so `convgpu run` mounts it from here.
+        deliver(_PRELOAD, directory / "ld.so.preload", 0o644, self.staging)
+
+    def path(self, name: str) -> Path:
+        """Return the folder of a volume, its mountpoint."""
+        return self._containers / folder_of(name)
+
+    def mountpoint(self, name: str) -> str:
+        """Return the same as text: a list of a thousand containers makes no thousand paths."""
+        return f"{self._containers}/{folder_of(name)}"
+
+    def make(self, name: str) -> Path:
+        """Make or refresh the folder with everything but the socket.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        folder = self.path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)
+        for file, content, mode, _ in self._files:
+            deliver(content, folder / file, mode, self.staging)
+        if self._driver is not None:
+            link_files([self._driver / name for name in FILES], folder / "driver", self.staging)
+        return folder
+
+    def restore(self, name: str) -> None:
+        """Make good what somebody did to the files in a folder that he could write.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        folder = self.path(name)
+        for file, content, mode, digest in self._files:
+            if not is_delivered(folder / file, digest, mode):
+                log.warning("%s of volume %s was not ours any more and is delivered again", file, name)
+                folder.mkdir(parents=True, exist_ok=True)
+                deliver(content, folder / file, mode, self.staging)
+
+    def remove(self, name: str) -> None:
+        """Remove the folder with everything in it."""
+        shutil.rmtree(self.path(name), ignore_errors=True)
+
+    def remove_strangers(self, names: Iterable[str]) -> list[str]:
+        """Remove the folders that belong to none of these volumes, and return what they were called."""
+        ours = {folder_of(name) for name in names}
+        try:
+            strangers = [folder for folder in self._containers.iterdir() if folder.name not in ours]
+        except FileNotFoundError:
+            return []
+        for folder in strangers:
+            shutil.rmtree(folder, ignore_errors=True)
+        return [folder.name for folder in strangers]

@@ -1,0 +1,301 @@
+"""The containers that Docker told us about: their volumes, terms, mounts and sockets."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from convgpu.core import events as e
+from convgpu.core.liveness import Judgement, Mount, judge
+from convgpu.core.volume_options import DeviceCapacity, OptionError, Terms, parse_limits, parse_options
+from convgpu.daemon.containers.folders import Folders
+from convgpu.daemon.sessions.registry import Sessions
+from convgpu.daemon.storage.rows import Volume
+from convgpu.daemon.storage.store import Store
+from convgpu.daemon.transport.connection import Listener
+from convgpu.logs import formatter as journal
+
+log = logging.getLogger(__name__)
+
+
+class ContainerRefusedError(Exception):
+    """A request of Docker that cannot be granted. `code`: `invalid`, `unknown` or `busy`; the text is for the user."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(slots=True)
+class Container:
+    """A volume of ours, and what belongs to it while it exists."""
+
+    volume: Volume
+    terms: Terms
+    listener: Listener
+
+    @property
+    def runs(self) -> bool:
+        """Does the container run, as far as mounts and the Engine's list tell?"""
+        return self.volume.state == "running"
+
+
+class Containers:
+    """All containers by the name of their volume.
+
+    Args:
+        wall_clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        store: Store,
+        folders: Folders,
+        sessions: Sessions,
+        devices: Sequence[DeviceCapacity],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self.by_name: dict[str, Container] = {}
+        self._loop = loop
+        self._store = store
+        self._folders = folders
+        self._sessions = sessions
+        self._devices = devices
+        self._wall_clock = wall_clock
+        self._unfit: dict[str, str] = {}  # of an earlier run, with the reason
+        self._accept: Callable[[str, socket.socket], None] = lambda _, sock: sock.close()
+        self._on_removed: Callable[[str], None] = lambda _: None
+
+    def restore(self, accept: Callable[[str, socket.socket], None], on_removed: Callable[[str], None]) -> None:
+        """Take up what an earlier scheduler left.
+
+        A volume that cannot be taken up now (a device is gone, or smaller) is kept for a better time. What foreign
+        programs hold just now is no reason: the container may be running.
+
+        Args:
+            accept: gets the name of a volume and each socket that a process of its container connects with.
+            on_removed: gets the name of a volume that is gone.
+        """
+        self._accept = accept
+        self._on_removed = on_removed
+        for volume in self._store.volumes():
+            try:
+                container = self._reopen(volume)
+            except (OptionError, OSError) as error:
+                log.error("volume %s of an earlier run cannot be used now: %s", volume.name, error)
+                self._unfit[volume.name] = str(error)
+                continue
+            if container.runs:
+                self._sessions.happen(e.ContainerStarted(volume.name))
+
+    def create(self, name: str, options: dict[str, str]) -> None:
+        """Make a volume; again with the same options is no error.
+
+        Raises:
+            ContainerRefusedError: the options cannot be, or the name has others.
+            OSError: it cannot be written; nothing has changed.
+        """
+        if name in self.by_name:
+            if options != self.by_name[name].volume.options:
+                text = f"volume {name} exists with other options; remove it first: docker volume rm {name}"
+                raise ContainerRefusedError("invalid", text)
+            return
+        now = self._wall_clock()
+        volume = Volume(name, options, now, since=now)
+        try:
+            terms = parse_options(options, self._devices)
+            container = self._open(volume, terms, terms.limits)
+        except OptionError as error:
+            raise ContainerRefusedError("invalid", str(error)) from error
+        volume.limits = dict(container.terms.limits)
+        try:
+            self._store.add(volume)
+        except OSError:
+            self._close(container)
+            raise
+        self._unfit.pop(name, None)
+        cause = journal.current() or f"create:{name}"
+        self._sessions.history.add("created", name, cause, limits=dict(container.terms.limits) or None)
+
+    def _reopen(self, volume: Volume) -> Container:
+        """Open a volume of an earlier run, with what foreign programs may leave. A device that is lost is left out."""
+        devices = [replace(one, capacity=one.nominal) for one in self._devices]
+        if not volume.limits:
+            return self._open(volume, parse_options(volume.options, devices), {})
+        useful = {one.uuid for one in devices if one.nominal}
+        limits = {uuid: limit for uuid, limit in volume.limits.items() if uuid in useful} or volume.limits
+        for uuid in volume.limits.keys() - limits.keys():
+            log.warning("volume %s is used without %s, which has nothing to hand out", volume.name, uuid)
+        check_limits(limits, devices)
+        # Indices may have changed with the devices: the limits say by UUID which were meant.
+        options = {name: text for name, text in volume.options.items() if name not in {"gpus", "memory"}}
+        own = [one for one in devices if one.uuid in limits]
+        return self._open(volume, replace(parse_options(options, own), limits=limits), limits)
+
+    def _open(self, volume: Volume, terms: Terms, limits: Mapping[str, int]) -> Container:
+        self._folders.make(volume.name)
+        container = Container(volume, terms, self._listen(volume.name))
+        self.by_name[volume.name] = container
+        self._sessions.happen(e.ContainerCreated(volume.name, limits, terms.wait, terms.priority))
+        return container
+
+    def _listen(self, name: str) -> Listener:
+        path = self._folders.path(name) / "scheduler.sock"
+        return Listener(self._loop, path, 0o666, self._folders.staging, lambda sock: self._accept(name, sock))
+
+    def _restore(self, container: Container) -> None:
+        """Make good what a container that can write its folder, or `docker cp`, did there since the last start."""
+        name = container.volume.name
+        self._folders.restore(name)
+        if not container.listener.in_place():
+            log.warning("the socket of volume %s was not ours any more and is made again", name)
+            container.listener.close()
+            container.listener = self._listen(name)
+
+    def _close(self, container: Container) -> None:
+        name = container.volume.name
+        container.listener.close()
+        del self.by_name[name]
+        self._on_removed(name)
+        self._sessions.happen(e.ContainerRemoved(name))
+        self._folders.remove(name)
+
+    def declare(self, name: str, memory: str) -> None:
+        """Set the limits of a container whose volume names none, by its CONVGPU_MEMORY; the first word counts.
+
+        Raises:
+            OptionError: there is none, or it cannot be.
+            OSError: it cannot be written; nothing has changed.
+        """
+        container = self.by_name.get(name)
+        if container is None:
+            raise OptionError("the volume of this container is removed: start the container again")
+        if container.volume.limits:
+            return
+        if not memory:
+            raise OptionError(
+                "this container has no GPU memory limit: give its volume one (volume-opt=memory=2g) "
+                "or the container a variable (-e CONVGPU_MEMORY=2g)"
+            )
+        own = {device.uuid for device in container.terms.devices}
+        limits = parse_limits(memory, [device for device in self._devices if device.uuid in own])  # as they are now
+        self._store.set_limits(name, limits, self._wall_clock())
+        container.volume.limits = limits
+        self._sessions.happen(e.LimitsSet(name, limits))
+
+    def mount(self, name: str, mount_id: str) -> str:
+        """Count a mount and return the mountpoint.
+
+        Raises:
+            ContainerRefusedError: unknown name.
+            OSError: it cannot be written; nothing has changed.
+        """
+        container = self.known(name)
+        self._restore(container)
+        mounts = dict(container.volume.mounts)
+        now = self._wall_clock()
+        count = mounts[mount_id].count if mount_id in mounts else 0
+        mounts[mount_id] = Mount(count + 1, now)
+        self.settle(container, judge(mounts, connected=False, now=now), f"mount:{mount_id}")
+        return self.mountpoint(name)
+
+    def mountpoint(self, name: str) -> str:
+        """Return the folder of a volume."""
+        return self._folders.mountpoint(name)
+
+    def unmount(self, name: str, mount_id: str) -> None:
+        """Count an unmount; the last one ends the container. One too many is logged and forgotten.
+
+        Raises:
+            ContainerRefusedError: unknown name.
+            OSError: it cannot be written; nothing has changed.
+        """
+        container = self.known(name)
+        mounts = dict(container.volume.mounts)
+        mount = mounts.pop(mount_id, None)
+        if mount is None:
+            log.warning("unmount of %s with id %s, which is not mounted", name, mount_id)
+        elif mount.count > 1:
+            mounts[mount_id] = Mount(mount.count - 1, mount.since)
+        self.settle(container, judge(mounts, connected=False, now=self._wall_clock()), f"unmount:{mount_id}")
+
+    def settle(self, container: Container, judgement: Judgement, cause: str) -> None:
+        """Let a judgement be true, saved before anything follows from it.
+
+        Raises:
+            OSError: it cannot be written; nothing has changed.
+        """
+        volume = container.volume
+        name, ran = volume.name, container.runs
+        if judgement.runs == ran and judgement.mounts == volume.mounts:
+            return
+        changes = judgement.runs != ran
+        state = "running" if judgement.runs else "ended" if ran else volume.state
+        since = self._wall_clock() if changes else volume.since
+        self._store.set_mounts(name, judgement.mounts, state, since)
+        volume.mounts, volume.state, volume.since = dict(judgement.mounts), state, since
+        if changes:
+            self._sessions.happen(e.ContainerStarted(name) if judgement.runs else e.ContainerEnded(name))
+            kind = "mounted" if judgement.runs else "ended"
+            self._sessions.history.add(kind, name, journal.current() or cause)
+
+    def remove(self, name: str) -> None:
+        """Forget a volume; an unknown one is no error.
+
+        Raises:
+            ContainerRefusedError: processes of the container are still connected.
+            OSError: it cannot be written; nothing has changed.
+        """
+        container = self.by_name.get(name)
+        if container is not None and self._sessions.of(name):
+            raise ContainerRefusedError("busy", f"volume {name} is in use: stop its container first")
+        if container is None and name not in self._unfit:
+            return
+        self._store.remove(name)
+        if container is None:
+            del self._unfit[name]
+            self._folders.remove(name)
+        else:
+            self._close(container)
+            called = container.volume.engine.name if container.volume.engine else None
+            self._sessions.history.add("removed", name, journal.current() or f"remove:{name}", name=called)
+
+    def close(self) -> None:
+        """Stop listening."""
+        for container in self.by_name.values():
+            container.listener.close()
+
+    def names(self) -> list[str]:
+        """Return the names of all volumes, those that cannot be used now included."""
+        return [*self.by_name, *self._unfit]
+
+    def known(self, name: str) -> Container:
+        """Return a container.
+
+        Raises:
+            ContainerRefusedError: unknown name, or a volume that cannot be used now.
+        """
+        if name in self._unfit:
+            raise ContainerRefusedError("invalid", f"volume {name} cannot be used now: {self._unfit[name]}")
+        try:
+            return self.by_name[name]
+        except KeyError:
+            raise ContainerRefusedError("unknown", f"no volume {name}") from None
+
+
+def check_limits(limits: Mapping[str, int], devices: Sequence[DeviceCapacity]) -> None:
+    """Hold limits of an earlier run against what there is now.
+
+    Raises:
+        OptionError: a device is gone, or has less.
+    """
+    if limits:
+        parse_limits(",".join(f"{uuid}:{_text(limit)}" for uuid, limit in limits.items()), devices)
+
+
+def _text(size: int) -> str:
+    """Return a size as people write it, if that is all of it."""
+    mebibytes, rest = divmod(size, 1 << 20)
+    return str(size) if rest else f"{mebibytes}m"

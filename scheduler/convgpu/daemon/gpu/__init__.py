@@ -1,0 +1,1 @@
+"""What the GPUs and their driver say: devices, contexts, memory that settles."""

@@ -1,0 +1,79 @@
+"""What a CUDA context takes of a device: no API tells before it is there."""
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from convgpu.core.attribution import UNCOUNTED
+from convgpu.daemon.gpu.nvml import DeviceError, Devices
+from convgpu.daemon.gpu.nvml_executor import Asking
+
+log = logging.getLogger(__name__)
+
+# More than any seen (526 MiB on an H200), so that the first context of a device is not a surprise.
+UNKNOWN: Final = 640 << 20
+# What a process says of itself must not become everybody's estimate.
+PLAUSIBLE: Final = 2 * UNKNOWN
+
+
+class Contexts:
+    """Learns the size of contexts per device from the driver's own count per process.
+
+    A process takes a little of the device that this count lacks (8.8 MiB on an H200). It belongs to what the contexts
+    take: if nobody were charged with it, a device whose whole capacity is granted would be too small.
+
+    Args:
+        own: bytes of each device, by UUID, that the driver takes for itself; kept up to date.
+    """
+
+    def __init__(self, asking: Asking, own: Mapping[str, int]) -> None:
+        self._asking = asking
+        self._own = own
+        self._learned: dict[str, int] = {}
+        self._uncounted: dict[str, int] = {}
+
+    def size(self, device: str, limit: int) -> int:
+        """Return what to charge for a new context, in bytes; an estimate never exceeds the limit."""
+        return min(self._learned.get(device, UNKNOWN), limit)
+
+    async def held(self, device: str, pid: int) -> int | None:
+        """Return what a process holds by the driver's count and beside it, in bytes; None when that is not known."""
+        try:
+            counted, used, is_steady = await self._asking.ask(device, _count)
+        except DeviceError as error:
+            log.warning("memory of pid %d: %s", pid, error)
+            return None
+        if pid not in counted:
+            return 0
+        if is_steady and device not in self._uncounted:
+            self._look_beside(device, counted, used)
+        return counted[pid] + self._uncounted.get(device, 0)
+
+    def _look_beside(self, device: str, counted: Mapping[int, int], used: int) -> None:
+        """Learn what each process takes beside the driver's count: what nobody holds, if that is little enough."""
+        each = (used - sum(counted.values()) - self._own.get(device, 0)) // len(counted)
+        if 0 <= each <= UNCOUNTED:
+            self._uncounted[device] = each
+
+    async def measure(self, device: str, pid: int, charged: int, used: int) -> int:
+        """Return what the contexts of a process take, or 0 when the driver does not know.
+
+        Args:
+            device: UUID.
+            pid: of the process as we see it.
+            charged: bytes charged for its contexts so far.
+            used: bytes it uses otherwise.
+        """
+        size = max((await self.held(device, pid) or 0) - used, 0)
+        first = used == 0 and charged == self._learned.get(device, charged)
+        if first and charged and 0 < size <= min(PLAUSIBLE, self._learned.get(device, PLAUSIBLE)):  # not one that grew
+            self._learned[device] = size
+        return size
+
+
+def _count(devices: Devices, uuid: str) -> tuple[Mapping[int, int], int, bool]:
+    """Return what processes hold, what is in use, and whether these belong together: nothing moved between them."""
+    before = devices.used_by(uuid)
+    used = devices.used(uuid)
+    after = devices.used_by(uuid)
+    return after, used, before == after

@@ -1,0 +1,79 @@
+"""Asks NVML without standing still for it: a card that is lost can keep a question for half a minute.
+
+Each device has a thread of its own, so that the others are answered meanwhile, and a device is asked one question at a
+time. The threads are daemons: one that hangs in the driver keeps nobody from ending.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Hashable
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar
+
+from convgpu.daemon.gpu.nvml import DeviceError, Devices
+
+T = TypeVar("T")
+
+# Seconds; the hook gives a scheduler up that leaves a question open for five.
+WITHIN: Final = 2.0
+
+
+class Asking:
+    """Puts questions to `devices`, each in the device's own thread.
+
+    A question that has not been put yet is put once for all who ask it: however many do, one of each kind waits.
+    """
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._lines: dict[str, SimpleQueue[Callable[[], None]]] = {}
+        self._waiting: dict[tuple[str, Hashable], asyncio.Future[Any]] = {}
+
+    async def ask(self, uuid: str, question: Callable[[Devices, str], T]) -> T:
+        """Return the answer to a question about a device; what happened before it was asked counts in it.
+
+        Raises:
+            DeviceError: the question's own, or there was no answer within two seconds.
+        """
+        answer = self._waiting.get((uuid, question)) or self._put(uuid, question)
+        try:
+            return await asyncio.wait_for(asyncio.shield(answer), WITHIN)
+        except TimeoutError:
+            text = f"NVML has not answered within {WITHIN:g} s: see whether nvidia-smi does"
+            raise DeviceError(text) from None
+
+    def _put(self, uuid: str, question: Callable[[Devices, str], T]) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits any more
+
+        def tell(give: Callable[[], None]) -> None:
+            if not answer.done():
+                give()
+
+        def work() -> None:
+            del self._waiting[uuid, question]  # who asks from now on may ask about what happens from now on
+            try:
+                result = question(self._devices, uuid)
+            except Exception as error:  # it is the asker's
+                loop.call_soon_threadsafe(tell, lambda error=error: answer.set_exception(error))
+            else:
+                loop.call_soon_threadsafe(tell, lambda: answer.set_result(result))
+
+        self._waiting[uuid, question] = answer
+        self._line(uuid).put(work)
+        return answer
+
+    def _line(self, uuid: str) -> "SimpleQueue[Callable[[], None]]":
+        line = self._lines.get(uuid)
+        if line is None:
+            line = self._lines[uuid] = SimpleQueue()
+            threading.Thread(target=_serve, args=(line,), name=f"nvml {uuid}", daemon=True).start()
+        return line
+
+
+def _serve(line: "SimpleQueue[Callable[[], None]]") -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+        while True:
+            line.get()()

@@ -1,0 +1,108 @@
+"""When is the memory of an ended process really free?
+
+The end of a socket says that nobody uses the memory any more; the driver frees it later. A process becomes a zombie
+only after the kernel has closed all its files, the driver's among them, so a readable pidfd says that the driver is
+done (on an H200 within 0.5 ms: docs/measurements.md). Devices whose driver outlives its processes (the simulated one)
+and processes of other pid namespaces need a second look: the memory that is in use and held by no process.
+
+What processes hold is asked of the driver and not of our ledger, because they hold more than that: modules, and whole
+processes that are not ours.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
+from convgpu.daemon.gpu.nvml_executor import Asking
+
+log = logging.getLogger(__name__)
+
+STEP: Final = 0.01
+# Longest a driver is believed to need; then the memory is somebody else's and the hook stops waiting for it.
+LONGEST: Final = 10.0
+# A process takes a little of a device that the driver counts for nobody: 9 MiB on an H200.
+UNCOUNTED: Final = 16 << 20
+
+
+class Settling:
+    """Watches what ended processes left behind.
+
+    Args:
+        own: bytes of each device, by UUID, that the driver takes for itself.
+        on_settled: called once per watch with its number.
+    """
+
+    def __init__(self, asking: Asking, own: Mapping[str, int], on_settled: Callable[[int], None]) -> None:
+        self._asking = asking
+        self._on_settled = on_settled
+        self._own = dict(own)
+        self._unnamed: set[str] = set()  # devices whose driver does not tell who uses them
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
+        """Watch until the driver has freed what session `number` used, bytes per device.
+
+        Takes the process's pidfd `process` over.
+        """
+        task = asyncio.get_running_loop().create_task(self._watch(number, process, tuple(used)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def set_own(self, device: str, own: int) -> None:
+        """The driver takes so many bytes of the device for itself."""
+        self._own[device] = own
+
+    async def is_quiet(self) -> bool:
+        """Say whether no device has memory in use that no process holds, the driver's own aside."""
+        return await self._is_free(tuple(self._own))
+
+    async def _watch(self, number: int, process: int | None, devices: tuple[str, ...]) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LONGEST
+        try:
+            if process is not None:
+                await _readable(loop, process, LONGEST)
+            while loop.time() < deadline and not await self._is_free(devices):
+                await asyncio.sleep(STEP)
+        except TimeoutError:
+            log.warning("a process whose connection ended lives on and may use memory that was granted to others")
+        finally:
+            if process is not None:
+                os.close(process)
+        self._on_settled(number)
+
+    async def _is_free(self, devices: tuple[str, ...]) -> bool:
+        return all(await asyncio.gather(*(self._is_free_on(device) for device in devices)))
+
+    async def _is_free_on(self, device: str) -> bool:
+        try:
+            return await self._asking.ask(device, _held_by_nobody) <= self._own[device]
+        except UnnamedError as error:
+            if device not in self._unnamed:
+                log.warning("settling on %s is told by the ends of processes alone: %s", device, error)
+                self._unnamed.add(device)
+            return True
+        except DeviceError as error:
+            log.warning("settling: %s", error)
+            return False
+
+
+def _held_by_nobody(devices: Devices, uuid: str) -> int:
+    """Return the bytes in use that no process holds: settling, and the driver's own."""
+    # What is freed or allocated between the looks must not pass for memory that has settled.
+    before = devices.used_by(uuid)
+    used = devices.used(uuid)
+    after = devices.used_by(uuid)
+    return used - min(sum(before.values()), sum(after.values())) - UNCOUNTED * len(before)
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, descriptor: int, timeout: float) -> None:
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, lambda: None if ready.done() else ready.set_result(None))
+    try:
+        await asyncio.wait_for(ready, timeout)
+    finally:
+        loop.remove_reader(descriptor)

@@ -1,0 +1,55 @@
+"""Devices without a card: the folder from which the simulated driver is loaded (docs/architecture.md)."""
+
+import uuid
+from pathlib import Path
+from typing import Final
+
+from convgpu.daemon.system.atomic_files import deliver
+from convgpu.protocol.sizes import parse_size
+
+PREFIX: Final = "simulated:"
+LIBRARIES: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
+FILES: Final = (*LIBRARIES, "devices", "state")
+
+
+def parse_devices(text: str) -> list[int]:
+    """Return the sizes in bytes that `simulated:16GiB[,16GiB...]` names.
+
+    Raises:
+        ValueError: with the form that is allowed.
+    """
+    try:
+        return [parse_size(size) for size in text.removeprefix(PREFIX).split(",")]
+    except ValueError as error:
+        raise ValueError(f"{text!r}: write simulated:16GiB or simulated:16GiB,24GiB ({error})") from error
+
+
+def prepare_driver(folder: Path, source: Path, staging: Path, sizes: list[int], settle: int) -> None:
+    """Fill `folder` with the simulated driver and its devices.
+
+    A state file that is there is kept, because programs of an earlier scheduler may be using it, unless the
+    devices are others now.
+
+    Args:
+        folder: to fill.
+        source: where the libraries are.
+        staging: a folder beside it.
+        sizes: of the devices, in bytes.
+        settle: microseconds that the driver needs to free a GiB of a process that ended.
+
+    Raises:
+        OSError: `source` lacks the libraries, or the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in LIBRARIES:
+        deliver(source / name, folder / name, 0o755, staging)
+    # The same devices after a restart: their UUIDs follow from their places.
+    rows = [f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'convgpu {n}')} {size}" for n, size in enumerate(sizes)]
+    description = "\n".join([*rows, f"settle_us_per_gib={settle}", ""])
+    devices, state = folder / "devices", folder / "state"
+    if not devices.exists() or devices.read_text() != description:
+        state.unlink(missing_ok=True)
+        deliver(description.encode(), devices, 0o644, staging)
+    if not state.exists():
+        state.touch()
+        state.chmod(0o666)  # programs run as any user, and umask had its say in touch()

@@ -1,0 +1,1 @@
+"""Answers the hooks: one socket for each container."""

@@ -1,0 +1,49 @@
+"""What programs without a session are told: NVML's view of a container (`nvidia-smi`), which costs nobody memory."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from convgpu.daemon.sessions.registry import Sessions
+from convgpu.daemon.system.procfs import namespace_pids, pid_namespace
+from convgpu.protocol.messages import Observed, ProcessRow
+from convgpu.protocol.uuids import uuid_text
+
+_MOST_ROWS: Final = 4000  # of a frame
+
+
+def observe(sessions: Sessions, container: str, asker: int, device: bytes) -> Observed:
+    """Return limit and usage of a container on a device, and its processes that use it.
+
+    Args:
+        sessions: of all containers.
+        container: whose.
+        asker: pid of who asks, as we see it; 0 when it is not visible here.
+        device: binary UUID.
+    """
+    uuid = uuid_text(device)
+    account = sessions.machine.ledger.accounts[container].get(uuid)
+    if account is None:
+        return Observed(0, 0)
+    used = ((session, sessions.used_by(session, uuid)) for session in sessions.of(container))
+    own, namespace = namespace_pids(asker), pid_namespace(asker)
+    rows = []
+    for session, size in used:
+        pid: int | None = session.own_pid
+        if session.pid and asker:
+            pid = pid_seen_by(session.pids, session.namespace, own, namespace)
+        if size and pid is not None:
+            rows.append(ProcessRow(pid, session.pid, size))
+    return Observed(account.limit, sessions.used(container, uuid), tuple(rows[:_MOST_ROWS]))
+
+
+def pid_seen_by(
+    pids: Sequence[int], namespace: int | None, asker_pids: Sequence[int], asker_namespace: int | None
+) -> int | None:
+    """Return the pid of a process in the pid namespace of another one; see `host` for pids and namespaces.
+
+    None when it is not visible there, or gone.
+    """
+    depth = len(asker_pids)
+    if depth == 0 or len(pids) < depth or (len(pids) == depth and namespace != asker_namespace):
+        return None
+    return pids[depth - 1]

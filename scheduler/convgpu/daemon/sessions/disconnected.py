@@ -1,0 +1,66 @@
+"""Sessions whose connection ended: is the process gone, or does it live and come back?
+
+A process that dies closes its socket while the kernel ends it (PF_EXITING); its memory goes back at once. One that
+lives has closed the socket itself (a daemon that closes all its files, an exec) or was cut off; it keeps its leases
+until it dies, or until it had time to come back and holds nothing by the driver's word.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from convgpu.daemon.sessions.registry import Session
+from convgpu.daemon.system.procfs import is_alive
+
+log = logging.getLogger(__name__)
+
+# The hook connects again at least once a second.
+COMES_BACK_WITHIN: Final = 3.0
+
+
+class Detached:
+    """Waits for the process behind a lost connection.
+
+    Args:
+        holds: says whether the driver may still count memory for the process of a session.
+        on_end: called once for a session whose process is gone, or does not come back and holds nothing.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        holds: Callable[[Session], Awaitable[bool]],
+        on_end: Callable[[Session], None],
+    ) -> None:
+        self._loop = loop
+        self._holds = holds
+        self._on_end = on_end
+        self._waits: dict[Session, asyncio.Task[None]] = {}
+
+    def add(self, session: Session) -> None:
+        """Take a session whose connection ended."""
+        if session.process is None or not is_alive(session.pid):
+            self._on_end(session)
+            return
+        log.info("pid %d lives without its connection", session.pid)
+        self._waits[session] = self._loop.create_task(self._wait(session))
+        self._loop.add_reader(session.process, self._end, session)
+
+    def forget(self, session: Session) -> None:
+        """The process is back with another session."""
+        wait = self._waits.pop(session, None)
+        if wait is not None and session.process is not None:
+            wait.cancel()
+            self._loop.remove_reader(session.process)
+
+    async def _wait(self, session: Session) -> None:
+        """Give it its time. A stopped process (`docker pause`) still holds what it held."""
+        await asyncio.sleep(COMES_BACK_WITHIN)
+        while await self._holds(session):
+            await asyncio.sleep(COMES_BACK_WITHIN)
+        self._end(session)
+
+    def _end(self, session: Session) -> None:
+        self.forget(session)
+        self._on_end(session)

@@ -1,0 +1,1 @@
+"""The database: what outlives a scheduler."""

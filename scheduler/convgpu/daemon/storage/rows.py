@@ -1,0 +1,56 @@
+"""What outlives a scheduler, as its database gives it back (store.py). Pure."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from convgpu.core.liveness import Mount
+from convgpu.protocol.records import EngineContainer
+from convgpu.protocol.requests import Name
+
+State = Literal["created", "running", "ended"]
+
+
+@dataclass(slots=True)
+class Volume:
+    """A volume that Docker knows.
+
+    Attributes:
+        name: of the volume.
+        options: as the user gave them.
+        created: Unix seconds.
+        state: of its container.
+        since: when it came into its state, Unix seconds.
+        mounts: by the Engine's id.
+        limits: bytes per device; empty while the container has told none.
+        engine: the container as the Engine names it, as far as it was told.
+    """
+
+    name: Name
+    options: dict[str, str]
+    created: float
+    state: State = "created"
+    since: float = 0.0
+    mounts: dict[str, Mount] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)
+    engine: EngineContainer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """A process that was connected to an earlier scheduler; `started`: see `host.start_time`."""
+
+    pid: int
+    started: int
+    container: str
+    program: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """A device's memory in bytes: what the driver takes for itself, and what programs outside ConvGPU held."""
+
+    device: str
+    total: int
+    capacity: int
+    own: int
+    foreigners: int

@@ -1,0 +1,1 @@
+"""Sockets with frames, and the page shared with a process."""

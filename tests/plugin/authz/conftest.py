@@ -1,0 +1,132 @@
+"""An Engine, a host and rules of ours for the judge; what it asks is answered from dictionaries."""
+
+import json
+
+import pytest
+
+from convgpu.authz.checks.paths import normal
+from convgpu.authz.checks.quotas import Limits
+from convgpu.authz.facts.owners import Owners
+from convgpu.authz.judge import Judge
+from convgpu.authz.ports import HostFacts, ViewUnavailable
+from convgpu.authz.requests.routes import route
+from convgpu.authz.site.rules import Rules
+from convgpu.authz.verdict import NOT_JUDGED
+from convgpu.client.admin import SchedulerRefused
+from convgpu.protocol.records import Container, Device, Share
+from convgpu.protocol.sizes import parse_size
+
+
+class FakeView:
+    """What `EngineView` would tell; `asked` are its questions."""
+
+    def __init__(self):
+        self.containers, self.volumes, self.images, self.services = {}, {}, {}, {}
+        self.runtime, self.runtime_memory = "runc", None
+        self.down = False
+        self.asked = []
+
+    def _answer(self, kind, name, found):
+        self.asked.append((kind, name))
+        if self.down:
+            raise ViewUnavailable("no Engine answers")
+        return found.get(name)
+
+    def container(self, name):
+        return self._answer("container", name, self.containers)
+
+    def volume(self, name):
+        return self._answer("volume", name, self.volumes)
+
+    def image(self, name):
+        return self._answer("image", name, self.images)
+
+    def service(self, name):
+        return self._answer("service", name, self.services)
+
+    def facts(self):
+        self._answer("facts", "", {})
+        return HostFacts("/var/lib/docker", self.runtime, self.runtime_memory)
+
+    def states(self):
+        self._answer("states", "", {})
+        return {row["Id"]: row.get("State", {}).get("Status", "created") for row in self.containers.values()}
+
+
+class FakeNodes:
+    """A host whose links and nodes are in dictionaries."""
+
+    def __init__(self):
+        self.links = {}
+
+    def resolve(self, path):
+        return self.links.get(normal(path), normal(path))
+
+    def is_gpu(self, path):
+        path = self.resolve(path)
+        return path.startswith("/dev/nvidia") or path in {"/", "/dev"}
+
+    def is_gpu_major(self, major):
+        return major == 195
+
+
+class FakeLedger:
+    """What the scheduler would keep: `limits` by the name of the volume, 0 for none yet; `running` those of them."""
+
+    def __init__(self):
+        self.limits, self.running, self.since = {}, set(), {}
+        self.asked = 0
+
+    def find(self, volume):
+        self.asked += 1
+        return self._record(volume) if volume in self.limits else None
+
+    def all(self):
+        self.asked += 1
+        return [self._record(volume) for volume in self.limits]
+
+    def devices(self):
+        fields = {"name": "", "total": 0, "capacity": 0, "granted": 0, "used": 0, "settling": 0}
+        return [Device(uuid=f"GPU-{number}", index=number - 1, **fields) for number in (1, 2)]
+
+    def set_limit(self, volume, memory):
+        if memory == "bad":
+            raise SchedulerRefused("invalid", "memory=bad: not a size")
+        self.limits[volume] = parse_size(memory)
+
+    def _record(self, volume):
+        share = Share(uuid="GPU-1", limit=self.limits[volume], grant=0, usage=0)
+        since = self.since.get(volume)
+        state = "running" if volume in self.running else "created" if since is None else "ended"
+        return Container(name=volume, mountpoint="/x", created=1.0, state=state, since=since, devices=(share,))
+
+
+class World:
+    """Everything that a judge looks at."""
+
+    def __init__(self, directory):
+        self.view, self.nodes, self.ledger = FakeView(), FakeNodes(), FakeLedger()
+        self.now = 1000.0
+        self.rules = Rules()
+        self.owners = Owners(directory / "owners.json", lambda: self.now)
+        self.name = "convgpu"
+
+    def judge(self, body, uri="/v1.41/containers/create", method="POST", user="local"):
+        """Return the verdict about a call; a body that is not bytes goes as JSON."""
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        call = route(method, uri)
+        if call is None:
+            return NOT_JUDGED
+        limits = Limits(self.ledger, self.owners, self.view)
+        judge = Judge(self.name, self.view, self.nodes, limits)
+        return judge.judge(call, raw, user, self.rules)
+
+    def start(self, inspected, query="", version="v1.41", user="local"):
+        """Return the verdict about the start of a container of which the Engine says `inspected`."""
+        self.view.containers["c"] = inspected
+        return self.judge(b"", f"/{version}/containers/c/start{query}", user=user)
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)

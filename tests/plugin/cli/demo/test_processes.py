@@ -1,0 +1,41 @@
+"""The demonstration with real processes: daemon, hook and simulated driver, no Docker."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[4]
+GIB = 1 << 30
+
+
+def test_a_process_is_paused_and_goes_on_by_itself() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CONVGPU_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "convgpu.cli", "demo", "--processes", "--json"],
+        env=environment,
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    data = json.loads(done.stdout)
+    assert (data["pause_seen"], data["problems"]) == (True, [])
+    assert [(row["name"], row["limit"], row["exit_code"]) for row in data["containers"]] == [
+        ("A", 7 * GIB, 0),
+        ("B", 8 * GIB, 0),
+        ("C", 6 * GIB, 0),
+        ("D", 4 * GIB, 0),
+    ]
+    by_name = {row["name"]: row for row in data["containers"]}
+    resumed = [(name, pause) for name, row in by_name.items() for pause in row["pauses"] if pause["resumed"]]
+    assert resumed
+    kinds = [event["kind"] for event in data["events"]]
+    # Nobody goes on before a process has ended: there is no other way to get memory here.
+    assert kinds.index("paused") < kinds.index("returned") < kinds.index("resumed")
+    assert max(row["ended"] for row in by_name.values()) < 20
+    assert "is PAUSED" in done.stderr
+    assert "Without Docker" in done.stderr

@@ -1,0 +1,125 @@
+import json
+import logging
+import logging.config
+import re
+import subprocess
+import sys
+
+import pytest
+
+from convgpu.logs import formatter as journal
+from convgpu.plugin.server import log_setup as causes
+
+FORGED = "a\nlevel=ERROR\r\x85\u2028\x1b[2J\x00\udcff"
+
+
+@pytest.fixture(autouse=True)
+def nothing_begun():
+    yield
+    journal.begin("")
+
+
+@pytest.fixture
+def record():
+    def make(text, exc_info=None, **extra):
+        made = logging.LogRecord("convgpu.x", logging.WARNING, __file__, 1, text, None, exc_info)
+        made.__dict__.update(extra)
+        return made
+
+    return make
+
+
+@pytest.fixture
+def line(record):
+    formatter = journal.OneLine("level=%(levelname)s cause=%(cause)s %(name)s: %(message)s")
+    return lambda *args, **extra: formatter.format(record(*args, **extra))
+
+
+@pytest.fixture
+def data(record):
+    def parse(*args, **extra):
+        text = journal.formatter("json").format(record(*args, **extra))
+        assert text.isascii()
+        assert text.isprintable()
+        return json.loads(text)
+
+    return parse
+
+
+def test_a_record_is_one_line_with_level_and_cause(line):
+    causes.begin("/VolumeDriver.Mount")
+    assert re.fullmatch(
+        r"level=WARNING cause=Mount-[0-9a-f]{6}-\d+ convgpu\.x: a \| level=ERROR", line("a\nlevel=ERROR")
+    )
+
+
+def test_what_cannot_be_printed_is_escaped(line):
+    text = line(FORGED)
+    assert text == r"level=WARNING cause=- convgpu.x: a | level=ERROR |  |  | \x1b[2J\x00\udcff"
+    text.encode()
+
+
+def test_a_traceback_stays_in_its_line(line):
+    error = ValueError("why")
+    text = line("failed", (ValueError, error, None))
+    assert text.endswith("convgpu.x: failed | ValueError: why")
+
+
+def test_json_says_the_same(data):
+    with journal.working_for("Mount-1"):
+        said = data(FORGED, event={"kind": "mounted"})
+    assert isinstance(said.pop("time"), float)
+    assert said == {
+        "level": "WARNING",
+        "cause": "Mount-1",
+        "logger": "convgpu.x",
+        "message": FORGED,
+        "event": {"kind": "mounted"},
+    }
+    failed = data("failed", (ValueError, ValueError("why"), None))
+    assert (failed["cause"], failed["error"]) == ("-", "ValueError: why")
+
+
+def test_a_record_may_bring_its_own_cause(line, data):
+    causes.begin("/VolumeDriver.Mount")
+    assert "cause=s1.r2 " in line("x", cause="s1.r2")
+    assert data("x", cause="s1.r2")["cause"] == "s1.r2"
+
+
+@pytest.mark.parametrize(
+    ("path", "word"),
+    [
+        ("/VolumeDriver.Mount", "Mount"),
+        ("/v1/containers/level=ERROR x", "containers"),
+        ("/v1/" + "x" * 100, "http"),
+        ("/ cause=forged", "http"),
+        ("", "http"),
+    ],
+)
+def test_a_cause_holds_nothing_that_a_client_chose(path, word):
+    causes.begin(path)
+    assert re.fullmatch(rf"{word}-[0-9a-f]{{6}}-\d+", journal.current())
+
+
+def test_a_thread_that_has_answered_works_for_nobody():
+    causes.begin("/VolumeDriver.Mount")
+    causes.end()
+    assert journal.current() == ""
+
+
+@pytest.mark.parametrize("form", journal.FORMATS)
+def test_the_configuration_is_accepted(form):
+    root = logging.getLogger()
+    before = (root.level, root.handlers[:])
+    try:
+        logging.config.dictConfig(causes.configuration("debug", form))
+        assert root.level == logging.DEBUG
+    finally:
+        root.level, root.handlers[:] = before
+
+
+def test_a_form_that_is_not_known_is_one_line():
+    command = [sys.executable, "-m", "convgpu.plugin", "--log-format", "xml"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "convgpu.plugin: CONVGPU_LOG_FORMAT=xml: must be one of text, json\n"

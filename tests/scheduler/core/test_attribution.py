@@ -1,0 +1,85 @@
+"""What follows from what NVML counts: tables of the pure part."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from convgpu.core.attribution import NOISE, TOLERATED, UNCOUNTED, Overuse, attribute, is_news, lasting
+from convgpu.daemon.system import procfs as host
+
+GIB = 1 << 30
+MIB = 1 << 20
+WHOSE = {1: "a", 2: "a", 3: "b"}  # 9 is foreign
+
+
+@pytest.mark.parametrize(
+    ("held", "lease", "seen", "beyond", "foreign"),
+    [
+        ({}, {}, {}, {}, 0),
+        ({1: GIB}, {1: GIB}, {"a": GIB}, {}, 0),
+        ({1: GIB}, {1: 2 * GIB}, {"a": GIB}, {}, 0),
+        ({1: GIB + 92 * MIB}, {1: GIB}, {"a": GIB + 92 * MIB}, {}, 0),
+        ({1: GIB + TOLERATED}, {1: GIB}, {"a": GIB + TOLERATED}, {}, 0),
+        ({1: GIB + TOLERATED + 1}, {1: GIB}, {"a": GIB + TOLERATED + 1}, {"a": TOLERATED + 1}, 0),
+        # Without a session nothing is tolerated, and what another process leases does not cover it.
+        ({1: GIB, 2: 2 * GIB}, {1: 5 * GIB}, {"a": 3 * GIB}, {"a": 2 * GIB}, 0),
+        ({1: GIB, 2: 2 * GIB, 3: 7}, {}, {"a": 3 * GIB, "b": 7}, {"a": 3 * GIB, "b": 7}, 0),
+        ({9: GIB, 3: MIB}, {3: MIB}, {"b": MIB}, {}, GIB),
+    ],
+)
+def test_who_holds_what(
+    held: Mapping[int, int], lease: Mapping[int, int], seen: Mapping[str, int], beyond: Mapping[str, int], foreign: int
+) -> None:
+    found = attribute(10 * GIB, held, lease, WHOSE.get)
+    assert (found.seen, found.beyond, found.foreign) == (seen, beyond, foreign)
+    assert found.unattributed == 10 * GIB - sum(held.values()) - UNCOUNTED * len(held)
+
+
+def test_only_what_two_looks_find_counts_and_the_smaller_of_both() -> None:
+    assert lasting({"a": 5, "b": 7, "c": 1}, {"a": 9, "b": 3, "d": 4}) == {"a": 5, "b": 3}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "news"),
+    [
+        (0, 0, False),
+        (0, NOISE - 1, False),
+        (0, NOISE, True),
+        (5, 0, True),
+        (GIB, GIB + 1, False),
+        (GIB, GIB - NOISE, True),
+    ],
+)
+def test_small_changes_are_no_news_but_ends_are(old: int, new: int, news: bool) -> None:
+    assert is_news(old, new) == news
+
+
+def test_who_stays_above_the_limit_is_named_once_and_expires() -> None:
+    overuse = Overuse(10.0)
+    one, two = ("a", "gpu"), ("b", "gpu")
+    assert overuse.look({one}, 0.0) == ({one}, set())
+    assert overuse.look({one, two}, 9.9) == ({two}, set())
+    assert overuse.look({one}, 10.0) == (set(), {"a"})
+    assert overuse.look(set(), 12.0) == (set(), set())
+    assert overuse.look({one, two}, 13.0) == ({one, two}, set())
+
+
+ID, OTHER = "0123456789abcdef" * 4, "f" * 64
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        (f"0::/system.slice/docker-{ID}.scope\n", [ID]),
+        (f"0::/../../docker-{ID}.scope\n", [ID]),
+        (f"12:memory:/docker/{ID}\n11:cpu:/docker/{ID}\n0::/\n", [ID]),
+        (f"0::/docker/{ID}/{OTHER}/x\n", [ID, OTHER]),
+        (f"0::/docker/{ID}/docker/{OTHER}\n", [ID, OTHER]),
+        ("0::/user.slice/user-0.slice/session-1.scope\n", []),
+        (f"0::/docker/{ID[:-1]}\n0::/docker/{ID}0\n", []),
+    ],
+)
+def test_containers_are_told_by_cgroup(monkeypatch: pytest.MonkeyPatch, text: str, ids: list[str]) -> None:
+    monkeypatch.setattr(Path, "read_bytes", lambda _: text.encode())
+    assert host.containers_of(1) == ids

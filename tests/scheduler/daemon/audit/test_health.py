@@ -1,0 +1,222 @@
+"""A device that NVML cannot describe, among others that are well: what the audit makes of it."""
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from convgpu.core import events as e
+from convgpu.core.machine import Machine
+from convgpu.daemon.audit.capacity import Capacities, as_rows, measure_memory
+from convgpu.daemon.audit.container_resolver import Belonging
+from convgpu.daemon.audit.loop import Audit, Rules
+from convgpu.daemon.gpu.context_sizes import Contexts
+from convgpu.daemon.gpu.nvml import Device, DeviceError, UnnamedError
+from convgpu.daemon.gpu.nvml_executor import Asking
+from convgpu.daemon.gpu.settling import Settling
+from convgpu.daemon.hook_api.server import Processes
+from convgpu.daemon.sessions.registry import Sessions
+from convgpu.daemon.storage.history import Bounds, History
+from convgpu.daemon.storage.rows import Former
+from convgpu.daemon.storage.store import Store
+from convgpu.daemon.system.procfs import start_time
+from convgpu.policies.memory import Fifo
+
+GIB = 1 << 30
+LOST = "memory of one: GPU is lost"
+
+
+class Cards:
+    """Two devices of 16 GiB with half a GiB of the driver's; what is wrong with the first is set from outside."""
+
+    def __init__(self) -> None:
+        self.wrong = ""
+        self.used_bytes = {"one": GIB // 2, "two": GIB // 2}
+        self.named = True
+        self.held: dict[int, int] = {}
+
+    def list(self) -> list[Device]:
+        return [Device(uuid, place, "H200", 16 * GIB, 31 * GIB // 2) for place, uuid in enumerate(("one", "two"))]
+
+    def total(self, uuid: str) -> int:
+        assert uuid in self.used_bytes
+        return 16 * GIB
+
+    def used(self, uuid: str) -> int:
+        return self.used_bytes[uuid]
+
+    def used_by(self, uuid: str) -> Mapping[int, int]:
+        assert uuid in self.used_bytes
+        if not self.named:
+            raise UnnamedError("Not Supported")
+        return self.held if uuid == "one" else {}
+
+    def check(self, uuid: str) -> None:
+        if self.wrong and uuid == "one":
+            raise DeviceError(self.wrong)
+
+
+class Parts:
+    """An audit with everything that it needs, never started by itself."""
+
+    def __init__(self, cards: Cards, directory: Path) -> None:
+        loop = asyncio.get_running_loop()
+        self.asking = asking = Asking(cards)
+        self.store = Store(directory, "boot", loop.call_later)
+        memory = measure_memory(cards, cards.list(), 0, {}, lambda _: False)
+        rows = as_rows(cards.list(), memory, 0)
+        machine = Machine({one.uuid: one.capacity for one in rows}, Fifo())
+        history = History(time.time, self.store, Bounds(10, 10.0))
+        self.sessions = Sessions(loop, machine, history, loop.time, time.time)
+        settling = Settling(asking, {one.device: one.own for one in memory}, lambda _: None)
+        self.capacities = Capacities(self.sessions, self.store, settling, memory, rows, 0)
+        belonging = Belonging(self.sessions, dict)
+        self.audit = Audit(asking, self.sessions, belonging, self.capacities, self.store, Rules(0.0, "warn", 10.0))
+
+    def processes(self, contexts: Contexts) -> Processes:
+        """Return what serves processes, but for their sockets and pages."""
+        none = cast("Any", None)
+        return Processes(none, self.sessions, contexts, none, self.store, none, time.time)
+
+    def capacity(self) -> list[float]:
+        return [one.capacity / GIB for one in self.capacities.rows]
+
+
+def play(directory: Path, cards: Cards, *steps: tuple[str, object]) -> list[tuple[str, list[float]]]:
+    """Set something wrong, look, and say what the first device's health and both capacities are; for each step."""
+
+    async def run() -> list[tuple[str, list[float]]]:
+        parts = Parts(cards, directory)
+        seen = []
+        with closing(parts.store):
+            for name, value in steps:
+                setattr(cards, name, value)
+                await parts.audit.look()
+                parts.sessions.machine.check_invariants(0.0)
+                seen.append((parts.audit.findings.health["one"], parts.capacity()))
+        return seen
+
+    return asyncio.run(run())
+
+
+def test_a_lost_device_is_told_once_and_the_others_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    well, lost = [15.5, 15.5], [0.0, 15.5]
+    steps = [("wrong", ""), ("wrong", LOST), ("wrong", LOST), ("wrong", LOST), ("wrong", "")]
+    assert play(tmp_path, Cards(), *steps) == [
+        ("ok", well),
+        (LOST, well),  # it may have been an accident
+        (LOST, lost),
+        (LOST, lost),
+        ("ok", well),
+    ]
+    assert caplog.text.count(f"device one: {LOST}") == 1
+
+
+def test_memory_of_programs_that_nvml_does_not_name_lowers_the_capacity_when_it_lasts(tmp_path: Path) -> None:
+    more, less = {"one": 5 * GIB // 2, "two": GIB // 2}, {"one": GIB // 2, "two": GIB // 2}
+    steps = [("used_bytes", one) for one in (less, more, less, more, more, less)]
+    assert [capacity for _, capacity in play(tmp_path, Cards(), *steps)] == [
+        [15.5, 15.5],
+        [15.5, 15.5],
+        [15.5, 15.5],
+        [15.5, 15.5],
+        [13.5, 15.5],
+        [15.5, 15.5],
+    ]
+
+
+def test_a_driver_that_names_no_processes_is_no_reason_to_complain(tmp_path: Path) -> None:
+    more = {"one": 9 * GIB, "two": GIB}
+    seen = play(tmp_path, Cards(), ("named", False), ("used_bytes", more), ("used_bytes", more))
+    assert seen == [("ok", [15.5, 15.5])] * 3
+
+
+def test_a_lost_device_comes_back_though_its_driver_names_no_processes(tmp_path: Path) -> None:
+    seen = play(tmp_path, Cards(), ("named", False), ("wrong", LOST), ("wrong", LOST), ("wrong", ""))
+    assert seen[2:] == [(LOST, [0.0, 15.5]), ("ok", [15.5, 15.5])]
+
+
+def test_a_process_that_ends_while_the_audit_looks_is_no_foreigner(tmp_path: Path) -> None:
+    async def run() -> None:
+        cards = Cards()
+        parts = Parts(cards, tmp_path)
+        with closing(parts.store), subprocess.Popen(["sleep", "60"]) as process:
+
+            def listed() -> dict[str, str]:
+                """NVML has been asked when it is asked whose the process is."""
+                process.kill()
+                process.wait()
+                return {}
+
+            parts.audit._belonging = Belonging(parts.sessions, listed)
+            cards.held[process.pid] = 10 * GIB
+            cards.used_bytes["one"] += 10 * GIB
+            await parts.audit.look()
+            assert parts.capacity() == [15.5, 15.5]
+
+    asyncio.run(run())
+
+
+def test_of_a_device_that_comes_late_what_the_driver_takes_is_not_taken_for_what_processes_do(tmp_path: Path) -> None:
+    class Late(Cards):
+        def list(self) -> list[Device]:
+            one, two = super().list()
+            return [replace(one, total=0, free=0, trouble=LOST), two]
+
+    async def run() -> int | None:
+        cards, pid = Late(), os.getpid()
+        parts = Parts(cards, tmp_path)
+        contexts = Contexts(parts.asking, parts.capacities.own)
+        with closing(parts.store):
+            await parts.audit.look()
+            assert parts.capacity() == [15.5, 15.5]
+            cards.held = {pid: 518 << 20}
+            cards.used_bytes["one"] += (518 + 9) << 20
+            return await contexts.held("one", pid)
+
+    assert asyncio.run(run()) == (518 + 9) << 20
+
+
+def test_a_volume_that_is_made_anew_while_nvml_is_asked_gets_nothing_of_the_old_ones_process(tmp_path: Path) -> None:
+    async def run() -> None:
+        loop, parts = asyncio.get_running_loop(), Parts(cards := Cards(), tmp_path)
+        happen = parts.sessions.happen
+
+        def make_anew() -> None:
+            happen(e.ContainerRemoved("a"))
+            happen(e.ContainerCreated("a", {"two": GIB}, None, 0))
+
+        def used_by(_uuid: str) -> Mapping[int, int]:
+            loop.call_soon_threadsafe(make_anew)
+            return {os.getpid(): GIB}
+
+        cards.used_by = used_by
+        happen(e.ContainerCreated("a", {"one": GIB}, None, 0))
+        processes = parts.processes(Contexts(parts.asking, {}))
+        with closing(parts.store):
+            await processes.adopt([Former(os.getpid(), start_time(os.getpid()), "a", "test")])
+            assert parts.sessions.of("a") == []
+
+    asyncio.run(run())
+
+
+def test_an_event_of_a_device_without_capacity_is_no_fault(tmp_path: Path) -> None:
+    async def run() -> None:
+        cards = Cards()
+        parts = Parts(cards, tmp_path)
+        with closing(parts.store):
+            parts.sessions.happen(e.ContainerCreated("a", {"one": GIB}))
+            cards.wrong = LOST
+            await parts.audit.look()
+            await parts.audit.look()
+            parts.sessions.happen(e.ContainerRemoved("a"))
+            assert parts.capacity() == [0.0, 15.5]
+
+    asyncio.run(run())

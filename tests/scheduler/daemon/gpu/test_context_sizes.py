@@ -1,0 +1,78 @@
+"""What contexts take, by the driver's own counts: of the process, and of the device."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+from convgpu.daemon.gpu.context_sizes import UNKNOWN, Contexts
+from convgpu.daemon.gpu.nvml import DeviceError, Devices
+from convgpu.daemon.gpu.nvml_executor import Asking
+
+MIB = 1 << 20
+CARD = "GPU-1"
+CONTEXT = 518 * MIB
+
+
+class Counts:
+    """What NVML would say."""
+
+    def __init__(self, held: dict[int, int], used: int) -> None:
+        self.held, self.amount = held, used
+
+    def used(self, _uuid: str) -> int:
+        return self.amount
+
+    def used_by(self, _uuid: str) -> Mapping[int, int]:
+        if self.amount < 0:
+            raise DeviceError("gone")
+        return self.held
+
+
+def contexts(counts: Counts, own: int = 0) -> Contexts:
+    return Contexts(Asking(cast("Devices", counts)), {CARD: own})
+
+
+def held(learner: Contexts, pid: int) -> int | None:
+    return asyncio.run(learner.held(CARD, pid))
+
+
+def test_what_the_process_takes_beside_its_count_is_part_of_it() -> None:
+    counts = Counts({7: CONTEXT}, CONTEXT + 9 * MIB + 600 * MIB)
+    learner = contexts(counts, own=600 * MIB)
+    assert learner.size(CARD, 1 << 40) == UNKNOWN
+    assert asyncio.run(learner.measure(CARD, 7, UNKNOWN, 0)) == CONTEXT + 9 * MIB
+    assert learner.size(CARD, 1 << 40) == CONTEXT + 9 * MIB
+    counts.held = {7: CONTEXT + 100 * MIB}  # whatever others do now, it was learned
+    assert asyncio.run(learner.measure(CARD, 7, CONTEXT + 9 * MIB, 60 * MIB)) == CONTEXT + 49 * MIB
+
+
+def test_it_is_shared_by_all_processes() -> None:
+    learner = contexts(Counts({7: CONTEXT, 8: CONTEXT, 9: 4 * MIB}, 2 * CONTEXT + (4 + 27) * MIB))
+    assert held(learner, 7) == CONTEXT + 9 * MIB
+
+
+@pytest.mark.parametrize("beside", [-30 * MIB, 0, 17 * MIB, 4096 * MIB])
+def test_what_is_more_or_less_than_that_is_somebody_elses(beside: int) -> None:
+    """Memory that settles, or of a program that NVML does not name."""
+    assert held(contexts(Counts({7: CONTEXT}, CONTEXT + beside)), 7) == CONTEXT
+
+
+class Moving(Counts):
+    """Process 8 takes 5 MiB after its count was asked for, and before the device's."""
+
+    def used(self, _uuid: str) -> int:
+        self.held = {7: CONTEXT, 8: 9 * MIB}
+        return sum(self.held.values()) + 2 * 9 * MIB
+
+
+def test_what_others_take_between_two_questions_is_not_learned() -> None:
+    learner = contexts(Moving({7: CONTEXT, 8: 4 * MIB}, 0))
+    assert held(learner, 7) == CONTEXT
+    assert held(learner, 7) == CONTEXT + 9 * MIB
+
+
+def test_a_process_that_the_driver_does_not_know_holds_nothing() -> None:
+    assert held(contexts(Counts({7: CONTEXT}, CONTEXT + 9 * MIB)), 8) == 0
+    assert held(contexts(Counts({7: CONTEXT}, -1)), 7) is None  # nobody can say

@@ -1,0 +1,96 @@
+"""When the memory of an ended process counts as free, on a device whose every look is written down."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from convgpu.daemon.gpu.nvml import Device, UnnamedError
+from convgpu.daemon.gpu.nvml_executor import Asking
+from convgpu.daemon.gpu.settling import LONGEST, UNCOUNTED, Settling
+
+GIB = 1 << 30
+MIB = 1 << 20
+OWN = 615 * MIB  # what an H200 has in use when nobody uses it
+
+# What a look finds: bytes in use, and bytes by pid before and after that.
+Look = tuple[int, Mapping[int, int], Mapping[int, int]]
+
+
+class Card:
+    """Shows one look after the other, then the last one again and again. `looks`: how many were taken."""
+
+    def __init__(self, looks: Sequence[Look]) -> None:
+        self.looks = 0
+        self._left = list(looks)
+        self._before = True
+
+    def list(self) -> Sequence[Device]:
+        return []
+
+    def total(self, uuid: str) -> int:
+        raise NotImplementedError
+
+    def used(self, uuid: str) -> int:
+        assert uuid == "gpu"
+        self._before = False
+        return self._left[0][0]
+
+    def used_by(self, uuid: str) -> Mapping[int, int]:
+        assert uuid == "gpu"
+        if self._before:
+            return self._left[0][1]
+        held = self._left[0][2]
+        self._before = True
+        self.looks += 1
+        if len(self._left) > 1:
+            self._left.pop(0)
+        return held
+
+
+class Nameless(Card):
+    """A driver that cannot tell who uses what."""
+
+    def used_by(self, uuid: str) -> Mapping[int, int]:
+        raise UnnamedError(f"processes of {uuid}: Not Supported")
+
+
+def steady(used: int, **held: int) -> Look:
+    by_pid = {int(pid.removeprefix("p")): size for pid, size in held.items()}
+    return used, by_pid, by_pid
+
+
+async def settle(card: Card) -> int:
+    """Watch what a process left behind; return the looks that it took."""
+    settled: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    settling = Settling(Asking(card), {"gpu": OWN}, settled.set_result)
+    settling.watch(7, None, {"gpu": 5 * GIB})
+    assert await asyncio.wait_for(settled, LONGEST / 2) == 7
+    return card.looks
+
+
+def test_free_as_soon_as_the_driver_has_freed_it() -> None:
+    card = Card([steady(OWN + 5 * GIB), steady(OWN + 5 * GIB), steady(OWN)])
+    assert asyncio.run(settle(card)) == 3
+
+
+def test_what_others_hold_beyond_our_ledger_is_no_reason_to_wait() -> None:
+    others = 3 * GIB + 92 * MIB
+    card = Card([steady(OWN + 5 * GIB + others, p1=others), steady(OWN + others, p1=others)])
+    assert asyncio.run(settle(card)) == 2
+
+
+def test_nor_is_what_the_driver_takes_for_a_process_and_counts_for_nobody() -> None:
+    card = Card([steady(OWN + GIB + UNCOUNTED, p1=GIB)])
+    assert asyncio.run(settle(card)) == 1
+
+
+@pytest.mark.parametrize("before_and_after", [(5 * GIB, 0), (0, 5 * GIB)])
+def test_a_change_between_the_looks_does_not_pass_for_it(before_and_after: tuple[int, int]) -> None:
+    before, after = ({1: size} for size in before_and_after)
+    card = Card([(OWN + 5 * GIB, before, after), steady(OWN)])
+    assert asyncio.run(settle(card)) == 2
+
+
+def test_a_driver_that_names_no_processes_is_done_when_the_process_is() -> None:
+    assert asyncio.run(settle(Nameless([steady(OWN + 5 * GIB)]))) == 0

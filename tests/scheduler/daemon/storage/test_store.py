@@ -1,0 +1,322 @@
+"""The database: what is kept, what a damaged one costs, what a full disk changes."""
+
+import asyncio
+import random
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from opened_store import BOUNDS, Later, opened
+
+from convgpu.core.liveness import Mount
+from convgpu.daemon.storage.database import DatabaseError, checkpoint
+from convgpu.daemon.storage.history import History
+from convgpu.daemon.storage.rows import DeviceMemory, Former, Volume
+from convgpu.daemon.storage.store import SLICE, Store
+from convgpu.daemon.storage.write_queue import MOST_PENDING
+from convgpu.protocol.records import EngineContainer
+
+ENGINE = EngineContainer(id="f" * 64, name="happy", image="cuda")
+
+
+def fill(store: Store) -> None:
+    for number in range(12):
+        name = f"volume-{number}"
+        store.add(Volume(name, {"memory": "2g"}, 1.0 + number, since=1.0, limits={"gpu": 2 << 30}))
+        store.set_mounts(name, {"id": Mount(2, 3.0)}, "running", 3.0)
+        store.set_engine(name, ENGINE)
+        store.add_session(Former(100 + number, 7, name, "python"))
+    store.set_devices({"gpu": "H200"}, [DeviceMemory("gpu", 10, 8, 1, 1)])
+    store.set_drained("gpu", True)
+    store.set_setting("policy", "fifo")
+
+
+FULL = [
+    Volume(f"volume-{n}", {"memory": "2g"}, 1.0 + n, "running", 3.0, {"id": Mount(2, 3.0)}, {"gpu": 2 << 30}, ENGINE)
+    for n in range(12)
+]
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a scheduler that was killed: suffix to content."""
+    directory, later = tmp_path_factory.mktemp("full"), Later()
+    with opened(directory, later) as store:
+        fill(store)
+        history = History(lambda: 5.0, store, BOUNDS)
+        for _ in range(100):
+            history.add("accepted", "volume-1", "s1.r1", uuid="gpu", size=5)
+        later.pass_time()
+        return {suffix: Path(f"{store.path}{suffix}").read_bytes() for suffix in ("", "-wal")}
+
+
+def laid_out(directory: Path, files: dict[str, bytes]) -> Path:
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    for suffix, content in files.items():
+        (directory / f"state.db{suffix}").write_bytes(content)
+    return directory
+
+
+def test_everything_is_there_again_after_a_kill(tmp_path: Path, full: dict[str, bytes]) -> None:
+    with opened(laid_out(tmp_path / "d", full)) as store:
+        assert store.volumes() == FULL
+        assert store.sessions() == [Former(100 + n, 7, f"volume-{n}", "python") for n in range(12)]
+        assert (store.drained(), store.memory()["gpu"].own, store.setting("policy")) == ({"gpu"}, 1, "fifo")
+        assert len(History(lambda: 5.0, store, BOUNDS).since(1)["events"]) == 100
+
+
+def test_mounts_and_sessions_end_with_the_machine(tmp_path: Path, full: dict[str, bytes]) -> None:
+    with opened(laid_out(tmp_path / "d", full), boot="another") as store:
+        assert [(one.state, one.mounts, one.limits) for one in store.volumes()] == [
+            ("ended", {}, {"gpu": 2 << 30})
+        ] * 12
+        assert store.sessions() == []
+
+
+def check_sound(directory: Path, boot: str = "boot") -> list[Volume]:
+    """Whatever lies there, a store opens, says only what was true, and keeps what it is given."""
+    with opened(directory, boot=boot) as store:
+        found = store.volumes()
+        store.add(Volume("new", {}, 99.0))
+        assert [one.name for one in store.volumes()] == [*(one.name for one in found), "new"]
+    return found
+
+
+@pytest.mark.parametrize("torn", ["", "-wal"])
+def test_a_file_truncated_anywhere_costs_at_most_what_stood_behind(
+    tmp_path: Path, full: dict[str, bytes], torn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    size = len(full[torn])
+    directory = tmp_path / "d"
+    for cut in sorted({*range(0, size, max(size // 120, 1)), *range(0, 130, 7), size - 1}):
+        caplog.clear()
+        files = full | {torn: full[torn][:cut]}
+        if not torn:  # as after a power loss between a checkpoint and the next write
+            files["-wal"] = b""
+        for volume in check_sound(laid_out(directory, files)):
+            assert (volume.name, volume.options) in [(one.name, one.options) for one in FULL]
+        aside = directory / "state.damaged.db"
+        assert aside.exists() == any("is moved to" in record.message for record in caplog.records)
+
+
+@given(st.data())
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_random_bytes_anywhere_are_never_fatal(tmp_path: Path, full: dict[str, bytes], data: st.DataObject) -> None:
+    files = dict(full)
+    for suffix in data.draw(st.sets(st.sampled_from(["", "-wal"]), min_size=1)):
+        content = bytearray(files[suffix])
+        for _ in range(data.draw(st.integers(1, 8))):
+            start = data.draw(st.integers(0, len(content) - 1))
+            dirt = data.draw(st.binary(min_size=1, max_size=64))
+            content[start : start + len(dirt)] = dirt
+        files[suffix] = bytes(content)
+    check_sound(laid_out(tmp_path / "d", files))
+
+
+def snapshots(directory: Path) -> list[dict[str, bytes]]:
+    """Both files again and again while volumes come and go and the log is moved into the file."""
+    directory.mkdir()
+    later, seen = Later(), []
+    with opened(directory, later) as store:
+        for number in range(60):
+            store.add(Volume(f"volume-{number}", {"memory": "2g"}, float(number), limits={"gpu": number + 1}))
+            store.set_mounts(f"volume-{number}", {"id": Mount(1, 3.0)}, "running", 3.0)
+            store.add_session(Former(100 + number, 7, f"volume-{number}", "python"))
+            if number >= 20:
+                store.remove(f"volume-{number - 20}")
+            if number % 7 == 3:
+                checkpoint(store.path)
+            seen.append({suffix: Path(f"{store.path}{suffix}").read_bytes() for suffix in ("", "-wal")})
+    return seen
+
+
+def test_what_a_power_loss_may_leave_is_never_fatal_and_never_false(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """File and log of different moments, blocks of zeros, pages of before; all at once, as with a disk that lies."""
+    seen = snapshots(tmp_path / "whole")
+    draw = random.Random(6)  # noqa: S311 - the same losses again
+    for _ in range(150):
+        early, late = sorted(draw.choices(range(len(seen)), k=2))
+        base = bytearray(seen[draw.choice((early, late))][""])
+        log = bytearray(seen[draw.choice((early, late))]["-wal"])
+        for content, before in ((base, seen[early][""]), (log, seen[early]["-wal"])):
+            for _ in range(draw.choice((0, 0, 1, 3))):
+                start = draw.randrange(max(len(content) // 4096, 1)) * 4096
+                old = before[start : start + 4096] if draw.random() < 0.5 else b""
+                content[start : start + 4096] = old.ljust(min(4096, len(content) - start), b"\0")
+        caplog.clear()
+        for volume in check_sound(laid_out(tmp_path / "d", {"": bytes(base), "-wal": bytes(log)}), boot="another"):
+            number = int(volume.name.removeprefix("volume-"))
+            assert (volume.options, volume.mounts, volume.state != "running") == ({"memory": "2g"}, {}, True)
+            assert volume.limits in ({"gpu": number + 1}, {})
+        aside = tmp_path / "d/state.damaged.db"
+        assert aside.exists() == any("is moved to" in record.message for record in caplog.records)
+
+
+def test_what_can_be_read_of_a_damaged_file_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with opened(tmp_path) as store:
+        fill(store)
+        [(page,)] = store.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'history'")
+    content = bytearray((tmp_path / "state.db").read_bytes())
+    start = (int(str(page)) - 1) * 4096
+    content[start : start + 4096] = b"\xff" * 4096
+    (tmp_path / "state.db").write_bytes(content)
+    with opened(tmp_path) as store:
+        assert [(one.name, one.mounts, one.limits) for one in store.volumes()] == [
+            (one.name, one.mounts, one.limits) for one in FULL
+        ]
+        assert not store.complete
+    assert "is moved to" in caplog.text
+    assert "rows were saved" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("PRAGMA user_version = 9", "schema version 9, this scheduler writes 1"),
+        ("DROP TABLE mounts", "it has 7 tables"),
+    ],
+)
+def test_another_version_is_moved_aside(
+    tmp_path: Path, change: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path) as store:
+        fill(store)
+    connection = sqlite3.connect(tmp_path / "state.db")
+    connection.execute(change)
+    connection.close()
+    check_sound(tmp_path)
+    assert text in caplog.text
+    assert (tmp_path / "state.damaged.db").exists()
+
+
+@pytest.mark.parametrize("what", ["folder", "empty", "text", "other"])
+def test_what_is_no_database_of_ours_is_replaced(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "state.db"
+    match what:
+        case "folder":
+            path.mkdir()
+        case "empty":
+            path.touch()
+        case "text":
+            path.write_text("SQLite format 3" * 1000)
+        case "other":
+            connection = sqlite3.connect(path)
+            connection.executescript("CREATE TABLE t (a); PRAGMA user_version = 1;")
+            connection.close()
+    assert check_sound(tmp_path) == []
+
+
+def test_a_full_disk_changes_nothing_and_is_told_once_for_each_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    later = Later()
+    with opened(tmp_path, later) as store:
+        fill(store)
+        later.pass_time()
+        history = History(lambda: 5.0, store, BOUNDS)
+        [(pages,)] = store.rows("PRAGMA page_count")
+        store.rows(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(DatabaseError, match=r"state\.db cannot be written: database or disk is full"):
+            store.add(Volume("large", {"memory": "x" * 100_000}, 1.0))
+        for _ in range(3):
+            for _ in range(SLICE):
+                history.add("accepted", "volume-1", "x" * 1000)
+            later.pass_time()
+        assert store.volumes() == FULL
+        assert caplog.text.count("cannot be written, which is tried again") == 1
+        store.rows("PRAGMA max_page_count = 100000")
+        history.add("ended", "volume-1", "here again")
+        later.try_again()
+        assert "can be written again; 0 events of the history are lost" in caplog.text
+        assert store.rows("SELECT cause FROM history WHERE kind = 'ended'") == [("here again",)]
+        assert store.rows("SELECT count(*) FROM history WHERE kind = 'accepted'") == [(3 * SLICE,)]
+        # Nothing piles up for a disk that never comes back.
+        for _ in range(MOST_PENDING + 5):
+            store.later("SELECT ?", (1,))
+        assert len(store._pending) == MOST_PENDING
+
+
+def test_a_row_that_can_never_be_written_costs_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    later = Later()
+    with opened(tmp_path, later) as store:
+        history = History(lambda: 5.0, store, BOUNDS)
+        for number in range(SLICE):
+            history.add("accepted", "a", f"r{number}")
+            if number == SLICE // 2:
+                store.later("INSERT INTO holdings VALUES (?, ?, 0, 0, 0, 0, 0)", ("nobody", "gpu"))
+                store.later("INSERT INTO nothing VALUES (?)", (1,))
+                store.later("SELECT ?", ["\ud800"])
+        later.pass_time()
+        assert store.rows("SELECT count(*) FROM history") == [(SLICE,)]
+        assert (store.trouble, caplog.text.count("a row is left out of the database")) == ("", 3)
+
+
+def test_what_the_ledger_needs_is_written_as_soon_as_it_can_be(tmp_path: Path) -> None:
+    """However much history comes meanwhile, and in the order in which it became true."""
+    later = Later()
+    one, two, three = (Former(100 + number, 7, "volume-1", "python") for number in range(3))
+    with opened(tmp_path, later) as store:
+        fill(store)
+        store.add_session(one)
+        later.pass_time()
+        history = History(lambda: 5.0, store, BOUNDS)
+        other = sqlite3.connect(store.path)
+        other.execute("BEGIN IMMEDIATE")
+        store.drop_session(one)
+        store.add_session(two)
+        store.add_session(three)
+        store.drop_session(three)
+        store.set_limit_in_force("volume-1", "gpu", 5, None)
+        store.set_limit_in_force("volume-1", "gpu", 6, None)
+        for _ in range(MOST_PENDING + 10):
+            history.add("accepted", "volume-1", "x")
+        later.try_again()
+        assert "database is locked" in store.trouble
+        other.close()
+        store.add_session(one)  # it is back
+        later.try_again()
+        assert {one, two} <= set(store.sessions())
+        assert three not in store.sessions()
+        assert store.rows("SELECT most FROM holdings WHERE container = 'volume-1'") == [(6,)]
+        assert store.rows("SELECT max(sequence) FROM history") == [(MOST_PENDING + 10,)]
+        assert store.trouble == ""
+
+
+def test_somebody_who_locks_the_file_is_named_in_the_refusal(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        other = sqlite3.connect(store.path)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DatabaseError, match="database is locked"):
+            store.add(Volume("a", {}, 1.0))
+        other.close()
+        store.add(Volume("a", {}, 1.0))
+
+
+def test_no_value_stops_what_comes_behind_it(tmp_path: Path) -> None:
+    later = Later()
+    with opened(tmp_path, later) as store:
+        history = History(lambda: 5.0, store, BOUNDS)
+        history.add("rejected", "a", "x", size=(1 << 64) - 1)
+        later.pass_time()
+        store.later("SELECT ?", ["\ud800"])
+        later.pass_time()
+        history.add("ended", "a", "x")
+        later.pass_time()
+        store.add(Volume("b", {}, 1.0))
+        kinds = [("rejected", (1 << 63) - 1), ("ended", None)]
+        assert store.rows("SELECT kind, size FROM history ORDER BY sequence") == kinds
+
+
+def test_durable_means_synced_and_says_when_it_cannot_be(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.add(Volume("a", {}, 1.0))
+        asyncio.run(store.durable())
+        store.path.with_name("state.db-wal").unlink()
+        with pytest.raises(OSError, match=r"state\.db-wal"):
+            asyncio.run(store.durable())
