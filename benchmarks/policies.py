@@ -33,8 +33,8 @@ from convgpu.policies.memory import POLICIES
 
 SEEDS = range(1, 6)
 RESTARTS = (0.0, 30.0, 120.0)
-PATIENCES = (0.0, 60.0, 600.0)
-PATIENCE = 60.0
+TIMEOUTS = (0.0, 60.0, 600.0)
+STARVATION_TIMEOUT = 60.0
 
 Result = dict[str, float]
 
@@ -42,9 +42,9 @@ Result = dict[str, float]
 class Shared(Memory):
     """ConvGPU: the machine itself."""
 
-    def __init__(self, policy: str, patience: float = PATIENCE) -> None:
+    def __init__(self, policy: str, starvation_timeout: float = STARVATION_TIMEOUT) -> None:
         seeded = random.Random(1)  # noqa: S311 - a workload, not a secret
-        self.world = World(Machine(capacities(), POLICIES[policy](seeded), patience), judging=False)
+        self.world = World(Machine(capacities(), POLICIES[policy](seeded), starvation_timeout), judging=False)
         self.sessions: dict[int, int] = {}
         self.waiting: dict[int, Job] = {}
 
@@ -207,9 +207,9 @@ def main() -> None:
         rows["one at a time"] = measure(Alone, model)
         table(f"policies, programs allocate {model.name}", rows)
         results[model.name] = rows
-    rows = {f"{seconds:g} s": measure(lambda s=seconds: Shared("best-fit", s), MODELS[0]) for seconds in PATIENCES}
-    table(f"best-fit by patience, programs allocate {MODELS[0].name}", rows)
-    results["patience"] = rows
+    rows = {f"{seconds:g} s": measure(lambda s=seconds: Shared("best-fit", s), MODELS[0]) for seconds in TIMEOUTS}
+    table(f"best-fit by starvation timeout, programs allocate {MODELS[0].name}", rows)
+    results["starvation_timeout"] = rows
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "policies.json").write_text(json.dumps(results, indent=1))
 

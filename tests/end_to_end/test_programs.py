@@ -90,7 +90,7 @@ def test_paused_in_the_middle_and_going_on_when_the_holder_is_killed(daemon: Dae
     waiter.line("hold")
     assert usage(daemon, "waiter") == CONTEXT + 8 * GIB
     assert waiter.finish() == (0, "")
-    assert [event["kind"] for event in daemon.events("paused", "resumed", "rejected")] == ["paused", "resumed"]
+    assert [event["kind"] for event in daemon.events("paused", "granted", "rejected")] == ["paused", "granted"]
 
 
 def test_beyond_the_limit_is_out_of_memory_at_once(daemon: Daemon, run) -> None:

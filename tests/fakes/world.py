@@ -11,7 +11,7 @@ from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.policies.memory import Waiting
 
-FACTS = (e.SessionStarted, e.CapacityChanged, e.Overuse)
+FACTS = (e.SessionStarted, e.CapacityChanged, e.UnleasedMemory)
 
 
 @dataclass
@@ -41,7 +41,7 @@ class World:
         self.unsettled: dict[int, dict[str, int]] = {}  # sessions that ended, and what the driver has not freed yet
         self.open: dict[int, e.AllocationAsked] = {}
         self.answers: dict[int, e.Accept | e.Reject] = {}
-        self.history: list[e.Happened] = []
+        self.history: list[e.HistoryEntry] = []
         self.limits: list[e.LimitInForce] = []
         self.after_look: Callable[[], None] = lambda: None
         self._numbers = 0
@@ -49,7 +49,7 @@ class World:
         self._before: list[Waiting] = []  # what waited then
         self._had: dict[tuple[str, str], tuple[int, int]] = {}  # by container and device: grant and peak then
 
-    def happen(self, event: e.Event) -> None:
+    def dispatch(self, event: e.Event) -> None:
         """Let an event happen and carry out its effects as the daemon does."""
         if not self.judging:
             self._pass_on(event)
@@ -66,7 +66,7 @@ class World:
         after = self.excess()
         if any(before[device] for device in self.machine.ledger.free):
             del after["debt"]  # what is given back covers the overcommit first, and helps nobody to end
-        if not (isinstance(event, FACTS) or (isinstance(event, e.SessionResumed) and event.late)):
+        if not (isinstance(event, FACTS) or (isinstance(event, e.SessionReconnected) and event.late)):
             assert not after - before, f"{event} made it worse: {before} -> {after}"
 
     def _pass_on(self, event: e.Event) -> None:
@@ -93,7 +93,7 @@ class World:
                 self.answers[request] = effect
             case e.Lease(session, device, size):
                 self.processes[session].headroom[device] += size
-            case e.Want(session, device, wanted):
+            case e.NotifyOnFree(session, device, wanted):
                 self.processes[session].wanted[device] = wanted
             case e.TakeHeadroom(words):
                 taken = {}
@@ -104,7 +104,7 @@ class World:
                 self._pass_on(e.HeadroomTaken(taken))
             case e.LimitInForce():
                 self.limits.append(effect)
-            case e.Happened():
+            case e.HistoryEntry():
                 self.history.append(effect)
 
     def _accept(self, effect: e.Accept) -> None:
@@ -122,7 +122,7 @@ class World:
     def _judge_overtaking(self, container: str, asked: e.AllocationAsked) -> None:
         """Newcomers, who hold nothing, are not served before an overdue one, unless that waits for memory outside.
 
-        That is so on its device; after twice the patience, for whoever has a limit there, on all (invariant 5).
+        That is so on its device; after twice that time, for whoever has a limit there, on all (invariant 5).
         """
         ledger = self.machine.ledger
         if container not in self._newcomers:
@@ -134,7 +134,8 @@ class World:
                 continue
             times = 1 if one.device == asked.device else 2
             concerned = (
-                one.device in ledger.accounts[container] and self.now - one.since >= times * self.machine.patience
+                one.device in ledger.accounts[container]
+                and self.now - one.since >= times * self.machine.starvation_timeout
             )
             outside = ledger.accounts[one.container][one.device].leased + one.size > ledger.usable[one.device]
             assert outside or not concerned, f"{asked} is served before {one}"
@@ -151,7 +152,7 @@ class World:
         self._had[container, asked.device] = (grant, max(peak, used))
         if used <= grant or (holder and used > peak) or asked.device in machine.drained or machine.recovering:
             return
-        overdue = [one for one in self._before if self.now - one.since >= machine.patience]
+        overdue = [one for one in self._before if self.now - one.since >= machine.starvation_timeout]
         mine = [(not holder, one.sequence) for one in overdue if one.request == asked.request]
         open_still = {one.request for one in machine.waiting}
         for one in overdue:
@@ -169,12 +170,12 @@ class World:
 
     def create(self, name: str, limits: Mapping[str, int], wait: float | None = None, priority: int = 0) -> None:
         self.terms[name] = (wait, priority)
-        self.happen(e.ContainerCreated(name, limits, wait, priority))
+        self.dispatch(e.ContainerCreated(name, limits, wait, priority))
         self.mount(name)
 
     def mount(self, name: str) -> None:
         self.mounted.add(name)
-        self.happen(e.ContainerStarted(name))
+        self.dispatch(e.ContainerStarted(name))
 
     def start(self, container: str, held: Mapping[str, int] | None = None) -> int:
         return self._connect(Process(container, used=defaultdict(int, held or {})))
@@ -182,7 +183,7 @@ class World:
     def _connect(self, process: Process) -> int:
         self._numbers += 1
         self.processes[self._numbers] = process
-        self.happen(e.SessionStarted(self._numbers, process.container, dict(process.used)))
+        self.dispatch(e.SessionStarted(self._numbers, process.container, dict(process.used)))
         return self._numbers
 
     def resume(self, former: int, held: Mapping[str, int], *, late: bool = False) -> int:
@@ -192,7 +193,7 @@ class World:
         self.open = {number: asked for number, asked in self.open.items() if asked.session != former}
         self.processes[self._numbers] = Process(old.container)
         self.processes[self._numbers].used.update(held)
-        self.happen(e.SessionResumed(self._numbers, former, held, late))
+        self.dispatch(e.SessionReconnected(self._numbers, former, held, late))
         return self._numbers
 
     def allocate(self, session: int, size: int, device: str = "gpu") -> int:
@@ -205,7 +206,7 @@ class World:
         self._numbers += 1
         asked = e.AllocationAsked(session, self._numbers, device, size)
         self.open[self._numbers] = asked
-        self.happen(asked)
+        self.dispatch(asked)
         return asked.request
 
     def free(self, session: int, size: int, device: str = "gpu") -> None:
@@ -214,7 +215,7 @@ class World:
         process.headroom[device] += size
         if process.wanted[device]:
             process.wanted[device] = False
-            self.happen(e.MemoryFreed(session, device))
+            self.dispatch(e.MemoryFreed(session, device))
 
     def end(self, session: int, *, settled: bool = True) -> None:
         """The process ends; the driver frees its memory at once, or with `settle`."""
@@ -222,13 +223,13 @@ class World:
         self.absent.pop(session, None)
         self.open = {number: asked for number, asked in self.open.items() if asked.session != session}
         self.unsettled[session] = process.used
-        self.happen(e.SessionEnded(session, dict(process.headroom)))
+        self.dispatch(e.SessionEnded(session, dict(process.headroom)))
         if settled:
             self.settle(session)
 
     def settle(self, session: int) -> None:
         del self.unsettled[session]
-        self.happen(e.SettlingEnded(session))
+        self.dispatch(e.SettlingEnded(session))
 
     def finish(self, container: str) -> None:
         self.lost = [process for process in self.lost if process.container != container]
@@ -238,12 +239,12 @@ class World:
 
     def unmount(self, name: str) -> None:
         self.mounted.discard(name)
-        self.happen(e.ContainerEnded(name))
+        self.dispatch(e.ContainerEnded(name))
 
     def remove(self, name: str) -> None:
         self.finish(name)
         del self.terms[name]
-        self.happen(e.ContainerRemoved(name))
+        self.dispatch(e.ContainerRemoved(name))
 
     # -- the scheduler dies -------------------------------------------------------------------------------
 
@@ -254,17 +255,17 @@ class World:
         """
         former, self.machine = self.machine, machine
         for device, capacity in former.ledger.capacity.items():
-            self.happen(e.CapacityChanged(device, capacity))
+            self.dispatch(e.CapacityChanged(device, capacity))
         self.lost += [self.absent.get(session, process) for session, process in self.processes.items()]
         self.absent = {}
         self.processes, self.open, self.unsettled = {}, {}, {}
         for name, terms in self.terms.items():
             accounts = former.ledger.accounts[name]
-            self.happen(e.ContainerCreated(name, {device: one.limit for device, one in accounts.items()}, *terms))
+            self.dispatch(e.ContainerCreated(name, {device: one.limit for device, one in accounts.items()}, *terms))
             if name in self.mounted:
-                self.happen(e.ContainerStarted(name))
+                self.dispatch(e.ContainerStarted(name))
             targets = {device: account.target for device, account in accounts.items() if account.target is not None}
-            self.happen(e.LimitsChanged(name, targets))
+            self.dispatch(e.LimitsChanged(name, targets))
 
     def come_back(self, place: int) -> int:
         """One of the lost processes finds the scheduler. What its limit does not hold any more, the audit finds."""
@@ -280,7 +281,7 @@ class World:
             escaped = process.used[device] - account.leases[session]
             if escaped:
                 process.used[device] -= escaped
-                self.happen(e.Overuse(process.container, device, account.charged + escaped))
+                self.dispatch(e.UnleasedMemory(process.container, device, account.charged + escaped))
 
     def guess(self, place: int, seen: Mapping[str, int]) -> int:
         """One of the lost processes does not come back, and the scheduler books what it believes that it holds."""
@@ -288,7 +289,7 @@ class World:
         former = self.lost.pop(place)
         self.absent[self._numbers] = former
         guessed = self.processes[self._numbers] = Process(former.container)
-        self.happen(e.SessionStarted(self._numbers, former.container, seen))
+        self.dispatch(e.SessionStarted(self._numbers, former.container, seen))
         for device, account in self.machine.ledger.accounts[former.container].items():
             guessed.used[device] = account.leases[self._numbers]
         return self._numbers

@@ -43,7 +43,7 @@ def test_a_pause_shows_within_two_seconds_and_its_end(house, page, picture):
     late.answer(request)
     tab.wait(f"{WAITING} === 0", 10)
     assert time.monotonic() - ended < 2
-    tab.wait("document.querySelector('#decisions tr[data-kind=resumed]')", 2)
+    tab.wait("document.querySelector('#decisions tr[data-kind=granted]')", 2)
 
 
 def test_an_empty_house(page, picture):

@@ -63,20 +63,20 @@ def test_the_second_waits_until_the_first(
         [session] = plugin.container(pair.second.volume)["sessions"]
         counts = {"charged": session["devices"][0]["usage"], "nvml_process": card.used_by()[session["pid"]]}
         pair.end_second()
-    paused, resumed = (plugin.events(pair.second.volume, kind) for kind in ("paused", "resumed"))
+    paused, granted = (plugin.events(pair.second.volume, kind) for kind in ("paused", "granted"))
     most = pair.most_by_nvml(watch)
     figures[f"the first {end}"] = took | {
         "limit": limit * GIB,
         "paused_with": pair.paused_with,
-        "waited": [event["waited"] for event in resumed],
+        "waited": [event["waited"] for event in granted],
         "second": counts,
         "most_by_nvml": most,
         "looks": watch.looks,
     }
     right = True if through == "torch" else None  # simulated memory has no content
     assert pair.checks() == [right] * (1 if end == "is killed" else 3 if end == "frees" else 2)
-    assert len(paused) == len(resumed) >= 1
-    assert all(event["waited"] > 0 for event in resumed)
+    assert len(paused) == len(granted) >= 1
+    assert all(event["waited"] > 0 for event in granted)
     assert all(0 < size <= limit * GIB for size in most)
 
 

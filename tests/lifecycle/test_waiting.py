@@ -32,7 +32,7 @@ def test_the_second_goes_on_when_the_first_ends(engine, plugin, hold, end):
     second.go_on()
     assert second.exit_code() == 0, second.output()
     kinds = events_of(engine, plugin, second)
-    assert kinds.index("paused") < kinds.index("resumed") < kinds.index("ended")
+    assert kinds.index("paused") < kinds.index("granted") < kinds.index("ended")
 
 
 def test_an_allocation_beyond_the_limit_is_rejected_at_once(engine, plugin, hold):

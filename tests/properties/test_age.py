@@ -40,9 +40,9 @@ def test_age_bounds_every_choice(name: str, devices: int, limits: list[int], ste
             w.end(session)
             sessions[who % len(sessions)] = w.start(f"c{who % len(sessions)}")
         elif what == 1 and size > 4:
-            w.happen(e.LimitsChanged(f"c{who % len(sessions)}", {device: 2 * size - 8}))
+            w.dispatch(e.LimitsChanged(f"c{who % len(sessions)}", {device: 2 * size - 8}))
         elif what == 1:
-            w.happen(e.PolicyChosen(POLICIES[sorted(POLICIES)[size % len(POLICIES)]](random.Random(1))))  # noqa: S311
+            w.dispatch(e.PolicyChosen(POLICIES[sorted(POLICIES)[size % len(POLICIES)]](random.Random(1))))  # noqa: S311
         elif what < 4 and used:
             w.free(session, min(size, used), device)
         elif all(asked.session != session for asked in w.open.values()):

@@ -1,6 +1,6 @@
 """No history of what containers, processes, drivers, administrators and dying schedulers do breaks an invariant.
 
-`World.happen` and `World.check` hold the machine against rules and a second book after every step. At the end of each
+`World.dispatch` and `World.check` hold the machine against rules and a second book after every step. At the end of each
 history: if the foreign memory goes and everybody who can run ends, everybody is served.
 
 CONVGPU_EXAMPLES=5000 in the environment looks deeper; CONVGPU_SHRINK=1 makes a failing history small.
@@ -35,12 +35,12 @@ class Histories(RuleBasedStateMachine):
 
     @initialize(
         capacity=st.one_of(*(st.lists(st.integers(6, 24), min_size=n, max_size=n) for n in (1, 1, 2, 2, 3, 8))),
-        patience=st.sampled_from([0.0, 5.0, 60.0]),
+        starvation_timeout=st.sampled_from([0.0, 5.0, 60.0]),
     )
-    def begin(self, capacity: list[int], patience: float) -> None:
+    def begin(self, capacity: list[int], starvation_timeout: float) -> None:
         self.capacity = {f"g{number}": size for number, size in enumerate(capacity)}
-        self.patience = patience
-        self.world = World(Machine(self.capacity, policy(self.policy_name), patience))
+        self.starvation_timeout = starvation_timeout
+        self.world = World(Machine(self.capacity, policy(self.policy_name), starvation_timeout))
         self.count = 0
         self.late_facts = False
 
@@ -53,7 +53,7 @@ class Histories(RuleBasedStateMachine):
         limits = {device: data.draw(st.integers(1, self.capacity[device])) for device in sorted(devices)}
         self.world.create(f"c{self.count}", limits if at_once else {}, wait, priority)
         if not at_once:
-            self.world.happen(e.LimitsSet(f"c{self.count}", limits))
+            self.world.dispatch(e.LimitsSet(f"c{self.count}", limits))
 
     @precondition(lambda self: self.world.terms)
     @rule(data=DRAW)
@@ -119,7 +119,7 @@ class Histories(RuleBasedStateMachine):
         self.world.now += seconds
         deadline = self.world.machine.next_deadline()
         if deadline is not None and deadline <= self.world.now:
-            self.world.happen(e.TimePassed())
+            self.world.dispatch(e.TimePassed())
 
     # -- administrators and facts ---------------------------------------------------------------------------
 
@@ -127,32 +127,32 @@ class Histories(RuleBasedStateMachine):
     @rule(data=DRAW)
     def change_limit(self, data: st.DataObject) -> None:
         name, device = self.account(data)
-        self.world.happen(e.LimitsChanged(name, {device: data.draw(st.integers(1, self.capacity[device]))}))
+        self.world.dispatch(e.LimitsChanged(name, {device: data.draw(st.integers(1, self.capacity[device]))}))
 
     @rule(name=st.sampled_from(sorted(POLICIES)))
     def choose_policy(self, name: str) -> None:
-        self.world.happen(e.PolicyChosen(policy(name)))
+        self.world.dispatch(e.PolicyChosen(policy(name)))
 
     @rule(data=DRAW, drained=st.booleans())
     def drain(self, data: st.DataObject, drained: bool) -> None:
-        self.world.happen(e.DeviceDrained(self.device(data), drained))
+        self.world.dispatch(e.DeviceDrained(self.device(data), drained))
 
     @rule(data=DRAW)
     def change_capacity(self, data: st.DataObject) -> None:
         device = self.device(data)
-        self.world.happen(e.CapacityChanged(device, data.draw(st.integers(0, self.capacity[device]))))
+        self.world.dispatch(e.CapacityChanged(device, data.draw(st.integers(0, self.capacity[device]))))
 
     @precondition(lambda self: self.world.terms)
     @rule(data=DRAW, size=st.integers(0, 12))
     def overuse(self, data: st.DataObject, size: int) -> None:
-        self.world.happen(e.Overuse(*self.account(data), size))
+        self.world.dispatch(e.UnleasedMemory(*self.account(data), size))
 
     # -- the scheduler dies -----------------------------------------------------------------------------------
 
     @precondition(lambda self: not self.world.machine.recovering)
     @rule(name=st.sampled_from(sorted(POLICIES)))
     def restart(self, name: str) -> None:
-        self.world.restart(Machine(self.capacity, policy(name), self.patience, recovering=True))
+        self.world.restart(Machine(self.capacity, policy(name), self.starvation_timeout, recovering=True))
 
     @precondition(lambda self: self.world.lost)
     @rule(data=DRAW)
@@ -176,7 +176,7 @@ class Histories(RuleBasedStateMachine):
     def recovery_ends(self) -> None:
         # What they hold may be granted to others before they come back.
         self.late_facts |= bool(self.world.lost or self.world.absent)
-        self.world.happen(e.RecoveryEnded())
+        self.world.dispatch(e.RecoveryEnded())
 
     # -- what is drawn from -----------------------------------------------------------------------------------
 
@@ -228,13 +228,13 @@ class Histories(RuleBasedStateMachine):
             self.world.come_back(0)
         for session in list(self.world.absent):
             self.world.come_back_late(session)
-        self.world.happen(e.RecoveryEnded())
+        self.world.dispatch(e.RecoveryEnded())
         for name, accounts in self.world.machine.ledger.accounts.items():
             for device in accounts:
-                self.world.happen(e.Overuse(name, device, 0))
+                self.world.dispatch(e.UnleasedMemory(name, device, 0))
         for device, capacity in self.capacity.items():
-            self.world.happen(e.CapacityChanged(device, capacity))
-            self.world.happen(e.DeviceDrained(device, drained=False))
+            self.world.dispatch(e.CapacityChanged(device, capacity))
+            self.world.dispatch(e.DeviceDrained(device, drained=False))
         self.world.check()
 
 

@@ -33,7 +33,7 @@ def test_two_services_of_a_compose_file_share_the_device(engine, plugin, compose
     compose(*SIMULATED, "down", "-v")
     assert all(events[-1] == "ended" for events in told.values()), told
     assert [sorted(events).count("paused") for events in told.values()] in ([0, 1], [1, 0])
-    assert sum(events.count("resumed") for events in told.values()) == 1
+    assert sum(events.count("granted") for events in told.values()) == 1
     assert engine.containers(plugin) == []
 
 

@@ -71,7 +71,7 @@ class SessionStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionResumed:
+class SessionReconnected:
     """A process whose connection was lost has another one: session `former` goes on as `session`.
 
     `held` is what it uses; it never counts for more than was leased to it. Unless `late`: it comes back to another
@@ -125,7 +125,7 @@ class SettlingEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Overuse:
+class UnleasedMemory:
     """The container holds `size` bytes of the device that no session leases; 0 when it does not any more."""
 
     container: str
@@ -178,13 +178,13 @@ Event = (
     | ContainerEnded
     | ContainerRemoved
     | SessionStarted
-    | SessionResumed
+    | SessionReconnected
     | SessionEnded
     | AllocationAsked
     | MemoryFreed
     | HeadroomTaken
     | SettlingEnded
-    | Overuse
+    | UnleasedMemory
     | CapacityChanged
     | DeviceDrained
     | PolicyChosen
@@ -237,12 +237,12 @@ class TakeHeadroom:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class NotifyOnFree:
     """Tell a process whether to report the next free on the device."""
 
     session: int
     device: str
-    wanted: bool
+    armed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +260,13 @@ class Kind(StrEnum):
 
     ACCEPTED = "accepted"
     PAUSED = "paused"
-    RESUMED = "resumed"
+    GRANTED = "granted"
     REJECTED = "rejected"
     RETURNED = "returned"
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class HistoryEntry:
     """For the history. `waited`: seconds that the allocation was paused."""
 
     kind: Kind
@@ -279,4 +279,4 @@ class Happened:
     refusal: Refusal | None = None
 
 
-Effect = Accept | Reject | Lease | TakeHeadroom | Want | LimitInForce | Happened
+Effect = Accept | Reject | Lease | TakeHeadroom | NotifyOnFree | LimitInForce | HistoryEntry

@@ -36,7 +36,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class LivenessDecision:
     """Does the container run, and which of its mounts are still believed?"""
 
     runs: bool
@@ -45,7 +45,7 @@ class Judgement:
 
 def judge(
     mounts: Mapping[str, Mount], *, connected: bool, listing: Listing | None = None, since: float = 0.0, now: float
-) -> Judgement:
+) -> LivenessDecision:
     """Weigh the signals.
 
     - Without a list the mounts decide: it runs while one is counted.
@@ -61,12 +61,12 @@ def judge(
         now: Unix seconds.
     """
     if listing is None:
-        return Judgement(bool(mounts), mounts)
+        return LivenessDecision(bool(mounts), mounts)
     if listing.runs:
-        return Judgement(bool(mounts) or since < listing.asked, mounts)
+        return LivenessDecision(bool(mounts) or since < listing.asked, mounts)
     if connected:
-        return Judgement(runs=True, mounts=mounts)
+        return LivenessDecision(runs=True, mounts=mounts)
     before = listing.asked - (STARTING if listing.states else 0.0)
     # A mount from the future was noted before the clock was set back: nothing protects it.
     kept = {name: mount for name, mount in mounts.items() if before < mount.since <= now}
-    return Judgement(bool(kept), kept)
+    return LivenessDecision(bool(kept), kept)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from convgpu.core import events as e
-from convgpu.core.allocation.allocator import Serving
+from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.wait_reasons import Wait, explain
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.events import Effect, Event, Kind
@@ -22,16 +22,17 @@ class Machine:
     Args:
         capacity: bytes per device UUID that may be handed out.
         policy: chooses who of the waiting is served.
-        patience: seconds after which a waiting allocation is overdue: nobody who holds nothing is served before
-            it any more (turns.py). Together with safety this bounds every wait by the ends of those that hold memory.
+        starvation_timeout: seconds after which a waiting allocation is overdue: nobody who holds nothing is served
+            before it any more (allocation/fairness.py). Together with safety this bounds every wait by the ends of
+            those that hold memory.
         recovering: give no grants until RecoveryEnded, so that processes of an earlier scheduler can come back.
     """
 
     def __init__(
-        self, capacity: Mapping[str, int], policy: Policy, patience: float = 60.0, *, recovering: bool = False
+        self, capacity: Mapping[str, int], policy: Policy, starvation_timeout: float = 60.0, *, recovering: bool = False
     ) -> None:
-        self._state = State(capacity, policy, patience, recovering=recovering)
-        self._serving = Serving(self._state)
+        self._state = State(capacity, policy, starvation_timeout, recovering=recovering)
+        self._allocator = Allocator(self._state)
 
     # -- views -------------------------------------------------------------------------------------------
 
@@ -46,9 +47,9 @@ class Machine:
         return self._state.policy
 
     @property
-    def patience(self) -> float:
+    def starvation_timeout(self) -> float:
         """Seconds after which a waiting allocation is overdue."""
-        return self._state.patience
+        return self._state.starvation_timeout
 
     @property
     def recovering(self) -> bool:
@@ -86,41 +87,41 @@ class Machine:
         """
         match event:
             case e.AllocationAsked():
-                self._serving.ask(event, now)
+                self._allocator.ask(event, now)
             case e.MemoryFreed():
-                self._serving.freed(event)
+                self._allocator.freed(event)
             case e.SettlingEnded():
                 for settling in self._state.settling.values():
                     settling.pop(event.session, None)
             case _:
                 self._change(event, now)
                 if not self._looking():
-                    self._serving.serve(now)
+                    self._allocator.serve(now)
         if not self._looking():
             self._tell_limits()
-        effects, self._serving.effects = self._serving.effects, []
+        effects, self._allocator.effects = self._allocator.effects, []
         return effects
 
     def _tell_limits(self) -> None:
         for container, device in self.ledger.changed_limits:
             account = self.ledger.accounts[container][device]
-            self._serving.effects.append(e.LimitInForce(container, device, account.limit, account.target))
+            self._allocator.effects.append(e.LimitInForce(container, device, account.limit, account.target))
         self.ledger.changed_limits.clear()
 
     def _looking(self) -> bool:
-        effects = self._serving.effects
+        effects = self._allocator.effects
         return bool(effects) and isinstance(effects[-1], e.TakeHeadroom)
 
     def _change(self, event: Event, now: float) -> None:
         match event:
             case e.HeadroomTaken():
-                self._serving.take(event)
+                self._allocator.take(event)
             case e.TimePassed():
                 if not self.recovering:
-                    self._serving.reject_late(now)
-            case e.SessionStarted() | e.SessionResumed() | e.SessionEnded():
+                    self._allocator.reject_late(now)
+            case e.SessionStarted() | e.SessionReconnected() | e.SessionEnded():
                 self._change_session(event)
-            case e.LimitsChanged() | e.Overuse() | e.CapacityChanged():
+            case e.LimitsChanged() | e.UnleasedMemory() | e.CapacityChanged():
                 self._change_memory(event)
             case e.DeviceDrained() | e.PolicyChosen() | e.RecoveryEnded():
                 self._change_rule(event)
@@ -155,11 +156,11 @@ class Machine:
 
     # -- sessions ----------------------------------------------------------------------------------------
 
-    def _change_session(self, event: e.SessionStarted | e.SessionResumed | e.SessionEnded) -> None:
+    def _change_session(self, event: e.SessionStarted | e.SessionReconnected | e.SessionEnded) -> None:
         match event:
             case e.SessionStarted():
                 self._start_session(event)
-            case e.SessionResumed():
+            case e.SessionReconnected():
                 self._resume_session(event)
             case e.SessionEnded():
                 self._end_session(event)
@@ -170,10 +171,10 @@ class Machine:
         self._state.containers[event.container].sessions += 1
         for device in self.ledger.accounts[event.container]:
             self.ledger.adopt(event.container, device, event.session, event.held.get(device, 0))
-        self._serving.want([event.container])
+        self._allocator.arm([event.container])
         self._look_where_overcommitted()
 
-    def _resume_session(self, event: e.SessionResumed) -> None:
+    def _resume_session(self, event: e.SessionReconnected) -> None:
         """Hand the leases on; what the process does not use of them is idle. It asks its open requests again."""
         name = self._state.sessions.pop(event.former)
         self._state.sessions[event.session] = name
@@ -184,7 +185,7 @@ class Machine:
             lease = self.ledger.move_lease(name, device, event.former, event.session, held)
             if event.late:
                 self.ledger.adopt(name, device, event.session, held - lease)
-        self._serving.want([name])
+        self._allocator.arm([name])
         if event.late:
             self._look_where_overcommitted()
 
@@ -200,7 +201,7 @@ class Machine:
             used = lease - min(event.headroom.get(device, 0), lease)
             if used:
                 self._state.settling[device][event.session] = used
-                self._serving.effects.append(e.Happened(Kind.RETURNED, name, device, used, event.session))
+                self._allocator.effects.append(e.HistoryEntry(Kind.RETURNED, name, device, used, event.session))
         if not container.mounted and not container.sessions:
             self._take_idle(name)
 
@@ -210,20 +211,20 @@ class Machine:
 
     # -- memory and rules --------------------------------------------------------------------------------
 
-    def _change_memory(self, event: e.LimitsChanged | e.Overuse | e.CapacityChanged) -> None:
+    def _change_memory(self, event: e.LimitsChanged | e.UnleasedMemory | e.CapacityChanged) -> None:
         """Book it, then have a look at what is really in use where that decides what follows."""
         match event:
             case e.LimitsChanged(name, limits):
                 for device, limit in limits.items():
                     self.ledger.ask_limit(name, device, limit)
-                self._serving.want([name])
+                self._allocator.arm([name])
                 if self.ledger.targets and not self.recovering:
-                    self._serving.look(self.ledger.holders)
-            case e.Overuse(name, device, size):
+                    self._allocator.look(self.ledger.holders)
+            case e.UnleasedMemory(name, device, size):
                 more = size > self.ledger.accounts[name][device].charged
                 self.ledger.charge(name, device, size)
                 if more and not self._look_where_overcommitted():
-                    self._serving.look([name])
+                    self._allocator.look([name])
             case e.CapacityChanged(device, capacity, nominal):
                 self.ledger.change_capacity(device, capacity, nominal)
                 self._look_where_overcommitted()
@@ -231,7 +232,7 @@ class Machine:
     def _look_where_overcommitted(self) -> bool:
         overcommitted = min(self.ledger.free.values()) < 0
         if overcommitted:
-            self._serving.look(self.ledger.holders)
+            self._allocator.look(self.ledger.holders)
         return overcommitted
 
     def _change_rule(self, event: e.DeviceDrained | e.PolicyChosen | e.RecoveryEnded) -> None:
@@ -244,7 +245,7 @@ class Machine:
             case e.RecoveryEnded():
                 self._state.recovering = False
                 if self.ledger.targets:
-                    self._serving.look(self.ledger.holders)
+                    self._allocator.look(self.ledger.holders)
 
     def check_invariants(self, now: float) -> None:
         """Check ledger and queue. Not between TakeHeadroom and HeadroomTaken.
@@ -261,12 +262,12 @@ class Machine:
                 if strangers:
                     raise InvariantBrokenError(f"leases of sessions that are not {name}'s: {strangers}")
                 silent = [
-                    one for one, size in account.leases.items() if size and (one, device) not in self._state.wanted
+                    one for one, size in account.leases.items() if size and (one, device) not in self._state.armed
                 ]
                 if silent and self._state.scarce:
                     raise InvariantBrokenError(f"somebody waits, and frees are not reported by {silent}")
         if any(request.asked.session not in sessions for request in self._state.queue):
             raise InvariantBrokenError("an allocation of an ended session waits")
         self.ledger.touched |= dict.fromkeys(self.ledger.accounts)  # as if everything had to be looked at anew
-        if (request := self._serving.next(now)) is not None:
+        if (request := self._allocator.next(now)) is not None:
             raise InvariantBrokenError(f"waits and could be served: {request}")

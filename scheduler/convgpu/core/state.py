@@ -9,7 +9,7 @@ from convgpu.core.memory.ledger import Ledger
 from convgpu.core.memory.safety_check import Account
 from convgpu.policies.memory.base import Policy, Waiting
 
-Word = tuple[int, str]  # the headroom of a session on a device
+SlotKey = tuple[int, str]  # the headroom of a session on a device
 
 
 @dataclass(slots=True)
@@ -96,15 +96,17 @@ class State:
     """Everything that decisions are made from.
 
     Attributes:
-        wanted: the words (session, device) whose processes report what they free.
+        armed: the words (session, device) whose processes report what they free.
         ahead: by device, the sessions that were leased more than they asked for and not looked at since, in this order.
         fresh: requests that are not yet recorded as paused.
     """
 
-    def __init__(self, capacity: Mapping[str, int], policy: Policy, patience: float, *, recovering: bool) -> None:
+    def __init__(
+        self, capacity: Mapping[str, int], policy: Policy, starvation_timeout: float, *, recovering: bool
+    ) -> None:
         self.ledger = Ledger(capacity)
         self.policy = policy
-        self.patience = patience
+        self.starvation_timeout = starvation_timeout
         self.recovering = recovering
         self.drained: set[str] = set()
         self.containers: dict[str, Container] = {}
@@ -112,7 +114,7 @@ class State:
         self.queue = Queue(capacity)
         self.fresh: list[Request] = []
         self.settling: dict[str, dict[int, int]] = {device: {} for device in capacity}
-        self.wanted: dict[Word, None] = {}
+        self.armed: dict[SlotKey, None] = {}
         self.ahead: dict[str, dict[int, None]] = {device: {} for device in capacity}
         self._arrivals = 0
 
@@ -145,7 +147,7 @@ class State:
 
     def forget_word(self, session: int, device: str) -> None:
         """The page with its headroom is gone."""
-        self.wanted.pop((session, device), None)
+        self.armed.pop((session, device), None)
         self.ahead[device].pop(session, None)
 
     def is_needed(self, device: str) -> bool:

@@ -62,7 +62,9 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
     "--host-root", type=click.Path(path_type=Path), default="/host", help="The host's root, looked in first for NVML."
 )
 @click.option("--reserve", default="0", callback=_size, help="Bytes of each device that are never handed out.")
-@click.option("--patience", default=60.0, help="Seconds after which a waiting allocation is not overtaken any more.")
+@click.option(
+    "--starvation-timeout", default=60.0, help="Seconds after which a waiting allocation is not overtaken any more."
+)
 @click.option("--audit", default="2s", callback=_duration, help="Time between looks at NVML; 0: none.")
 @click.option(
     "--overuse", type=click.Choice(OVERUSE), default="warn", help="What happens to a container that holds too much."

@@ -19,22 +19,22 @@ from convgpu.daemon.admin_api.live_settings import Changes, chosen_policy, make_
 from convgpu.daemon.admin_api.server import Administration
 from convgpu.daemon.admin_api.views import Views
 from convgpu.daemon.audit.capacity import Capacities, as_rows, measure_memory
-from convgpu.daemon.audit.container_resolver import Belonging
+from convgpu.daemon.audit.container_resolver import ContainerResolver
 from convgpu.daemon.audit.loop import Audit, Rules
 from convgpu.daemon.containers.folders import Folders, make_staging
 from convgpu.daemon.containers.reconciliation import Reconciliation
 from convgpu.daemon.containers.registry import Containers
 from convgpu.daemon.gpu.context_sizes import Contexts
 from convgpu.daemon.gpu.nvml import Device, Devices, NvmlDevices, find_nvml
-from convgpu.daemon.gpu.nvml_executor import Asking
+from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.gpu.simulated import PREFIX, parse_devices, prepare_driver
 from convgpu.daemon.hook_api.server import Processes
-from convgpu.daemon.sessions.disconnected import Detached
+from convgpu.daemon.sessions.disconnected import DisconnectedSessions
 from convgpu.daemon.sessions.recovery import Recovery
 from convgpu.daemon.sessions.registry import Session, Sessions
 from convgpu.daemon.storage.history import Bounds, History
-from convgpu.daemon.storage.rows import DeviceMemory, Former
+from convgpu.daemon.storage.rows import DeviceMemory, PreviousSession
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.system.procfs import boot_id, containers_of, start_time
 from convgpu.daemon.transport.connection import Connection, Listener
@@ -50,9 +50,9 @@ _WATCH: Final = 2.0  # seconds between looks at the lock file
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """See docs/architecture.md, Settings. `reserve` in bytes, `patience` in seconds, `simulated_settle` in us/GiB.
+    """See docs/architecture.md, Settings. `reserve` in bytes, `simulated_settle` in us/GiB.
 
-    `audit`, `overuse_after` and `history_age` in seconds, `history_rows` in events.
+    `starvation_timeout`, `audit`, `overuse_after` and `history_age` in seconds, `history_rows` in events.
     """
 
     directory: Path
@@ -63,7 +63,7 @@ class Settings:
     simulated_settle: int
     host_root: Path
     reserve: int
-    patience: float
+    starvation_timeout: float
     audit: float
     overuse: str
     overuse_after: float
@@ -90,7 +90,7 @@ class Service:
         self._watch = self._loop.call_later(_WATCH, self._watch_lock)
         driver = settings.directory / "driver" if settings.devices.startswith(PREFIX) else None
         self._devices = _open_devices(settings, driver)
-        self._asking = Asking(self._devices)
+        self._asking = NvmlExecutor(self._devices)
         self._store = Store(settings.directory, boot_id(), self._loop.call_later)
         self._formers = self._find_formers()
         # A process may live though its container has no mount: `docker cp` unmounts a running one.
@@ -143,7 +143,7 @@ class Service:
             log.critical("%s was removed or replaced while this scheduler worked there: it ends", path)
             self.broken.set()
 
-    def _find_formers(self) -> list[Former]:
+    def _find_formers(self) -> list[PreviousSession]:
         """Return the processes of an earlier run that live, and forget the others."""
         formers = self._store.sessions()
         alive = [one for one in formers if start_time(one.pid) == one.started]
@@ -169,22 +169,24 @@ class Service:
         """Begin with what devices have without foreign programs: what is decided has to be right when these end."""
         settings = self._settings
         policy = make_policy(chosen_policy(self._store, settings.policy))
-        machine = Machine({one.uuid: one.nominal for one in rows}, policy, settings.patience, recovering=recovering)
+        machine = Machine(
+            {one.uuid: one.nominal for one in rows}, policy, settings.starvation_timeout, recovering=recovering
+        )
         history = History(time.time, self._store, Bounds(settings.history_rows, settings.history_age))
         sessions = Sessions(self._loop, machine, history, self._loop.time, time.time)
         sessions.on_broken = self.broken.set
         sessions.on_ended = self._forget_session
         for one in rows:
-            sessions.happen(e.CapacityChanged(one.uuid, one.capacity))
+            sessions.dispatch(e.CapacityChanged(one.uuid, one.capacity))
         log.info("devices capacity=%s", {one.uuid: one.capacity for one in rows})
         return sessions
 
     def _forget_session(self, session: Session) -> None:
         if session.started:
-            self._store.drop_session(Former(session.pid, session.started, session.container, session.program))
+            self._store.drop_session(PreviousSession(session.pid, session.started, session.container, session.program))
 
     def _watch_settling(self, own: dict[str, int]) -> Settling:
-        settling = Settling(self._asking, own, lambda number: self._sessions.happen(e.SettlingEnded(number)))
+        settling = Settling(self._asking, own, lambda number: self._sessions.dispatch(e.SettlingEnded(number)))
         self._sessions.on_left_behind = settling.watch
         return settling
 
@@ -202,12 +204,12 @@ class Service:
             contexts,
             PageLibrary(self._settings.libraries / "libconvgpu-page.so"),
             self._store,
-            Detached(self._loop, holds, self._sessions.end),
+            DisconnectedSessions(self._loop, holds, self._sessions.end),
             time.time,
         )
 
     def _begin_audit(self, capacities: Capacities) -> Audit:
-        belonging = Belonging(self._sessions, lambda: self._reconciliation.volume_of)
+        belonging = ContainerResolver(self._sessions, lambda: self._reconciliation.volume_of)
         rules = Rules(self._settings.audit, self._settings.overuse, self._settings.overuse_after)
         return Audit(self._asking, self._sessions, belonging, capacities, self._store, rules)
 
@@ -222,14 +224,14 @@ class Service:
             on_broken=self.broken.set,
         )
 
-    async def _end_recovery(self, missing: Sequence[Former]) -> None:
+    async def _end_recovery(self, missing: Sequence[PreviousSession]) -> None:
         await self._processes.adopt(missing)
         if self._settings.audit:
             try:
                 await self._audit.look(at_once=True)  # what is in no book is charged before it can be granted
             except Exception:  # as in the audit itself
                 log.exception("who holds memory without being known is not known")
-        self._sessions.happen(e.RecoveryEnded())
+        self._sessions.dispatch(e.RecoveryEnded())
         log.info("grants are given")
         self._begin_run()
 

@@ -137,7 +137,7 @@ KINDS: Final[Mapping[str, str]] = {
     "started": "a process of the container connected: `pid`, `program`",
     "accepted": "an allocation that needed the scheduler was granted at once",
     "paused": "an allocation waits, and with it the thread that made it",
-    "resumed": "a paused allocation was granted, after `waited` seconds",
+    "granted": "a paused allocation was granted, after `waited` seconds",
     "rejected": "an allocation was refused: `reason` is `limit`, `deadline` (of option `wait`), `device` or `driver`",
     "returned": "a process ended and gave back what it held",
     "limited": "an administrator changed the limits: `limits`",

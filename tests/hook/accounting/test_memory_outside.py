@@ -61,7 +61,7 @@ def see_waiting(daemon: Daemon, name: str) -> dict[str, object]:
 
 
 def kinds(daemon: Daemon, name: str) -> list[object]:
-    events = daemon.events("paused", "resumed", "rejected")
+    events = daemon.events("paused", "granted", "rejected")
     return [event["kind"] for event in events if event["container"] == name]
 
 
@@ -80,7 +80,7 @@ def test_a_call_waits_for_memory_that_was_taken_just_now(
         assert one.call(f"alloc {GIB}", thread).code == SUCCESS
     foreigner.kill()
     assert program.result().code == SUCCESS
-    assert kinds(daemon, "a") == ["paused", "resumed"]
+    assert kinds(daemon, "a") == ["paused", "granted"]
     assert kinds(daemon, "b") == []
 
 

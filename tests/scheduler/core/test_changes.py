@@ -23,7 +23,7 @@ def test_a_raised_limit_is_in_force_at_once_if_everybody_can_still_end() -> None
     w.create("a", {"gpu": 4})
     a = w.start("a")
     w.allocate(a, 4)
-    w.happen(e.LimitsChanged("a", {"gpu": 10}))
+    w.dispatch(e.LimitsChanged("a", {"gpu": 10}))
     assert limit(w, "a") == (10, None)
     assert w.limits == [e.LimitInForce("a", "gpu", 10, None)]
     assert isinstance(w.answers[w.allocate(a, 6)], e.Accept)
@@ -37,7 +37,7 @@ def test_a_raised_limit_waits_until_it_is_safe_and_what_needs_it_is_refused_unti
     a, b = w.start("a"), w.start("b")
     w.allocate(a, 6)
     w.allocate(b, 6)  # b needs what a gives back
-    w.happen(e.LimitsChanged("a", {"gpu": 12}))
+    w.dispatch(e.LimitsChanged("a", {"gpu": 12}))
     assert limit(w, "a") == (8, 12)
     w.allocate(a, 2)
     needs_it = w.allocate(a, 2)
@@ -56,12 +56,12 @@ def test_who_waits_for_a_raise_on_an_overcommitted_device_is_refused_when_that_i
     w.create("a", {"gpu": 8})
     a = w.start("a")
     w.allocate(a, 8)
-    w.happen(e.CapacityChanged("gpu", 4))
-    w.happen(e.LimitsChanged("a", {"gpu": 12}))
+    w.dispatch(e.CapacityChanged("gpu", 4))
+    w.dispatch(e.LimitsChanged("a", {"gpu": 12}))
     waits = w.allocate(a, 2)
     assert waits not in w.answers
     w.check()
-    w.happen(e.LimitsChanged("a", {"gpu": 8}))
+    w.dispatch(e.LimitsChanged("a", {"gpu": 8}))
     assert w.answers[waits] == e.Reject(a, waits, Refusal.LIMIT)
     w.check()
 
@@ -74,8 +74,8 @@ def test_two_whose_limits_are_raised_do_not_wait_for_each_other() -> None:
     a, b = w.start("a"), w.start("b")
     w.allocate(a, 1)
     w.allocate(b, 1)
-    w.happen(e.LimitsChanged("a", {"gpu": 2}))
-    w.happen(e.LimitsChanged("b", {"gpu": 2}))
+    w.dispatch(e.LimitsChanged("a", {"gpu": 2}))
+    w.dispatch(e.LimitsChanged("b", {"gpu": 2}))
     assert (limit(w, "a"), limit(w, "b")) == ((2, None), (1, 2))
     waits, needs_it = w.allocate(a, 1), w.allocate(b, 1)
     assert waits not in w.answers
@@ -91,7 +91,7 @@ def test_idle_memory_of_others_does_not_keep_a_limit_from_being_raised() -> None
     w.create("b", {"gpu": 12})
     w.allocate(w.start("a"), 4)
     w.allocate(w.start("b"), 1)
-    w.happen(e.LimitsChanged("a", {"gpu": 16}))
+    w.dispatch(e.LimitsChanged("a", {"gpu": 16}))
     assert limit(w, "a") == (16, None)
     w.check()
 
@@ -101,7 +101,7 @@ def test_a_lowered_limit_is_in_force_at_once_down_to_what_is_in_use_and_follows_
     w.create("a", {"gpu": 16})
     a = w.start("a")
     w.allocate(a, 10)
-    w.happen(e.LimitsChanged("a", {"gpu": 4}))
+    w.dispatch(e.LimitsChanged("a", {"gpu": 4}))
     assert limit(w, "a") == (10, 4)
     assert w.answers[w.allocate(a, 1)] == e.Reject(a, 3, Refusal.LIMIT)
     w.free(a, 5)
@@ -116,10 +116,10 @@ def test_a_lowered_limit_is_in_force_at_once_down_to_what_is_in_use_and_follows_
 def test_a_limit_is_lowered_when_the_processes_of_an_earlier_scheduler_are_back() -> None:
     w = world(recovering=True)
     w.create("a", {"gpu": 16})
-    w.happen(e.LimitsChanged("a", {"gpu": 4}))
+    w.dispatch(e.LimitsChanged("a", {"gpu": 4}))
     a = w.start("a", {"gpu": 10})
     assert limit(w, "a") == (16, 4)
-    w.happen(e.RecoveryEnded())
+    w.dispatch(e.RecoveryEnded())
     assert limit(w, "a") == (10, 4)
     w.end(a)
     assert limit(w, "a") == (4, None)
@@ -131,8 +131,8 @@ def test_the_limit_in_force_asked_for_again_ends_what_was_pending() -> None:
     w.create("a", {"gpu": 16})
     a = w.start("a")
     w.allocate(a, 10)
-    w.happen(e.LimitsChanged("a", {"gpu": 4}))
-    w.happen(e.LimitsChanged("a", {"gpu": 10}))
+    w.dispatch(e.LimitsChanged("a", {"gpu": 4}))
+    w.dispatch(e.LimitsChanged("a", {"gpu": 10}))
     assert limit(w, "a") == (10, None)
     assert not w.processes[a].wanted["gpu"]
     w.check()
@@ -144,7 +144,7 @@ def test_a_waiting_allocation_beyond_a_lowered_limit_is_rejected() -> None:
     w.create("b", {"gpu": 16})
     w.allocate(w.start("a"), 16)
     waiting = w.allocate(w.start("b"), 8)
-    w.happen(e.LimitsChanged("b", {"gpu": 7}))
+    w.dispatch(e.LimitsChanged("b", {"gpu": 7}))
     assert isinstance(w.answers[waiting], e.Reject)
     w.check()
 
@@ -155,12 +155,12 @@ def test_a_drained_device_grants_nothing_until_it_is_not_drained() -> None:
     w.create("b", {"gpu": 8})
     a, b = w.start("a"), w.start("b")
     w.allocate(a, 2)
-    w.happen(e.DeviceDrained("gpu", drained=True))
+    w.dispatch(e.DeviceDrained("gpu", drained=True))
     waiting = w.allocate(b, 1)
     assert waiting not in w.answers
     assert w.allocate(a, 6) in (0, *w.answers)  # it was granted before
     w.check()
-    w.happen(e.DeviceDrained("gpu", drained=False))
+    w.dispatch(e.DeviceDrained("gpu", drained=False))
     assert isinstance(w.answers[waiting], e.Accept)
     w.check()
 
@@ -170,13 +170,13 @@ def test_foreign_memory_is_taken_from_what_is_free_and_then_from_what_is_idle() 
     w.create("a", {"gpu": 10})
     a = w.start("a")
     w.allocate(a, 2)
-    w.happen(e.CapacityChanged("gpu", 6))
+    w.dispatch(e.CapacityChanged("gpu", 6))
     assert w.machine.ledger.free == {"gpu": 4}
     assert w.processes[a].headroom["gpu"] == 0
     w.check()
     waiting = w.allocate(a, 8)  # within the limit: it waits for the foreign memory
     assert waiting not in w.answers
-    w.happen(e.CapacityChanged("gpu", 16))
+    w.dispatch(e.CapacityChanged("gpu", 16))
     assert isinstance(w.answers[waiting], e.Accept)
     w.check()
 
@@ -187,12 +187,12 @@ def test_a_lost_device_pauses_its_own_and_lets_the_others_go_on() -> None:
     w.create("b", {"g0": 16, "g1": 16})
     a, b = w.start("a"), w.start("b")
     w.allocate(a, 8, "g0")
-    w.happen(e.CapacityChanged("g0", 0))
+    w.dispatch(e.CapacityChanged("g0", 0))
     lost, other = w.allocate(b, 1, "g0"), w.allocate(b, 8, "g1")
     assert lost not in w.answers
     assert isinstance(w.answers[other], e.Accept)
     w.check()
-    w.happen(e.CapacityChanged("g0", 16))
+    w.dispatch(e.CapacityChanged("g0", 16))
     assert isinstance(w.answers[lost], e.Accept)
     w.check()
 
@@ -204,13 +204,13 @@ def test_what_is_decided_while_a_device_is_lost_leaves_nobody_stuck_when_it_is_b
         w.create(name, {"g0": 16, "g1": 16} if name != "c" else {"g1": 8})
     a, b, c = (w.start(name) for name in "abc")
     w.allocate(a, 8, "g0")
-    w.happen(e.CapacityChanged("g0", 0))
+    w.dispatch(e.CapacityChanged("g0", 0))
     waits = w.allocate(b, 8, "g1")
     assert waits not in w.answers
     assert (w.machine.explain(w.now)[waits].reason, w.machine.explain(w.now)[waits].behind) == (Reason.SAFETY, ("a",))
     assert isinstance(w.answers[w.allocate(c, 8, "g1")], e.Accept)  # it has nothing to do with g0
     w.check()
-    w.happen(e.CapacityChanged("g0", 16))
+    w.dispatch(e.CapacityChanged("g0", 16))
     assert not any(w.machine.ledger.debt.values())
     w.end(c)
     w.allocate(a, 16, "g1")
@@ -226,7 +226,7 @@ def test_two_that_foreign_memory_keeps_from_ending_are_not_let_into_a_deadlock()
     a, b = w.start("a"), w.start("b")
     w.allocate(a, 5)
     w.allocate(b, 5)
-    w.happen(e.CapacityChanged("gpu", 13))  # 3 free, each may still ask for 5
+    w.dispatch(e.CapacityChanged("gpu", 13))  # 3 free, each may still ask for 5
     assert sum(w.machine.ledger.debt.values()) == 2
     first = w.allocate(a, 1)
     second = w.allocate(b, 1)
@@ -247,11 +247,11 @@ def test_a_raise_on_an_overcommitted_device_is_judged_when_it_is_not_any_more() 
     a, b = w.start("a"), w.start("b")
     w.allocate(a, 2)
     w.allocate(b, 2)
-    w.happen(e.CapacityChanged("gpu", 1))
-    w.happen(e.LimitsChanged("b", {"gpu": 16}))
+    w.dispatch(e.CapacityChanged("gpu", 1))
+    w.dispatch(e.LimitsChanged("b", {"gpu": 16}))
     account = w.machine.ledger.accounts["b"]["gpu"]
     assert (account.limit, account.target) == (8, 16)
-    w.happen(e.CapacityChanged("gpu", 16))  # 12 free: with the raise both could ask for 14
+    w.dispatch(e.CapacityChanged("gpu", 16))  # 12 free: with the raise both could ask for 14
     assert (account.limit, account.target) == (8, 16)
     assert not any(w.machine.ledger.debt.values())
     w.end(a)
@@ -265,7 +265,7 @@ def test_what_escaped_the_hook_is_charged_even_above_the_limit_and_given_back() 
     w.create("b", {"gpu": 16})
     a, b = w.start("a"), w.start("b")
     w.allocate(a, 6)
-    w.happen(e.Overuse("a", "gpu", 5))
+    w.dispatch(e.UnleasedMemory("a", "gpu", 5))
     account = w.machine.ledger.accounts["a"]["gpu"]
     assert (account.grant, account.held, account.charged) == (6, 11, 5)
     assert w.machine.ledger.free == {"gpu": 5}
@@ -273,7 +273,7 @@ def test_what_escaped_the_hook_is_charged_even_above_the_limit_and_given_back() 
     waiting = w.allocate(b, 6)
     assert waiting not in w.answers
     w.check()
-    w.happen(e.Overuse("a", "gpu", 0))
+    w.dispatch(e.UnleasedMemory("a", "gpu", 0))
     assert (account.grant, account.held) == (6, 6)
     assert isinstance(w.answers[waiting], e.Accept)
     w.check()
@@ -284,7 +284,7 @@ def test_who_is_charged_its_whole_limit_is_rejected_although_it_leases_nothing()
     w = world()
     w.create("a", {"gpu": 3})
     a = w.start("a")
-    w.happen(e.Overuse("a", "gpu", 8))
+    w.dispatch(e.UnleasedMemory("a", "gpu", 8))
     asked = w.allocate(a, 3)
     assert w.answers[asked] == e.Reject(a, asked, Refusal.LIMIT)
     w.check()
@@ -296,7 +296,7 @@ def test_a_process_whose_container_is_charged_its_whole_limit_reconnects_with_wh
     w.create("a", {"gpu": 3})
     a = w.start("a")
     w.allocate(a, 3)
-    w.happen(e.Overuse("a", "gpu", 1))
+    w.dispatch(e.UnleasedMemory("a", "gpu", 1))
     again = w.resume(a, {"gpu": 3})
     assert w.machine.ledger.accounts["a"]["gpu"].leases == {again: 3}
     w.check()
@@ -310,7 +310,7 @@ def test_what_is_given_back_on_an_overcommitted_device_covers_that_first() -> No
     a, b, c = (w.start(name) for name in "abc")
     for session, size in ((a, 1), (b, 2), (c, 2)):
         w.allocate(session, size)
-    w.happen(e.Overuse("a", "gpu", 14))
+    w.dispatch(e.UnleasedMemory("a", "gpu", 14))
     assert w.machine.ledger.free == {"gpu": -1}
     w.check()
     waiting = w.allocate(b, 1)
@@ -318,14 +318,14 @@ def test_what_is_given_back_on_an_overcommitted_device_covers_that_first() -> No
     w.check()
     assert waiting not in w.answers
     w.end(c)
-    w.happen(e.Overuse("a", "gpu", 0))
+    w.dispatch(e.UnleasedMemory("a", "gpu", 0))
     assert waiting in w.answers
     assert w.machine.ledger.debt == {"gpu": 0}
     w.check()
 
 
 def test_priority_comes_before_the_policy_and_age_before_priority() -> None:
-    w = world(patience=60.0)
+    w = world(starvation_timeout=60.0)
     w.create("holder", {"gpu": 16})
     w.create("old", {"gpu": 9})
     w.create("urgent", {"gpu": 9}, priority=5)
@@ -350,7 +350,7 @@ def test_another_policy_chooses_from_now_on() -> None:
     w.allocate(a, 16)
     w.allocate(b, 5)
     waiting = w.allocate(c, 12)
-    w.happen(e.PolicyChosen(BestFit()))
+    w.dispatch(e.PolicyChosen(BestFit()))
     w.end(a)
     assert waiting in w.answers
     assert w.machine.policy.name == "best-fit"
@@ -363,7 +363,7 @@ def test_what_waits_on_a_drained_device_is_refused_when_an_idle_grant_is_used_in
     a, b = w.start("a"), w.start("b")
     w.allocate(b, 13)
     w.allocate(a, 3)
-    w.happen(e.DeviceDrained("gpu", drained=True))
+    w.dispatch(e.DeviceDrained("gpu", drained=True))
     w.free(a, 3)
     waits = w.allocate(a, 5)
     assert waits not in w.answers

@@ -22,7 +22,7 @@ def test_a_container_that_fits_is_granted_its_whole_limit_with_the_first_allocat
     assert machine.handle(e.AllocationAsked(1, 7, "gpu", 4), 0.0) == [
         e.Lease(1, "gpu", 6),
         e.Accept(1, 7, 4, 0),
-        e.Happened(Kind.ACCEPTED, "a", "gpu", 4, 1, 7),
+        e.HistoryEntry(Kind.ACCEPTED, "a", "gpu", 4, 1, 7),
     ]
 
 
@@ -61,7 +61,7 @@ def test_paused_until_the_holder_ends() -> None:
         (Kind.ACCEPTED, "b", 4),
         (Kind.PAUSED, "b", 6),
         (Kind.RETURNED, "a", 10),
-        (Kind.RESUMED, "b", 6),
+        (Kind.GRANTED, "b", 6),
     ]
     assert w.history[-1].waited == 3.0
     w.check()
@@ -175,10 +175,10 @@ def test_the_wait_has_a_deadline_if_the_container_has_one() -> None:
     paused = w.allocate(b, 1)
     assert w.machine.next_deadline() == 5.0
     w.now = 4.9
-    w.happen(e.TimePassed())
+    w.dispatch(e.TimePassed())
     assert paused not in w.answers
     w.now = 5.0
-    w.happen(e.TimePassed())
+    w.dispatch(e.TimePassed())
     assert w.answers[paused] == e.Reject(b, paused, Refusal.DEADLINE)
     assert w.machine.next_deadline() is None
     w.check()
@@ -189,9 +189,9 @@ def test_what_an_ended_process_used_is_settling_until_the_driver_has_freed_it() 
     w.create("a", {"gpu": 16})
     one = w.start("a")
     w.allocate(one, 5)
-    w.happen(e.SessionEnded(one, {"gpu": 11}))
+    w.dispatch(e.SessionEnded(one, {"gpu": 11}))
     assert w.machine.settling("gpu") == 5
-    w.happen(e.SettlingEnded(one))
+    w.dispatch(e.SettlingEnded(one))
     assert w.machine.settling("gpu") == 0
 
 
@@ -213,7 +213,7 @@ def test_the_grant_stays_between_two_processes_and_goes_with_the_container() -> 
     w.allocate(w.start("a"), 4)
     w.end(1)
     assert w.machine.ledger.free == {"gpu": 6}
-    w.happen(e.ContainerEnded("a"))
+    w.dispatch(e.ContainerEnded("a"))
     assert w.machine.ledger.free == {"gpu": 16}
 
 
@@ -225,7 +225,7 @@ def test_processes_of_an_earlier_scheduler_come_back_before_anything_is_granted(
     asked = w.allocate(b, 16)
     assert asked not in w.answers
     a = w.start("a", {"gpu": 10})
-    w.happen(e.RecoveryEnded())
+    w.dispatch(e.RecoveryEnded())
     assert asked not in w.answers
     w.check()
     w.end(a)
@@ -246,7 +246,7 @@ def test_the_policy_chooses(policy: Policy, first: str) -> None:
 
 
 def test_an_overdue_one_is_not_overtaken_by_newcomers() -> None:
-    w = world(policy=BestFit(), patience=10.0)
+    w = world(policy=BestFit(), starvation_timeout=10.0)
     w.create("holder", {"gpu": 8})
     w.create("big", {"gpu": 16})
     holder, big = w.start("holder"), w.start("big")
@@ -278,7 +278,7 @@ def test_several_devices_are_judged_jointly() -> None:
 
 
 def test_an_overdue_one_keeps_newcomers_off_its_own_device_only() -> None:
-    w = World(Machine({"g0": 16, "g1": 16}, BestFit(), patience=60.0))
+    w = World(Machine({"g0": 16, "g1": 16}, BestFit(), starvation_timeout=60.0))
     w.create("server", {"g0": 16})
     for name in ("x", "y", "z"):
         w.create(name, {"g0": 16, "g1": 16})
@@ -297,7 +297,7 @@ def test_an_overdue_one_keeps_newcomers_off_its_own_device_only() -> None:
 
 
 def test_an_overdue_one_that_fits_but_is_not_safe_is_not_delayed_by_newcomers_elsewhere() -> None:
-    w = World(Machine({"g0": 16, "g1": 16}, BestFit(), patience=60.0))
+    w = World(Machine({"g0": 16, "g1": 16}, BestFit(), starvation_timeout=60.0))
     for name in ("a", "x", "y"):
         w.create(name, {"g0": 16, "g1": 16})
     a, x, y = (w.start(name) for name in ("a", "x", "y"))
@@ -332,12 +332,12 @@ def test_no_deadline_passes_while_the_scheduler_itself_gives_no_grants() -> None
     asked = w.allocate(w.start("a"), 4)
     assert w.machine.next_deadline() is None
     w.now = 3.0
-    w.happen(e.RecoveryEnded())
+    w.dispatch(e.RecoveryEnded())
     assert isinstance(w.answers[asked], e.Accept)
 
 
 def test_a_stream_of_containers_that_get_memory_elsewhere_first_does_not_keep_an_overdue_one_waiting() -> None:
-    w = World(Machine({"g0": 16, "g1": 16}, BestFit(), patience=60.0))
+    w = World(Machine({"g0": 16, "g1": 16}, BestFit(), starvation_timeout=60.0))
     w.create("x", {"g0": 16})
     stream = []
 
@@ -362,7 +362,7 @@ def test_a_stream_of_containers_that_get_memory_elsewhere_first_does_not_keep_an
 
 
 def test_among_the_overdue_who_holds_memory_goes_first() -> None:
-    w = world(policy=BestFit(), patience=10.0)
+    w = world(policy=BestFit(), starvation_timeout=10.0)
     for name, size in (("a", 8), ("b", 13), ("newcomer", 8)):
         w.create(name, {"gpu": size})
     a, b, newcomer = (w.start(name) for name in ("a", "b", "newcomer"))

@@ -30,7 +30,7 @@ scheduler's events. The exit code is 0 only if a pause and its end were really s
   played_by    what played the containers
   policy       the policy that chose who went on
   device       uuid, index, name, capacity
-  containers   name, limit, started, pauses (size, begin, end, resumed), ended, exit_code
+  containers   name, limit, started, pauses (size, begin, end, granted), ended, exit_code
   pause_seen   whether all went as it should
   problems     if not, why
   events       the scheduler's own events of these containers

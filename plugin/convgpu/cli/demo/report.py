@@ -70,7 +70,7 @@ def progress_line(event: Event, name: str, seconds: float) -> str | None:
     texts = {
         "mounted": "has started",
         "paused": f"is PAUSED: waits for {size}{call}",
-        "resumed": f"GOES ON{waited}: has got its {size}",
+        "granted": f"GOES ON{waited}: has got its {size}",
         "rejected": f"is rejected{waited}: asked for {size}{call}, reason {event.reason}",
         "ended": "has ended and given its memory back",
     }

@@ -18,13 +18,13 @@ _STEPS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 class Pause:
     """One allocation of `size` bytes that had to wait.
 
-    `end` is None while it waits; `resumed` says whether it was accepted then, or else rejected or cut off.
+    `end` is None while it waits; `granted` says whether it was accepted then, or else rejected or cut off.
     """
 
     size: int
     begin: float
     end: float | None = None
-    resumed: bool = False
+    granted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class _Life:
         self.pauses.append(Pause(event.size or 0, event.time))
         self.keys.append(_allocation(event))
 
-    def end(self, event: Event, *, resumed: bool) -> None:
+    def end(self, event: Event, *, granted: bool) -> None:
         """End the pause of the same allocation, or else the oldest that is open."""
         waiting = [i for i, pause in enumerate(self.pauses) if pause.end is None]
         same = [i for i in waiting if self.keys[i] == _allocation(event)]
         for i in (same or waiting)[:1]:
-            self.pauses[i] = replace(self.pauses[i], end=event.time, resumed=resumed)
+            self.pauses[i] = replace(self.pauses[i], end=event.time, granted=granted)
 
     def close(self, time: float) -> None:
         self.ended = time
@@ -102,10 +102,10 @@ def _follow(life: _Life, event: Event) -> None:
             life.started = event.time if life.started is None else life.started
         case "paused":
             life.begin(event)
-        case "resumed":
-            life.end(event, resumed=True)
+        case "granted":
+            life.end(event, granted=True)
         case "rejected" if event.waited is not None or event.reason in {"deadline", "ended"}:
-            life.end(event, resumed=False)
+            life.end(event, granted=False)
         case "ended":
             life.close(event.time)
         case _:
@@ -131,7 +131,7 @@ def problems(stories: Sequence[Story], exits: Mapping[str, int | None]) -> tuple
     pauses = [pause for story in stories for pause in story.pauses]
     if not pauses:
         found.append("no allocation was paused")
-    elif not any(pause.resumed for pause in pauses):
+    elif not any(pause.granted for pause in pauses):
         found.append("an allocation was paused, but none went on")
     for story in stories:
         code = exits.get(story.name)
@@ -154,7 +154,7 @@ def table_rows(stories: Sequence[Story], exits: Mapping[str, int | None]) -> lis
         for pause in story.pauses or (None,):
             middle = ("", "")
             if pause is not None:
-                went_on = _seconds(pause.end) if pause.resumed else "-"
+                went_on = _seconds(pause.end) if pause.granted else "-"
                 middle = (f"{_seconds(pause.begin)} ({format_size(pause.size)})", went_on)
             result.append((*first, *middle, *last))
             first, last = ("", "", ""), ("", "")

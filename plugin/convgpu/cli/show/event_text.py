@@ -10,7 +10,7 @@ from convgpu.cli.show.container_rows import shortened
 from convgpu.protocol.records import Event
 from convgpu.protocol.sizes import format_size
 
-STYLES: Final = {"paused": "yellow", "rejected": "red", "resumed": "green"}
+STYLES: Final = {"paused": "yellow", "rejected": "red", "granted": "green"}
 
 
 def words(event: Event, gpus: Mapping[str, int]) -> str:
@@ -33,7 +33,7 @@ def words(event: Event, gpus: Mapping[str, int]) -> str:
         "started": f"{who} connected",
         "accepted": f"got {size}{where}{call}",
         "paused": f"PAUSED, waits for {size}{where}{call}{why}",
-        "resumed": f"goes on{waited} with its {size}{where}",
+        "granted": f"goes on{waited} with its {size}{where}",
         "rejected": f"REJECTED{waited}, wanted {size}{where}{call}{why}",
         "returned": f"gave {size} back{where}",
         "ended": "ended",

@@ -3,10 +3,10 @@
 A process takes from its headroom without asking, so what is known of its usage is an upper bound, the lease.
 Before anybody is refused or has to wait, unused lease is taken back (TakeHeadroom) and the decision is made on the
 exact figures that come back with HeadroomTaken. What siblings hold is looked at first, and where headroom is likely, a
-few words at a time: so an answer does not cost more the more containers there are. All others are looked at before
-somebody has to wait. While anybody waits, every process that has a lease is told to report what it frees (Want), so
-that no free memory can lie in a headroom unseen (invariant 3). The order Want, then TakeHeadroom, pairs with the
-hook's order give, then look at `wanted` (docs/model).
+few slots at a time: so an answer does not cost more the more containers there are. All others are looked at before
+somebody has to wait. While anybody waits, every process that has a lease is told to report what it frees
+(NotifyOnFree), so that no free memory can lie in a headroom unseen (invariant 3). The order NotifyOnFree, then
+TakeHeadroom, pairs with the hook's order give, then look at `armed` (docs/model).
 """
 
 from collections.abc import Iterable
@@ -15,22 +15,22 @@ from itertools import islice
 from typing import Final
 
 from convgpu.core import events as e
-from convgpu.core.allocation.fairness import eligible, in_turn
+from convgpu.core.allocation.fairness import eligible, serving_order
 from convgpu.core.events import Effect, Kind, Refusal
-from convgpu.core.state import Request, State, Word
+from convgpu.core.state import Request, SlotKey, State
 from convgpu.policies.memory.base import Waiting
 
 _FEW: Final = 16  # words that are looked at first; then twice as many, and so on
 
 
-class Serving:
+class Allocator:
     """Decides from a state, and changes it accordingly. `effects`: what is to be done, in order."""
 
     def __init__(self, state: State) -> None:
         self.effects: list[Effect] = []
         self._state = state
         self._ledger = state.ledger
-        self._watching = False  # all words with a lease are wanted, because somebody waits
+        self._watching = False  # all words with a lease are armed, because somebody waits
         self._few = _FEW
 
     # -- what processes say ------------------------------------------------------------------------------
@@ -81,8 +81,8 @@ class Serving:
     def freed(self, event: e.MemoryFreed) -> None:
         """Take what was freed; the report took the order to report with it, so it is given anew first."""
         word = (event.session, event.device)
-        if word in self._state.wanted:
-            self.effects.append(e.Want(*word, wanted=True))
+        if word in self._state.armed:
+            self.effects.append(e.NotifyOnFree(*word, armed=True))
             self._take_headroom([word])
 
     # -- headroom ----------------------------------------------------------------------------------------
@@ -91,13 +91,13 @@ class Serving:
         """Have everything taken back that processes of these containers lease and may not use."""
         self._take_headroom(self._words(containers))
 
-    def _take_headroom(self, words: Iterable[Word]) -> None:
+    def _take_headroom(self, words: Iterable[SlotKey]) -> None:
         each = dict.fromkeys(words)  # taken twice, the second answer would hide the first
         for session, device in each:
             self._state.ahead[device].pop(session, None)
         self.effects.append(e.TakeHeadroom(tuple(each)))
 
-    def _likely(self, device: str) -> list[Word]:
+    def _likely(self, device: str) -> list[SlotKey]:
         """Return the next words to look at for memory of a device: those that were leased ahead, longest ago first."""
         words = [(session, device) for session in islice(self._state.ahead[device], self._few)]
         self._few *= 2
@@ -111,26 +111,26 @@ class Serving:
                 return True
         return False
 
-    def want(self, containers: Iterable[str]) -> None:
+    def arm(self, containers: Iterable[str]) -> None:
         """Tell processes to report what they free, where somebody waits for it."""
         for word in self._words(containers):
-            if word not in self._state.wanted and self._is_wanted(word):
-                self._state.wanted[word] = None
-                self.effects.append(e.Want(*word, wanted=True))
+            if word not in self._state.armed and self._should_be_armed(word):
+                self._state.armed[word] = None
+                self.effects.append(e.NotifyOnFree(*word, armed=True))
 
-    def _is_wanted(self, word: tuple[int, str]) -> bool:
+    def _should_be_armed(self, word: tuple[int, str]) -> bool:
         """Does somebody wait, or a lower limit for what is freed?"""
         session, device = word
         account = self._ledger.accounts[self._state.sessions[session]][device]
         return self._watching or (account.target is not None and account.target < account.limit)
 
-    def _unwant(self) -> None:
-        for word in list(self._state.wanted):
-            if not self._is_wanted(word):
-                del self._state.wanted[word]
-                self.effects.append(e.Want(*word, wanted=False))
+    def _disarm(self) -> None:
+        for word in list(self._state.armed):
+            if not self._should_be_armed(word):
+                del self._state.armed[word]
+                self.effects.append(e.NotifyOnFree(*word, armed=False))
 
-    def _words(self, containers: Iterable[str]) -> list[Word]:
+    def _words(self, containers: Iterable[str]) -> list[SlotKey]:
         return [
             (session, device)
             for name in containers
@@ -159,14 +159,14 @@ class Serving:
             if self._look_further():
                 return
             self._watching = True
-            self.want(self._ledger.holders)
+            self.arm(self._ledger.holders)
             # Somebody may have freed between the first look and being told to report it: look once more.
             self.look(self._ledger.holders)
             return
         self._reject_beyond_limits(now)
         if not self._state.scarce:
             self._watching = False
-            self._unwant()
+            self._disarm()
         self._record_pauses(now)
 
     def _reject_beyond_limits(self, now: float) -> None:
@@ -199,7 +199,7 @@ class Serving:
             return None
         self._take_idle()
         ledger.apply_targets()
-        for chosen in in_turn(state, eligible(state, now), now):
+        for chosen in serving_order(state, eligible(state, now), now):
             if ledger.is_safe_to_grant(chosen.container, chosen.device, chosen.missing):
                 return state.queue[chosen.sequence]
         return None
@@ -255,10 +255,10 @@ class Serving:
             self.effects.append(e.Lease(asked.session, device, share))
             self._state.ahead[device].pop(asked.session, None)
             self._state.ahead[device][asked.session] = None
-        self.want([name])
+        self.arm([name])
         settling = sum(self._state.settling[device].values())
         self.effects.append(e.Accept(asked.session, asked.request, asked.size, settling))
-        self._record(request, Kind.RESUMED if request.paused else Kind.ACCEPTED, now)
+        self._record(request, Kind.GRANTED if request.paused else Kind.ACCEPTED, now)
 
     def _reject(self, request: Request, refusal: Refusal, now: float) -> None:
         asked = request.asked
@@ -281,5 +281,7 @@ class Serving:
     def _record(self, request: Request, kind: Kind, now: float, refusal: Refusal | None = None) -> None:
         asked = request.asked
         waited = now - request.view.since if request.paused and kind is not Kind.PAUSED else None
-        happened = e.Happened(kind, request.container, asked.device, asked.size, asked.session, asked.request, waited)
+        happened = e.HistoryEntry(
+            kind, request.container, asked.device, asked.size, asked.session, asked.request, waited
+        )
         self.effects.append(happened if refusal is None else replace(happened, refusal=refusal))

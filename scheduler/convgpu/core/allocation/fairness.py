@@ -8,7 +8,7 @@ from convgpu.core.state import Request, State
 from convgpu.policies.memory.base import Waiting
 
 
-def in_turn(state: State, waiting: Sequence[Waiting], now: float) -> Iterator[Waiting]:
+def serving_order(state: State, waiting: Sequence[Waiting], now: float) -> Iterator[Waiting]:
     """Yield allocations in the order in which to serve them: advances, then age, then priority, then the policy.
 
     What a container holds while it waits is of use to nobody, so those that get nearer to their ends go first: they
@@ -39,7 +39,7 @@ def is_advance(state: State, one: Waiting) -> bool:
 
 def is_overdue(state: State, one: Waiting, now: float) -> bool:
     """Has it waited as long as others may be served before it?"""
-    return now - one.since >= state.patience
+    return now - one.since >= state.starvation_timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ def precedence(state: State, now: float) -> Precedence:
 
     Newcomers do not ask on a device before its oldest overdue allocation is served; if that fits but would not be
     safe, it is the holders of other devices that it waits for, so then on none of its container's devices. If it has
-    waited for twice the patience, whoever has a limit on one of these devices gets nothing anywhere: then those who
-    can keep it waiting become fewer, and all of them can end without help of those that hold none (the state is safe).
+    waited for twice the timeout, whoever has a limit on one of these devices gets nothing anywhere: then those who can
+    keep it waiting become fewer, and all of them can end without help of those that hold none (the state is safe).
     """
     asking: dict[str, Waiting] = {}
     claiming: dict[str, Waiting] = {}
@@ -83,7 +83,7 @@ def precedence(state: State, now: float) -> Precedence:
         devices = state.ledger.accounts[one.container]
         if one.missing <= state.ledger.free[device]:
             asking = dict.fromkeys(devices, one) | asking
-        if now - one.since >= 2 * state.patience:
+        if now - one.since >= 2 * state.starvation_timeout:
             claiming = dict.fromkeys(devices, one) | claiming
     return Precedence(asking, claiming)
 

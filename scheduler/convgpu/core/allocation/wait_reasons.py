@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from convgpu.core.allocation.fairness import in_turn, precedence
+from convgpu.core.allocation.fairness import precedence, serving_order
 from convgpu.core.memory.ledger import Ledger
 from convgpu.core.state import State
 from convgpu.policies.memory.base import Waiting
@@ -38,7 +38,7 @@ def explain(state: State, now: float) -> dict[int, Wait]:
     most = _most_first(state.ledger)
     ahead = dict.fromkeys(state.settling, 0)
     waits = {}
-    for one in in_turn(state, [request.view for request in state.queue], now):
+    for one in serving_order(state, [request.view for request in state.queue], now):
         before = first.before(state, one)
         reason = _reason(state, one, before)
         waits[one.request] = Wait(reason, ahead[one.device], _behind(state.ledger, one, reason, before, most))

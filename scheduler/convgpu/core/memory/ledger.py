@@ -16,7 +16,7 @@ and with what they have when everything that was taken from them is back (docs/d
 from collections.abc import KeysView, Mapping
 
 from convgpu.core.errors import InvariantBrokenError
-from convgpu.core.memory.safety_check import Account, Outlook
+from convgpu.core.memory.safety_check import Account, SafetyCheck
 
 
 class Ledger:
@@ -35,9 +35,11 @@ class Ledger:
         self.targets: dict[tuple[str, str], None] = {}  # accounts that have one
         # Containers with a grant: few, however many wait, because each holds memory of a device.
         self._holders: dict[str, None] = {}
-        self._now = Outlook(self.accounts, self._holders, capacity, charges=True)
-        self._restored = Outlook(self.accounts, self._holders, capacity, charges=False)  # with the most there ever was
-        self._outlooks: tuple[Outlook, ...] = (self._now,)  # without the other as long as nothing was taken
+        self._now = SafetyCheck(self.accounts, self._holders, capacity, charges=True)
+        self._restored = SafetyCheck(
+            self.accounts, self._holders, capacity, charges=False
+        )  # with the most there ever was
+        self._outlooks: tuple[SafetyCheck, ...] = (self._now,)  # without the other as long as nothing was taken
         self._suspect = False  # a fact was booked since the debt was reckoned
 
     @property

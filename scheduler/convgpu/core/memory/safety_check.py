@@ -35,7 +35,7 @@ class Account:
         return self.grant - self.leased
 
 
-class Outlook:
+class SafetyCheck:
     """Judges whether everybody can end, with what devices have now or with what they will have again.
 
     Args:

@@ -39,13 +39,13 @@ class Changes:
         self._wall_clock = wall_clock
         sessions.on_limit = self._limit_in_force
         for device in store.drained() & {one.uuid for one in capacities}:
-            sessions.happen(e.DeviceDrained(device, drained=True))
+            sessions.dispatch(e.DeviceDrained(device, drained=True))
 
     def restore_targets(self) -> None:
         """Ask again for the limits that were not in force yet. Raises OSError: the database cannot be read."""
         for name, targets in self._store.targets().items():
             if name in self._containers.by_name:
-                self._sessions.happen(e.LimitsChanged(name, targets))
+                self._sessions.dispatch(e.LimitsChanged(name, targets))
 
     def set_limits(self, name: str, memory: str) -> records.LimitChanges:
         """Ask for other limits; a lower one comes into force as memory is freed.
@@ -61,7 +61,7 @@ class Changes:
         self._store.set_targets(name, limits)
         cause = journal.current() or f"set:{name}"
         self._sessions.history.add("limited", name, cause, limits=limits)
-        self._sessions.happen(e.LimitsChanged(name, limits))
+        self._sessions.dispatch(e.LimitsChanged(name, limits))
         accounts = self._sessions.machine.ledger.accounts[name]
         rows = [
             records.LimitChange(
@@ -97,7 +97,7 @@ class Changes:
         for one in self._capacities:
             if device in {one.uuid, str(one.index)}:
                 self._store.set_drained(one.uuid, drained)
-                self._sessions.happen(e.DeviceDrained(one.uuid, drained=drained))
+                self._sessions.dispatch(e.DeviceDrained(one.uuid, drained=drained))
                 return
         known = ", ".join(f"{one.index} ({one.uuid})" for one in self._capacities)
         raise ContainerRefusedError("unknown", f"no device {device!r}; devices: {known}")
@@ -113,7 +113,7 @@ class Changes:
             if name not in POLICIES:
                 raise ContainerRefusedError("invalid", f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
             self._store.set_setting("policy", f"{self._setting} {name}")
-            self._sessions.happen(e.PolicyChosen(make_policy(name)))
+            self._sessions.dispatch(e.PolicyChosen(make_policy(name)))
         return records.PolicyChoice(policy=self.policy, known=tuple(sorted(POLICIES)))
 
     @property

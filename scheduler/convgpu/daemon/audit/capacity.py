@@ -169,4 +169,4 @@ class Capacities:
         foreign = self.foreign[device]
         log.info("device %s: capacity=%d foreign=%d", device, capacity, foreign)
         self._store.set_memory(DeviceMemory(device, self.total[device], capacity, self._least[device], foreign))
-        self._sessions.happen(e.CapacityChanged(device, capacity, self._row(device).nominal))
+        self._sessions.dispatch(e.CapacityChanged(device, capacity, self._row(device).nominal))

@@ -37,7 +37,7 @@ class Members:
         return None if namespace is None else self.by_namespace.get(namespace)
 
 
-class Belonging:
+class ContainerResolver:
     """Knows the members of all containers.
 
     Args:

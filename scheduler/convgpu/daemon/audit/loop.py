@@ -11,10 +11,10 @@ from typing import Final
 from convgpu.core import events as e
 from convgpu.core.attribution import NOISE, Found, Look, Overuse, attribute, is_news, lasting
 from convgpu.daemon.audit.capacity import Capacities
-from convgpu.daemon.audit.container_resolver import Belonging, Members
+from convgpu.daemon.audit.container_resolver import ContainerResolver, Members
 from convgpu.daemon.audit.terminate import end_connected, end_members
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
-from convgpu.daemon.gpu.nvml_executor import Asking
+from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.settling import LONGEST
 from convgpu.daemon.sessions.registry import Sessions
 from convgpu.daemon.storage.store import Store
@@ -62,9 +62,9 @@ class Audit:
 
     def __init__(
         self,
-        asking: Asking,
+        asking: NvmlExecutor,
         sessions: Sessions,
-        belonging: Belonging,
+        belonging: ContainerResolver,
         capacities: Capacities,
         store: Store,
         rules: Rules,
@@ -234,7 +234,7 @@ class Audit:
         for container in (self._charged[device] | beyond.keys()) & accounts.keys():
             account, charge = accounts[container].get(device), beyond.get(container, 0)
             if account is not None and is_news(account.charged, charge):
-                self._sessions.happen(e.Overuse(container, device, charge))
+                self._sessions.dispatch(e.UnleasedMemory(container, device, charge))
         self._charged[device] = set(beyond)
         limits = {name: accounts[name][device].limit for name in found.seen if name in accounts}
         return {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from convgpu.core import events as e
-from convgpu.core.liveness import Judgement, Mount, judge
+from convgpu.core.liveness import LivenessDecision, Mount, judge
 from convgpu.core.volume_options import DeviceCapacity, OptionError, Terms, parse_limits, parse_options
 from convgpu.daemon.containers.folders import Folders
 from convgpu.daemon.sessions.registry import Sessions
@@ -88,7 +88,7 @@ class Containers:
                 self._unfit[volume.name] = str(error)
                 continue
             if container.runs:
-                self._sessions.happen(e.ContainerStarted(volume.name))
+                self._sessions.dispatch(e.ContainerStarted(volume.name))
 
     def create(self, name: str, options: dict[str, str]) -> None:
         """Make a volume; again with the same options is no error.
@@ -138,7 +138,7 @@ class Containers:
         self._folders.make(volume.name)
         container = Container(volume, terms, self._listen(volume.name))
         self.by_name[volume.name] = container
-        self._sessions.happen(e.ContainerCreated(volume.name, limits, terms.wait, terms.priority))
+        self._sessions.dispatch(e.ContainerCreated(volume.name, limits, terms.wait, terms.priority))
         return container
 
     def _listen(self, name: str) -> Listener:
@@ -159,7 +159,7 @@ class Containers:
         container.listener.close()
         del self.by_name[name]
         self._on_removed(name)
-        self._sessions.happen(e.ContainerRemoved(name))
+        self._sessions.dispatch(e.ContainerRemoved(name))
         self._folders.remove(name)
 
     def declare(self, name: str, memory: str) -> None:
@@ -183,7 +183,7 @@ class Containers:
         limits = parse_limits(memory, [device for device in self._devices if device.uuid in own])  # as they are now
         self._store.set_limits(name, limits, self._wall_clock())
         container.volume.limits = limits
-        self._sessions.happen(e.LimitsSet(name, limits))
+        self._sessions.dispatch(e.LimitsSet(name, limits))
 
     def mount(self, name: str, mount_id: str) -> str:
         """Count a mount and return the mountpoint.
@@ -221,7 +221,7 @@ class Containers:
             mounts[mount_id] = Mount(mount.count - 1, mount.since)
         self.settle(container, judge(mounts, connected=False, now=self._wall_clock()), f"unmount:{mount_id}")
 
-    def settle(self, container: Container, judgement: Judgement, cause: str) -> None:
+    def settle(self, container: Container, judgement: LivenessDecision, cause: str) -> None:
         """Let a judgement be true, saved before anything follows from it.
 
         Raises:
@@ -237,7 +237,7 @@ class Containers:
         self._store.set_mounts(name, judgement.mounts, state, since)
         volume.mounts, volume.state, volume.since = dict(judgement.mounts), state, since
         if changes:
-            self._sessions.happen(e.ContainerStarted(name) if judgement.runs else e.ContainerEnded(name))
+            self._sessions.dispatch(e.ContainerStarted(name) if judgement.runs else e.ContainerEnded(name))
             kind = "mounted" if judgement.runs else "ended"
             self._sessions.history.add(kind, name, journal.current() or cause)
 

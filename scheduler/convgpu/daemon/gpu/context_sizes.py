@@ -6,7 +6,7 @@ from typing import Final
 
 from convgpu.core.attribution import UNCOUNTED
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
-from convgpu.daemon.gpu.nvml_executor import Asking
+from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Contexts:
         own: bytes of each device, by UUID, that the driver takes for itself; kept up to date.
     """
 
-    def __init__(self, asking: Asking, own: Mapping[str, int]) -> None:
+    def __init__(self, asking: NvmlExecutor, own: Mapping[str, int]) -> None:
         self._asking = asking
         self._own = own
         self._learned: dict[str, int] = {}

@@ -19,7 +19,7 @@ T = TypeVar("T")
 WITHIN: Final = 2.0
 
 
-class Asking:
+class NvmlExecutor:
     """Puts questions to `devices`, each in the device's own thread.
 
     A question that has not been put yet is put once for all who ask it: however many do, one of each kind waits.

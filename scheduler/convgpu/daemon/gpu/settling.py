@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
-from convgpu.daemon.gpu.nvml_executor import Asking
+from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Settling:
         on_settled: called once per watch with its number.
     """
 
-    def __init__(self, asking: Asking, own: Mapping[str, int], on_settled: Callable[[int], None]) -> None:
+    def __init__(self, asking: NvmlExecutor, own: Mapping[str, int], on_settled: Callable[[int], None]) -> None:
         self._asking = asking
         self._on_settled = on_settled
         self._own = dict(own)

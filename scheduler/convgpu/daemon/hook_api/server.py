@@ -12,9 +12,9 @@ from convgpu.core.volume_options import OptionError
 from convgpu.daemon.containers.registry import Containers
 from convgpu.daemon.gpu.context_sizes import Contexts
 from convgpu.daemon.hook_api.nvml_view import observe
-from convgpu.daemon.sessions.disconnected import Detached
+from convgpu.daemon.sessions.disconnected import DisconnectedSessions
 from convgpu.daemon.sessions.registry import Session, Sessions
-from convgpu.daemon.storage.rows import Former
+from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.system.procfs import containers_of, namespace_pids, open_process, pid_namespace, start_time
 from convgpu.daemon.transport.connection import Absent, Connection
@@ -52,7 +52,7 @@ class Processes:
         contexts: Contexts,
         pages: PageLibrary,
         store: Store,
-        detached: Detached,
+        detached: DisconnectedSessions,
         wall_clock: Callable[[], float],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -260,9 +260,9 @@ class Processes:
             self._store.break_run()
         if not session.started:
             return
-        self._store.add_session(Former(session.pid, session.started, session.container, session.program))
+        self._store.add_session(PreviousSession(session.pid, session.started, session.container, session.program))
 
-    async def adopt(self, formers: Sequence[Former]) -> None:
+    async def adopt(self, formers: Sequence[PreviousSession]) -> None:
         """Open sessions for processes that live but do not come back: what they hold is not to be granted twice."""
         ledger = self._sessions.machine.ledger
         all_seen = await asyncio.gather(
@@ -279,7 +279,7 @@ class Processes:
             except OSError as error:
                 log.error("what pid %d holds may be granted twice: %s", former.pid, error)
 
-    def _adopt(self, former: Former, held: Mapping[str, int]) -> None:
+    def _adopt(self, former: PreviousSession, held: Mapping[str, int]) -> None:
         if self._sessions.find(former.container, former.pid, former.started) is not None:
             return
         process = open_process(former.pid)

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 COMES_BACK_WITHIN: Final = 3.0
 
 
-class Detached:
+class DisconnectedSessions:
     """Waits for the process behind a lost connection.
 
     Args:

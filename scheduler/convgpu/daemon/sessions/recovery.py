@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from convgpu.daemon.storage.rows import Former
+from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.system.procfs import start_time
 
 log = logging.getLogger(__name__)
@@ -30,12 +30,12 @@ class Recovery:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        formers: Iterable[Former],
+        formers: Iterable[PreviousSession],
         *,
         complete: bool,
-        is_back: Callable[[Former], bool],
+        is_back: Callable[[PreviousSession], bool],
         is_settled: Callable[[], Awaitable[bool]],
-        on_end: Callable[[list[Former]], Awaitable[None]],
+        on_end: Callable[[list[PreviousSession]], Awaitable[None]],
         on_broken: Callable[[], None],
     ) -> None:
         self._loop = loop

@@ -129,12 +129,12 @@ class Sessions:
 
     # -- events in ---------------------------------------------------------------------------------------
 
-    def happen(self, event: e.Event) -> None:
+    def dispatch(self, event: e.Event) -> None:
         """Let the machine handle an event, after those that are being handled."""
-        self.happen_lazily(lambda: event)
+        self.dispatch_deferred(lambda: event)
 
-    def happen_lazily(self, event: Callable[[], e.Event]) -> None:
-        """As `happen`; the event is made when its turn comes.
+    def dispatch_deferred(self, event: Callable[[], e.Event]) -> None:
+        """As `dispatch`; the event is made when its turn comes.
 
         Carrying out an effect can end a connection, which is an event of its own: it waits here, because nothing
         may come between TakeHeadroom and its answer.
@@ -175,14 +175,14 @@ class Sessions:
             os.close(former.process)
         self.tell(session.container)
         late = isinstance(former.connection, Absent)
-        self.happen(e.SessionResumed(session.number, former.number, held, late))
+        self.dispatch(e.SessionReconnected(session.number, former.number, held, late))
 
     def open(self, session: Session, held: Mapping[str, int]) -> None:
         """Add a session that was welcomed; `held`: what it uses already, per device."""
         self.sessions[session.number] = session
         self.history.add("started", session.container, self._cause(session), pid=session.pid, program=session.program)
         self.tell(session.container)
-        self.happen(e.SessionStarted(session.number, session.container, held))
+        self.dispatch(e.SessionStarted(session.number, session.container, held))
 
     def tell(self, container: str) -> None:
         """Put into the pages of a container's processes its limits, and whether there is only one of them.
@@ -201,7 +201,7 @@ class Sessions:
         session.open_requests += 1
         device = session.rows[row] if row < len(session.rows) else ""
         self.asked[request] = Asked(session, frame, device, call, self._wall_clock())
-        self.happen(e.AllocationAsked(session.number, request, device, size))
+        self.dispatch(e.AllocationAsked(session.number, request, device, size))
 
     def refuse(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         """Refuse what the driver refused: waiting would not help. The machine has not heard of it."""
@@ -221,12 +221,12 @@ class Sessions:
         freed, self._freed = self._freed, set()
         for number, device in freed:
             if number in self.sessions:
-                self.happen(e.MemoryFreed(number, device))
+                self.dispatch(e.MemoryFreed(number, device))
 
     def end(self, session: Session) -> None:
         """The process of a session is gone."""
         if session.number in self.sessions:
-            self.happen_lazily(lambda: self._ended(session))
+            self.dispatch_deferred(lambda: self._ended(session))
 
     def _forget(self, session: Session) -> None:
         del self.sessions[session.number]
@@ -254,7 +254,7 @@ class Sessions:
         deadline = self.machine.next_deadline()
         if deadline is not None:
             delay = max(deadline - self._clock(), 0.0)
-            self._timer = self._loop.call_later(delay, self.happen, e.TimePassed())
+            self._timer = self._loop.call_later(delay, self.dispatch, e.TimePassed())
 
     # -- effects out -------------------------------------------------------------------------------------
 
@@ -268,16 +268,16 @@ class Sessions:
             case e.Lease(number, device, size):
                 session = self.sessions[number]
                 session.page.lease(session.rows.index(device), size)
-            case e.Want(number, device, wanted):
+            case e.NotifyOnFree(number, device, armed):
                 session = self.sessions[number]
-                session.page.want(session.rows.index(device), wanted=wanted)
+                session.page.want(session.rows.index(device), wanted=armed)
             case e.TakeHeadroom(words):
                 taken = {word: self._take(*word) for word in words}
                 self._queue.appendleft(lambda: e.HeadroomTaken(taken))
             case e.LimitInForce(container, device, limit, target):
                 self.tell(container)
                 self.on_limit(container, device, limit, target)
-            case e.Happened():
+            case e.HistoryEntry():
                 self._record(effect)
 
     def _reject(self, asked: Asked, refusal: e.Refusal) -> None:
@@ -290,7 +290,7 @@ class Sessions:
         session = self.sessions[number]
         return session.page.take_all(session.rows.index(device))
 
-    def _record(self, happened: e.Happened) -> None:
+    def _record(self, happened: e.HistoryEntry) -> None:
         """Write the history; an answered request is forgotten here, at its last record."""
         asked = self.asked.get(happened.request)
         session = asked.session if asked else self._ending

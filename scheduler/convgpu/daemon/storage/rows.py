@@ -36,7 +36,7 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True)
-class Former:
+class PreviousSession:
     """A process that was connected to an earlier scheduler; `started`: see `host.start_time`."""
 
     pid: int

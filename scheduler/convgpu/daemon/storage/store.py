@@ -27,7 +27,7 @@ from convgpu.daemon.storage.database import (
     open_database,
     sync_log,
 )
-from convgpu.daemon.storage.rows import DeviceMemory, Former, State, Volume
+from convgpu.daemon.storage.rows import DeviceMemory, PreviousSession, State, Volume
 from convgpu.daemon.storage.write_queue import Pending, Row
 from convgpu.protocol.records import EngineContainer
 
@@ -185,18 +185,18 @@ class Store:
         with self._transaction() as execute:
             execute("UPDATE devices SET drained = ? WHERE uuid = ?", (int(drained), device))
 
-    def add_session(self, former: Former) -> None:
+    def add_session(self, former: PreviousSession) -> None:
         """Keep who is connected, before the process gets any memory; as soon as it can be written."""
         row = (former.pid, former.started, former.container, former.program)
         self._set_session(former, Row("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", row, former))
 
-    def drop_session(self, former: Former) -> None:
+    def drop_session(self, former: PreviousSession) -> None:
         """Forget a process. It may come back at once, so this is not left for later if it can be written."""
         row = (former.pid, former.started, former.container)
         statement = "DELETE FROM sessions WHERE pid = ? AND started = ? AND container = ?"
         self._set_session(former, Row(statement, row, former))
 
-    def _set_session(self, former: Former, row: Row) -> None:
+    def _set_session(self, former: PreviousSession, row: Row) -> None:
         self._pending.forget(former)  # what is true now counts, whatever could not be written before
         try:
             with self._transaction() as execute:
@@ -300,9 +300,9 @@ class Store:
                 log.error("volume %r of an earlier run makes no sense and is forgotten: %s", name, error)
         return volumes
 
-    def sessions(self) -> list[Former]:
+    def sessions(self) -> list[PreviousSession]:
         """Return who was connected."""
-        return [Former(*row) for row in self._connection.execute("SELECT * FROM sessions")]
+        return [PreviousSession(*row) for row in self._connection.execute("SELECT * FROM sessions")]
 
     def targets(self) -> dict[str, dict[str, int]]:
         """Return the lower limits that were asked for and were not in force: container to device to bytes."""

@@ -9,7 +9,7 @@ from convgpu.policies.memory.base import Waiting
 class RecentUse:
     """Serves the container whose youngest allocation was paused last, and within it the oldest allocation first.
 
-    Who was running a moment ago goes on first; those that have waited long wait for their patience to run out.
+    Who was running a moment ago goes on first; those that have waited long are overdue then.
     """
 
     name: ClassVar[str] = "recent-use"

@@ -44,7 +44,7 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     '/v1/devices/GPU-a/drain {"drained": true}': (200, {}),
     "/v1/policy": (200, {"policy": "fifo", "known": ["best-fit", "fifo"]}),
     '/v1/policy {"policy": "fifo"}': (404, {"error": {"code": "http", "text": "not found"}}),
-    "/v1/history?container=v&kinds=paused&kinds=resumed&after=1.5&limit=10": (200, {"events": []}),
+    "/v1/history?container=v&kinds=paused&kinds=granted&after=1.5&limit=10": (200, {"events": []}),
 }
 
 
@@ -114,7 +114,7 @@ def test_changes_are_posted_and_what_cannot_be_is_a_refusal(plugin: Scheduler) -
         plugin.set_limits("v", "4t")
     plugin.drain("GPU-a", drained=True)
     assert plugin.policy() == PolicyChoice(policy="fifo", known=("best-fit", "fifo"))
-    assert plugin.history("v", ("paused", "resumed"), 1.5, 10) == ()
+    assert plugin.history("v", ("paused", "granted"), 1.5, 10) == ()
 
 
 def test_a_plugin_that_does_not_know_the_question_is_an_older_one(plugin: Scheduler) -> None:

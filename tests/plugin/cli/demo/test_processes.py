@@ -31,11 +31,11 @@ def test_a_process_is_paused_and_goes_on_by_itself() -> None:
         ("D", 4 * GIB, 0),
     ]
     by_name = {row["name"]: row for row in data["containers"]}
-    resumed = [(name, pause) for name, row in by_name.items() for pause in row["pauses"] if pause["resumed"]]
-    assert resumed
+    granted = [(name, pause) for name, row in by_name.items() for pause in row["pauses"] if pause["granted"]]
+    assert granted
     kinds = [event["kind"] for event in data["events"]]
     # Nobody goes on before a process has ended: there is no other way to get memory here.
-    assert kinds.index("paused") < kinds.index("returned") < kinds.index("resumed")
+    assert kinds.index("paused") < kinds.index("returned") < kinds.index("granted")
     assert max(row["ended"] for row in by_name.values()) < 20
     assert "is PAUSED" in done.stderr
     assert "Without Docker" in done.stderr

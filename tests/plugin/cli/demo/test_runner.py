@@ -90,7 +90,7 @@ class Script:
         ]
         if self._goes_on:
             rows += [
-                {"time": end, "kind": "resumed", **asked, "waited": end - start - 0.1},
+                {"time": end, "kind": "granted", **asked, "waited": end - start - 0.1},
                 {"time": end + 2.0, "kind": "ended", "container": "volume-C"},
             ]
         return [{"sequence": number, **row} for number, row in enumerate(rows)]
@@ -123,7 +123,7 @@ def test_the_second_wave_starts_when_the_first_has_its_memory_and_all_is_told() 
     a, c = played.stories
     assert (a, c) == (
         Story("A", 7 * GIB, 0.0, (), 3.0),
-        Story("C", 6 * GIB, 1.0, (Pause(GIB, 1.1, 3.0, resumed=True),), 5.0),
+        Story("C", 6 * GIB, 1.0, (Pause(GIB, 1.1, 3.0, granted=True),), 5.0),
     )
     assert played.problems == ()
     assert script.released == {"A": 3.0}
@@ -138,7 +138,7 @@ def test_the_second_wave_starts_when_the_first_has_its_memory_and_all_is_told() 
         ("C", "mounted"),
         ("C", "paused"),
         ("A", "ended"),
-        ("C", "resumed"),
+        ("C", "granted"),
         ("C", "ended"),
     ]
 

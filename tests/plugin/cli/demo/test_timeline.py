@@ -18,7 +18,7 @@ def history(*rows: tuple[float, str, str] | tuple[float, str, str, dict[str, Any
 
 
 A = Story("A", 7 * GIB, started=0.0, ended=5.0)
-C = Story("C", 6 * GIB, started=1.0, pauses=(Pause(2 * GIB, 1.5, 5.0, resumed=True),), ended=8.0)
+C = Story("C", 6 * GIB, started=1.0, pauses=(Pause(2 * GIB, 1.5, 5.0, granted=True),), ended=8.0)
 
 
 def test_stories_are_told_from_events_of_the_cast_alone() -> None:
@@ -31,7 +31,7 @@ def test_stories_are_told_from_events_of_the_cast_alone() -> None:
         (101.5, "paused", "volume-c", asked),
         (101.6, "rejected", "volume-c", {"pid": 7, "reason": "limit"}),
         (105.0, "ended", "volume-a"),
-        (105.0, "resumed", "volume-c", {**asked, "waited": 3.5}),
+        (105.0, "granted", "volume-c", {**asked, "waited": 3.5}),
         (108.0, "ended", "volume-c"),
     )
     assert tell(reversed(events), CAST) == (A, C)
@@ -46,14 +46,14 @@ def test_pauses_of_several_threads_end_each_at_its_own_time() -> None:
         (11.0, "paused", "volume-c", one),
         (12.0, "paused", "volume-c", two),
         (13.0, "paused", "volume-c", three),
-        (14.0, "resumed", "volume-c", two),
+        (14.0, "granted", "volume-c", two),
         (15.0, "rejected", "volume-c", {**three, "reason": "deadline"}),
         (16.0, "ended", "volume-c"),
     )
     pauses = (
-        Pause(GIB, 1.0, 6.0, resumed=False),
-        Pause(2 * GIB, 2.0, 4.0, resumed=True),
-        Pause(GIB, 3.0, 5.0, resumed=False),
+        Pause(GIB, 1.0, 6.0, granted=False),
+        Pause(2 * GIB, 2.0, 4.0, granted=True),
+        Pause(GIB, 3.0, 5.0, granted=False),
     )
     assert tell(events, {"volume-c": ("C", 6 * GIB)}) == (Story("C", 6 * GIB, 0.0, pauses, 6.0),)
 
@@ -66,7 +66,7 @@ def test_a_pause_and_its_end_is_a_demonstration() -> None:
     assert problems([A, C], {"A": 0, "C": 0}) == ()
 
 
-WAITS = Story("C", 6 * GIB, 1.0, (Pause(GIB, 1.5, 8.0, resumed=False),), 8.0)
+WAITS = Story("C", 6 * GIB, 1.0, (Pause(GIB, 1.5, 8.0, granted=False),), 8.0)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_everything_else_is_not(stories: list[Story], exits: dict[str, int | Non
 
 
 def test_the_table_has_a_row_for_each_pause() -> None:
-    twice = Story("D", GIB // 2, 0.0, (Pause(GIB, 1.0, 2.0, resumed=True), Pause(GIB, 3.0, 3.5, resumed=False)), None)
+    twice = Story("D", GIB // 2, 0.0, (Pause(GIB, 1.0, 2.0, granted=True), Pause(GIB, 3.0, 3.5, granted=False)), None)
     assert table_rows([A, C, twice], {"A": 0, "C": 1}) == [
         ("A", "7GiB", "0.0s", "", "", "5.0s", "0"),
         ("C", "6GiB", "1.0s", "1.5s (2GiB)", "5.0s", "8.0s", "1"),
@@ -106,7 +106,7 @@ def test_the_span_ends_with_the_last_thing_that_happened() -> None:
         (A, "##########      "),
         (C, "  #.......######"),
         (Story("D", 1), "                "),
-        (Story("D", 1, 0.0, (Pause(1, 4.0, 4.001, resumed=True),), 8.0), "########.#######"),
+        (Story("D", 1, 0.0, (Pause(1, 4.0, 4.001, granted=True),), 8.0), "########.#######"),
         (Story("D", 1, 0.0, (Pause(1, 6.0),)), "############...."),
         (Story("D", 1, 8.0, (), 8.0), "               #"),
     ],

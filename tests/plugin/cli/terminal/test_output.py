@@ -49,7 +49,7 @@ def test_on_a_narrow_terminal_the_optional_goes_first_then_names_are_cut_but_nev
             {"kind": "paused", "size": 1 << 30, "uuid": "GPU-a", "call": "cuMemAlloc"},
             "PAUSED, waits for 1GiB on GPU 0 (cuMemAlloc)",
         ),
-        ({"kind": "resumed", "size": 1 << 30, "waited": 1.26}, "goes on after 1.3s with its 1GiB"),
+        ({"kind": "granted", "size": 1 << 30, "waited": 1.26}, "goes on after 1.3s with its 1GiB"),
         (
             {"kind": "rejected", "size": 3 << 30, "uuid": "GPU-b", "reason": "limit"},
             "REJECTED, wanted 3GiB on GPU GPU-b: limit",

@@ -212,7 +212,7 @@ def test_changes_go_to_the_scheduler_as_they_are(docker, scheduler):
     assert docker.post("/v1/devices/GPU-a/drain", data='{"drained": true}').json == {}
     assert docker.post("/v1/policy", data='{"policy": "fifo"}').json == {"policy": "fifo"}
     assert docker.get("/v1/policy").json == {"policy": "fifo"}
-    query = "container=v&kinds=paused&kinds=resumed&after=1.5&limit=10"
+    query = "container=v&kinds=paused&kinds=granted&after=1.5&limit=10"
     assert docker.get(f"/v1/history?{query}").json == {"events": []}
     assert docker.get("/v1/history").json == {"events": []}
     assert scheduler.asked == [
@@ -220,7 +220,7 @@ def test_changes_go_to_the_scheduler_as_they_are(docker, scheduler):
         {"op": "drain", "device": "GPU-a", "drained": True},
         {"op": "policy", "policy": "fifo"},
         {"op": "policy"},
-        {"op": "history", "container": "v", "kinds": ["paused", "resumed"], "after": 1.5, "limit": 10},
+        {"op": "history", "container": "v", "kinds": ["paused", "granted"], "after": 1.5, "limit": 10},
         {"op": "history"},
     ]
 

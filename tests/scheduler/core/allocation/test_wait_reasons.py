@@ -32,7 +32,7 @@ def test_it_fits_but_then_not_everybody_could_end() -> None:
 
 
 def test_an_overdue_one_is_before_it() -> None:
-    w = World(Machine({"gpu": 16}, BestFit(), patience=10.0))
+    w = World(Machine({"gpu": 16}, BestFit(), starvation_timeout=10.0))
     w.create("holder", {"gpu": 8})
     w.create("big", {"gpu": 16})
     w.create("small", {"gpu": 4}, priority=9)
@@ -51,10 +51,10 @@ def test_the_device_is_drained_or_the_scheduler_recovers() -> None:
     w.create("a", {"gpu": 8})
     waiting = w.allocate(w.start("a"), 8)
     assert w.machine.explain(0.0) == {waiting: Wait(Reason.RECOVERING, 0, ())}
-    w.happen(e.DeviceDrained("gpu", drained=True))
-    w.happen(e.RecoveryEnded())
+    w.dispatch(e.DeviceDrained("gpu", drained=True))
+    w.dispatch(e.RecoveryEnded())
     assert w.machine.explain(0.0) == {waiting: Wait(Reason.DRAINED, 0, ())}
-    w.happen(e.DeviceDrained("gpu", drained=False))
+    w.dispatch(e.DeviceDrained("gpu", drained=False))
     assert waiting in w.answers
 
 

@@ -15,16 +15,16 @@ import pytest
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.capacity import Capacities, as_rows, measure_memory
-from convgpu.daemon.audit.container_resolver import Belonging
+from convgpu.daemon.audit.container_resolver import ContainerResolver
 from convgpu.daemon.audit.loop import Audit, Rules
 from convgpu.daemon.gpu.context_sizes import Contexts
 from convgpu.daemon.gpu.nvml import Device, DeviceError, UnnamedError
-from convgpu.daemon.gpu.nvml_executor import Asking
+from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.hook_api.server import Processes
 from convgpu.daemon.sessions.registry import Sessions
 from convgpu.daemon.storage.history import Bounds, History
-from convgpu.daemon.storage.rows import Former
+from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.system.procfs import start_time
 from convgpu.policies.memory import Fifo
@@ -68,7 +68,7 @@ class Parts:
 
     def __init__(self, cards: Cards, directory: Path) -> None:
         loop = asyncio.get_running_loop()
-        self.asking = asking = Asking(cards)
+        self.asking = asking = NvmlExecutor(cards)
         self.store = Store(directory, "boot", loop.call_later)
         memory = measure_memory(cards, cards.list(), 0, {}, lambda _: False)
         rows = as_rows(cards.list(), memory, 0)
@@ -77,7 +77,7 @@ class Parts:
         self.sessions = Sessions(loop, machine, history, loop.time, time.time)
         settling = Settling(asking, {one.device: one.own for one in memory}, lambda _: None)
         self.capacities = Capacities(self.sessions, self.store, settling, memory, rows, 0)
-        belonging = Belonging(self.sessions, dict)
+        belonging = ContainerResolver(self.sessions, dict)
         self.audit = Audit(asking, self.sessions, belonging, self.capacities, self.store, Rules(0.0, "warn", 10.0))
 
     def processes(self, contexts: Contexts) -> Processes:
@@ -155,7 +155,7 @@ def test_a_process_that_ends_while_the_audit_looks_is_no_foreigner(tmp_path: Pat
                 process.wait()
                 return {}
 
-            parts.audit._belonging = Belonging(parts.sessions, listed)
+            parts.audit._belonging = ContainerResolver(parts.sessions, listed)
             cards.held[process.pid] = 10 * GIB
             cards.used_bytes["one"] += 10 * GIB
             await parts.audit.look()
@@ -187,7 +187,7 @@ def test_of_a_device_that_comes_late_what_the_driver_takes_is_not_taken_for_what
 def test_a_volume_that_is_made_anew_while_nvml_is_asked_gets_nothing_of_the_old_ones_process(tmp_path: Path) -> None:
     async def run() -> None:
         loop, parts = asyncio.get_running_loop(), Parts(cards := Cards(), tmp_path)
-        happen = parts.sessions.happen
+        happen = parts.sessions.dispatch
 
         def make_anew() -> None:
             happen(e.ContainerRemoved("a"))
@@ -201,7 +201,7 @@ def test_a_volume_that_is_made_anew_while_nvml_is_asked_gets_nothing_of_the_old_
         happen(e.ContainerCreated("a", {"one": GIB}, None, 0))
         processes = parts.processes(Contexts(parts.asking, {}))
         with closing(parts.store):
-            await processes.adopt([Former(os.getpid(), start_time(os.getpid()), "a", "test")])
+            await processes.adopt([PreviousSession(os.getpid(), start_time(os.getpid()), "a", "test")])
             assert parts.sessions.of("a") == []
 
     asyncio.run(run())
@@ -212,11 +212,11 @@ def test_an_event_of_a_device_without_capacity_is_no_fault(tmp_path: Path) -> No
         cards = Cards()
         parts = Parts(cards, tmp_path)
         with closing(parts.store):
-            parts.sessions.happen(e.ContainerCreated("a", {"one": GIB}))
+            parts.sessions.dispatch(e.ContainerCreated("a", {"one": GIB}))
             cards.wrong = LOST
             await parts.audit.look()
             await parts.audit.look()
-            parts.sessions.happen(e.ContainerRemoved("a"))
+            parts.sessions.dispatch(e.ContainerRemoved("a"))
             assert parts.capacity() == [0.0, 15.5]
 
     asyncio.run(run())

@@ -8,7 +8,7 @@ import pytest
 
 from convgpu.daemon.gpu.context_sizes import UNKNOWN, Contexts
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
-from convgpu.daemon.gpu.nvml_executor import Asking
+from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 
 MIB = 1 << 20
 CARD = "GPU-1"
@@ -31,7 +31,7 @@ class Counts:
 
 
 def contexts(counts: Counts, own: int = 0) -> Contexts:
-    return Contexts(Asking(cast("Devices", counts)), {CARD: own})
+    return Contexts(NvmlExecutor(cast("Devices", counts)), {CARD: own})
 
 
 def held(learner: Contexts, pid: int) -> int | None:

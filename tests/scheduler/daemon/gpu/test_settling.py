@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from convgpu.daemon.gpu.nvml import Device, UnnamedError
-from convgpu.daemon.gpu.nvml_executor import Asking
+from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.settling import LONGEST, UNCOUNTED, Settling
 
 GIB = 1 << 30
@@ -63,7 +63,7 @@ def steady(used: int, **held: int) -> Look:
 async def settle(card: Card) -> int:
     """Watch what a process left behind; return the looks that it took."""
     settled: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    settling = Settling(Asking(card), {"gpu": OWN}, settled.set_result)
+    settling = Settling(NvmlExecutor(card), {"gpu": OWN}, settled.set_result)
     settling.watch(7, None, {"gpu": 5 * GIB})
     assert await asyncio.wait_for(settled, LONGEST / 2) == 7
     return card.looks

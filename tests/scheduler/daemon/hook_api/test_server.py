@@ -43,7 +43,7 @@ def test_a_pause_ends_when_the_holder_ends(daemon: Daemon) -> None:
     holder.end()
     answer = waiter.answer(request)
     assert (type(answer), answer.size) == (m.Accepted, 8 * GIB)
-    assert [event["kind"] for event in daemon.events("paused", "resumed")] == ["paused", "resumed"]
+    assert [event["kind"] for event in daemon.events("paused", "granted")] == ["paused", "granted"]
 
 
 def test_frees_are_reported_only_while_somebody_waits(daemon: Daemon) -> None:

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from convgpu.daemon.sessions.recovery import Recovery
-from convgpu.daemon.storage.rows import Former
+from convgpu.daemon.storage.rows import PreviousSession
 
 
 async def recover(*, settled: bool | Exception, end: Exception | None = None) -> list[str]:
@@ -19,7 +19,7 @@ async def recover(*, settled: bool | Exception, end: Exception | None = None) ->
             raise settled
         return settled
 
-    async def on_end(missing: list[Former]) -> None:
+    async def on_end(missing: list[PreviousSession]) -> None:
         assert missing == []
         if end is not None:
             raise end

@@ -14,7 +14,7 @@ from opened_store import BOUNDS, Later, opened
 from convgpu.core.liveness import Mount
 from convgpu.daemon.storage.database import DatabaseError, checkpoint
 from convgpu.daemon.storage.history import History
-from convgpu.daemon.storage.rows import DeviceMemory, Former, Volume
+from convgpu.daemon.storage.rows import DeviceMemory, PreviousSession, Volume
 from convgpu.daemon.storage.store import SLICE, Store
 from convgpu.daemon.storage.write_queue import MOST_PENDING
 from convgpu.protocol.records import EngineContainer
@@ -28,7 +28,7 @@ def fill(store: Store) -> None:
         store.add(Volume(name, {"memory": "2g"}, 1.0 + number, since=1.0, limits={"gpu": 2 << 30}))
         store.set_mounts(name, {"id": Mount(2, 3.0)}, "running", 3.0)
         store.set_engine(name, ENGINE)
-        store.add_session(Former(100 + number, 7, name, "python"))
+        store.add_session(PreviousSession(100 + number, 7, name, "python"))
     store.set_devices({"gpu": "H200"}, [DeviceMemory("gpu", 10, 8, 1, 1)])
     store.set_drained("gpu", True)
     store.set_setting("policy", "fifo")
@@ -64,7 +64,7 @@ def laid_out(directory: Path, files: dict[str, bytes]) -> Path:
 def test_everything_is_there_again_after_a_kill(tmp_path: Path, full: dict[str, bytes]) -> None:
     with opened(laid_out(tmp_path / "d", full)) as store:
         assert store.volumes() == FULL
-        assert store.sessions() == [Former(100 + n, 7, f"volume-{n}", "python") for n in range(12)]
+        assert store.sessions() == [PreviousSession(100 + n, 7, f"volume-{n}", "python") for n in range(12)]
         assert (store.drained(), store.memory()["gpu"].own, store.setting("policy")) == ({"gpu"}, 1, "fifo")
         assert len(History(lambda: 5.0, store, BOUNDS).since(1)["events"]) == 100
 
@@ -125,7 +125,7 @@ def snapshots(directory: Path) -> list[dict[str, bytes]]:
         for number in range(60):
             store.add(Volume(f"volume-{number}", {"memory": "2g"}, float(number), limits={"gpu": number + 1}))
             store.set_mounts(f"volume-{number}", {"id": Mount(1, 3.0)}, "running", 3.0)
-            store.add_session(Former(100 + number, 7, f"volume-{number}", "python"))
+            store.add_session(PreviousSession(100 + number, 7, f"volume-{number}", "python"))
             if number >= 20:
                 store.remove(f"volume-{number - 20}")
             if number % 7 == 3:
@@ -260,7 +260,7 @@ def test_a_row_that_can_never_be_written_costs_itself(tmp_path: Path, caplog: py
 def test_what_the_ledger_needs_is_written_as_soon_as_it_can_be(tmp_path: Path) -> None:
     """However much history comes meanwhile, and in the order in which it became true."""
     later = Later()
-    one, two, three = (Former(100 + number, 7, "volume-1", "python") for number in range(3))
+    one, two, three = (PreviousSession(100 + number, 7, "volume-1", "python") for number in range(3))
     with opened(tmp_path, later) as store:
         fill(store)
         store.add_session(one)

@@ -11,7 +11,7 @@ const WHY = {
   recovering: "the scheduler has just started",
 };
 const STATES = { created: "created", running: "runs", waiting: "waits", ended: "ended" };
-const WEIGHTY = new Set(["paused", "resumed", "rejected"]);
+const WEIGHTY = new Set(["paused", "granted", "rejected"]);
 const NOTABLE = new Set([...WEIGHTY, "limited", "overused", "stopped"]);
 const MOST_BEHIND = 3;
 
