@@ -10,6 +10,7 @@ from world import World
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
+from convgpu.core.step import Step
 from convgpu.policies.memory import POLICIES
 
 CONTAINERS, STEPS = 1000, 3000
@@ -26,12 +27,12 @@ class Timed(Machine):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.seconds: list[float] = []
 
-    def handle(self, event: e.Event, now: float) -> list[e.Effect]:
+    def handle(self, event: e.Event, now: float) -> Step:
         """As the machine does."""
         start = time.thread_time()
-        effects = super().handle(event, now)
+        step = super().handle(event, now)
         self.seconds.append(time.thread_time() - start)
-        return effects
+        return step
 
 
 def limits_on(devices: int, most: int) -> Limits:

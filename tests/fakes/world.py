@@ -70,8 +70,19 @@ class World:
             assert not after - before, f"{event} made it worse: {before} -> {after}"
 
     def _pass_on(self, event: e.Event) -> None:
-        for effect in self.machine.handle(event, self.now):
+        step = self.machine.handle(event, self.now)
+        for effect in step.effects:
             self._perform(effect)
+        if step.needs is not None:
+            self._pass_on(self._take_headroom(step.needs))
+
+    def _take_headroom(self, question: e.TakeHeadroom) -> e.HeadroomTaken:
+        taken = {}
+        for session, device in question.slots:
+            taken[session, device] = self.processes[session].headroom[device]
+            self.processes[session].headroom[device] = 0
+        self.after_look()
+        return e.HeadroomTaken(taken)
 
     def excess(self) -> Counter[str]:
         """Bytes that facts took against the rules: beyond capacity, beyond a limit, and of the debt of safety."""
@@ -95,13 +106,6 @@ class World:
                 self.processes[session].headroom[device] += size
             case e.NotifyOnFree(session, device, wanted):
                 self.processes[session].wanted[device] = wanted
-            case e.TakeHeadroom(words):
-                taken = {}
-                for session, device in words:
-                    taken[session, device] = self.processes[session].headroom[device]
-                    self.processes[session].headroom[device] = 0
-                self.after_look()
-                self._pass_on(e.HeadroomTaken(taken))
             case e.LimitInForce():
                 self.limits.append(effect)
             case e.HistoryEntry():

@@ -231,9 +231,9 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class TakeHeadroom:
-    """Take all headroom out of these words and say how much it was, as the very next event."""
+    """Take all headroom out of these slots (session, device) and answer with HeadroomTaken, as the very next event."""
 
-    words: tuple[tuple[int, str], ...]
+    slots: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,4 +279,4 @@ class HistoryEntry:
     refusal: Refusal | None = None
 
 
-Effect = Accept | Reject | Lease | TakeHeadroom | NotifyOnFree | LimitInForce | HistoryEntry
+Effect = Accept | Reject | Lease | NotifyOnFree | LimitInForce | HistoryEntry

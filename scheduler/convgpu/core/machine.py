@@ -1,4 +1,4 @@
-"""The scheduler as a pure machine: `handle(event, now) -> effects`. State changes nowhere else.
+"""The scheduler as a pure machine: `handle(event, now) -> Step`. State changes nowhere else.
 
 What each event changes stands here; what follows for those that wait, in `serving`.
 """
@@ -10,9 +10,10 @@ from convgpu.core import events as e
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.wait_reasons import Wait, explain
 from convgpu.core.errors import InvariantBrokenError
-from convgpu.core.events import Effect, Event, Kind
+from convgpu.core.events import Event, Kind, TakeHeadroom
 from convgpu.core.memory.ledger import Ledger
 from convgpu.core.state import Container, State
+from convgpu.core.step import Step, StepBuilder
 from convgpu.policies.memory.base import Policy, Waiting
 
 
@@ -32,7 +33,9 @@ class Machine:
         self, capacity: Mapping[str, int], policy: Policy, starvation_timeout: float = 60.0, *, recovering: bool = False
     ) -> None:
         self._state = State(capacity, policy, starvation_timeout, recovering=recovering)
-        self._allocator = Allocator(self._state)
+        self._step = StepBuilder()
+        self._allocator = Allocator(self._state, self._step)
+        self._due: TakeHeadroom | None = None  # the question whose answer has to be the next event
 
     # -- views -------------------------------------------------------------------------------------------
 
@@ -80,11 +83,13 @@ class Machine:
 
     # -- events ------------------------------------------------------------------------------------------
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
-        """Apply an event at `now` (seconds of a monotonic clock) and return what is to be done, in order.
+    def handle(self, event: Event, now: float) -> Step:
+        """Apply an event at `now` (seconds of a monotonic clock) and return what has to be done.
 
-        If the last effect is TakeHeadroom, HeadroomTaken has to be the next event.
+        Raises:
+            InvariantBrokenError: the last step needs another event next.
         """
+        self._check_answer(event)
         match event:
             case e.AllocationAsked():
                 self._allocator.ask(event, now)
@@ -95,22 +100,26 @@ class Machine:
                     settling.pop(event.session, None)
             case _:
                 self._change(event, now)
-                if not self._looking():
+                if not self._step.is_waiting:
                     self._allocator.serve(now)
-        if not self._looking():
+        if not self._step.is_waiting:
             self._tell_limits()
-        effects, self._allocator.effects = self._allocator.effects, []
-        return effects
+        step = self._step.build()
+        self._due = step.needs
+        return step
+
+    def _check_answer(self, event: Event) -> None:
+        """Let nothing but the answer follow a question, and no answer without its question."""
+        asked = set(self._due.slots) if self._due else None
+        answered = set(event.taken) if isinstance(event, e.HeadroomTaken) else None
+        if asked != answered:
+            raise InvariantBrokenError(f"{event} is not the answer to {self._due}")
 
     def _tell_limits(self) -> None:
         for container, device in self.ledger.changed_limits:
             account = self.ledger.accounts[container][device]
-            self._allocator.effects.append(e.LimitInForce(container, device, account.limit, account.target))
+            self._step.add(e.LimitInForce(container, device, account.limit, account.target))
         self.ledger.changed_limits.clear()
-
-    def _looking(self) -> bool:
-        effects = self._allocator.effects
-        return bool(effects) and isinstance(effects[-1], e.TakeHeadroom)
 
     def _change(self, event: Event, now: float) -> None:
         match event:
@@ -201,7 +210,7 @@ class Machine:
             used = lease - min(event.headroom.get(device, 0), lease)
             if used:
                 self._state.settling[device][event.session] = used
-                self._allocator.effects.append(e.HistoryEntry(Kind.RETURNED, name, device, used, event.session))
+                self._step.add(e.HistoryEntry(Kind.RETURNED, name, device, used, event.session))
         if not container.mounted and not container.sessions:
             self._take_idle(name)
 

@@ -4,6 +4,7 @@ from world import World
 from convgpu.core import events as e
 from convgpu.core.events import Kind, Refusal
 from convgpu.core.machine import Machine
+from convgpu.core.step import Step
 from convgpu.policies.memory import BestFit, Fifo, Policy
 
 
@@ -19,11 +20,9 @@ def test_a_container_that_fits_is_granted_its_whole_limit_with_the_first_allocat
     machine = Machine({"gpu": 16}, Fifo())
     machine.handle(e.ContainerCreated("a", {"gpu": 10}), 0.0)
     machine.handle(e.SessionStarted(1, "a", {}), 0.0)
-    assert machine.handle(e.AllocationAsked(1, 7, "gpu", 4), 0.0) == [
-        e.Lease(1, "gpu", 6),
-        e.Accept(1, 7, 4, 0),
-        e.HistoryEntry(Kind.ACCEPTED, "a", "gpu", 4, 1, 7),
-    ]
+    assert machine.handle(e.AllocationAsked(1, 7, "gpu", 4), 0.0) == Step(
+        (e.Lease(1, "gpu", 6), e.Accept(1, 7, 4, 0), e.HistoryEntry(Kind.ACCEPTED, "a", "gpu", 4, 1, 7))
+    )
 
 
 def test_beyond_the_limit_is_rejected_at_once_and_up_to_the_limit_is_not() -> None:

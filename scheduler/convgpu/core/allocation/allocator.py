@@ -16,18 +16,19 @@ from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.allocation.fairness import eligible, serving_order
-from convgpu.core.events import Effect, Kind, Refusal
+from convgpu.core.events import Kind, Refusal
 from convgpu.core.state import Request, SlotKey, State
+from convgpu.core.step import StepBuilder
 from convgpu.policies.memory.base import Waiting
 
 _FEW: Final = 16  # words that are looked at first; then twice as many, and so on
 
 
 class Allocator:
-    """Decides from a state, and changes it accordingly. `effects`: what is to be done, in order."""
+    """Decides from a state, changes it accordingly, and adds what has to be done to the step."""
 
-    def __init__(self, state: State) -> None:
-        self.effects: list[Effect] = []
+    def __init__(self, state: State, step: StepBuilder) -> None:
+        self._step = step
         self._state = state
         self._ledger = state.ledger
         self._watching = False  # all words with a lease are armed, because somebody waits
@@ -82,7 +83,7 @@ class Allocator:
         """Take what was freed; the report took the order to report with it, so it is given anew first."""
         word = (event.session, event.device)
         if word in self._state.armed:
-            self.effects.append(e.NotifyOnFree(*word, armed=True))
+            self._step.add(e.NotifyOnFree(*word, armed=True))
             self._take_headroom([word])
 
     # -- headroom ----------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ class Allocator:
         each = dict.fromkeys(words)  # taken twice, the second answer would hide the first
         for session, device in each:
             self._state.ahead[device].pop(session, None)
-        self.effects.append(e.TakeHeadroom(tuple(each)))
+        self._step.need(e.TakeHeadroom(tuple(each)))
 
     def _likely(self, device: str) -> list[SlotKey]:
         """Return the next words to look at for memory of a device: those that were leased ahead, longest ago first."""
@@ -116,7 +117,7 @@ class Allocator:
         for word in self._words(containers):
             if word not in self._state.armed and self._should_be_armed(word):
                 self._state.armed[word] = None
-                self.effects.append(e.NotifyOnFree(*word, armed=True))
+                self._step.add(e.NotifyOnFree(*word, armed=True))
 
     def _should_be_armed(self, word: tuple[int, str]) -> bool:
         """Does somebody wait, or a lower limit for what is freed?"""
@@ -128,7 +129,7 @@ class Allocator:
         for word in list(self._state.armed):
             if not self._should_be_armed(word):
                 del self._state.armed[word]
-                self.effects.append(e.NotifyOnFree(*word, armed=False))
+                self._step.add(e.NotifyOnFree(*word, armed=False))
 
     def _words(self, containers: Iterable[str]) -> list[SlotKey]:
         return [
@@ -252,17 +253,17 @@ class Allocator:
         share = 0 if self._state.scarce else account.idle // self._state.containers[name].sessions
         if share:
             self._ledger.lease(name, device, asked.session, share)
-            self.effects.append(e.Lease(asked.session, device, share))
+            self._step.add(e.Lease(asked.session, device, share))
             self._state.ahead[device].pop(asked.session, None)
             self._state.ahead[device][asked.session] = None
         self.arm([name])
         settling = sum(self._state.settling[device].values())
-        self.effects.append(e.Accept(asked.session, asked.request, asked.size, settling))
+        self._step.add(e.Accept(asked.session, asked.request, asked.size, settling))
         self._record(request, Kind.GRANTED if request.paused else Kind.ACCEPTED, now)
 
     def _reject(self, request: Request, refusal: Refusal, now: float) -> None:
         asked = request.asked
-        self.effects.append(e.Reject(asked.session, asked.request, refusal))
+        self._step.add(e.Reject(asked.session, asked.request, refusal))
         self._record(request, Kind.REJECTED, now, refusal)
 
     def reject_late(self, now: float) -> None:
@@ -284,4 +285,4 @@ class Allocator:
         happened = e.HistoryEntry(
             kind, request.container, asked.device, asked.size, asked.session, asked.request, waited
         )
-        self.effects.append(happened if refusal is None else replace(happened, refusal=refusal))
+        self._step.add(happened if refusal is None else replace(happened, refusal=refusal))

@@ -11,6 +11,7 @@ from typing import Final
 from convgpu.core import events as e
 from convgpu.core.allocation.wait_reasons import Wait
 from convgpu.core.machine import Machine
+from convgpu.core.step import Step
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.transport.connection import Absent, Connection
 from convgpu.daemon.transport.shared_page import Page
@@ -147,8 +148,7 @@ class Sessions:
         self._busy = True
         try:
             while self._queue:
-                for effect in self.machine.handle(self._queue.popleft()(), self._clock()):
-                    self._perform(effect)
+                self._carry_out(self.machine.handle(self._queue.popleft()(), self._clock()))
         except Exception:
             # Effects are lost and the ledger may be wrong: the next scheduler learns the truth from the processes.
             log.critical("the ledger is not to be trusted any more", exc_info=True)
@@ -258,6 +258,13 @@ class Sessions:
 
     # -- effects out -------------------------------------------------------------------------------------
 
+    def _carry_out(self, step: Step) -> None:
+        for effect in step.effects:
+            self._perform(effect)
+        if step.needs is not None:
+            taken = {slot: self._take(*slot) for slot in step.needs.slots}
+            self._queue.appendleft(lambda: e.HeadroomTaken(taken))
+
     def _perform(self, effect: e.Effect) -> None:
         match effect:
             case e.Accept(_, request, size, settling):
@@ -271,9 +278,6 @@ class Sessions:
             case e.NotifyOnFree(number, device, armed):
                 session = self.sessions[number]
                 session.page.want(session.rows.index(device), wanted=armed)
-            case e.TakeHeadroom(words):
-                taken = {word: self._take(*word) for word in words}
-                self._queue.appendleft(lambda: e.HeadroomTaken(taken))
             case e.LimitInForce(container, device, limit, target):
                 self.tell(container)
                 self.on_limit(container, device, limit, target)
