@@ -73,20 +73,22 @@ def programs(tmp_path_factory: pytest.TempPathFactory, simulated_driver: Path) -
     """Folder of the compiled test programs."""
     folder = tmp_path_factory.mktemp("programs")
     driver = simulated_driver / "libcuda.so.1"
-    program = [SOURCES / "program.c", *sorted(SOURCES.glob("*_commands.c"))]
+    program = [*sorted(SOURCES.glob("commands/*.c"))]
     compile_c(folder / "program", *program, "-ldl")
     (folder / "linked").mkdir()
     compile_c(folder / "linked/program", "-DLINKED", *program, driver, "-ldl")
-    compile_c(folder / "lookups", SOURCES / "lookups.c", "-ldl")
-    compile_c(folder / "smi", SOURCES / "smi.c", "-ldl")
-    compile_c(folder / "linked-smi", "-DLINKED", SOURCES / "smi.c", simulated_driver / "libnvidia-ml.so.1", "-ldl")
+    compile_c(folder / "lookups", SOURCES / "standalone/lookups.c", "-ldl")
+    compile_c(folder / "smi", SOURCES / "standalone/smi.c", "-ldl")
+    compile_c(
+        folder / "linked-smi", "-DLINKED", SOURCES / "standalone/smi.c", simulated_driver / "libnvidia-ml.so.1", "-ldl"
+    )
     (folder / "drawing").mkdir()
-    compile_c(folder / "drawing/libnvidia-ml.so.1", "-shared", "-fPIC", SOURCES / "drawing.c")
-    compile_c(folder / "libnext.so", "-shared", "-fPIC", SOURCES / "next.c", "-ldl")
-    version_script = f"-Wl,--version-script={SOURCES}/versioned.map"
-    compile_c(folder / "libversioned.so", "-shared", "-fPIC", version_script, SOURCES / "versioned.c")
+    compile_c(folder / "drawing/libnvidia-ml.so.1", "-shared", "-fPIC", SOURCES / "libraries/drawing.c")
+    compile_c(folder / "libnext.so", "-shared", "-fPIC", SOURCES / "libraries/next.c", "-ldl")
+    version_script = f"-Wl,--version-script={SOURCES}/libraries/versioned.map"
+    compile_c(folder / "libversioned.so", "-shared", "-fPIC", version_script, SOURCES / "libraries/versioned.c")
     (folder / "newer").mkdir()
-    compile_c(folder / "newer/libcuda.so.1", "-shared", "-fPIC", "-Wl,-Bsymbolic", SOURCES / "newer.c")
+    compile_c(folder / "newer/libcuda.so.1", "-shared", "-fPIC", "-Wl,-Bsymbolic", SOURCES / "libraries/newer.c")
     return folder
 
 

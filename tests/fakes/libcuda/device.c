@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "driver.h"
+#include "libcuda/driver.h"
 
 _Static_assert(CUDA_DRIVER_VERSION == SIMULATED_CUDA_VERSION, "NVML says another version");
 

@@ -10,9 +10,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "../simulated/state.h"
-#include "arena.h"
-#include "cuda_api.h"
+#include "libcuda/cuda_api.h"
+#include "libcuda/memory/arena.h"
+#include "simulated/state.h"
 
 #define INSTANCE_BIT 0x80 /* of the first byte: the UUID of a card's instance differs in it */
 #define MEMORY_PITCH 512u /* bytes: rows of pitched memory are multiples */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "driver.h"
+#include "libcuda/driver.h"
 
 struct driver driver = {.mutex = PTHREAD_MUTEX_INITIALIZER, .state = {.descriptor = -1}};
 

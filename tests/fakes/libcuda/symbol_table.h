@@ -6,13 +6,13 @@
 #ifndef SIMULATED_SYMBOL_TABLE_H
 #define SIMULATED_SYMBOL_TABLE_H
 
-#include "array_api.h"
-#include "graph_api.h"
-#include "green_api.h"
-#include "legacy_api.h"
-#include "module_api.h"
-#include "stream_api.h"
-#include "virtual_api.h"
+#include "libcuda/context/green_api.h"
+#include "libcuda/context/stream_api.h"
+#include "libcuda/graph/graph_api.h"
+#include "libcuda/legacy/legacy_api.h"
+#include "libcuda/memory/array_api.h"
+#include "libcuda/memory/virtual_api.h"
+#include "libcuda/module/module_api.h"
 
 /* X(base name, CUDA version that brought the variant, variant, whether it uses the per-thread stream). */
 #define SYMBOLS(X)                                                                                           \

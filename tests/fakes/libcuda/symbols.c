@@ -4,8 +4,8 @@
  */
 #include <string.h>
 
-#include "driver.h"
-#include "symbol_table.h"
+#include "libcuda/driver.h"
+#include "libcuda/symbol_table.h"
 
 struct symbol {
     const char *base;

@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "faults.h"
-#include "nvml.h"
+#include "libnvidia-ml/faults.h"
+#include "libnvidia-ml/nvml.h"
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
     nvmlReturn_t result = nvml_enter();

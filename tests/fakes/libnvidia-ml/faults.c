@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "faults.h"
+#include "libnvidia-ml/faults.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "../simulated/configuration.h"
+#include "simulated/configuration.h"
 
 struct nvml_faults nvml_faults_of(const char *directory, unsigned row) {
     struct nvml_faults faults = {0};

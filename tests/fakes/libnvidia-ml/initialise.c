@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nvml.h"
+#include "libnvidia-ml/nvml.h"
 
 struct simulated_state nvml_state = {.descriptor = -1};
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-#include "../simulated/state.h"
-#include "nvml_api.h"
+#include "libnvidia-ml/nvml_api.h"
+#include "simulated/state.h"
 
 /* Takes the mutex, unless the library is not initialised: then returns NVML_ERROR_UNINITIALIZED. */
 nvmlReturn_t nvml_enter(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "configuration.h"
+#include "simulated/configuration.h"
 
 #include <ctype.h>
 #include <dlfcn.h>

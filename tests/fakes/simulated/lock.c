@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "lock.h"
+#include "simulated/lock.h"
 
 #include <errno.h>
 #include <fcntl.h>

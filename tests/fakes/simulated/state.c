@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "state.h"
+#include "simulated/state.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lock.h"
+#include "simulated/lock.h"
 
 #define GIB (UINT64_C(1) << 30)
 #define SOME_SLOTS                                                                                           \

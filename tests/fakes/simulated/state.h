@@ -22,7 +22,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "configuration.h"
+#include "simulated/configuration.h"
 
 #define SIMULATED_MAGIC   UINT64_C(0x3255504744454d53) /* changes with the layout */
 #define SIMULATED_SLOTS   4096u

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from call_list import HOOKED
 from compiled import SOURCES, compile_c
 from hooked_program import Program
-from test_doors import HOOKED
 
 Start = Callable[..., Program]
 PACKAGES = {"12": "nvidia-cuda-runtime-cu12", "13": "nvidia-cuda-runtime"}
@@ -29,8 +29,8 @@ def runtime(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     [library] = [Path(str(file.locate())).resolve() for file in files if file.name == name]
     folder = tmp_path_factory.mktemp("runtime")
     libraries = ["-ldl", "-lpthread", "-lrt"] if linked == "static" else [f"-Wl,-rpath,{library.parent}"]
-    compile_c(folder / "program", SOURCES / "runtime.c", library, *libraries)
-    compile_c(folder / "libcuda.so.1", "-shared", "-fPIC", SOURCES / "asking.c")
+    compile_c(folder / "program", SOURCES / "standalone/runtime.c", library, *libraries)
+    compile_c(folder / "libcuda.so.1", "-shared", "-fPIC", SOURCES / "libraries/asking.c")
     return folder / "program"
 
 

@@ -7,15 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from call_list import HOOKED, NVML
 from hooked_program import SUCCESS, Program
 
 ROOT = Path(__file__).parents[3]
 DOORS = ("linked", "dlsym", "default", "proc1", "proc2")
-HOOKED = dict(
-    re.findall(r"X\((\w+),\s+(\w+),", (ROOT / "hook/src/tables/hooked_calls.h").read_text().partition("CALLS(X)")[2])
-)
-"""Symbol to base name, as the one list has them."""
-NVML = re.findall(r"X\((nvml\w+), \(", (ROOT / "hook/src/tables/nvml_calls.h").read_text())
 
 DEFAULT, LEGACY, PER_THREAD = 0, 1, 2
 

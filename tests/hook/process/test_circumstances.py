@@ -21,7 +21,9 @@ ONCE = [SUCCESS] * (CALLS - 1) + [OUT_OF_MEMORY]
 
 @pytest.fixture(scope="module")
 def circumstances(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_c(tmp_path_factory.mktemp("circumstances") / "program", SOURCES / "circumstances.c", "-ldl")
+    return compile_c(
+        tmp_path_factory.mktemp("circumstances") / "program", SOURCES / "standalone/circumstances.c", "-ldl"
+    )
 
 
 @pytest.fixture

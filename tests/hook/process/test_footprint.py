@@ -24,7 +24,7 @@ def measure(program: Path, folder: Path, hook: Path, size: int, count: int, *, h
 
 @pytest.mark.parametrize(("size", "count"), [(512, 1_000_000), (2 * MIB, 100_000)])
 def test_a_live_allocation_takes_at_most_64_bytes_of_the_process(tmp_path: Path, size: int, count: int) -> None:
-    program = compile_c(tmp_path / "footprint", SOURCES / "footprint.c", "-ldl")
+    program = compile_c(tmp_path / "footprint", SOURCES / "standalone/footprint.c", "-ldl")
     hook = ROOT / "hook" / "build" / "libconvgpu.so"
     subprocess.run(["make", "-s", "-C", ROOT / "hook"], check=True)
     with running_daemon(tmp_path / "d", f"simulated:{4 * TIB}") as daemon:

@@ -31,7 +31,7 @@ def release(request: pytest.FixtureRequest) -> Path:
 def world(release: Path, simulated_driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a simulated driver and a program for that C library; new ones run with a newer one as they are."""
     if release.name not in OLD:
-        compile_c(folder := tmp_path_factory.mktemp("new") / "life", SOURCES / "life.c", "-ldl")
+        compile_c(folder := tmp_path_factory.mktemp("new") / "life", SOURCES / "standalone/life.c", "-ldl")
         for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
             (folder.parent / name).symlink_to(simulated_driver / name)
         return folder.parent
@@ -44,7 +44,7 @@ def world(release: Path, simulated_driver: Path, tmp_path_factory: pytest.TempPa
     make = ["make", "-s", "-C", ROOT / "tests/fakes", f"BUILD={folder}", f"CC={' '.join(compiler)}"]
     subprocess.run([*make, f"LDFLAGS={' '.join(libraries)}"], check=True)
     flags = ["-std=c11", "-D_GNU_SOURCE", "-o", folder / "life"]
-    subprocess.run([*compiler, *flags, SOURCES / "life.c", *libraries], check=True)
+    subprocess.run([*compiler, *flags, SOURCES / "standalone/life.c", *libraries], check=True)
     return folder
 
 

@@ -23,9 +23,9 @@ CONTEXT = 526 * MIB
 @pytest.fixture(scope="module")
 def lives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lives")
-    compile_c(folder / "life", SOURCES / "life.c", "-ldl")
-    compile_c(folder / "churn", SOURCES / "churn.c", "-ldl")
-    compile_c(folder / "forks", SOURCES / "forks.c", "-ldl")
+    compile_c(folder / "life", SOURCES / "standalone/life.c", "-ldl")
+    compile_c(folder / "churn", SOURCES / "standalone/churn.c", "-ldl")
+    compile_c(folder / "forks", SOURCES / "standalone/forks.c", "-ldl")
     return folder
 
 

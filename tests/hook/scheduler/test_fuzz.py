@@ -9,14 +9,14 @@ from pathlib import Path
 from compiled import ROOT, SOURCES, compile_c
 from replies import mutations, seeds
 
-FINDINGS = Path(__file__).parent / "findings"
+FINDINGS = ROOT / "tests/hook/findings"
 COUNT = 3000
 
 
 def test_replies(tmp_path: Path) -> None:
-    hook = ROOT / "hook" / "src"
+    readers = [ROOT / "hook/src/scheduler" / name for name in ("account.c", "socket_io.c")]
     flags = ["-DREPLAY", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    replay = compile_c(tmp_path / "replay", *flags, SOURCES / "fuzz_reply.c", hook / "account.c", hook / "stream.c")
+    replay = compile_c(tmp_path / "replay", *flags, SOURCES / "checks/fuzz_reply.c", *readers)
     found = [finding.read_bytes() for finding in sorted(FINDINGS.glob("*"))]
     inputs = tmp_path / "inputs"
     inputs.mkdir()

@@ -23,8 +23,8 @@ KILLS = 12
 @pytest.fixture(scope="module")
 def killer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("killer")
-    compile_c(folder / "kill_at", SOURCES / "kill_at.c")
-    compile_c(folder / "victim", SOURCES / "victim.c", "-ldl")
+    compile_c(folder / "kill_at", SOURCES / "standalone/kill_at.c")
+    compile_c(folder / "victim", SOURCES / "standalone/victim.c", "-ldl")
     return folder
 
 

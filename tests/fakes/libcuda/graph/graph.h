@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Graphs, as the rest of the simulated driver sees them. driver.mutex held, everywhere.
+ *
+ * An allocation of a graph is live from a launch until it is freed; one that the graph frees itself is live
+ * only within a launch, which is over when the call returns. The physical memory stays
+ * reserved until cuDeviceGraphMemTrim, and serves the next launch of any graph.
+ */
+#ifndef SIMULATED_GRAPH_H
+#define SIMULATED_GRAPH_H
+
+#include "libcuda/driver.h"
+#include "libcuda/graph/graph_api.h"
+#include "libcuda/handles.h"
+
+/* What one launch holds of a device, until the last of its live allocations is freed. */
+struct graph_hold {
+    CUdevice device;
+    uint64_t size;
+    unsigned live;
+};
+
+struct node {
+    struct handle handle;
+    int type;            /* CU_GRAPH_NODE_TYPE_* */
+    struct graph *graph; /* NULL: destroyed, and here only for its live allocation */
+    struct node *next;   /* of the graph, in the order in which they were added */
+    uint64_t address;    /* of what it allocates or frees */
+    /* Of an allocation: */
+    CUdevice device;
+    uint64_t size;
+    struct block *range;
+    struct block *live;               /* NULL, or the one block */
+    struct graph_hold *hold;          /* where the live memory is */
+    bool freed_here, freed_elsewhere; /* by a node of this, or of another graph */
+    struct node *next_allocation;     /* of all graphs */
+};
+
+struct graph {
+    struct handle handle;
+    struct node *nodes;
+    unsigned count;
+    unsigned instances;  /* living executable graphs */
+    unsigned references; /* the instances, and the program until it destroys the graph */
+};
+
+/* Makes a graph with one reference; NULL if the process has no memory. */
+struct graph *graph_new(void);
+
+/* The program's reference ends, and with it all handles. */
+void graph_destroy(struct graph *graph);
+
+/* Takes one reference away, and ends the graph with the last. */
+void graph_unreference(struct graph *graph);
+
+/* Adds a node that allocates on the device, or that frees what another node allocates. */
+CUresult graph_add_allocation(struct graph *graph, CUdevice device, uint64_t size, struct node **node);
+CUresult graph_add_free(struct graph *graph, uint64_t address, struct node **node);
+
+/* Reserves `size` bytes for a launch, from what is cached first. Returns NULL if the device has no room. */
+struct graph_hold *graph_hold(CUdevice device, uint64_t size);
+
+/* Gives back what a launch held, unless something in it lives. */
+void graph_release(struct graph_hold *hold);
+
+/* Makes the node's allocation live. */
+CUresult graph_start(struct node *node, struct graph_hold *hold);
+
+/* Ends a live allocation of a graph; its memory goes back to the cache. */
+void graph_free(struct block *block);
+
+/* Ends all live allocations of graphs on the device. */
+void graph_end_live(CUdevice device);
+
+/* The last context of the process on the device ends, and with it all memory of graphs there. */
+void graph_end_all(CUdevice device);
+
+#endif

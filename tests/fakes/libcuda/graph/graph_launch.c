@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Executable graphs. Instantiation reserves nothing; the first launch (or upload) in a stream does.
+ */
+#include "libcuda/graph/graph.h"
+#include "libcuda/memory/pool.h"
+
+#define KNOWN_FLAGS 15u
+
+struct graph_exec {
+    struct handle handle;
+    struct graph *graph;
+    unsigned count; /* nodes that the graph had when it was instantiated */
+    bool frees;     /* CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH */
+};
+
+static bool has_memory_nodes(const struct graph *graph) {
+    const struct node *node = graph->nodes;
+    while (node != NULL && node->type == CU_GRAPH_NODE_TYPE_EMPTY) node = node->next;
+    return node != NULL;
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *handle, CUgraph graph_handle, unsigned long long flags) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    struct graph *graph = handle_find(HANDLE_GRAPH, graph_handle);
+    bool valid = handle != NULL && graph != NULL && flags <= KNOWN_FLAGS;
+    if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (graph->instances > 0 && has_memory_nodes(graph)) return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
+    struct graph_exec *exec = handle_new(HANDLE_GRAPH_EXEC, sizeof *exec);
+    if (exec == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    exec->graph = graph;
+    exec->count = graph->count;
+    exec->frees = flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+    graph->instances++;
+    graph->references++;
+    *handle = exec;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
+                               size_t log_size) {
+    (void)error_node, (void)log, (void)log_size;
+    return cuGraphInstantiateWithFlags(exec, graph, 0);
+}
+
+CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
+                            size_t log_size) {
+    return cuGraphInstantiate_v2(exec, graph, error_node, log, log_size);
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
+    if (parameters == NULL) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = cuGraphInstantiateWithFlags(exec, graph, parameters->flags);
+    parameters->error_node = NULL;
+    parameters->result = result != CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS || !(parameters->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)) return result;
+    return cuGraphUpload(*exec, parameters->upload_stream);
+}
+
+CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph,
+                                           CUDA_GRAPH_INSTANTIATE_PARAMS *parameters) {
+    return cuGraphInstantiateWithParams(exec, graph, parameters);
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec handle) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    struct graph_exec *exec = handle_find(HANDLE_GRAPH_EXEC, handle);
+    if (exec == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    exec->graph->instances--;
+    graph_unreference(exec->graph);
+    handle_delete(exec);
+    return driver_leave(CUDA_SUCCESS);
+}
+
+static struct node *find_allocation(const struct graph_exec *exec, uint64_t address) {
+    struct node *node = exec->graph->nodes;
+    for (unsigned i = 0; i < exec->count; i++, node = node->next) {
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->address == address) return node;
+    }
+    return NULL;
+}
+
+/* The most bytes of the device that are allocated at a time when the nodes run in the order in which they
+ * were added. */
+static uint64_t peak(const struct graph_exec *exec, CUdevice device) {
+    uint64_t now = 0, most = 0;
+    const struct node *node = exec->graph->nodes;
+    for (unsigned i = 0; i < exec->count; i++, node = node->next) {
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->device == device) {
+            now += node->size;
+        } else if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+            const struct node *allocation = find_allocation(exec, node->address);
+            if (allocation != NULL && allocation->device == device) now -= allocation->size;
+        }
+        if (now > most) most = now;
+    }
+    return most;
+}
+
+/* What a launch holds of each device. */
+struct holds {
+    struct graph_hold *of[SIMULATED_DEVICES_MAX]; /* NULL where the graph allocates nothing */
+};
+
+static void release(const struct holds *holds) {
+    for (CUdevice device = 0; device < driver.device_count; device++) {
+        if (holds->of[device] != NULL) graph_release(holds->of[device]);
+    }
+}
+
+static bool reserve(const struct graph_exec *exec, struct holds *holds) {
+    *holds = (struct holds){0};
+    for (CUdevice device = 0; device < driver.device_count; device++) {
+        uint64_t size = peak(exec, device);
+        if (size == 0) continue;
+        holds->of[device] = graph_hold(device, size);
+        if (holds->of[device] != NULL) continue;
+        release(holds);
+        return false;
+    }
+    return true;
+}
+
+/* The live allocation that a node for another graph's memory frees, or NULL. */
+static struct block *foreign_block(const struct graph_exec *exec, const struct node *node) {
+    if (node->type != CU_GRAPH_NODE_TYPE_MEM_FREE || find_allocation(exec, node->address) != NULL)
+        return NULL;
+    struct block *block = blocks_find(&driver.blocks, node->address);
+    return block != NULL && block->kind == BLOCK_GRAPH ? block : NULL;
+}
+
+/* What an earlier launch left allocated is freed or in the way; what this one is to free has to be there. */
+static CUresult prepare(const struct graph_exec *exec) {
+    const struct node *node = exec->graph->nodes;
+    for (unsigned i = 0; i < exec->count; i++, node = node->next) {
+        bool foreign =
+            node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && find_allocation(exec, node->address) == NULL;
+        if (foreign && foreign_block(exec, node) == NULL) return CUDA_ERROR_INVALID_VALUE;
+        if (node->live != NULL && !exec->frees) return CUDA_ERROR_INVALID_VALUE;
+    }
+    node = exec->graph->nodes;
+    for (unsigned i = 0; i < exec->count; i++, node = node->next) {
+        if (node->live != NULL) graph_free(node->live);
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch(const struct graph_exec *exec) {
+    CUresult result = prepare(exec);
+    if (result != CUDA_SUCCESS) return result;
+    struct holds holds;
+    if (!reserve(exec, &holds)) return CUDA_ERROR_OUT_OF_MEMORY;
+    struct node *node = exec->graph->nodes;
+    for (unsigned i = 0; result == CUDA_SUCCESS && i < exec->count; i++, node = node->next) {
+        struct block *block = foreign_block(exec, node);
+        if (block != NULL) graph_free(block);
+        bool stays = node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !node->freed_here;
+        if (stays) result = graph_start(node, holds.of[node->device]);
+    }
+    release(&holds); /* but for what lives in it */
+    return result;
+}
+
+static CUresult enter_exec(CUgraphExec handle, CUstream stream, struct graph_exec **exec) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_stream(stream, &context);
+    if (result != CUDA_SUCCESS) return result;
+    *exec = handle_find(HANDLE_GRAPH_EXEC, handle);
+    return *exec != NULL ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuGraphUpload(CUgraphExec handle, CUstream stream) {
+    struct graph_exec *exec = NULL;
+    CUresult result = enter_exec(handle, stream, &exec);
+    if (result != CUDA_SUCCESS) return result;
+    struct holds holds;
+    bool reserved = reserve(exec, &holds);
+    if (reserved) release(&holds);
+    driver_leave(CUDA_SUCCESS);
+    return reserved ? CUDA_SUCCESS : refuse_memory();
+}
+
+CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
+    return cuGraphUpload(exec, stream);
+}
+
+CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream) {
+    struct graph_exec *exec = NULL;
+    CUresult result = enter_exec(handle, stream, &exec);
+    if (result != CUDA_SUCCESS) return result;
+    result = launch(exec);
+    driver_leave(result);
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? refuse_memory() : result;
+}
+
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
+    return cuGraphLaunch(exec, stream);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Modules, libraries and stacks: what makes a context grow. An image is text: `variables=BYTES code=BYTES`;
+ * any other one takes nothing. Variables come with the module, and with a library's first function; code with
+ * the first launch; each in steps of 2 MiB, until it is unloaded or the context ends.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "libcuda/driver.h"
+#include "libcuda/module/module.h"
+
+#define STEP           (UINT64_C(2) << 20)
+#define FIRST_STACK    1024u
+#define MULTIPROCESSOR 132u
+#define THREADS        2048u
+
+static uint64_t in_steps(uint64_t size) {
+    return (size + STEP - 1) / STEP * STEP;
+}
+
+/* driver.mutex held. */
+static bool take(struct module *module, uint64_t *wanted) {
+    if (!device_take(module->context->device, *wanted)) return false;
+    module->taken += *wanted;
+    *wanted = 0;
+    return true;
+}
+
+static void unload(struct module *module) {
+    struct module **link = &module->context->modules;
+    device_give(module->context->device, module->taken);
+    while (*link != module) link = &(*link)->next;
+    *link = module->next;
+    handle_delete(module);
+}
+
+void module_end_all(struct context *context) {
+    while (context->modules != NULL) unload(context->modules);
+    device_give(context->device, context->stacks);
+    context->stacks = 0;
+}
+
+static CUresult load(struct module **made, const void *image, bool library) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    unsigned long long variables = 0, code = 0;
+    if (result != CUDA_SUCCESS) return result;
+    if (made == NULL || image == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    struct module *module = handle_new(library ? HANDLE_LIBRARY : HANDLE_MODULE, sizeof *module);
+    if (module == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    (void)sscanf(image, "variables=%llu code=%llu", &variables, &code);
+    module->context = context;
+    module->variables = in_steps(variables);
+    module->function.module = module;
+    module->function.code = in_steps(code);
+    module->next = context->modules;
+    context->modules = module;
+    if (!library && !take(module, &module->variables)) {
+        unload(module);
+        driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+        return refuse_memory();
+    }
+    *made = module;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+/* A file is read in full; what is not there is CUDA_ERROR_FILE_NOT_FOUND. */
+static CUresult load_file(struct module **made, const char *file, bool library) {
+    char image[128] = "";
+    FILE *opened = file == NULL ? NULL : fopen(file, "r");
+    if (file == NULL) return CUDA_ERROR_INVALID_VALUE;
+    if (opened == NULL) return CUDA_ERROR_FILE_NOT_FOUND;
+    size_t length = fread(image, 1, sizeof image - 1, opened);
+    fclose(opened);
+    return length == 0 ? CUDA_ERROR_INVALID_IMAGE : load(made, image, library);
+}
+
+CUresult cuModuleLoad(CUmodule *module, const char *file) {
+    return load_file(module, file, false);
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+    return load(module, image, false);
+}
+
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count, void *options,
+                            void **values) {
+    (void)count, (void)options, (void)values;
+    return load(module, image, false);
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) {
+    return load(module, image, false);
+}
+
+CUresult cuLibraryLoadData(CUlibrary *library, const void *image, void *options, void **values,
+                           unsigned count, void *library_options, void **library_values,
+                           unsigned library_count) {
+    (void)options, (void)values, (void)count, (void)library_options, (void)library_values,
+        (void)library_count;
+    return load(library, image, true);
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *file, void *options, void **values,
+                               unsigned count, void *library_options, void **library_values,
+                               unsigned library_count) {
+    (void)options, (void)values, (void)count, (void)library_options, (void)library_values,
+        (void)library_count;
+    return load_file(library, file, true);
+}
+
+static CUresult end(void *handle, enum handle_kind kind) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    struct module *module = handle_find(kind, handle);
+    if (module == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
+    unload(module);
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuModuleUnload(CUmodule module) {
+    return end(module, HANDLE_MODULE);
+}
+
+CUresult cuLibraryUnload(CUlibrary library) {
+    return end(library, HANDLE_LIBRARY);
+}
+
+/* The only function that a module has, whatever name is asked for; of a library its kernel. */
+static CUresult get_function(CUfunction *function, void *handle, enum handle_kind kind, const char *name) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (function == NULL || name == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    struct module *module = handle_find(kind, handle);
+    if (module == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
+    *function = &module->function;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    return get_function(function, module, HANDLE_MODULE, name);
+}
+
+CUresult cuLibraryGetKernel(CUfunction *kernel, CUlibrary library, const char *name) {
+    return get_function(kernel, library, HANDLE_LIBRARY, name);
+}
+
+static CUresult load_variables(struct module *module) {
+    if (take(module, &module->variables)) return driver_leave(CUDA_SUCCESS);
+    driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    return refuse_memory();
+}
+
+CUresult cuKernelGetFunction(CUfunction *function, CUfunction kernel) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (function == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (kernel == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
+    result = load_variables(kernel->module);
+    if (result == CUDA_SUCCESS) *function = kernel;
+    return result;
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary library, const char *name) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    struct module *module = handle_find(HANDLE_LIBRARY, library);
+    if (module == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
+    if (name == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    result = load_variables(module);
+    if (result == CUDA_SUCCESS && address != NULL) *address = BLOCKS_FIRST_ADDRESS;
+    if (result == CUDA_SUCCESS && size != NULL) *size = module->taken;
+    return result;
+}
+
+CUresult module_launch(struct function *function) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    uint64_t code = atomic_load(&function->code);
+    bool taken = take(function->module, &function->module->variables) && take(function->module, &code);
+    if (taken) atomic_store(&function->code, 0);
+    driver_leave(CUDA_SUCCESS);
+    return taken ? CUDA_SUCCESS : refuse_memory();
+}
+
+enum { LIMIT_STACK, LIMIT_PRINTF, LIMIT_HEAP, LIMITS };
+
+CUresult cuCtxGetLimit(size_t *value, int limit) {
+    static const size_t first[LIMITS] = {FIRST_STACK, 8650752, 8388608};
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (value == NULL || limit < 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (limit >= LIMITS) return driver_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
+    *value = context->limit[limit] != 0 ? context->limit[limit] : first[limit];
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxSetLimit(int limit, size_t value) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (limit < 0 || value > UINT32_MAX) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (limit >= LIMITS) return driver_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
+    uint64_t more = value > FIRST_STACK ? value - FIRST_STACK : 0;
+    uint64_t stacks = limit == LIMIT_STACK ? more * MULTIPROCESSOR * THREADS : context->stacks;
+    if (stacks > context->stacks && !device_take(context->device, stacks - context->stacks)) {
+        driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+        return refuse_memory();
+    }
+    if (stacks < context->stacks) device_give(context->device, context->stacks - stacks);
+    context->stacks = stacks;
+    context->limit[limit] = value;
+    return driver_leave(CUDA_SUCCESS);
+}

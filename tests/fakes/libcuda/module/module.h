@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Modules and libraries, as launches and contexts see them. driver.mutex held, unless it says otherwise.
+ */
+#ifndef SIMULATED_MODULE_H
+#define SIMULATED_MODULE_H
+
+#include <stdatomic.h>
+
+#include "libcuda/driver.h"
+#include "libcuda/handles.h"
+#include "libcuda/module/module_api.h"
+
+struct function {
+    struct module *module;
+    _Atomic uint64_t code; /* bytes that its first launch takes */
+};
+
+struct module {
+    struct handle handle;
+    struct context *context;
+    struct module *next; /* of the same context */
+    struct function function;
+    uint64_t variables; /* bytes that are not there yet */
+    uint64_t taken;     /* of the device */
+};
+
+/* The first launch of a function loads what is not there. Mutex not held. */
+CUresult module_launch(struct function *function);
+
+/* Everything that made the context grow goes with it. */
+void module_end_all(struct context *context);
+
+#endif
