@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The managed plugin's root file system (last stage; scripts/rootfs exports it) and the image of the demo.
-# BASE comes from scripts/base-image. host/ is put into the context by scripts/rootfs: how this machine reaches PyPI.
+# BASE comes from scripts/install/base-image. host/ is put into the context by scripts/rootfs: how this machine reaches PyPI.
 ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS hook

@@ -11,8 +11,8 @@ help: ## this list
 
 venv: .venv/.complete ## the virtual environment .venv with the pinned dependencies
 
-.venv/.complete: requirements.txt requirements-dev.txt pyproject.toml scripts/venv
-	@scripts/venv
+.venv/.complete: requirements.txt requirements-dev.txt pyproject.toml scripts/install/venv
+	@scripts/install/venv
 
 build: ## the hook and the simulated driver
 	@echo "==> Build the hook and the simulated driver"

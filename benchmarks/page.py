@@ -32,7 +32,7 @@ OBSERVE = f"""new Promise((done) => {{
 def main() -> None:
     """Each container has a process; some wait."""
     if shutil.which("chromium") is None:
-        raise SystemExit("not run: chromium is not installed; scripts/browser installs it")
+        raise SystemExit("not run: chromium is not installed; scripts/install/browser installs it")
     with (
         tempfile.TemporaryDirectory() as scratch,
         house(Path(scratch), "simulated:140GiB") as built,

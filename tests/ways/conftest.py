@@ -54,7 +54,7 @@ def clean(engine: Engine) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def compose(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """`docker compose` 2 on the Engine, with words; returns what it printed."""
-    found = subprocess.run([ROOT / "scripts/compose"], check=False, capture_output=True, text=True)
+    found = subprocess.run([ROOT / "scripts/install/compose"], check=False, capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
     folder = tmp_path_factory.mktemp("docker")
     (folder / "cli-plugins").mkdir()

@@ -20,10 +20,10 @@ def release(request: pytest.FixtureRequest) -> Path:
     """Folder of a Debian's C library."""
     folder = os.environ.get("CONVGPU_GLIBC")
     if not folder:
-        pytest.skip("needs the C libraries of other distributions: scripts/test gets them by scripts/glibc")
+        pytest.skip("needs the C libraries of other distributions: scripts/test gets them by scripts/install/glibc")
     release = Path(folder) / str(request.param)
     if not release.exists() and release.name == "xenial":
-        pytest.skip("scripts/glibc could not fetch it")
+        pytest.skip("scripts/install/glibc could not fetch it")
     return release
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 EMPTY = ("usr", "dev", "proc", "sys", "run", "tmp", "etc", "var/lib/convgpu", "host/usr")
 OURS = "/opt/convgpu"
 LIBRARIES = f"{OURS}/lib/convgpu"
