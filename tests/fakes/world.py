@@ -58,14 +58,14 @@ class World:
         self._newcomers = set(self.machine.ledger.accounts) - set(self.machine.ledger.holders)
         self._before = self.machine.waiting
         self._had = {
-            (name, device): (account.grant, account.peak)
+            (name, device): (account.grant, account.high_water_mark)
             for name, accounts in self.machine.ledger.accounts.items()
             for device, account in accounts.items()
         }
         self._pass_on(event)
         after = self.excess()
         if any(before[device] for device in self.machine.ledger.free):
-            del after["debt"]  # what is given back covers the overcommit first, and helps nobody to end
+            del after["deficit"]  # what is given back covers the overcommit first, and helps nobody to end
         if not (isinstance(event, FACTS) or (isinstance(event, e.SessionReconnected) and event.late)):
             assert not after - before, f"{event} made it worse: {before} -> {after}"
 
@@ -85,14 +85,14 @@ class World:
         return e.HeadroomTaken(taken)
 
     def excess(self) -> Counter[str]:
-        """Bytes that facts took against the rules: beyond capacity, beyond a limit, and of the debt of safety."""
+        """Bytes that facts took against the rules: beyond capacity, beyond a limit, and the safety deficit."""
         ledger = self.machine.ledger
         excess = Counter({device: max(-free, 0) for device, free in ledger.free.items()})
         for name, accounts in ledger.accounts.items():
             above = {f"{name} on {d}": max(one.grant + one.charged - one.limit, 0) for d, one in accounts.items()}
             excess.update(above)
-        excess["debt"] = sum(ledger.debt.values())
-        excess["lasting debt"] = sum(ledger.lasting_debt.values())
+        excess["deficit"] = sum(ledger.deficit.values())
+        excess["nominal deficit"] = sum(ledger.nominal_deficit.values())
         return excess
 
     def _perform(self, effect: e.Effect) -> None:

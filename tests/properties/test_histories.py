@@ -211,10 +211,10 @@ class Histories(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         self.undo_facts()
-        debt = sum(self.world.machine.ledger.debt.values())
-        assert debt == sum(self.world.machine.ledger.lasting_debt.values())
-        assert not debt or self.late_facts, "the debt is not gone with what made it"
-        while self.world.processes and not debt:
+        deficit = sum(self.world.machine.ledger.deficit.values())
+        assert deficit == sum(self.world.machine.ledger.nominal_deficit.values())
+        assert not deficit or self.late_facts, "the deficit is not gone with what made it"
+        while self.world.processes and not deficit:
             waiting = {asked.session for asked in self.world.open.values()}
             blocked = {self.world.processes[session].container for session in waiting}
             runnable = [s for s, process in self.world.processes.items() if process.container not in blocked]

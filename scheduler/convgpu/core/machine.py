@@ -11,7 +11,9 @@ from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.wait_reasons import Wait, explain
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.events import Event, Kind, TakeHeadroom
+from convgpu.core.memory.account import AccountView
 from convgpu.core.memory.ledger import Ledger
+from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot
 from convgpu.core.state import Container, State
 from convgpu.core.step import Step, StepBuilder
 from convgpu.policies.memory.base import Policy, Waiting
@@ -41,8 +43,50 @@ class Machine:
 
     @property
     def ledger(self) -> Ledger:
-        """Limits, grants and leases; to be read only."""
+        """Limits, grants and leases, live: for the core and for tests that judge it. All others read views."""
         return self._state.ledger
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """All devices of this host."""
+        return frozenset(self._state.settling)
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The containers that were granted memory."""
+        return tuple(self._state.ledger.holders)
+
+    def snapshot(self) -> LedgerSnapshot:
+        """Return all accounts and devices as they are now.
+
+        Costs as much as there are accounts: for what runs about once a second. What runs for each request reads single
+        accounts and devices instead.
+        """
+        return self._state.ledger.snapshot()
+
+    def device(self, device: str) -> DeviceView:
+        """Return the figures of a device as they are now.
+
+        Raises:
+            KeyError: it is none of this host's.
+        """
+        return self._state.ledger.view_device(device)
+
+    def account(self, container: str, device: str) -> AccountView | None:
+        """Return the account of a container on a device as it is now; None without a limit there."""
+        account = self._state.ledger.accounts.get(container, {}).get(device)
+        return None if account is None else account.view()
+
+    def accounts(self, container: str) -> Mapping[str, AccountView]:
+        """Return the accounts of a container by device, as they are now; none when it has no limits."""
+        accounts = self._state.ledger.accounts.get(container, {})
+        return {device: account.view() for device, account in accounts.items()}
+
+    def lease(self, session: int, device: str) -> int:
+        """Return how many bytes of a device are leased to a session; 0 when it has none or has ended."""
+        container = self._state.sessions.get(session, "")
+        account = self._state.ledger.accounts.get(container, {}).get(device)
+        return 0 if account is None else account.leases.get(session, 0)
 
     @property
     def policy(self) -> Policy:

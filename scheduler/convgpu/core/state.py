@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from convgpu.core import events as e
+from convgpu.core.memory.account import Account
 from convgpu.core.memory.ledger import Ledger
-from convgpu.core.memory.safety_check import Account
 from convgpu.policies.memory.base import Policy, Waiting
 
 SlotKey = tuple[int, str]  # the headroom of a session on a device

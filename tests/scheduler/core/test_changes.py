@@ -211,7 +211,7 @@ def test_what_is_decided_while_a_device_is_lost_leaves_nobody_stuck_when_it_is_b
     assert isinstance(w.answers[w.allocate(c, 8, "g1")], e.Accept)  # it has nothing to do with g0
     w.check()
     w.dispatch(e.CapacityChanged("g0", 16))
-    assert not any(w.machine.ledger.debt.values())
+    assert not any(w.machine.ledger.deficit.values())
     w.end(c)
     w.allocate(a, 16, "g1")
     w.end(a)
@@ -227,7 +227,7 @@ def test_two_that_foreign_memory_keeps_from_ending_are_not_let_into_a_deadlock()
     w.allocate(a, 5)
     w.allocate(b, 5)
     w.dispatch(e.CapacityChanged("gpu", 13))  # 3 free, each may still ask for 5
-    assert sum(w.machine.ledger.debt.values()) == 2
+    assert sum(w.machine.ledger.deficit.values()) == 2
     first = w.allocate(a, 1)
     second = w.allocate(b, 1)
     assert first in w.answers
@@ -236,7 +236,7 @@ def test_two_that_foreign_memory_keeps_from_ending_are_not_let_into_a_deadlock()
     w.allocate(a, 2)
     w.end(a)
     assert second in w.answers
-    assert not any(w.machine.ledger.debt.values())
+    assert not any(w.machine.ledger.deficit.values())
     w.check()
 
 
@@ -253,7 +253,7 @@ def test_a_raise_on_an_overcommitted_device_is_judged_when_it_is_not_any_more() 
     assert (account.limit, account.target) == (8, 16)
     w.dispatch(e.CapacityChanged("gpu", 16))  # 12 free: with the raise both could ask for 14
     assert (account.limit, account.target) == (8, 16)
-    assert not any(w.machine.ledger.debt.values())
+    assert not any(w.machine.ledger.deficit.values())
     w.end(a)
     assert (account.limit, account.target) == (16, None)
     w.check()
@@ -320,7 +320,7 @@ def test_what_is_given_back_on_an_overcommitted_device_covers_that_first() -> No
     w.end(c)
     w.dispatch(e.UnleasedMemory("a", "gpu", 0))
     assert waiting in w.answers
-    assert w.machine.ledger.debt == {"gpu": 0}
+    assert w.machine.ledger.deficit == {"gpu": 0}
     w.check()
 
 

@@ -249,7 +249,7 @@ class Allocator:
         device = asked.device
         account = self._state.account(request)
         self._ledger.lease(name, device, asked.session, asked.size)
-        account.peak = max(account.peak, account.leased)
+        account.high_water_mark = max(account.high_water_mark, account.leased)
         share = 0 if self._state.scarce else account.idle // self._state.containers[name].sessions
         if share:
             self._ledger.lease(name, device, asked.session, share)

@@ -34,7 +34,7 @@ def _ranked(state: State, waiting: Sequence[Waiting]) -> Iterator[Waiting]:
 def is_advance(state: State, one: Waiting) -> bool:
     """Would its container, which holds memory, hold more of the device than ever? Else it takes again what it freed."""
     account = state.ledger.accounts[one.container][one.device]
-    return account.leased + one.size > account.peak
+    return account.leased + one.size > account.high_water_mark
 
 
 def is_overdue(state: State, one: Waiting, now: float) -> bool:

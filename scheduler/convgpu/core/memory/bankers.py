@@ -77,7 +77,7 @@ def can_end(claim: Claim, free: Mapping[str, int], others: Sequence[Claim]) -> b
     return claim.fits(work)
 
 
-def debt(free: Mapping[str, int], claims: Sequence[Claim], taken: Mapping[str, int]) -> dict[str, int]:
+def deficit(free: Mapping[str, int], claims: Sequence[Claim], taken: Mapping[str, int]) -> dict[str, int]:
     """Return bytes per device that would make the state safe, if they were there: none when it is safe.
 
     Whenever nobody can end, the one who lacks least is lent that; out of what was `taken` from the devices if

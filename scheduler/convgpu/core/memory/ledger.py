@@ -7,7 +7,7 @@ the ledger's figures are always on the safe side: usage <= leased <= grant <= li
 Facts can be stronger than rules. Memory that programs outside hold lowers the capacity; memory that a container holds
 and no session leases is *charged* to it: taken from the device as if it were outside, and from the container's limit.
 What a process of an earlier scheduler holds is granted whatever is free. So a device can be *overcommitted*, an account
-above its limit, and the state not safe, by a *debt*. No decision of the scheduler makes any of the three more.
+above its limit, and the state not safe, by a *safety deficit*. No decision of the scheduler makes any of them more.
 
 So that all are gone when the facts are, what is decided has to be safe in two outlooks: with what devices have now,
 and with what they have when everything that was taken from them is back (docs/decisions/0020).
@@ -16,7 +16,9 @@ and with what they have when everything that was taken from them is back (docs/d
 from collections.abc import KeysView, Mapping
 
 from convgpu.core.errors import InvariantBrokenError
-from convgpu.core.memory.safety_check import Account, SafetyCheck
+from convgpu.core.memory.account import Account
+from convgpu.core.memory.safety_check import SafetyCheck
+from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot
 
 
 class Ledger:
@@ -40,7 +42,7 @@ class Ledger:
             self.accounts, self._holders, capacity, charges=False
         )  # with the most there ever was
         self._outlooks: tuple[SafetyCheck, ...] = (self._now,)  # without the other as long as nothing was taken
-        self._suspect = False  # a fact was booked since the debt was reckoned
+        self._suspect = False  # a fact was booked since the deficit was reckoned
 
     @property
     def holders(self) -> list[str]:
@@ -63,14 +65,33 @@ class Ledger:
         return self._now.usable
 
     @property
-    def debt(self) -> Mapping[str, int]:
+    def deficit(self) -> Mapping[str, int]:
         """Bytes per device that facts took and without which not everybody could end."""
-        return self._now.debt
+        return self._now.deficit
 
     @property
-    def lasting_debt(self) -> Mapping[str, int]:
+    def nominal_deficit(self) -> Mapping[str, int]:
         """The same if all were back that was taken from devices: none, unless somebody came back late."""
-        return self._restored.debt
+        return self._restored.deficit
+
+    # -- views -------------------------------------------------------------------------------------------
+
+    def view_device(self, device: str) -> DeviceView:
+        """Return the figures of a device as they are now."""
+        return DeviceView(
+            self.capacity[device],
+            self.usable[device],
+            self.free[device],
+            self.deficit[device],
+            self.nominal_deficit[device],
+        )
+
+    def snapshot(self) -> LedgerSnapshot:
+        """Return all accounts and devices as they are now; costs as much as there are accounts."""
+        return LedgerSnapshot(
+            {name: {device: a.view() for device, a in accounts.items()} for name, accounts in self.accounts.items()},
+            {device: self.view_device(device) for device in self.capacity},
+        )
 
     # -- containers --------------------------------------------------------------------------------------
 
@@ -209,8 +230,8 @@ class Ledger:
         return max(outlook.missing(container, device) - outlook.free[device] for outlook in self._outlooks)
 
     def reckon(self) -> None:
-        """Find the debts anew: facts may have made them more, memory that came back less."""
-        if not self._suspect and not any(self.debt.values()) and not any(self.lasting_debt.values()):
+        """Find the deficits anew: facts may have made them more, memory that came back less."""
+        if not self._suspect and not any(self.deficit.values()) and not any(self.nominal_deficit.values()):
             return
         self._suspect = False
         most = self._restored.usable

@@ -1,38 +1,10 @@
-"""Who can end with so much on each device: the Banker's algorithm over the accounts of the ledger, and its debt."""
+"""Who can end with so much on each device: the Banker's algorithm over the accounts of the ledger, and its deficit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from convgpu.core.memory import bankers as safety
+from convgpu.core.memory.account import Account
 from convgpu.core.memory.bankers import Claim
-
-
-@dataclass(slots=True)
-class Account:
-    """One container on one device; all figures in bytes.
-
-    Attributes:
-        peak: the most that was leased when an allocation was accepted, without what was leased ahead.
-        target: a limit that was asked for, not yet in force.
-    """
-
-    limit: int
-    grant: int = 0
-    leased: int = 0
-    peak: int = 0
-    charged: int = 0
-    target: int | None = None
-    leases: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def held(self) -> int:
-        """In the hands of processes, by lease or without; what counts against the limit."""
-        return self.leased + self.charged
-
-    @property
-    def idle(self) -> int:
-        """Granted, and in nobody's hands."""
-        return self.grant - self.leased
 
 
 class SafetyCheck:
@@ -46,7 +18,7 @@ class SafetyCheck:
 
     Attributes:
         free: bytes per device that nobody was granted; negative while it is overcommitted.
-        debt: bytes per device that facts took and without which not everybody could end.
+        deficit: bytes per device that facts took and without which not everybody could end.
     """
 
     def __init__(
@@ -59,7 +31,7 @@ class SafetyCheck:
     ) -> None:
         self.usable = dict(usable)
         self.free = dict(usable)
-        self.debt = dict.fromkeys(usable, 0)
+        self.deficit = dict.fromkeys(usable, 0)
         self._accounts = accounts
         self._holders = holders
         self._charges = charges
@@ -136,7 +108,7 @@ class SafetyCheck:
         account.grant += size
         after = self.claim(container)
         account.grant -= size
-        free = self._with_debt()
+        free = self._with_deficit()
         free[device] -= size
         if after.fits(free):
             return True
@@ -152,7 +124,7 @@ class SafetyCheck:
         former, account.limit = account.limit, limit
         after = self.claim(container)
         account.limit = former
-        return safety.can_end(after, self._with_debt(), others)
+        return safety.can_end(after, self._with_deficit(), others)
 
     def _fits_in_the_end(self, claim: Claim, device: str, size: int) -> bool:
         """Could a newcomer that was granted `size` bytes end, if need be after all others that can?
@@ -164,7 +136,7 @@ class SafetyCheck:
         if any(not claim.fits(free) for less, free in known.items() if less <= size):
             return False
         if not any(claim.fits(free) for more, free in known.items() if more >= size):
-            free = self._with_debt()
+            free = self._with_deficit()
             free[device] -= size
             safety.end_those_that_can(free, self._claimed())
             known[size] = free
@@ -172,16 +144,16 @@ class SafetyCheck:
         return True
 
     def is_safe(self) -> bool:
-        """Is there an order in which every container can get its whole limit and end, debts apart (invariant 2)?"""
-        return safety.is_safe(self._with_debt(), self._claimed())
+        """Is there an order in which every container can get its whole limit and end, deficits apart (invariant 2)?"""
+        return safety.is_safe(self._with_deficit(), self._claimed())
 
     def reckon(self, taken: Mapping[str, int]) -> None:
-        """Find the debt anew, out of what was `taken` from devices as far as possible; more only if it has to be."""
-        debt = safety.debt(self.free, self._claimed(), taken)
+        """Find the deficit anew, out of what was `taken` from devices as far as possible; more only if it has to be."""
+        deficit = safety.deficit(self.free, self._claimed(), taken)
         self._forget_order()
         self._refused.clear()
-        if sum(debt.values()) <= sum(self.debt.values()) or not self.is_safe():
-            self.debt = debt
+        if sum(deficit.values()) <= sum(self.deficit.values()) or not self.is_safe():
+            self.deficit = deficit
 
     def _claimed(self) -> list[Claim]:
         """Return what the holders claim, in the order in which to try them."""
@@ -196,5 +168,5 @@ class SafetyCheck:
         own = self._claims.get(container)
         return [claim for claim in claims if claim is not own]
 
-    def _with_debt(self) -> dict[str, int]:
-        return {device: size + self.debt[device] for device, size in self.free.items()}
+    def _with_deficit(self) -> dict[str, int]:
+        return {device: size + self.deficit[device] for device, size in self.free.items()}

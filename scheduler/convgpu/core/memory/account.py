@@ -1,0 +1,73 @@
+"""One container on one device: what it may hold, what is set aside for it, and what its processes lease."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class AccountView:
+    """An account as it was when it was read; all figures in bytes.
+
+    Attributes:
+        limit: the most that the container may use on the device.
+        grant: set aside for the container so far.
+        leased: the part of the grant that its processes may use without asking.
+        high_water_mark: the most that was leased when an allocation was accepted, without what was leased ahead.
+        charged: unleased memory, which counts against the limit.
+        target: a limit that was asked for and is not in force yet, or None.
+        leases: what is leased to each session.
+    """
+
+    limit: int
+    grant: int
+    leased: int
+    high_water_mark: int
+    charged: int
+    target: int | None
+    leases: Mapping[int, int]
+
+    @property
+    def held(self) -> int:
+        """Held by processes, leased or not: what counts against the limit."""
+        return self.leased + self.charged
+
+    @property
+    def idle(self) -> int:
+        """Granted, and leased to no process."""
+        return self.grant - self.leased
+
+
+@dataclass(slots=True)
+class Account:
+    """An account that the ledger changes; the attributes are those of AccountView."""
+
+    limit: int
+    grant: int = 0
+    leased: int = 0
+    high_water_mark: int = 0
+    charged: int = 0
+    target: int | None = None
+    leases: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def held(self) -> int:
+        """Held by processes, leased or not: what counts against the limit."""
+        return self.leased + self.charged
+
+    @property
+    def idle(self) -> int:
+        """Granted, and leased to no process."""
+        return self.grant - self.leased
+
+    def view(self) -> AccountView:
+        """Return a copy that never changes."""
+        return AccountView(
+            self.limit,
+            self.grant,
+            self.leased,
+            self.high_water_mark,
+            self.charged,
+            self.target,
+            MappingProxyType(dict(self.leases)),
+        )
