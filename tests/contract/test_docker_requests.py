@@ -119,7 +119,7 @@ class RecordedNodes:
     def is_gpu(self, path):
         return path.startswith("/dev/nvidia")
 
-    def is_gpu_major(self, major):
+    def is_gpu_number(self, major, _minor=None):
         return major == 195
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from convgpu.authz.checks import hook
-from convgpu.authz.checks.gpu import asking_variable, find_gpu, is_plain
+from convgpu.authz.checks.gpu import find_gpu
 from convgpu.authz.checks.host import find_host_access, judge_local_volume
 from convgpu.authz.checks.quotas import Limits
 from convgpu.authz.ports import HostFacts, Nodes, View, ViewUnavailable
@@ -21,6 +21,7 @@ from convgpu.authz.requests.routes import Call, Kind
 from convgpu.authz.requests.service import read_service
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.verdict import Refusal, Verdict, allow
+from convgpu.runtime.gpu_requests import asking_variable, is_plain
 
 # Who calls over the Engine's own socket, where nobody has a name.
 LOCAL: Final = "local"

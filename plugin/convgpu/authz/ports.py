@@ -66,8 +66,8 @@ class Nodes(Protocol):
         """Tell whether `--device path` gives a GPU, directly, by a link, or inside a folder."""
         ...
 
-    def is_gpu_major(self, major: int) -> bool:
-        """Tell whether character devices of this number belong to a GPU."""
+    def is_gpu_number(self, major: int, minor: int | None = None) -> bool:
+        """Tell whether character devices of these numbers, or any minor of a major number, belong to a GPU."""
         ...
 
     def resolve(self, path: str) -> str:

@@ -1,1 +1,1 @@
-"""`convgpu-runtime`: containers that have no ConvGPU volume: by their OCI runtime, or by a CDI device."""
+"""`convgpu-runtime`: injects limits into containers without a ConvGPU volume, as an OCI runtime or by a CDI device."""

@@ -1,11 +1,12 @@
-"""`convgpu-runtime`: stands before an OCI runtime, and is the hook of the containers that it or CDI covers.
+"""`convgpu-runtime`: wraps an OCI runtime, and is the OCI hook of containers whose limit the runtime or CDI injects.
 
-As runtime, `convgpu-runtime [--convgpu-OPTION=VALUE...] WORDS...` gives WORDS to the real runtime, after it has edited
-the bundle of a `create` that gets a GPU or has CONVGPU_MEMORY. Options: `--convgpu-memory` (limit of a container that
-names none), `--convgpu-runtime` (the real one; default runc), `--convgpu-directory` (the scheduler's).
-As hook, `convgpu-runtime hook begin|end`, with the container's state on stdin.
+As a runtime, `convgpu-runtime [--convgpu-OPTION=VALUE...] ARGUMENT...` edits the bundle of a `create` that gets a GPU
+or has CONVGPU_MEMORY, and then executes the real runtime with its arguments. Options: `--convgpu-memory` (limit of a
+container that names none), `--convgpu-runtime` (the real one; default runc), `--convgpu-directory` (the scheduler's).
+As a hook, `convgpu-runtime hook begin|end`, with the container's state on stdin.
 
-Every call of every container's runtime comes by here, so what only a `create` or a hook needs is imported there.
+Each call of each container's runtime starts this program, so modules that only a `create` or a hook needs are imported
+there.
 """
 
 import os
@@ -23,9 +24,8 @@ _CREATES: Final = ("create", "run")
 
 
 def main() -> None:
-    """Do what the words say; a failure is one line, where the Engine shows it."""
-    words = sys.argv[1:]
-    own, rest = split(words)
+    """Run as a runtime or as a hook; a failure is one line, where the Engine shows it."""
+    own, rest = split(sys.argv[1:])
     try:
         if rest[:1] == ["hook"]:
             _hook(own, rest[1:])
@@ -35,50 +35,50 @@ def main() -> None:
         _fail(rest, f"{type(error).__name__}: {error}" if not str(error) else str(error))
 
 
-def split(words: "Sequence[str]") -> tuple[dict[str, str], list[str]]:
-    """Return our options, which stand in front or behind `hook`, and the other words."""
+def split(arguments: "Sequence[str]") -> tuple[dict[str, str], list[str]]:
+    """Return our options, which stand before or after `hook`, and the other arguments."""
     own: dict[str, str] = {}
     rest = []
-    for word in words:
-        name, _, value = word.removeprefix(_PREFIX).partition("=")
-        if word.startswith(_PREFIX) and name in _OPTIONS:
+    for argument in arguments:
+        name, _, value = argument.removeprefix(_PREFIX).partition("=")
+        if argument.startswith(_PREFIX) and name in _OPTIONS:
             own[name] = value
         else:
-            rest.append(word)
+            rest.append(argument)
     return own, rest
 
 
-def bundle_of(words: "Sequence[str]") -> str | None:
-    """Return the bundle of a container that these words of an OCI runtime make; None if they make none."""
-    create = next((place for place, word in enumerate(words) if word in _CREATES), None)
+def bundle_of(arguments: "Sequence[str]") -> str | None:
+    """Return the bundle of the container that these arguments of an OCI runtime create; None if they create none."""
+    create = next((index for index, argument in enumerate(arguments) if argument in _CREATES), None)
     if create is None:
         return None
-    behind = list(words[create + 1 :])
-    for place, word in enumerate(behind):
-        if word in {"--bundle", "-b"} and place + 1 < len(behind):
-            return behind[place + 1]
-        if word.startswith("--bundle="):
-            return word.removeprefix("--bundle=")
+    following = list(arguments[create + 1 :])
+    for index, argument in enumerate(following):
+        if argument in {"--bundle", "-b"} and index + 1 < len(following):
+            return following[index + 1]
+        if argument.startswith("--bundle="):
+            return argument.removeprefix("--bundle=")
     return os.getcwd()  # noqa: PTH109 - pathlib is not imported
 
 
-def _run(own: dict[str, str], words: list[str]) -> NoReturn:
-    bundle = bundle_of(words)
+def _run(own: dict[str, str], arguments: list[str]) -> NoReturn:
+    bundle = bundle_of(arguments)
     if bundle is not None:
         _edit(bundle, own)
     runtime = own.get("runtime") or "runc"
-    os.execvp(runtime, [runtime, *words])  # noqa: S606 - no shell is wanted
+    os.execvp(runtime, [runtime, *arguments])  # noqa: S606 - no shell is wanted
 
 
 def _edit(bundle: str, own: dict[str, str]) -> None:
     import json  # noqa: PLC0415 - see above
     from pathlib import Path  # noqa: PLC0415
 
-    from convgpu.runtime.edits import cover  # noqa: PLC0415
+    from convgpu.runtime.edits import inject_limit  # noqa: PLC0415
 
     file = Path(bundle, "config.json")
     config = json.loads(file.read_bytes())
-    edited = cover(config, _host(own), own.get("memory")) if _may_concern_us(config) else None
+    edited = inject_limit(config, _host(own), own.get("memory")) if _may_need_limit(config) else None
     if edited is not None:
         fresh = file.with_name("config.json.convgpu")
         fresh.write_text(json.dumps(edited))
@@ -86,13 +86,13 @@ def _edit(bundle: str, own: dict[str, str]) -> None:
         fresh.replace(file)
 
 
-def _may_concern_us(config: dict[str, Any]) -> bool:
-    """Containers that have nothing to do with GPUs start without a plugin, too."""
+def _may_need_limit(config: dict[str, Any]) -> bool:
+    """Tell whether a container has to do with GPUs; all others start without a plugin, too."""
     from convgpu.runtime.devices import GpuNumbers  # noqa: PLC0415 - see above
-    from convgpu.runtime.edits import Host, NoLimit, cover  # noqa: PLC0415
+    from convgpu.runtime.edits import Host, NoLimit, inject_limit  # noqa: PLC0415
 
     try:
-        return cover(config, Host("", "unknown", simulated=False, is_gpu=GpuNumbers().has), "1") is not None
+        return inject_limit(config, Host("", "unknown", simulated=False, is_gpu=GpuNumbers().has), "1") is not None
     except NoLimit:
         return True
 
@@ -110,7 +110,7 @@ def _host(own: dict[str, str]) -> "Host":
     return Host(os.path.abspath(sys.argv[0]), str(directory), simulated, GpuNumbers().has)  # noqa: PTH100
 
 
-def _hook(own: dict[str, str], words: list[str]) -> None:
+def _hook(own: dict[str, str], command: list[str]) -> None:
     import json  # noqa: PLC0415 - see above
     from pathlib import Path  # noqa: PLC0415
 
@@ -118,22 +118,22 @@ def _hook(own: dict[str, str], words: list[str]) -> None:
 
     state: dict[str, Any] = json.load(sys.stdin)
     directory = Path(_host(own).directory)
-    if words == ["begin"]:
+    if command == ["begin"]:
         begin(directory, state)
-    elif words == ["end"]:
+    elif command == ["end"]:
         end(directory, state)
     else:
-        raise ValueError(f"unknown hook {' '.join(words)!r}")
+        raise ValueError(f"unknown hook {' '.join(command)!r}")
 
 
-def _fail(words: "Sequence[str]", text: str) -> NoReturn:
+def _fail(arguments: "Sequence[str]", text: str) -> NoReturn:
     import json  # noqa: PLC0415 - see above
 
     line = f"convgpu: {text}"
     sys.stderr.write(f"{line}\n")
-    if "--log" in words[:-1]:
-        # containerd takes what the runtime logged last as the reason.
-        with open(words[words.index("--log") + 1], "a", encoding="utf-8") as log:  # noqa: PTH123 - as above
+    if "--log" in arguments[:-1]:
+        # containerd shows the last line of the runtime's log as the reason.
+        with open(arguments[arguments.index("--log") + 1], "a", encoding="utf-8") as log:  # noqa: PTH123 - as above
             log.write(json.dumps({"level": "error", "msg": line, "time": "1970-01-01T00:00:00Z"}) + "\n")
     sys.exit(1)
 

@@ -5,7 +5,7 @@ https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md, versi
 
 from typing import Any, Final
 
-from convgpu.runtime.edits import LIBRARY, MOUNT_PATH, Host, mounts, stages
+from convgpu.runtime.edits import LIBRARY, MOUNT_PATH, Host, injected_hooks, injected_mounts
 
 KIND: Final = "convgpu.io/memory"
 _VERSION: Final = "0.6.0"
@@ -27,7 +27,7 @@ def names(capacity: int) -> tuple[str, ...]:
 
 
 def _spellings(mib: int) -> tuple[str, ...]:
-    """Return what people may write for a size: 2g is 2048m and 2GiB, too."""
+    """Return the ways to write a size: 2g is 2048m and 2GiB, too."""
     gib, rest = divmod(mib, 1024)
     plain = (f"{mib}MiB", f"{mib}m")
     return plain if rest else (*plain, f"{gib}GiB", f"{gib}g")
@@ -36,12 +36,12 @@ def _spellings(mib: int) -> tuple[str, ...]:
 def specification(host: Host, capacity: int) -> dict[str, Any]:
     """Return the specification as the Engine reads it from /etc/cdi; `capacity`: of the largest device, in bytes.
 
-    A device's environment goes before the user's `-e`, so each device says only what its name means.
+    A device's environment overrides the user's `-e`, so each device sets no more than its name means.
     """
     common: dict[str, Any] = {
         "env": [f"LD_PRELOAD={LIBRARY}"],
-        "mounts": [_mount(mount) for mount in mounts(host)],
-        "hooks": [{"hookName": stage, **hook} for stage, hook in stages(host).items()],
+        "mounts": [_mount(mount) for mount in injected_mounts(host)],
+        "hooks": [{"hookName": stage, **hook} for stage, hook in injected_hooks(host).items()],
     }
     if host.simulated:
         common["env"].append(f"LD_LIBRARY_PATH={MOUNT_PATH}/driver")

@@ -1,4 +1,4 @@
-"""The numbers of GPUs' character devices, as the kernel of this host tells them."""
+"""The numbers of GPUs' character devices, as the kernel of this host lists them."""
 
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ _NVIDIA_VENDOR: Final = "0x10de"
 
 
 class GpuNumbers:
-    """Knows GPUs by the numbers of their nodes, whatever those are called.
+    """Recognizes GPUs by the numbers of their device nodes, whatever names those have.
 
     Args:
         sysfs: of the host's kernel.
@@ -22,16 +22,16 @@ class GpuNumbers:
         self._devices = devices
 
     def has(self, major: int, minor: int | None = None) -> bool:
-        """Tell whether a number, or one of a major, belongs to a GPU."""
+        """Tell whether a pair of numbers, or any minor of a major number, belongs to a GPU."""
         if major == NVIDIA_MAJOR:
             return True
         if major == _DRM_MAJOR:
-            one = f"dev/char/{major}:{minor}/device/vendor"
-            return any(map(_is_nvidia, self._sysfs.glob("class/drm/*/device/vendor" if minor is None else one)))
-        return major in self._others()
+            vendors = "class/drm/*/device/vendor" if minor is None else f"dev/char/{major}:{minor}/device/vendor"
+            return any(map(_is_nvidia, self._sysfs.glob(vendors)))
+        return major in self._driver_majors()
 
-    def _others(self) -> set[int]:
-        """Return the majors that the kernel gave the driver's other devices: lines `NUMBER NAME`."""
+    def _driver_majors(self) -> set[int]:
+        """Return the majors of the driver's other devices, from the lines `NUMBER NAME`."""
         try:
             rows = [row.split() for row in self._devices.read_text().splitlines()]
         except OSError:

@@ -1,16 +1,18 @@
-"""What a container without a ConvGPU volume is given: the same for the OCI runtime and for CDI. Pure.
+"""Injects the limit into a container without a ConvGPU volume: the same edits for the OCI runtime and for CDI. Pure.
 
-Both put in a place at /run/convgpu, the preload file, and hooks (OCI runtime specification, config.md, POSIX-platform
-Hooks). The hooks learn the container's id: before the container's program starts they tell the scheduler and mount the
-container's own folder over the place; after its end they tell that.
+The edits are a mount point at /run/convgpu, the preload file, and hooks (OCI runtime specification, config.md,
+POSIX-platform Hooks). The hooks get the container's id: before the container's program starts they register the
+container and mount its own folder over the mount point; after its end they remove it.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from convgpu.runtime.devices import NVIDIA_MAJOR
+from convgpu.runtime.gpu_requests import IsGpuNumber, asks_for_gpu
+from convgpu.runtime.oci_config import read_device_settings, split_variables, variables
 
 MOUNT_PATH: Final = "/run/convgpu"
 LIBRARY: Final = f"{MOUNT_PATH}/libconvgpu.so"
@@ -22,17 +24,11 @@ OPTIONS: Final[Mapping[str, str]] = {
     "CONVGPU_WAIT": "wait",
     "CONVGPU_PRIORITY": "priority",
 }
-_BEGIN_TIME: Final = 30  # seconds that a runtime waits for a hook
-_END_TIME: Final = 15
-_NO_GPU: Final = frozenset({"", "void", "none"})  # of NVIDIA_VISIBLE_DEVICES
-# A GPU as the scheduler knows it, too. NVIDIA_VISIBLE_DEVICES may have other words: CDI's names, the place of a list.
+# Seconds that a runtime waits for each hook.
+_BEGIN_TIMEOUT: Final = 30
+_END_TIMEOUT: Final = 15
+# A GPU by index or UUID. NVIDIA_VISIBLE_DEVICES may hold other values: names of CDI devices, or the path of a list.
 _GPU: Final = re.compile(r"\d+|(?:GPU|MIG)-\S+")
-# The toolkit's setting swarm-resource, by its customary names; GPUMEM is a size of ours.
-_RESOURCE: Final = re.compile("DOCKER_RESOURCE_.*GPU.*(?<!GPUMEM)")
-# NVIDIA's runtime takes mounts below these for a list of devices, and such annotations for CDI devices.
-_DEVICE_LISTS: Final = ("/run/nvidia-container-devices", "/var/run/nvidia-container-devices")
-_CDI: Final = "cdi.k8s.io/"
-_NVIDIA_HOOKS: Final = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 
 
 class NoLimit(ValueError):  # noqa: N818 - the state of a container
@@ -41,24 +37,24 @@ class NoLimit(ValueError):  # noqa: N818 - the state of a container
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the edits name.
+    """The host as the edits name it.
 
     Attributes:
         program: path of `convgpu-runtime`.
-        directory: the scheduler's, as the host sees it.
-        simulated: the CUDA driver comes with the folder.
+        directory: of the scheduler, as the host sees it.
+        simulated: the CUDA driver comes with the container's folder.
         is_gpu: tells whether character devices of a major number, or of a major and a minor one, belong to a GPU.
     """
 
     program: str
     directory: str
     simulated: bool
-    is_gpu: Callable[[int, int | None], bool] = lambda major, _: major == NVIDIA_MAJOR
+    is_gpu: IsGpuNumber = lambda major, _: major == NVIDIA_MAJOR
 
-    def hook(self, what: str, timeout: int) -> dict[str, Any]:
-        """Return a hook in the form of the OCI specification."""
-        words = ["convgpu-runtime", "hook", what, f"--convgpu-directory={self.directory}"]
-        return {"path": self.program, "args": words, "timeout": timeout}
+    def hook(self, command: str, timeout: int) -> dict[str, Any]:
+        """Return a hook in the form of the OCI specification; `timeout` in seconds."""
+        arguments = ["convgpu-runtime", "hook", command, f"--convgpu-directory={self.directory}"]
+        return {"path": self.program, "args": arguments, "timeout": timeout}
 
     @property
     def preload(self) -> str:
@@ -66,121 +62,90 @@ class Host:
         return f"{self.directory}/ld.so.preload"
 
 
-def variables(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the environment of a container's first process; the last of two of a name counts."""
-    rows = (config.get("process") or {}).get("env") or ()
-    return {name: value for name, _, value in (row.partition("=") for row in rows)}
-
-
-def options(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options of a volume that a container's variables mean."""
+def volume_options(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of a volume that a container's variables stand for."""
     environment = variables(config)
-    found = {option: environment[name] for name, option in OPTIONS.items() if environment.get(name)}
+    options = {option: environment[name] for name, option in OPTIONS.items() if environment.get(name)}
     visible = environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    named = all(_GPU.fullmatch(word.strip()) for word in visible.split(","))
-    if named and "gpus" not in found and ":" not in found.get("memory", ""):
-        found["gpus"] = visible
-    return found
+    names_gpus = all(_GPU.fullmatch(name.strip()) for name in visible.split(","))
+    if names_gpus and "gpus" not in options and ":" not in options.get("memory", ""):
+        options["gpus"] = visible
+    return options
 
 
 def uses_gpu(config: Mapping[str, Any], host: Host) -> bool:
-    """Say whether a container gets a GPU, as far as its configuration tells (ways: `convgpu.authz.checks.gpu`)."""
-    if _asks_by_variable(variables(config)):
-        return True
-    linux = config.get("linux") or {}
-    devices = linux.get("devices") or ()
-    if any(str(device.get("path")).startswith("/dev/nvidia") for device in devices):
-        return True
-    allowed = [rule for rule in (linux.get("resources") or {}).get("devices") or () if rule.get("allow")]
-    if any(_is_gpu(device, host) for device in devices) or any(_opens_gpu(rule, host) for rule in allowed):
-        return True
-    targets = [str(mount.get("destination")) for mount in config.get("mounts") or ()]
-    if any(target.startswith(_DEVICE_LISTS) for target in targets):
-        return True
-    if any(_CDI in str(name) for name in config.get("annotations") or ()):
-        return True
-    hooks = [hook for stage in (config.get("hooks") or {}).values() for hook in stage or ()]
-    return any(str(hook.get("path")).rpartition("/")[2] in _NVIDIA_HOOKS for hook in hooks)
+    """Tell whether a container gets a GPU, as far as its bundle tells."""
+    return asks_for_gpu(read_device_settings(config, host.is_gpu), host.is_gpu)
 
 
-def _asks_by_variable(environment: Mapping[str, str]) -> bool:
-    """Say whether NVIDIA's runtime, which may stand behind ours, would give a GPU for a variable."""
-    visible = environment.get("NVIDIA_VISIBLE_DEVICES")
-    if visible is not None and visible not in _NO_GPU:
-        return True
-    if any(_RESOURCE.fullmatch(name) and value for name, value in environment.items()):
-        return True
-    return visible is None and "CUDA_VERSION" in environment and "NVIDIA_REQUIRE_CUDA" not in environment
-
-
-def _is_gpu(device: Mapping[str, Any], host: Host) -> bool:
-    return device.get("type") in {"c", "u"} and host.is_gpu(int(device.get("major", -1)), device.get("minor"))
-
-
-def _opens_gpu(rule: Mapping[str, Any], host: Host) -> bool:
-    """Judge a rule of the cgroup: -1, or nothing, stands for every number; to make a node is not to use it."""
-    if not set("rw") & set(rule.get("access") or "rwm") or rule.get("type") == "b":
-        return False
-    major, minor = rule.get("major"), rule.get("minor")
-    return major in {None, -1} or host.is_gpu(int(major), None if minor == -1 else minor)
-
-
-def cover(config: Mapping[str, Any], host: Host, default: str | None) -> dict[str, Any] | None:
-    """Return the configuration with our edits; None for a container that is none of our business.
+def inject_limit(config: Mapping[str, Any], host: Host, default: str | None) -> dict[str, Any] | None:
+    """Return the configuration with our edits; None for a container that needs none.
 
     Args:
         config: of the OCI bundle.
-        host: see there.
+        host: on which the container runs.
         default: limit of a container that names none; None refuses it.
 
     Raises:
-        NoLimit: it gets a GPU, and has no limit, or nothing would keep it.
+        NoLimit: it gets a GPU, and has no limit, or the hook could not enforce it.
     """
-    mounted = {str(mount.get("destination")).rstrip("/"): mount for mount in config.get("mounts") or ()}
     memory = variables(config).get("CONVGPU_MEMORY")
-    if not (memory or uses_gpu(config, host)):
+    if not (memory or uses_gpu(config, host)) or _has_volume(config, host):
         return None
-    if MOUNT_PATH in mounted:
-        if str(mounted[MOUNT_PATH].get("source")).startswith(f"{host.directory}/"):
-            return None  # a ConvGPU volume
-        raise NoLimit(f"something else is mounted at {MOUNT_PATH}, so nothing would keep the limit: mount it elsewhere")
-    if not (memory or default):
+    limit = memory or default
+    if not limit:
         raise NoLimit(
             "this container would get a GPU and has no limit: give it one (-e CONVGPU_MEMORY=2g), or all that have "
             "none (--convgpu-memory=2g in the runtime's runtimeArgs in daemon.json)"
         )
-    edited = dict(config)
-    edited["mounts"] = [*(config.get("mounts") or ()), *(m for m in mounts(host) if m["destination"] not in mounted)]
+    return _edit(config, host, limit)
+
+
+def _has_volume(config: Mapping[str, Any], host: Host) -> bool:
+    """Tell whether a ConvGPU volume is mounted; raise `NoLimit` if another mount takes its place."""
+    mount = _mounts_by_target(config).get(MOUNT_PATH)
+    if mount is None:
+        return False
+    if str(mount.get("source")).startswith(f"{host.directory}/"):
+        return True
+    raise NoLimit(f"something else is mounted at {MOUNT_PATH}, so nothing would keep the limit: mount it elsewhere")
+
+
+def _edit(config: Mapping[str, Any], host: Host, limit: str) -> dict[str, Any]:
+    targets = _mounts_by_target(config)
     process = dict(config.get("process") or {})
-    process["env"] = _environment(process.get("env") or (), host, memory or str(default))
-    edited["process"] = process
+    process["env"] = _environment(process.get("env") or (), host, limit)
     hooks = {stage: list(rows or ()) for stage, rows in (config.get("hooks") or {}).items()}
-    for stage, hook in stages(host).items():
+    for stage, hook in injected_hooks(host).items():
         hooks.setdefault(stage, []).append(hook)
-    edited["hooks"] = hooks
-    return edited
+    added = (mount for mount in injected_mounts(host) if mount["destination"] not in targets)
+    return {**config, "mounts": [*(config.get("mounts") or ()), *added], "process": process, "hooks": hooks}
 
 
-def stages(host: Host) -> dict[str, dict[str, Any]]:
-    """Return our hook of each stage."""
-    return {"createRuntime": host.hook("begin", _BEGIN_TIME), "poststop": host.hook("end", _END_TIME)}
+def _mounts_by_target(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {str(mount.get("destination")).rstrip("/"): mount for mount in config.get("mounts") or ()}
 
 
-def mounts(host: Host) -> list[dict[str, Any]]:
-    """Return the mounts, in the form of the OCI specification: the place for the folder, and the preload file."""
-    place = {"destination": MOUNT_PATH, "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "size=64k"]}
+def injected_hooks(host: Host) -> dict[str, dict[str, Any]]:
+    """Return our OCI hook of each stage."""
+    return {"createRuntime": host.hook("begin", _BEGIN_TIMEOUT), "poststop": host.hook("end", _END_TIMEOUT)}
+
+
+def injected_mounts(host: Host) -> list[dict[str, Any]]:
+    """Return the mounts in the form of the OCI specification: the mount point of the folder, and the preload file."""
+    point = {"destination": MOUNT_PATH, "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "size=64k"]}
     file = {"destination": PRELOAD_PATH, "type": "bind", "source": host.preload, "options": ["bind", "ro", "nosuid"]}
-    return [place, file]
+    return [point, file]
 
 
-def _environment(rows: Sequence[str], host: Host, memory: str) -> list[str]:
-    before = {name: value for name, _, value in (row.partition("=") for row in rows)}
-    ours = {"CONVGPU_MEMORY": memory, "LD_PRELOAD": _joined(LIBRARY, before.get("LD_PRELOAD"))}
+def _environment(rows: Sequence[str], host: Host, limit: str) -> list[str]:
+    theirs = split_variables(rows)
+    ours = {"CONVGPU_MEMORY": limit, "LD_PRELOAD": _prepend(LIBRARY, theirs.get("LD_PRELOAD"))}
     if host.simulated:
-        ours["LD_LIBRARY_PATH"] = _joined(f"{MOUNT_PATH}/driver", before.get("LD_LIBRARY_PATH"))
-    kept = [row for row in rows if row.partition("=")[0] not in ours]
-    return [*kept, *(f"{name}={value}" for name, value in ours.items())]
+        ours["LD_LIBRARY_PATH"] = _prepend(f"{MOUNT_PATH}/driver", theirs.get("LD_LIBRARY_PATH"))
+    unchanged = [row for row in rows if row.partition("=")[0] not in ours]
+    return [*unchanged, *(f"{name}={value}" for name, value in ours.items())]
 
 
-def _joined(ours: str, theirs: str | None) -> str:
-    return f"{ours}:{theirs}" if theirs and ours not in theirs.split(":") else ours
+def _prepend(path: str, paths: str | None) -> str:
+    return f"{path}:{paths}" if paths and path not in paths.split(":") else path

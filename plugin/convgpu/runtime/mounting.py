@@ -1,4 +1,4 @@
-"""Mounts a container's folder from outside, while its runtime waits for us, before the container's program starts."""
+"""Mounts a container's folder from outside, in a hook that runs before the container's program starts."""
 
 import ctypes
 import os
@@ -14,19 +14,19 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def mount_folder(pid: int, root: str, folder: Path, *, read_only: bool) -> None:
-    """Bind `folder` over the place at /run/convgpu of a container that is being made.
+    """Bind `folder` over the mount point /run/convgpu of a container that is being created.
 
     Enters the container's mount namespace, which before pivot_root still has the host's tree, and the container's root
-    in it, so that a link in the image leads nowhere else. This process is in both afterwards.
+    in it, so that a symbolic link in the image cannot lead outside. This process stays in both.
 
     Args:
         pid: of the container's first process.
         root: of the container, as the host names it.
         folder: on the host.
-        read_only: a simulated driver writes beside itself, everything else has no reason to.
+        read_only: False for a simulated driver, which writes into its own folder.
 
     Raises:
-        OSError: it cannot be done.
+        OSError: a system call failed.
     """
     namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -35,7 +35,7 @@ def mount_folder(pid: int, root: str, folder: Path, *, read_only: bool) -> None:
         os.close(namespace)
     os.chdir(folder)
     os.chroot(root)
-    # The working directory lies outside the new root, and is the one way to what lies there.
+    # The working directory lies outside the new root; nothing else out there can be reached any more.
     _mount(b".", _MS_BIND)
     flags = _MS_NOSUID | _MS_NODEV | (_MS_RDONLY if read_only else 0)
     _mount(b"none", _MS_BIND | _MS_REMOUNT | flags)

@@ -1,4 +1,4 @@
-"""What happens at the beginning and the end of a container without a ConvGPU volume."""
+"""The OCI hooks at the beginning and at the end of a container without a ConvGPU volume."""
 
 import json
 from contextlib import suppress
@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
-from convgpu.runtime.edits import options
+from convgpu.runtime.edits import volume_options
 from convgpu.runtime.mounting import mount_folder
 from convgpu.runtime.scheduler_client import Registration
 
 
 def begin(directory: Path, state: dict[str, Any]) -> None:
-    """Register a container and mount its folder; when that fails, nothing of it is left.
+    """Register a container and mount its folder; if that fails, the registration is undone.
 
     Args:
         directory: of the scheduler.
-        state: of the container, as the OCI runtime tells its hooks.
+        state: of the container, as the OCI runtime gives it to its hooks.
 
     Raises:
         SchedulerRefused, SchedulerUnavailable, OSError: the container must not start.
@@ -24,7 +24,7 @@ def begin(directory: Path, state: dict[str, Any]) -> None:
     bundle = Path(state["bundle"])
     config = json.loads((bundle / "config.json").read_bytes())
     registration = Registration(directory, state["id"], begins=True)
-    folder = registration.begin(options(config))
+    folder = registration.begin(volume_options(config))
     root = str(bundle / config["root"]["path"])
     try:
         mount_folder(int(state["pid"]), root, folder, read_only=not (folder / "driver").is_dir())
@@ -35,5 +35,5 @@ def begin(directory: Path, state: dict[str, Any]) -> None:
 
 
 def end(directory: Path, state: dict[str, Any]) -> None:
-    """Tell the scheduler that a container is over; what cannot be told now, the Engine's list tells later."""
+    """Remove a container that ended from the scheduler; if that fails, the Engine's list shows it later."""
     Registration(directory, state["id"], begins=False).end()

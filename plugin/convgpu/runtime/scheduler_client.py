@@ -1,4 +1,4 @@
-"""The scheduler as the hooks ask it: on its `admin.sock`, at the path that the host sees."""
+"""The OCI hooks' client of the scheduler: on its `admin.sock`, at the path that the host sees."""
 
 import os
 import time
@@ -9,10 +9,11 @@ from typing import Final
 from convgpu.client.admin import AdminClient, SchedulerRefused
 
 _PLUGINS: Final = Path("/var/lib/docker/plugins")
-_BEGIN_TIME: Final = 5.0  # seconds for a scheduler that is just starting
-_END_TIME: Final = 2.0
-_BUSY_TIME: Final = 5.0  # seconds that the connections of a container's processes may outlive it
-_STEP: Final = 0.05
+# Timeouts and intervals in seconds.
+_BEGIN_TIMEOUT: Final = 5.0  # a scheduler that is starting is waited for
+_END_TIMEOUT: Final = 2.0
+_BUSY_TIMEOUT: Final = 5.0  # the connections of a container's processes may outlive it so long
+_RETRY_INTERVAL: Final = 0.05
 
 
 class NoScheduler(LookupError):  # noqa: N818 - the state of a host
@@ -33,12 +34,12 @@ def find_directory(plugins: Path = _PLUGINS) -> Path:
 
 
 class Registration:
-    """One container that the scheduler knows by its id, without a volume of Docker's.
+    """Registers one container, by its id, that has no volume of Docker's.
 
     Args:
         directory: of the scheduler, as the host sees it.
         container: its id.
-        begins: and does not end; then a scheduler that is just starting is waited for.
+        begins: the container starts; a scheduler that is starting is waited for.
     """
 
     def __init__(self, directory: Path, container: str, *, begins: bool) -> None:
@@ -46,21 +47,23 @@ class Registration:
         self._container = container
         # The path of a UNIX socket has at most 107 characters, and that of a plugin's directory is longer.
         self._descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._client = AdminClient(f"/proc/self/fd/{self._descriptor}/admin.sock", _BEGIN_TIME if begins else _END_TIME)
+        self._client = AdminClient(
+            f"/proc/self/fd/{self._descriptor}/admin.sock", _BEGIN_TIMEOUT if begins else _END_TIMEOUT
+        )
 
     def begin(self, options: dict[str, str]) -> Path:
-        """Tell that it starts, and return its folder as the host sees it.
+        """Register the container's start, and return its folder as the host sees it.
 
         Raises:
             SchedulerRefused, SchedulerUnavailable: see `AdminClient`.
         """
         self._client.request("create", name=self._container, options=options)
-        self._unmount()  # of an earlier start whose end was never told
+        self._unmount()  # of an earlier start whose end was never registered
         answer = self._client.request("mount", name=self._container, id=self._container)
         return self._directory / "containers" / Path(str(answer["mountpoint"])).name
 
     def end(self) -> None:
-        """Tell that it ended. Once more is no error.
+        """Register the container's end; repeating it is no error.
 
         Raises:
             SchedulerRefused, SchedulerUnavailable: see `AdminClient`.
@@ -71,7 +74,7 @@ class Registration:
             if error.code == "unknown":
                 return
             raise
-        deadline = time.monotonic() + _BUSY_TIME
+        deadline = time.monotonic() + _BUSY_TIMEOUT
         self._retry(lambda: self._client.request("remove", name=self._container), deadline)
 
     def _unmount(self) -> None:
@@ -81,13 +84,13 @@ class Registration:
             self._client.request("unmount", name=self._container, id=self._container)
 
     @staticmethod
-    def _retry(question: Callable[[], object], deadline: float) -> None:
+    def _retry(request: Callable[[], object], deadline: float) -> None:
         while True:
             try:
-                question()
+                request()
             except SchedulerRefused as error:
                 if error.code != "busy" or time.monotonic() > deadline:
                     raise
-                time.sleep(_STEP)
+                time.sleep(_RETRY_INTERVAL)
             else:
                 return

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from convgpu.authz.checks.paths import normal
 from convgpu.authz.checks.quotas import Limits
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.judge import Judge
@@ -15,6 +14,7 @@ from convgpu.authz.verdict import NOT_JUDGED
 from convgpu.client.admin import SchedulerRefused
 from convgpu.protocol.records import Container, Device, Share
 from convgpu.protocol.sizes import parse_size
+from convgpu.runtime.paths import normal
 
 
 class FakeView:
@@ -66,7 +66,7 @@ class FakeNodes:
         path = self.resolve(path)
         return path.startswith("/dev/nvidia") or path in {"/", "/dev"}
 
-    def is_gpu_major(self, major):
+    def is_gpu_number(self, major, _minor=None):
         return major == 195
 
 

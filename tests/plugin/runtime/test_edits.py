@@ -1,4 +1,4 @@
-"""What the runtime changes in a bundle, and what CDI is told."""
+"""The runtime's edits of a bundle, and the CDI specification."""
 
 import copy
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from convgpu.runtime.__main__ import bundle_of, split
 from convgpu.runtime.cdi import names, specification
 from convgpu.runtime.devices import GpuNumbers
-from convgpu.runtime.edits import Host, NoLimit, cover, mounts, options, stages, uses_gpu
+from convgpu.runtime.edits import Host, NoLimit, inject_limit, injected_hooks, injected_mounts, uses_gpu, volume_options
 from convgpu.runtime.scheduler_client import NoScheduler, find_directory
 
 CARD = Host("/bin/convgpu-runtime", "/d", simulated=False)
@@ -30,39 +30,39 @@ def container(*environment: str, **changes: Any) -> dict[str, Any]:
 
 def test_a_container_without_gpu_and_limit_is_left_alone() -> None:
     for config in (container(), container("NVIDIA_VISIBLE_DEVICES=void"), container("CONVGPU_MEMORY="), {}):
-        assert cover(config, CARD, "2g") is None
+        assert inject_limit(config, CARD, "2g") is None
 
 
 def test_a_container_with_a_volume_is_left_alone() -> None:
     volume = {"destination": "/run/convgpu/", "type": "bind", "source": "/d/volumes/0123456789abcdef"}
-    assert cover(container("CONVGPU_MEMORY=1g", mounts=[volume]), CARD, "2g") is None
+    assert inject_limit(container("CONVGPU_MEMORY=1g", mounts=[volume]), CARD, "2g") is None
 
 
 def test_a_container_with_something_else_in_the_volumes_place_is_refused() -> None:
     for place in ({"type": "tmpfs", "source": "tmpfs"}, {"type": "bind", "source": "/data"}, {"type": "tmpfs"}):
         mounted = [{"destination": "/run/convgpu", **place}]
         with pytest.raises(NoLimit, match="mount it elsewhere"):
-            cover(container("NVIDIA_VISIBLE_DEVICES=all", mounts=mounted), CARD, "2g")
-        assert cover(container(mounts=mounted), CARD, "2g") is None
+            inject_limit(container("NVIDIA_VISIBLE_DEVICES=all", mounts=mounted), CARD, "2g")
+        assert inject_limit(container(mounts=mounted), CARD, "2g") is None
 
 
 def test_a_container_with_a_limit_gets_all_and_loses_nothing() -> None:
     config = container("CONVGPU_MEMORY=1g")
     before = copy.deepcopy(config)
-    assert cover(config, CARD, None) == before | {
+    assert inject_limit(config, CARD, None) == before | {
         "process": {
             "args": ["true"],
             "env": ["PATH=/bin", "CONVGPU_MEMORY=1g", "LD_PRELOAD=/run/convgpu/libconvgpu.so:/mine.so"],
         },
-        "mounts": [*before["mounts"], *mounts(CARD)],
-        "hooks": before["hooks"] | {stage: [hook] for stage, hook in stages(CARD).items()},
+        "mounts": [*before["mounts"], *injected_mounts(CARD)],
+        "hooks": before["hooks"] | {stage: [hook] for stage, hook in injected_hooks(CARD).items()},
     }
     assert config == before
 
 
 def test_a_container_with_a_gpu_gets_the_default_and_without_one_is_refused() -> None:
     config = container("NVIDIA_VISIBLE_DEVICES=all")
-    edited = cover(config, FAKE, "2g")
+    edited = inject_limit(config, FAKE, "2g")
     assert edited is not None
     assert edited["process"]["env"][-3:] == [
         "CONVGPU_MEMORY=2g",
@@ -70,12 +70,12 @@ def test_a_container_with_a_gpu_gets_the_default_and_without_one_is_refused() ->
         "LD_LIBRARY_PATH=/run/convgpu/driver",
     ]
     with pytest.raises(NoLimit, match=r"-e CONVGPU_MEMORY=2g.*--convgpu-memory=2g"):
-        cover(config, CARD, None)
+        inject_limit(config, CARD, None)
 
 
 def test_a_preload_file_of_the_user_stands() -> None:
     theirs = {"destination": "/etc/ld.so.preload", "type": "bind", "source": "/mine"}
-    edited = cover(container("CONVGPU_MEMORY=1g", mounts=[theirs]), CARD, None)
+    edited = inject_limit(container("CONVGPU_MEMORY=1g", mounts=[theirs]), CARD, None)
     assert edited is not None
     assert [mount["destination"] for mount in edited["mounts"]] == ["/etc/ld.so.preload", "/run/convgpu"]
 
@@ -91,7 +91,7 @@ def test_a_preload_file_of_the_user_stands() -> None:
         ({"linux": {"resources": {"devices": [{"allow": True, "type": "c", "major": 195, "access": "rwm"}]}}}, True),
         ({"linux": {"resources": {"devices": [{"allow": False, "type": "c", "major": 195}]}}}, False),
         ({"linux": {"devices": [{"path": "/dev/fuse"}, {"path": "/dev/nvme0"}]}}, False),
-        # The door takes each of NVIDIA's nodes for a GPU, and believes that we cover it.
+        # Authorization takes each of NVIDIA's nodes for a GPU, and relies on the injected limit.
         ({"linux": {"devices": [{"path": "/dev/fuse"}, {"path": "/dev/nvidia-caps"}]}}, True),
         ({"hooks": {"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]}}, True),
         ({"linux": None, "hooks": {"prestart": None}}, False),
@@ -169,7 +169,7 @@ def test_a_gpu_is_asked_for_by_other_variables(environment: list[str], expected:
     ],
 )
 def test_variables_stand_for_the_options_of_a_volume(environment: list[str], expected: dict[str, str]) -> None:
-    assert options(container(*environment)) == expected
+    assert volume_options(container(*environment)) == expected
 
 
 def test_the_words_of_a_runtime_are_passed_on_but_ours() -> None:
@@ -193,7 +193,7 @@ def test_sizes_of_cdi_go_up_to_the_largest_device() -> None:
 
 
 def test_a_cdi_device_is_its_limit_and_all_have_the_rest_in_common() -> None:
-    place, file = mounts(CARD)
+    place, file = injected_mounts(CARD)
     assert specification(CARD, 128 << 20) == {
         "cdiVersion": "0.6.0",
         "kind": "convgpu.io/memory",

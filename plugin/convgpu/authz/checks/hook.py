@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from convgpu.authz.checks.host import PRELOAD_FILE, is_preload_file
-from convgpu.authz.checks.paths import is_at_or_below, normal, touches
 from convgpu.authz.ports import HostFacts
 from convgpu.authz.requests.container import LIMIT_DEVICE, Container, Mount
 from convgpu.authz.verdict import Refusal
+from convgpu.runtime.paths import is_at_or_below, normal, touches
 
 LIBRARY: Final = "libconvgpu.so"
 MOUNT_PATH: Final = "/run/convgpu"

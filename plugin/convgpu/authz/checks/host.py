@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from convgpu.authz.checks.paths import is_at_or_below, normal, touches
 from convgpu.authz.ports import HostFacts, Nodes
 from convgpu.authz.requests.container import Container, Mount
 from convgpu.authz.verdict import Refusal
+from convgpu.runtime.paths import is_at_or_below, normal, touches
 
 # With each of these a container's root can open devices that it was not given, or become root of the host.
 _CAPABILITIES: Final = frozenset({"ALL", "BPF", "DAC_READ_SEARCH", "SYS_ADMIN", "SYS_MODULE", "SYS_RAWIO"})

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from convgpu.authz.checks.paths import is_at_or_below, normal
 from convgpu.runtime.devices import GpuNumbers
+from convgpu.runtime.gpu_requests import is_nvidia_node
+from convgpu.runtime.paths import is_at_or_below, normal
 
 _PATIENCE: Final = 1.0
 _LINKS: Final = 40  # as many as the kernel follows
@@ -73,7 +74,7 @@ class HostNodes:
     def is_gpu(self, path: str) -> bool:
         """Tell whether `--device path` gives a GPU, directly, by a link, or inside a folder."""
         path = self.resolve(path)
-        if path.startswith("/dev/nvidia") or path in {"/", "/dev"}:
+        if is_nvidia_node(path) or path in {"/", "/dev"}:
             return True
         seen = self._seen(path)
         if seen is None:
@@ -84,14 +85,15 @@ class HostNodes:
             return False  # the Engine refuses what is not there, and what has a NUL in its name
         if stat.S_ISDIR(status.st_mode):
             return self._holds_gpu(seen)
-        return stat.S_ISCHR(status.st_mode) and self._is_gpu_number(status.st_rdev)
+        return self._is_gpu(status)
 
-    def is_gpu_major(self, major: int) -> bool:
-        """Tell whether character devices of this number belong to a GPU."""
-        return self._numbers.has(major)
+    def is_gpu_number(self, major: int, minor: int | None = None) -> bool:
+        """Tell whether character devices of these numbers, or any minor of a major number, belong to a GPU."""
+        return self._numbers.has(major, minor)
 
-    def _is_gpu_number(self, number: int) -> bool:
-        return self._numbers.has(os.major(number), os.minor(number))
+    def _is_gpu(self, status: os.stat_result) -> bool:
+        device = status.st_rdev
+        return stat.S_ISCHR(status.st_mode) and self._numbers.has(os.major(device), os.minor(device))
 
     def _holds_gpu(self, folder: Path) -> bool:
         count = 0
@@ -102,7 +104,7 @@ class HostNodes:
                     status = os.stat(os.path.join(top, name))  # noqa: PTH116, PTH118 - thousands of them
                 except OSError:
                     continue
-                if count > _NODES or (stat.S_ISCHR(status.st_mode) and self._is_gpu_number(status.st_rdev)):
+                if count > _NODES or self._is_gpu(status):
                     return True
         return False
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from convgpu.authz.checks.paths import plain
 from convgpu.authz.requests import go_json
 from convgpu.authz.requests.container import Container, Mount, capability, environment, read_mounts
 from convgpu.authz.requests.templates import expand
+from convgpu.runtime.paths import plain
 
 # Where Swarm puts files whose targets are relative.
 _FOLDERS: Final = {"secret": "/run/secrets", "config": "/"}

@@ -1,21 +1,21 @@
-"""Paths as the kernel reads them, as far as text can tell. Links on the host: `nodes`."""
+"""Paths as the kernel reads them, as far as text can tell. Pure; links of the host: `convgpu.authz.facts`."""
 
 import posixpath
 from collections.abc import Iterable
 from typing import Final
 
-# Links that every Linux has, and nobody made to deceive.
+# Symbolic links that every Linux host has.
 _LINKS: Final = (("/var/run", "/run"), ("/var/lock", "/run/lock"))
 
 
 def plain(path: str) -> str:
     """Return an absolute path without `.`, `..` and doubled slashes; others unchanged."""
-    # normpath keeps two leading slashes, as POSIX allows them a meaning; Linux gives them none.
+    # normpath keeps two leading slashes, because POSIX allows them a meaning; Linux gives them none.
     return "/" + posixpath.normpath(path).lstrip("/") if path.startswith("/") else path
 
 
 def normal(path: str) -> str:
-    """Return a path as `plain` does, and without the old name of /run, wherever that may be a link."""
+    """Return a path as `plain` does, with /var/run and /var/lock replaced by their targets."""
     path = plain(path)
     for old, new in _LINKS:
         if is_at_or_below(path, old):
@@ -29,8 +29,8 @@ def is_at_or_below(path: str, top: str) -> bool:
 
 
 def touches(path: str, protected: Iterable[str]) -> str | None:
-    """Return the first of `protected` that the path shows whole, in part, or together with more."""
-    for each in protected:
-        if is_at_or_below(path, each) or is_at_or_below(each, path):
-            return each
+    """Return the first of `protected` that the path equals, contains, or lies inside of; None if there is none."""
+    for protected_path in protected:
+        if is_at_or_below(path, protected_path) or is_at_or_below(protected_path, path):
+            return protected_path
     return None
