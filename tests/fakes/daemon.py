@@ -181,15 +181,15 @@ class Process:
     def headroom(self, row: int = 0) -> int:
         return self._library.convgpu_page_read(self._address, row)
 
-    def wanted(self, row: int = 0) -> bool:
+    def notify_on_free(self, row: int = 0) -> bool:
         assert self._page is not None
         return self._page[64 + 64 * row + 8] != 0
 
     def give(self, size: int, row: int = 0) -> None:
         """Free: add to the headroom and report it if that is wanted."""
         self._library.convgpu_page_lease(self._address, row, ctypes.c_uint64(size))
-        if self.wanted(row):
-            self._library.convgpu_page_want(self._address, row, 0)
+        if self.notify_on_free(row):
+            self._library.convgpu_page_arm(self._address, row, 0)
             self.send(Freed(row))
 
     def send(self, message: Message) -> int:

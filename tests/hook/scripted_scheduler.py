@@ -43,12 +43,12 @@ class Page:
     def read(self, row: int) -> int:
         return int(self.library.convgpu_page_read(self._address, ctypes.c_uint32(row)))
 
-    def want(self, row: int, wanted: bool) -> None:
-        self.library.convgpu_page_want(self._address, ctypes.c_uint32(row), int(wanted))
+    def arm(self, row: int, armed: bool) -> None:
+        self.library.convgpu_page_arm(self._address, ctypes.c_uint32(row), int(armed))
 
-    def tell(self, row: int, limit: int, *, alone: bool) -> None:
+    def publish_limit(self, row: int, limit: int, *, alone: bool) -> None:
         library, arguments = self.library, (ctypes.c_uint32(row), ctypes.c_uint64(limit), int(alone))
-        library.convgpu_page_tell(self._address, *arguments)
+        library.convgpu_page_publish(self._address, *arguments)
 
 
 class Peer:

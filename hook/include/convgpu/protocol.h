@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CONVGPU_PROTOCOL_VERSION 1u
+#define CONVGPU_PROTOCOL_VERSION 2u
 #define CONVGPU_MAX_FRAME 65536u /* bytes, header included; a longer frame ends the connection */
 #define CONVGPU_UUID_SIZE 16u
 #define CONVGPU_PROGRAM_SIZE 32u /* comm name, NUL-padded */

@@ -2,26 +2,26 @@
  *
  * Why usage is never under-counted when the page is swapped.
  *
- * `swap` is taken by take, give and accept, each of which changes the word and `used` together, and by
+ * `swap` is taken by take, give and accept, each of which changes the slot and `used` together, and by
  * whoever exchanges the page or reads `used` for a HELLO. So at those moments no thread stands between the
  * two changes, and this always holds:
  *
  *     lease = used + headroom of the page in use        (the lease as this process knows it)
  *
  * 1. The connection ends (account_leave): the lease is gone. The page in use becomes `offline`, a private one
- *    whose words are 0, so lease = used. No take succeeds for bytes that nobody leased to us.
- * 2. While away, gives add to the offline word and takes take from it: `used` can fall and rise again, but
+ *    whose slots are 0, so lease = used. No take succeeds for bytes that nobody leased to us.
+ * 2. While away, gives add to the offline slot and takes take from it: `used` can fall and rise again, but
  * not above what it was at step 1 or 3.
- * 3. HELLO (account_hold): the words are set to 0 and `held` = used, so again lease = held = used. This is
+ * 3. HELLO (account_hold): the slots are set to 0 and `held` = used, so again lease = held = used. This is
  * what the scheduler will count for us. Frees and re-uses between HELLO and WELCOME go through the offline
- * word as in 2, so held = used + offline headroom.
- * 4. WELCOME (account_welcome): the offline headroom is added to the new page's word, which starts at 0, so
+ * slot as in 2, so held = used + offline headroom.
+ * 4. WELCOME (account_welcome): the offline headroom is added to the new page's slot, which starts at 0, so
  *    the scheduler's lease (held) = used + headroom, exactly.
  *
  * A try that ends between 3 and 4 is repeated from 3. A take that succeeded on the old page before step 1 is
  * in `used`, hence in `held`, even if the scheduler had counted the old lease as returned by then.
  *
- * `swap` is a leaf: nothing is called while it is taken. The word alone is shared with the scheduler, so it
+ * `swap` is a leaf: nothing is called while it is taken. The slot alone is shared with the scheduler, so it
  * is changed by atomic operations; `used` and `due` are written under `swap` only.
  */
 #include "scheduler/account.h"
@@ -59,8 +59,8 @@ static void store(_Atomic uint64_t *number, uint64_t value) {
     atomic_store_explicit(number, value, memory_order_relaxed);
 }
 
-/* The word of a device in the page in use; `swap` is taken. Offline words stand at the device's number. */
-static struct convgpu_word *word_of(uint32_t device) {
+/* The slot of a device in the page in use; `swap` is taken. Offline slots stand at the device's number. */
+static struct convgpu_slot *slot_of(uint32_t device) {
     int row = page == &offline ? (int)device : accounts[device].row;
     return row < 0 ? NULL : &page->device[row];
 }
@@ -88,12 +88,12 @@ uint64_t account_limit(uint32_t device) {
     return account_told(device, &alone);
 }
 
-/* Offline words tell nothing: then the limit is the last WELCOME's, and nobody else is known of. */
+/* Offline slots carry no limit: then it is the last WELCOME's, and no other process is known of. */
 uint64_t account_told(uint32_t device, bool *alone) {
     latch_take(&swap);
-    struct convgpu_word *word = word_of(device);
-    uint64_t limit = word ? atomic_load_explicit(&word->limit, memory_order_relaxed) : 0;
-    *alone = word && atomic_load_explicit(&word->alone, memory_order_relaxed) != 0;
+    struct convgpu_slot *slot = slot_of(device);
+    uint64_t limit = slot ? atomic_load_explicit(&slot->limit, memory_order_relaxed) : 0;
+    *alone = slot && atomic_load_explicit(&slot->alone, memory_order_relaxed) != 0;
     latch_leave(&swap);
     return limit > 0 ? limit : accounts[device].limit;
 }
@@ -119,8 +119,8 @@ static void enter_use(struct device_account *account, uint64_t size) {
 bool account_take(uint32_t device, uint64_t size) {
     struct device_account *account = &accounts[device];
     latch_take(&swap);
-    struct convgpu_word *word = word_of(device);
-    bool taken = word && convgpu_word_take(word, size);
+    struct convgpu_slot *slot = slot_of(device);
+    bool taken = slot && convgpu_slot_take(slot, size);
     if (taken) enter_use(account, size);
     latch_leave(&swap);
     return taken;
@@ -135,12 +135,12 @@ bool account_give(uint32_t device, uint64_t size) {
     struct device_account *account = &accounts[device];
     if (size == 0) return false;
     latch_take(&swap);
-    struct convgpu_word *word = word_of(device);
+    struct convgpu_slot *slot = slot_of(device);
     uint64_t used = load(&account->used) - size, due = load(&account->due);
     store(&account->used, used);
-    bool wanted = word && convgpu_word_give(word, size);
-    if (due > 0 && word) {
-        uint64_t next = halfway(used, convgpu_word_read(word));
+    bool wanted = slot && convgpu_slot_give(slot, size);
+    if (due > 0 && slot) {
+        uint64_t next = halfway(used, convgpu_slot_read(slot));
         if (next < due) store(&account->due, next);
     }
     latch_leave(&swap);
@@ -160,10 +160,10 @@ uint64_t account_taken(uint32_t device) {
 void account_watch(uint32_t device, enum account_mark mark) {
     struct device_account *account = &accounts[device];
     latch_take(&swap);
-    struct convgpu_word *word = word_of(device);
+    struct convgpu_slot *slot = slot_of(device);
     uint64_t used = load(&account->used), due = 0;
     if (mark == ACCOUNT_NOW) due = 1;
-    if (mark == ACCOUNT_HALFWAY) due = halfway(used, word ? convgpu_word_read(word) : 0);
+    if (mark == ACCOUNT_HALFWAY) due = halfway(used, slot ? convgpu_slot_read(slot) : 0);
     store(&account->due, due);
     latch_leave(&swap);
 }
@@ -189,7 +189,7 @@ void account_remove_context(uint32_t device, uint64_t size) {
 /* `swap` is taken for writing. */
 static void clear_offline(void) {
     for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++)
-        (void)convgpu_word_take_all(&offline.device[device]);
+        (void)convgpu_slot_take_all(&offline.device[device]);
 }
 
 void account_leave(void) {
@@ -242,8 +242,8 @@ bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct c
         for (uint32_t row = 0; row < count; row++) {
             uint32_t device = enter(&rows[row]);
             accounts[device].row = (int)row;
-            uint64_t freed = convgpu_word_take_all(&offline.device[device]);
-            if (freed > 0 && convgpu_word_give(&welcomed->device[row], freed))
+            uint64_t freed = convgpu_slot_take_all(&offline.device[device]);
+            if (freed > 0 && convgpu_slot_give(&welcomed->device[row], freed))
                 *wanted |= UINT64_C(1) << device;
         }
         page = welcomed;

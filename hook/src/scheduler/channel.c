@@ -7,9 +7,9 @@
  */
 #include "scheduler/channel.h"
 
+#include "base/log.h"
 #include "scheduler/account.h"
 #include "scheduler/connection.h"
-#include "base/log.h"
 #include "scheduler/socket_io.h"
 
 #include <errno.h>

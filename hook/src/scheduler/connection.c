@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/connection.h"
 
-#include "scheduler/socket_io.h"
 #include "base/no_cancel.h"
+#include "scheduler/socket_io.h"
 
 #include <errno.h>
 #include <fcntl.h>

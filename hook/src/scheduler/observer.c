@@ -2,9 +2,9 @@
 #include "scheduler/observer.h"
 
 #include "base/log.h"
+#include "base/no_cancel.h"
 #include "scheduler/session.h"
 #include "scheduler/socket_io.h"
-#include "base/no_cancel.h"
 
 #include <errno.h>
 #include <limits.h>

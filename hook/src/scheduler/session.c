@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/session.h"
 
-#include "scheduler/channel.h"
-#include "tables/driver.h"
 #include "base/log.h"
 #include "base/no_cancel.h"
+#include "scheduler/channel.h"
+#include "tables/driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -13,11 +13,11 @@ EXPORTED void convgpu_page_init(void *page, uint32_t device_count);
 EXPORTED void convgpu_page_lease(void *page, uint32_t device, uint64_t size);
 EXPORTED uint64_t convgpu_page_take_all(void *page, uint32_t device);
 EXPORTED uint64_t convgpu_page_read(void *page, uint32_t device);
-EXPORTED void convgpu_page_want(void *page, uint32_t device, int wanted);
-EXPORTED void convgpu_page_tell(void *page, uint32_t device, uint64_t limit, int alone);
+EXPORTED void convgpu_page_arm(void *page, uint32_t device, int armed);
+EXPORTED void convgpu_page_publish(void *page, uint32_t device, uint64_t limit, int alone);
 
 /* The bound is ours, not page->device_count: the process can write the page. */
-static struct convgpu_word *word_of(void *page, uint32_t device) {
+static struct convgpu_slot *slot_of(void *page, uint32_t device) {
     struct convgpu_page *shared = page;
     return device < CONVGPU_MAX_DEVICES ? &shared->device[device] : NULL;
 }
@@ -31,26 +31,26 @@ void convgpu_page_init(void *page, uint32_t device_count) {
 }
 
 void convgpu_page_lease(void *page, uint32_t device, uint64_t size) {
-    struct convgpu_word *word = word_of(page, device);
-    if (word) convgpu_word_lease(word, size);
+    struct convgpu_slot *slot = slot_of(page, device);
+    if (slot) convgpu_slot_lease(slot, size);
 }
 
 uint64_t convgpu_page_take_all(void *page, uint32_t device) {
-    struct convgpu_word *word = word_of(page, device);
-    return word ? convgpu_word_take_all(word) : 0;
+    struct convgpu_slot *slot = slot_of(page, device);
+    return slot ? convgpu_slot_take_all(slot) : 0;
 }
 
 uint64_t convgpu_page_read(void *page, uint32_t device) {
-    struct convgpu_word *word = word_of(page, device);
-    return word ? convgpu_word_read(word) : 0;
+    struct convgpu_slot *slot = slot_of(page, device);
+    return slot ? convgpu_slot_read(slot) : 0;
 }
 
-void convgpu_page_want(void *page, uint32_t device, int wanted) {
-    struct convgpu_word *word = word_of(page, device);
-    if (word) convgpu_word_want(word, wanted != 0);
+void convgpu_page_arm(void *page, uint32_t device, int armed) {
+    struct convgpu_slot *slot = slot_of(page, device);
+    if (slot) convgpu_slot_arm(slot, armed != 0);
 }
 
-void convgpu_page_tell(void *page, uint32_t device, uint64_t limit, int alone) {
-    struct convgpu_word *word = word_of(page, device);
-    if (word) convgpu_word_tell(word, limit, alone != 0);
+void convgpu_page_publish(void *page, uint32_t device, uint64_t limit, int alone) {
+    struct convgpu_slot *slot = slot_of(page, device);
+    if (slot) convgpu_slot_publish(slot, limit, alone != 0);
 }

@@ -8,7 +8,7 @@ import struct
 from enum import IntEnum
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_FRAME: Final = 65536
 UUID_SIZE: Final = 16
 PROGRAM_SIZE: Final = 32

@@ -64,7 +64,7 @@ def test_other_threads_go_on_and_one_that_frees_ends_the_pause(session: Session,
     request = pause(session, command)
     assert session.program.call("join", thread=1).code == SUCCESS
     assert session.program.call("sync 0", thread=1).code == SUCCESS
-    session.page.want(0, wanted=True)
+    session.page.arm(0, armed=True)
     assert session.program.call(f"free {held}", thread=1).code == SUCCESS
     assert session.peer.receive() == (0, Freed(0))
     assert session.page.take_all(0) == 32 * MIB

@@ -22,19 +22,19 @@ def session(start: Start, scheduler: ScriptedScheduler) -> Session:
 
 
 def test_a_process_that_is_alone_asks_nobody(session: Session) -> None:
-    session.page.tell(0, 3 * GIB, alone=True)
+    session.page.publish_limit(0, 3 * GIB, alone=True)
     assert session.program.call(f"alloc {100 * MIB}").code == SUCCESS
     assert session.program.call("info").numbers == (3 * GIB - 100 * MIB, 3 * GIB)
-    session.page.tell(0, 2 * GIB, alone=True)  # the limit was changed meanwhile
+    session.page.publish_limit(0, 2 * GIB, alone=True)  # the limit was changed meanwhile
     assert session.program.call("info").numbers == (2 * GIB - 100 * MIB, 2 * GIB)
     assert session.program.call("total 0").numbers == (2 * GIB,)
-    session.page.tell(0, 64 * MIB, alone=True)  # below what is used
+    session.page.publish_limit(0, 64 * MIB, alone=True)  # below what is used
     assert session.program.call("info").numbers == (0, 64 * MIB)
     assert session.peer.silent()
 
 
 def test_what_the_others_use_is_asked_for_seldom(session: Session) -> None:
-    session.page.tell(0, 4 * GIB, alone=False)
+    session.page.publish_limit(0, 4 * GIB, alone=False)
     session.program.begin("infos 20000")
     questions = 0
     while not session.program.returned():

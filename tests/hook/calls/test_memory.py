@@ -172,7 +172,7 @@ def test_a_free_is_reported_while_somebody_waits(session: Session) -> None:
     first, second = (session.program.call("alloc 4096").number for _ in range(2))
     assert session.program.call(f"free {first}").code == SUCCESS
     assert session.peer.silent()
-    session.page.want(0, wanted=True)
+    session.page.arm(0, armed=True)
     assert session.program.call(f"free {second}").code == SUCCESS
     assert session.peer.receive() == (0, Freed(0))
 

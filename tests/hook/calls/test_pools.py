@@ -91,7 +91,7 @@ def test_what_a_synchronisation_gave_back_is_seen_at_once(session: Session, sync
     call(session, f"freeasync {address} {stream}")
     assert charged(session) == CHUNK
     event = call(session, f"event {stream}").number
-    session.page.want(0, wanted=True)
+    session.page.arm(0, armed=True)
     call(session, synchronise.format(stream=stream, context=session.context, event=event))
     assert charged(session) == 0
     assert session.peer.receive() == (0, Freed(0))
@@ -170,7 +170,7 @@ def test_a_pause_ends_when_the_grant_grows(start: Start, scheduler: ScriptedSche
     assert not session.program.returned()
     session.peer.send(Accepted(GIB, 0), request)
     address = session.program.result().number
-    session.page.want(0, wanted=True)
+    session.page.arm(0, armed=True)
     call(session, f"freeasync {address} 0")
     call(session, "syncall")
     call(session, f"trim {call(session, 'defaultpool 0').number} 0")

@@ -117,7 +117,7 @@ def test_threads_pause_alone_and_a_free_ends_the_pause(start: Start, scheduler: 
         request, message = peer.receive()
         assert message == Allocate(0, 2 * MIB, "cuMemAlloc")
         asked.append(request)
-    session.page.want(0, wanted=True)
+    session.page.arm(0, armed=True)
     assert program.call(f"free {held}").code == SUCCESS
     assert peer.receive() == (0, Freed(0))
     assert session.page.take_all(0) == 4 * MIB

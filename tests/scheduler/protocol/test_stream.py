@@ -54,7 +54,8 @@ def header(size: int = 24, version: int = wire.VERSION, kind: int = Kind.QUERY, 
 @pytest.mark.parametrize(
     ("raw", "failure", "text"),
     [
-        (header(version=2), Failure.VERSION, "protocol version 2"),
+        (header(version=1), Failure.VERSION, "protocol version 1, this scheduler speaks 2: restart the container"),
+        (header(version=3), Failure.VERSION, "protocol version 3"),
         (header(version=0), Failure.VERSION, "restart the container"),
         (header(size=15), Failure.MALFORMED, "a frame of 15 bytes"),
         (header(size=0), Failure.MALFORMED, "a frame of 0 bytes"),

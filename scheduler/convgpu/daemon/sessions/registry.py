@@ -193,7 +193,7 @@ class Sessions:
         accounts = self.machine.ledger.accounts[container]
         for session in sessions:
             for row, uuid in enumerate(session.rows):
-                session.page.tell(row, accounts[uuid].limit, alone=len(sessions) == 1)
+                session.page.publish_limit(row, accounts[uuid].limit, alone=len(sessions) == 1)
 
     def ask(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
         """Pass an ALLOCATE on; its answer goes out under the frame's id."""
@@ -277,7 +277,7 @@ class Sessions:
                 session.page.lease(session.rows.index(device), size)
             case e.NotifyOnFree(number, device, armed):
                 session = self.sessions[number]
-                session.page.want(session.rows.index(device), wanted=armed)
+                session.page.arm(session.rows.index(device), armed=armed)
             case e.LimitInForce(container, device, limit, target):
                 self.tell(container)
                 self.on_limit(container, device, limit, target)

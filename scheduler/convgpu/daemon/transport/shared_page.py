@@ -24,8 +24,9 @@ class PageLibrary:
         self.lease = self._function(library.convgpu_page_lease, None, ctypes.c_uint32, ctypes.c_uint64)
         self.take_all = self._function(library.convgpu_page_take_all, ctypes.c_uint64, ctypes.c_uint32)
         self.read = self._function(library.convgpu_page_read, ctypes.c_uint64, ctypes.c_uint32)
-        self.want = self._function(library.convgpu_page_want, None, ctypes.c_uint32, ctypes.c_int)
-        self.tell = self._function(library.convgpu_page_tell, None, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int)
+        self.arm = self._function(library.convgpu_page_arm, None, ctypes.c_uint32, ctypes.c_int)
+        limit = (ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int)
+        self.publish_limit = self._function(library.convgpu_page_publish, None, *limit)
 
     @staticmethod
     def _function(function: "ctypes._FuncPointer", result: type | None, *arguments: type) -> "ctypes._FuncPointer":
@@ -62,26 +63,26 @@ class Page:
         self._library.lease(self._address, row, size)
 
     def take_all(self, row: int) -> int:
-        """Take the whole headroom and return how much it was, by the word of the process."""
+        """Take the whole headroom and return how many bytes it was, as the process left it."""
         return int(self._library.take_all(self._address, row))
 
     def read(self, row: int) -> int:
         """Return the headroom."""
         return int(self._library.read(self._address, row))
 
-    def want(self, row: int, *, wanted: bool) -> None:
-        """Say whether the next free is to be reported."""
-        self._library.want(self._address, row, wanted)
+    def arm(self, row: int, *, armed: bool) -> None:
+        """Set whether the process reports its next free."""
+        self._library.arm(self._address, row, armed)
 
-    def tell(self, row: int, limit: int, *, alone: bool) -> None:
-        """Say what the process can answer questions about memory with.
+    def publish_limit(self, row: int, limit: int, *, alone: bool) -> None:
+        """Publish the limit, with which the process answers questions about memory.
 
         Args:
             row: of the device.
             limit: of the container, in bytes.
             alone: no other process of the container has a session.
         """
-        self._library.tell(self._address, row, limit, alone)
+        self._library.publish_limit(self._address, row, limit, alone)
 
     def close_descriptor(self) -> None:
         """Close our descriptor once the process has its own; the mapping stays until the page is forgotten."""

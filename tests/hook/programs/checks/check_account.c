@@ -71,7 +71,7 @@ int main(void) {
     CHECK(account_find(row.uuid) == 0 && account_row(0) == 0 && account_devices() == 1);
     for (int index = 0; index < THREADS; index++) pthread_create(&threads[index], NULL, take_and_give, NULL);
     for (int turn = 0; turn < SWAPS; turn++) {
-        convgpu_word_lease(&page->device[0], 100 * PIECE);
+        convgpu_slot_lease(&page->device[0], 100 * PIECE);
         account_accept(0, PIECE); /* and an accepted request, freed at once */
         CHECK(!account_give(0, PIECE));
         page = swap_page(&row);
@@ -80,7 +80,7 @@ int main(void) {
     over = true;
     for (int index = 0; index < THREADS; index++) pthread_join(threads[index], NULL);
     CHECK(account_used(0) == taken);
-    CHECK(lease == taken + convgpu_word_read(&page->device[0]));
+    CHECK(lease == taken + convgpu_slot_read(&page->device[0]));
     account_reset();
     CHECK(account_devices() == 0 && account_find(row.uuid) < 0);
     return 0;

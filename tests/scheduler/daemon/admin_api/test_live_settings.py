@@ -28,7 +28,7 @@ def test_a_limit_is_raised_at_once_and_lowered_as_memory_is_freed(daemon: Daemon
     [row] = daemon.admin.request("set", name="a", memory="2g")["devices"]
     assert (row["limit"], row["target"], row["usage"]) == (3 * GIB, 2 * GIB, 3 * GIB)
     assert limit(daemon, "a") == (3 * GIB, 2 * GIB)
-    wait_until(process.wanted, "its frees are to be reported")
+    wait_until(process.notify_on_free, "its frees are to be reported")
     process.give(2 * GIB)
     wait_until(lambda: limit(daemon, "a") == (2 * GIB, None), "the limit is in force")
     assert [event["limits"] for event in daemon.events("limited")] == [{row["uuid"]: 8 * GIB}, {row["uuid"]: 2 * GIB}]

@@ -52,12 +52,12 @@ def test_frees_are_reported_only_while_somebody_waits(daemon: Daemon) -> None:
     holder.hello()
     waiter.hello()
     holder.ask(m.Allocate(0, 10 * GIB, "cuMemAlloc"))
-    assert not holder.wanted()
+    assert not holder.notify_on_free()
     request = waiter.allocate(8 * GIB)
-    wait_until(holder.wanted, "the holder is told to report")
+    wait_until(holder.notify_on_free, "the holder is told to report")
     holder.give(2 * GIB)
     assert waiter.answer(request) == m.Accepted(8 * GIB, 0)
-    wait_until(lambda: not holder.wanted(), "the order is taken back")
+    wait_until(lambda: not holder.notify_on_free(), "the order is taken back")
 
 
 def test_beyond_the_limit_with_the_exact_usage(daemon: Daemon) -> None:
@@ -104,6 +104,7 @@ def header(size: int, version: int = wire.VERSION, kind: int = Kind.QUERY) -> by
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [
+        (header(120, version=1), Failure.VERSION),
         (header(120, version=9), Failure.VERSION),
         (header(1 << 31), Failure.MALFORMED),
         (header(24, kind=77), Failure.MALFORMED),
