@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from convgpu.core.events import Kind
+from convgpu.core.events import HistoryKind
 from convgpu.protocol.records import KINDS
 
 ROOT = Path(__file__).parents[1]
@@ -22,4 +22,4 @@ def test_each_kind_of_event_has_a_meaning():
     sources = [path.read_text() for path in (ROOT / "scheduler/convgpu/daemon").rglob("*.py")]
     literal = {kind for text in sources for kind in re.findall(r'history\.add\(\s*"(\w+)"', text)}
     assert literal >= {"created", "started", "removed"}
-    assert literal | set(Kind) <= set(KINDS)
+    assert literal | set(HistoryKind) <= set(KINDS)

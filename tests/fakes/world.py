@@ -39,7 +39,7 @@ class World:
         self.terms: dict[str, tuple[float | None, int]] = {}  # of each container: wait, priority
         self.mounted: set[str] = set()
         self.unsettled: dict[int, dict[str, int]] = {}  # sessions that ended, and what the driver has not freed yet
-        self.open: dict[int, e.AllocationAsked] = {}
+        self.open: dict[int, e.AllocationRequested] = {}
         self.answers: dict[int, e.Accept | e.Reject] = {}
         self.history: list[e.HistoryEntry] = []
         self.limits: list[e.LimitInForce] = []
@@ -123,7 +123,7 @@ class World:
             self._judge_age(process.container, asked)
             self._newcomers.discard(process.container)
 
-    def _judge_overtaking(self, container: str, asked: e.AllocationAsked) -> None:
+    def _judge_overtaking(self, container: str, asked: e.AllocationRequested) -> None:
         """Newcomers, who hold nothing, are not served before an overdue one, unless that waits for memory outside.
 
         That is so on its device; after twice that time, for whoever has a limit there, on all (invariant 5).
@@ -144,7 +144,7 @@ class World:
             outside = ledger.accounts[one.container][one.device].leased + one.size > ledger.usable[one.device]
             assert outside or not concerned, f"{asked} is served before {one}"
 
-    def _judge_age(self, container: str, asked: e.AllocationAsked) -> None:
+    def _judge_age(self, container: str, asked: e.AllocationRequested) -> None:
         """Who takes again what it freed, or is not overdue, is not served where an overdue one could be (invariant 5).
 
         An advance may be, and who has to stand back itself is judged as a newcomer.
@@ -208,7 +208,7 @@ class World:
             process.used[device] += size
             return 0
         self._numbers += 1
-        asked = e.AllocationAsked(session, self._numbers, device, size)
+        asked = e.AllocationRequested(session, self._numbers, device, size)
         self.open[self._numbers] = asked
         self.dispatch(asked)
         return asked.request

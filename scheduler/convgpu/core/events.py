@@ -93,7 +93,7 @@ class SessionEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class AllocationAsked:
+class AllocationRequested:
     """A process needs `size` bytes that its headroom does not hold. `request` is its number for the answer."""
 
     session: int
@@ -180,7 +180,7 @@ Event = (
     | SessionStarted
     | SessionReconnected
     | SessionEnded
-    | AllocationAsked
+    | AllocationRequested
     | MemoryFreed
     | HeadroomTaken
     | SettlingEnded
@@ -193,7 +193,7 @@ Event = (
 )
 
 
-class Refusal(StrEnum):
+class RejectReason(StrEnum):
     """Why an allocation is rejected."""
 
     LIMIT = "limit"
@@ -217,7 +217,7 @@ class Reject:
 
     session: int
     request: int
-    refusal: Refusal
+    reason: RejectReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class LimitInForce:
     target: int | None
 
 
-class Kind(StrEnum):
+class HistoryKind(StrEnum):
     """What the history records."""
 
     ACCEPTED = "accepted"
@@ -269,14 +269,14 @@ class Kind(StrEnum):
 class HistoryEntry:
     """For the history. `waited`: seconds that the allocation was paused."""
 
-    kind: Kind
+    kind: HistoryKind
     container: str
     device: str
     size: int
     session: int
     request: int = 0
     waited: float | None = None
-    refusal: Refusal | None = None
+    reason: RejectReason | None = None
 
 
 Effect = Accept | Reject | Lease | NotifyOnFree | LimitInForce | HistoryEntry

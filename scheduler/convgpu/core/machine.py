@@ -10,7 +10,7 @@ from convgpu.core import events as e
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.wait_reasons import Wait, explain
 from convgpu.core.errors import InvariantBrokenError
-from convgpu.core.events import Event, Kind, TakeHeadroom
+from convgpu.core.events import Event, HistoryKind, TakeHeadroom
 from convgpu.core.memory.account import AccountView
 from convgpu.core.memory.ledger import Ledger
 from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot
@@ -135,7 +135,7 @@ class Machine:
         """
         self._check_answer(event)
         match event:
-            case e.AllocationAsked():
+            case e.AllocationRequested():
                 self._allocator.ask(event, now)
             case e.MemoryFreed():
                 self._allocator.freed(event)
@@ -182,7 +182,7 @@ class Machine:
                 e.ContainerCreated() | e.LimitsSet() | e.ContainerStarted() | e.ContainerEnded() | e.ContainerRemoved()
             ):
                 self._change_container(event)
-            case e.AllocationAsked() | e.MemoryFreed() | e.SettlingEnded():
+            case e.AllocationRequested() | e.MemoryFreed() | e.SettlingEnded():
                 pass  # nothing more follows from them
             case _:
                 assert_never(event)
@@ -254,7 +254,7 @@ class Machine:
             used = lease - min(event.headroom.get(device, 0), lease)
             if used:
                 self._state.settling[device][event.session] = used
-                self._step.add(e.HistoryEntry(Kind.RETURNED, name, device, used, event.session))
+                self._step.add(e.HistoryEntry(HistoryKind.RETURNED, name, device, used, event.session))
         if not container.mounted and not container.sessions:
             self._take_idle(name)
 

@@ -16,7 +16,7 @@ SlotKey = tuple[int, str]  # the headroom of a session on a device
 class Request:
     """An allocation without an answer. `deadline`: on the clock of the events. `paused`: the history knows of it."""
 
-    asked: e.AllocationAsked
+    asked: e.AllocationRequested
     view: Waiting
     deadline: float | None
     paused: bool = False

@@ -3,8 +3,8 @@
 from world import World
 
 from convgpu.core import events as e
-from convgpu.core.allocation.wait_reasons import Reason
-from convgpu.core.events import Refusal
+from convgpu.core.allocation.wait_reasons import WaitReason
+from convgpu.core.events import RejectReason
 from convgpu.core.machine import Machine
 from convgpu.policies.memory import BestFit, Fifo
 
@@ -41,7 +41,7 @@ def test_a_raised_limit_waits_until_it_is_safe_and_what_needs_it_is_refused_unti
     assert limit(w, "a") == (8, 12)
     w.allocate(a, 2)
     needs_it = w.allocate(a, 2)
-    assert w.answers[needs_it] == e.Reject(a, needs_it, Refusal.LIMIT)
+    assert w.answers[needs_it] == e.Reject(a, needs_it, RejectReason.LIMIT)
     w.check()
     w.end(b)
     assert limit(w, "a") == (12, None)
@@ -62,7 +62,7 @@ def test_who_waits_for_a_raise_on_an_overcommitted_device_is_refused_when_that_i
     assert waits not in w.answers
     w.check()
     w.dispatch(e.LimitsChanged("a", {"gpu": 8}))
-    assert w.answers[waits] == e.Reject(a, waits, Refusal.LIMIT)
+    assert w.answers[waits] == e.Reject(a, waits, RejectReason.LIMIT)
     w.check()
 
 
@@ -79,7 +79,7 @@ def test_two_whose_limits_are_raised_do_not_wait_for_each_other() -> None:
     assert (limit(w, "a"), limit(w, "b")) == ((2, None), (1, 2))
     waits, needs_it = w.allocate(a, 1), w.allocate(b, 1)
     assert waits not in w.answers
-    assert w.answers[needs_it] == e.Reject(b, needs_it, Refusal.LIMIT)
+    assert w.answers[needs_it] == e.Reject(b, needs_it, RejectReason.LIMIT)
     w.end(b)
     assert isinstance(w.answers[waits], e.Accept)
     w.check()
@@ -103,7 +103,7 @@ def test_a_lowered_limit_is_in_force_at_once_down_to_what_is_in_use_and_follows_
     w.allocate(a, 10)
     w.dispatch(e.LimitsChanged("a", {"gpu": 4}))
     assert limit(w, "a") == (10, 4)
-    assert w.answers[w.allocate(a, 1)] == e.Reject(a, 3, Refusal.LIMIT)
+    assert w.answers[w.allocate(a, 1)] == e.Reject(a, 3, RejectReason.LIMIT)
     w.free(a, 5)
     assert limit(w, "a") == (5, 4)
     w.free(a, 5)
@@ -207,7 +207,10 @@ def test_what_is_decided_while_a_device_is_lost_leaves_nobody_stuck_when_it_is_b
     w.dispatch(e.CapacityChanged("g0", 0))
     waits = w.allocate(b, 8, "g1")
     assert waits not in w.answers
-    assert (w.machine.explain(w.now)[waits].reason, w.machine.explain(w.now)[waits].behind) == (Reason.SAFETY, ("a",))
+    assert (w.machine.explain(w.now)[waits].reason, w.machine.explain(w.now)[waits].behind) == (
+        WaitReason.SAFETY,
+        ("a",),
+    )
     assert isinstance(w.answers[w.allocate(c, 8, "g1")], e.Accept)  # it has nothing to do with g0
     w.check()
     w.dispatch(e.CapacityChanged("g0", 16))
@@ -286,7 +289,7 @@ def test_who_is_charged_its_whole_limit_is_rejected_although_it_leases_nothing()
     a = w.start("a")
     w.dispatch(e.UnleasedMemory("a", "gpu", 8))
     asked = w.allocate(a, 3)
-    assert w.answers[asked] == e.Reject(a, asked, Refusal.LIMIT)
+    assert w.answers[asked] == e.Reject(a, asked, RejectReason.LIMIT)
     w.check()
 
 
@@ -368,5 +371,5 @@ def test_what_waits_on_a_drained_device_is_refused_when_an_idle_grant_is_used_in
     waits = w.allocate(a, 5)
     assert waits not in w.answers
     assert isinstance(w.answers[w.allocate(a, 3)], e.Accept)
-    assert w.answers[waits] == e.Reject(a, waits, Refusal.LIMIT)
+    assert w.answers[waits] == e.Reject(a, waits, RejectReason.LIMIT)
     w.check()

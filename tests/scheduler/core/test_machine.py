@@ -2,7 +2,7 @@ import pytest
 from world import World
 
 from convgpu.core import events as e
-from convgpu.core.events import Kind, Refusal
+from convgpu.core.events import HistoryKind, RejectReason
 from convgpu.core.machine import Machine
 from convgpu.core.step import Step
 from convgpu.policies.memory import BestFit, Fifo, Policy
@@ -20,8 +20,8 @@ def test_a_container_that_fits_is_granted_its_whole_limit_with_the_first_allocat
     machine = Machine({"gpu": 16}, Fifo())
     machine.handle(e.ContainerCreated("a", {"gpu": 10}), 0.0)
     machine.handle(e.SessionStarted(1, "a", {}), 0.0)
-    assert machine.handle(e.AllocationAsked(1, 7, "gpu", 4), 0.0) == Step(
-        (e.Lease(1, "gpu", 6), e.Accept(1, 7, 4, 0), e.HistoryEntry(Kind.ACCEPTED, "a", "gpu", 4, 1, 7))
+    assert machine.handle(e.AllocationRequested(1, 7, "gpu", 4), 0.0) == Step(
+        (e.Lease(1, "gpu", 6), e.Accept(1, 7, 4, 0), e.HistoryEntry(HistoryKind.ACCEPTED, "a", "gpu", 4, 1, 7))
     )
 
 
@@ -29,7 +29,7 @@ def test_beyond_the_limit_is_rejected_at_once_and_up_to_the_limit_is_not() -> No
     w = world()
     w.create("a", {"gpu": 10})
     one = w.start("a")
-    assert w.answers[w.allocate(one, 11)] == e.Reject(one, 2, Refusal.LIMIT)
+    assert w.answers[w.allocate(one, 11)] == e.Reject(one, 2, RejectReason.LIMIT)
     w.allocate(one, 6)
     assert isinstance(w.answers[w.allocate(one, 5)], e.Reject)
     assert w.allocate(one, 4) in (0, *w.answers)
@@ -40,7 +40,7 @@ def test_no_limit_on_that_device() -> None:
     w = world()
     w.create("a", {"gpu": 10})
     one = w.start("a")
-    assert w.answers[w.allocate(one, 1, "other")] == e.Reject(one, 2, Refusal.DEVICE)
+    assert w.answers[w.allocate(one, 1, "other")] == e.Reject(one, 2, RejectReason.DEVICE)
 
 
 def test_paused_until_the_holder_ends() -> None:
@@ -56,11 +56,11 @@ def test_paused_until_the_holder_ends() -> None:
     w.end(a)
     assert w.answers[paused] == e.Accept(b, paused, 6, 10)
     assert happened(w) == [
-        (Kind.ACCEPTED, "a", 10),
-        (Kind.ACCEPTED, "b", 4),
-        (Kind.PAUSED, "b", 6),
-        (Kind.RETURNED, "a", 10),
-        (Kind.GRANTED, "b", 6),
+        (HistoryKind.ACCEPTED, "a", 10),
+        (HistoryKind.ACCEPTED, "b", 4),
+        (HistoryKind.PAUSED, "b", 6),
+        (HistoryKind.RETURNED, "a", 10),
+        (HistoryKind.GRANTED, "b", 6),
     ]
     assert w.history[-1].waited == 3.0
     w.check()
@@ -178,7 +178,7 @@ def test_the_wait_has_a_deadline_if_the_container_has_one() -> None:
     assert paused not in w.answers
     w.now = 5.0
     w.dispatch(e.TimePassed())
-    assert w.answers[paused] == e.Reject(b, paused, Refusal.DEADLINE)
+    assert w.answers[paused] == e.Reject(b, paused, RejectReason.DEADLINE)
     assert w.machine.next_deadline() is None
     w.check()
 

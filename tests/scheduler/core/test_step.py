@@ -15,8 +15,8 @@ def waiting_for_an_answer() -> Machine:
     for session, name in enumerate("ab", 1):
         machine.handle(e.ContainerCreated(name, {"gpu": 10}), 0.0)
         machine.handle(e.SessionStarted(session, name, {}), 0.0)
-    machine.handle(e.AllocationAsked(1, 1, "gpu", 4), 0.0)
-    assert machine.handle(e.AllocationAsked(2, 2, "gpu", 8), 0.0) == Step((), e.TakeHeadroom(((1, "gpu"),)))
+    machine.handle(e.AllocationRequested(1, 1, "gpu", 4), 0.0)
+    assert machine.handle(e.AllocationRequested(2, 2, "gpu", 8), 0.0) == Step((), e.TakeHeadroom(((1, "gpu"),)))
     return machine
 
 

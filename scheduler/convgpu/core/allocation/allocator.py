@@ -16,7 +16,7 @@ from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.allocation.fairness import eligible, serving_order
-from convgpu.core.events import Kind, Refusal
+from convgpu.core.events import HistoryKind, RejectReason
 from convgpu.core.state import Request, SlotKey, State
 from convgpu.core.step import StepBuilder
 from convgpu.policies.memory.base import Waiting
@@ -36,16 +36,16 @@ class Allocator:
 
     # -- what processes say ------------------------------------------------------------------------------
 
-    def ask(self, event: e.AllocationAsked, now: float) -> None:
+    def ask(self, event: e.AllocationRequested, now: float) -> None:
         """Answer at once what needs no exact figures; for the rest have the headrooms taken first."""
         state = self._state
         name = state.sessions[event.session]
         account = self._ledger.accounts[name].get(event.device)
         request = self._request(event, name, now)
         if account is None:
-            self._reject(request, Refusal.DEVICE, now)
+            self._reject(request, RejectReason.DEVICE, now)
         elif event.size > max(account.limit, account.target or 0):
-            self._reject(request, Refusal.LIMIT, now)
+            self._reject(request, RejectReason.LIMIT, now)
         elif event.size <= account.idle or self._grant_whole_limit(request):
             self._accept(request, now)
             if state.containers[name].requests:  # on a drained device; one of them may be beyond the limit now
@@ -56,7 +56,7 @@ class Allocator:
             self._take_headroom(self._words([name]) + ([] if self._watching else self._likely(event.device)))
             state.enqueue(request)
 
-    def _request(self, event: e.AllocationAsked, name: str, now: float) -> Request:
+    def _request(self, event: e.AllocationRequested, name: str, now: float) -> Request:
         container = self._state.containers[name]
         # Nothing of a grant is idle while somebody waits, so all of `size` is missing.
         view = Waiting(
@@ -149,7 +149,7 @@ class Allocator:
             self._state.dequeue(request)
             account = self._state.account(request)
             if self._exceeds(request):
-                self._reject(request, Refusal.LIMIT, now)
+                self._reject(request, RejectReason.LIMIT, now)
                 continue
             missing = max(request.asked.size - account.idle, 0)
             self._ledger.grant(request.container, request.asked.device, missing)
@@ -183,7 +183,7 @@ class Allocator:
             for request in list(state.containers[name].requests.values()) if ledger.free[device] >= 0 else ():
                 if request.asked.device == device and account.held + request.asked.size > account.limit:
                     state.dequeue(request)
-                    self._reject(request, Refusal.LIMIT, now)
+                    self._reject(request, RejectReason.LIMIT, now)
 
     def next(self, now: float) -> Request | None:
         """Choose the request to answer next: out of its own grant or against its limit first, then by policy."""
@@ -259,30 +259,30 @@ class Allocator:
         self.arm([name])
         settling = sum(self._state.settling[device].values())
         self._step.add(e.Accept(asked.session, asked.request, asked.size, settling))
-        self._record(request, Kind.GRANTED if request.paused else Kind.ACCEPTED, now)
+        self._record(request, HistoryKind.GRANTED if request.paused else HistoryKind.ACCEPTED, now)
 
-    def _reject(self, request: Request, refusal: Refusal, now: float) -> None:
+    def _reject(self, request: Request, reason: RejectReason, now: float) -> None:
         asked = request.asked
-        self._step.add(e.Reject(asked.session, asked.request, refusal))
-        self._record(request, Kind.REJECTED, now, refusal)
+        self._step.add(e.Reject(asked.session, asked.request, reason))
+        self._record(request, HistoryKind.REJECTED, now, reason)
 
     def reject_late(self, now: float) -> None:
         """Refuse those whose container's `wait` has run out."""
         for request in self._state.queue.late(now):
             self._state.dequeue(request)
-            self._reject(request, Refusal.DEADLINE, now)
+            self._reject(request, RejectReason.DEADLINE, now)
 
     def _record_pauses(self, now: float) -> None:
         for request in self._state.fresh:
             if request in self._state.queue:
                 request.paused = True
-                self._record(request, Kind.PAUSED, now)
+                self._record(request, HistoryKind.PAUSED, now)
         self._state.fresh.clear()
 
-    def _record(self, request: Request, kind: Kind, now: float, refusal: Refusal | None = None) -> None:
+    def _record(self, request: Request, kind: HistoryKind, now: float, reason: RejectReason | None = None) -> None:
         asked = request.asked
-        waited = now - request.view.since if request.paused and kind is not Kind.PAUSED else None
+        waited = now - request.view.since if request.paused and kind is not HistoryKind.PAUSED else None
         happened = e.HistoryEntry(
             kind, request.container, asked.device, asked.size, asked.session, asked.request, waited
         )
-        self._step.add(happened if refusal is None else replace(happened, refusal=refusal))
+        self._step.add(happened if reason is None else replace(happened, reason=reason))

@@ -10,7 +10,7 @@ from convgpu.core.state import State
 from convgpu.policies.memory.base import Waiting
 
 
-class Reason(StrEnum):
+class WaitReason(StrEnum):
     """Why a waiting allocation is not served."""
 
     MEMORY = "memory"  # not enough is free
@@ -27,7 +27,7 @@ class Wait:
     `behind` are containers, most first, and only as many as would do if they ended.
     """
 
-    reason: Reason
+    reason: WaitReason
     ahead: int
     behind: tuple[str, ...]
 
@@ -46,15 +46,15 @@ def explain(state: State, now: float) -> dict[int, Wait]:
     return waits
 
 
-def _reason(state: State, one: Waiting, before: Waiting | None) -> Reason:
+def _reason(state: State, one: Waiting, before: Waiting | None) -> WaitReason:
     """Say why one is not served; `before`: the overdue one that it has to stand back for."""
     if state.recovering:
-        return Reason.RECOVERING
+        return WaitReason.RECOVERING
     if one.device in state.drained:
-        return Reason.DRAINED
+        return WaitReason.DRAINED
     if one.missing > state.ledger.free[one.device]:
-        return Reason.MEMORY
-    return Reason.SAFETY if before is None else Reason.TURN
+        return WaitReason.MEMORY
+    return WaitReason.SAFETY if before is None else WaitReason.TURN
 
 
 def _most_first(ledger: Ledger) -> dict[str, list[tuple[str, int]]]:
@@ -70,15 +70,15 @@ def _most_first(ledger: Ledger) -> dict[str, list[tuple[str, int]]]:
 
 
 def _behind(
-    ledger: Ledger, one: Waiting, reason: Reason, before: Waiting | None, most: Mapping[str, list[tuple[str, int]]]
+    ledger: Ledger, one: Waiting, reason: WaitReason, before: Waiting | None, most: Mapping[str, list[tuple[str, int]]]
 ) -> tuple[str, ...]:
     """Return the containers whose ends would make room: for it, or for all its container may still ask for."""
-    if reason is Reason.MEMORY:
+    if reason is WaitReason.MEMORY:
         lacking = {one.device: one.missing - ledger.free[one.device]}
-    elif reason is Reason.SAFETY:
+    elif reason is WaitReason.SAFETY:
         lacking = {device: ledger.lacking(one.container, device) for device in ledger.accounts[one.container]}
     else:
-        return (before.container,) if before is not None and reason is Reason.TURN else ()
+        return (before.container,) if before is not None and reason is WaitReason.TURN else ()
     found: dict[str, int] = {}
     for device in lacking:
         for name, held in most[device]:

@@ -21,9 +21,9 @@ from convgpu.protocol.wire import Reason
 log = logging.getLogger(__name__)
 
 _REASON: Final = {
-    e.Refusal.LIMIT: Reason.LIMIT,
-    e.Refusal.DEADLINE: Reason.DEADLINE,
-    e.Refusal.DEVICE: Reason.DEVICE,
+    e.RejectReason.LIMIT: Reason.LIMIT,
+    e.RejectReason.DEADLINE: Reason.DEADLINE,
+    e.RejectReason.DEVICE: Reason.DEVICE,
 }
 
 
@@ -201,7 +201,7 @@ class Sessions:
         session.open_requests += 1
         device = session.rows[row] if row < len(session.rows) else ""
         self.asked[request] = Asked(session, frame, device, call, self._wall_clock())
-        self.dispatch(e.AllocationAsked(session.number, request, device, size))
+        self.dispatch(e.AllocationRequested(session.number, request, device, size))
 
     def refuse(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         """Refuse what the driver refused: waiting would not help. The machine has not heard of it."""
@@ -284,7 +284,7 @@ class Sessions:
             case e.HistoryEntry():
                 self._record(effect)
 
-    def _reject(self, asked: Asked, refusal: e.Refusal) -> None:
+    def _reject(self, asked: Asked, refusal: e.RejectReason) -> None:
         container = asked.session.container
         account = self.machine.ledger.accounts[container].get(asked.device)
         limit, used = (account.limit, self.used(container, asked.device)) if account else (0, 0)
@@ -306,11 +306,11 @@ class Sessions:
             "pid": session.pid if session else None,
             "program": session.program if session else None,
             "call": asked.call if asked else None,
-            "reason": happened.refusal,
+            "reason": happened.reason,
             "waited": waited,
         }
         self.history.add(happened.kind, happened.container, cause, **fields)
-        if asked and happened.kind is not e.Kind.PAUSED:
+        if asked and happened.kind is not e.HistoryKind.PAUSED:
             asked.session.open_requests -= 1
             del self.asked[happened.request]
 

@@ -3,7 +3,7 @@
 from world import World
 
 from convgpu.core import events as e
-from convgpu.core.allocation.wait_reasons import Reason, Wait
+from convgpu.core.allocation.wait_reasons import Wait, WaitReason
 from convgpu.core.machine import Machine
 from convgpu.policies.memory import BestFit, Fifo
 
@@ -17,8 +17,8 @@ def test_not_enough_is_free_and_who_has_it_most_first() -> None:
     d = w.start("d")
     first, second = w.allocate(d, 12), w.allocate(d, 3)
     assert w.machine.explain(0.0) == {
-        first: Wait(Reason.MEMORY, 0, ("b", "a")),
-        second: Wait(Reason.MEMORY, 1, ("b",)),
+        first: Wait(WaitReason.MEMORY, 0, ("b", "a")),
+        second: Wait(WaitReason.MEMORY, 1, ("b",)),
     }
 
 
@@ -28,7 +28,7 @@ def test_it_fits_but_then_not_everybody_could_end() -> None:
     w.create("b", {"gpu": 12})
     w.allocate(w.start("a"), 8)
     waiting = w.allocate(w.start("b"), 6)
-    assert w.machine.explain(0.0) == {waiting: Wait(Reason.SAFETY, 0, ("a",))}
+    assert w.machine.explain(0.0) == {waiting: Wait(WaitReason.SAFETY, 0, ("a",))}
 
 
 def test_an_overdue_one_is_before_it() -> None:
@@ -41,8 +41,8 @@ def test_an_overdue_one_is_before_it() -> None:
     w.now = 10.0
     small = w.allocate(w.start("small"), 4)
     assert w.machine.explain(w.now) == {
-        big: Wait(Reason.MEMORY, 0, ("holder",)),
-        small: Wait(Reason.TURN, 1, ("big",)),
+        big: Wait(WaitReason.MEMORY, 0, ("holder",)),
+        small: Wait(WaitReason.TURN, 1, ("big",)),
     }
 
 
@@ -50,10 +50,10 @@ def test_the_device_is_drained_or_the_scheduler_recovers() -> None:
     w = World(Machine({"gpu": 16}, Fifo(), recovering=True))
     w.create("a", {"gpu": 8})
     waiting = w.allocate(w.start("a"), 8)
-    assert w.machine.explain(0.0) == {waiting: Wait(Reason.RECOVERING, 0, ())}
+    assert w.machine.explain(0.0) == {waiting: Wait(WaitReason.RECOVERING, 0, ())}
     w.dispatch(e.DeviceDrained("gpu", drained=True))
     w.dispatch(e.RecoveryEnded())
-    assert w.machine.explain(0.0) == {waiting: Wait(Reason.DRAINED, 0, ())}
+    assert w.machine.explain(0.0) == {waiting: Wait(WaitReason.DRAINED, 0, ())}
     w.dispatch(e.DeviceDrained("gpu", drained=False))
     assert waiting in w.answers
 
