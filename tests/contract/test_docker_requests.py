@@ -19,7 +19,7 @@ from convgpu.authz.judge import Judge
 from convgpu.authz.ports import HostFacts
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
-from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.authorization_status import SchedulersLedger
 from convgpu.plugin.server.app import create_app
 from convgpu.plugin.settings import Settings
@@ -88,8 +88,8 @@ class RecordingScheduler:
 def test_every_call_of_the_wire_is_recorded():
     # All but Path, which no scenario made the Engine ask.
     recorded = {each["path"] for each in REQUESTS}
-    volume = {api.CREATE, api.REMOVE, api.MOUNT, api.UNMOUNT, api.GET, api.LIST, api.CAPABILITIES}
-    assert recorded == volume | {api.ACTIVATE, api.AUTHORIZE_REQUEST, api.AUTHORIZE_RESPONSE}
+    volume = {wire.CREATE, wire.REMOVE, wire.MOUNT, wire.UNMOUNT, wire.GET, wire.LIST, wire.CAPABILITIES}
+    assert recorded == volume | {wire.ACTIVATE, wire.AUTHORIZE_REQUEST, wire.AUTHORIZE_RESPONSE}
 
 
 def test_the_engine_names_no_content_type_and_no_host():
@@ -123,9 +123,9 @@ class RecordedNodes:
         return major == 195
 
 
-@pytest.mark.parametrize("recorded", requests_of(api.AUTHORIZE_REQUEST))
+@pytest.mark.parametrize("recorded", requests_of(wire.AUTHORIZE_REQUEST))
 def test_each_call_gets_its_verdict(recorded, tmp_path):
-    question = api.decode_authorization(recorded["body"].encode())
+    question = wire.decode_authorization(recorded["body"].encode())
     scenario = recorded["scenario"].partition("/")[2]
     call = route(question.method, question.uri)
     if question.uri == "/_ping":
@@ -137,21 +137,21 @@ def test_each_call_gets_its_verdict(recorded, tmp_path):
 
 
 def test_every_rule_was_met():
-    met = {each["scenario"].partition("/")[2] for each in REQUESTS if each["path"] == api.AUTHORIZE_REQUEST}
+    met = {each["scenario"].partition("/")[2] for each in REQUESTS if each["path"] == wire.AUTHORIZE_REQUEST}
     assert met == RULES.keys()
 
 
 def test_authorization_bodies_are_what_the_client_sent():
     (recorded,) = [each for each in REQUESTS if each["scenario"] == "raw/chunked"]
-    question = api.decode_authorization(recorded["body"].encode())
+    question = wire.decode_authorization(recorded["body"].encode())
     inner = json.loads(base64.b64decode(question.encoded_body))
     assert (question.method, question.uri) == ("POST", "/v1.41/containers/create")
     assert inner["HostConfig"] == {"DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}]}
 
 
-@pytest.mark.parametrize("recorded", requests_of(api.CREATE))
+@pytest.mark.parametrize("recorded", requests_of(wire.CREATE))
 def test_create_decodes(recorded):
-    decoded = api.decode_create(recorded["body"].encode())
+    decoded = wire.decode_create(recorded["body"].encode())
     assert decoded.options in ({"memory": "2g"}, {"memory": "20GB"}, {"memory": "1g"})
     assert re.fullmatch(r"v28|w28|[0-9a-f]{64}", decoded.name)
 
@@ -164,14 +164,14 @@ def test_the_life_of_an_anonymous_volume():
     # The first asks for a volume that is not there yet; the Engine takes the error for "no".
     statuses = [(each["path"], answer.status_code) for each, answer in zip(life, answers, strict=True)]
     assert statuses == [
-        (api.GET, 500),
-        (api.CREATE, 200),
-        (api.MOUNT, 200),
-        (api.UNMOUNT, 200),
-        (api.REMOVE, 200),
+        (wire.GET, 500),
+        (wire.CREATE, 200),
+        (wire.MOUNT, 200),
+        (wire.UNMOUNT, 200),
+        (wire.REMOVE, 200),
     ]
     name = json.loads(life[0]["body"])["Name"]
-    (identifier,) = {json.loads(each["body"])["ID"] for each in life if each["path"] in {api.MOUNT, api.UNMOUNT}}
+    (identifier,) = {json.loads(each["body"])["ID"] for each in life if each["path"] in {wire.MOUNT, wire.UNMOUNT}}
     assert re.fullmatch("[0-9a-f]{64}", identifier)
     assert scheduler.asked == [
         {"op": "containers", "name": name},

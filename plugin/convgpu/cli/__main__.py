@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from convgpu.cli.connect.endpoint import Options, remember
+from convgpu.cli.connect.engine_endpoint import Options, remember
 from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
 
 # Section -> command -> (module:object, what it does in one line).

@@ -65,7 +65,7 @@ def _ask_docker(words: Sequence[str]) -> tuple[list[str], int]:
 
 def complete_container(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of containers; a completion never fails."""
-    from convgpu.cli.connect.sources import list_containers  # noqa: PLC0415 - as below
+    from convgpu.cli.connect.named_containers import list_containers  # noqa: PLC0415 - as below
 
     found = _ask(ctx, list_containers) or ()
     return [
@@ -92,8 +92,8 @@ def complete_policy(ctx: click.Context, _parameter: click.Parameter, incomplete:
 
 def _ask(ctx: click.Context, question: "Callable[[Scheduler, Path | None], AnswerT]") -> "AnswerT | None":
     """Put a question to the scheduler that the words so far mean; None if there is no answer."""
-    from convgpu.cli.connect.endpoint import Options, remember  # noqa: PLC0415 - as below
-    from convgpu.cli.connect.sources import open_scheduler  # noqa: PLC0415 - most completions need none
+    from convgpu.cli.connect.discovery import open_scheduler  # noqa: PLC0415 - most completions need none
+    from convgpu.cli.connect.engine_endpoint import Options, remember  # noqa: PLC0415 - as below
 
     # The options of `policy` stand before `use`.
     given: dict[str, Any] = {**(ctx.parent.params if ctx.parent else {}), **ctx.params}

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from convgpu.plugin.server import log_setup as journal
+from convgpu.plugin import log_setup
 from convgpu.plugin.settings import Settings, read_settings
 from convgpu.plugin.supervisor import Processes
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
     except ValueError as error:
         sys.stderr.write(f"convgpu.plugin: {error}\n")
         return 2
-    logging.config.dictConfig(journal.configuration(settings.log, settings.log_format))
+    logging.config.dictConfig(log_setup.configuration(settings.log, settings.log_format))
     settings.socket.parent.mkdir(parents=True, exist_ok=True)
     return Processes(_commands(), {**environment, **settings.environment()}).run()
 

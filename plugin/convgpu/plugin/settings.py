@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from convgpu.logs import formatter as journal
+from convgpu.logs import formatter
 from convgpu.protocol.durations import parse_duration
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -115,5 +115,5 @@ _PARSERS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "rules": _absolute,
     "keep": _duration,
     "log": _one_of(*LOG_LEVELS),
-    "log_format": _one_of(*journal.FORMATS),
+    "log_format": _one_of(*formatter.FORMATS),
 }

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from convgpu.cli.__main__ import main
-from convgpu.cli.connect.endpoint import Endpoint
 from convgpu.cli.connect.engine import Engine, EngineContainer, Image, Plugin
-from convgpu.cli.connect.scheduler import DaemonDoor
+from convgpu.cli.connect.engine_endpoint import Endpoint
+from convgpu.cli.connect.scheduler import DaemonTransport
 from convgpu.cli.terminal.errors import Unavailable
 
 GIB = 1 << 30
@@ -68,7 +68,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     )
     asked.fake = fake
     monkeypatch.setattr(Engine, "connect", lambda: fake)
-    monkeypatch.setattr(DaemonDoor, "ask", lambda _door, op, **_: ANSWERS[op])
+    monkeypatch.setattr(DaemonTransport, "ask", lambda _transport, op, **_: ANSWERS[op])
     return asked
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import requests_unixsocket
 
-from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api import wire
 from convgpu.plugin.server.wsgi import _end_scheduler
 
 ROOT = Path(__file__).parents[3]
@@ -68,20 +68,20 @@ def command_of(pid):
 
 def test_life_of_a_volume(plugin, session, base, settings):
     # No waiting for the daemon: the first question reaches a plugin that was started a moment ago.
-    assert post(session, base, api.CREATE, {"Name": "v", "Opts": {"memory": "2g"}}) == (200, {"Err": ""})
-    assert post(session, base, api.CREATE, {"Name": "v", "Opts": {"memory": "2g"}}) == (200, {"Err": ""})
-    status, got = post(session, base, api.GET, {"Name": "v"})
+    assert post(session, base, wire.CREATE, {"Name": "v", "Opts": {"memory": "2g"}}) == (200, {"Err": ""})
+    assert post(session, base, wire.CREATE, {"Name": "v", "Opts": {"memory": "2g"}}) == (200, {"Err": ""})
+    status, got = post(session, base, wire.GET, {"Name": "v"})
     assert (status, got["Volume"]["Status"]["devices"][0]["limit_bytes"]) == (200, 2 << 30)
     use = {"Name": "v", "ID": "a" * 64}
-    status, mounted = post(session, base, api.MOUNT, use)
+    status, mounted = post(session, base, wire.MOUNT, use)
     assert status == 200
     # The plugin derives the mountpoint of a volume that is not being mounted; it must be the daemon's.
     assert got["Volume"]["Mountpoint"] == mounted["Mountpoint"]
     names = {path.name for path in Path(mounted["Mountpoint"]).iterdir()}
     assert {"libconvgpu.so", "scheduler.sock", "ld.so.preload"} <= names
-    assert post(session, base, api.UNMOUNT, use) == (200, {"Err": ""})
-    assert post(session, base, api.REMOVE, {"Name": "v"}) == (200, {"Err": ""})
-    assert post(session, base, api.LIST, {}) == (200, {"Volumes": [], "Err": ""})
+    assert post(session, base, wire.UNMOUNT, use) == (200, {"Err": ""})
+    assert post(session, base, wire.REMOVE, {"Name": "v"}) == (200, {"Err": ""})
+    assert post(session, base, wire.LIST, {}) == (200, {"Volumes": [], "Err": ""})
 
     plugin.send_signal(signal.SIGTERM)
     assert plugin.wait(10) == 0
@@ -90,19 +90,19 @@ def test_life_of_a_volume(plugin, session, base, settings):
 
 @pytest.mark.usefixtures("plugin")
 def test_a_refusal_is_the_schedulers_text(session, base, settings):
-    status, answer = post(session, base, api.CREATE, {"Name": "v", "Opts": {"memory": "17g"}})
+    status, answer = post(session, base, wire.CREATE, {"Name": "v", "Opts": {"memory": "17g"}})
     assert status == 500
     assert "16GiB" in answer["Err"]
-    status, answer = post(session, base, api.CREATE, {"Name": "v", "Opts": {"memory": "x" * 100_000}})
+    status, answer = post(session, base, wire.CREATE, {"Name": "v", "Opts": {"memory": "x" * 100_000}})
     assert (status, bool(answer["Err"])) == (500, True)
-    assert post(session, base, api.GET, {"Name": "../etc"}) == (500, {"Err": "there is no ConvGPU volume ../etc"})
-    assert post(session, base, api.LIST, {}) == (200, {"Volumes": [], "Err": ""})
+    assert post(session, base, wire.GET, {"Name": "../etc"}) == (500, {"Err": "there is no ConvGPU volume ../etc"})
+    assert post(session, base, wire.LIST, {}) == (200, {"Volumes": [], "Err": ""})
     assert not (settings.directory / "containers" / "v").exists()
 
 
 @pytest.mark.usefixtures("plugin")
 def test_administration(session, base):
-    post(session, base, api.CREATE, {"Name": "v", "Opts": {"memory": "2g"}})
+    post(session, base, wire.CREATE, {"Name": "v", "Opts": {"memory": "2g"}})
     devices = session.get(f"{base}/v1/devices").json()
     assert (devices["devices"][0]["total"], devices["policy"]) == (16 << 30, "best-fit")
     assert session.get(f"{base}/v1/containers/v").json()["devices"][0]["limit"] == 2 << 30
@@ -115,8 +115,8 @@ def test_administration(session, base):
 
 @pytest.mark.usefixtures("plugin")
 def test_a_cause_leads_from_dockers_request_to_its_answer(session, base, tmp_path):
-    post(session, base, api.CREATE, {"Name": "v", "Opts": {"memory": "2g"}})
-    post(session, base, api.CREATE, {"Name": "w", "Opts": {"memory": "17g"}})
+    post(session, base, wire.CREATE, {"Name": "v", "Opts": {"memory": "2g"}})
+    post(session, base, wire.CREATE, {"Name": "w", "Opts": {"memory": "17g"}})
     [event] = session.get(f"{base}/v1/events?since=1").json()["events"]
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     said = {
@@ -131,21 +131,21 @@ def test_a_cause_leads_from_dockers_request_to_its_answer(session, base, tmp_pat
 
 
 def test_a_scheduler_that_hangs_delays_a_mount_for_seconds_only(plugin, session, base):
-    post(session, base, api.CREATE, {"Name": "v", "Opts": {"memory": "2g"}})
+    post(session, base, wire.CREATE, {"Name": "v", "Opts": {"memory": "2g"}})
     scheduler = next(pid for pid in children(plugin) if command_of(pid) == "convgpu.daemon")
     os.kill(scheduler, signal.SIGSTOP)
     begun = time.monotonic()
-    status, answer = post(session, base, api.MOUNT, {"Name": "v", "ID": "a"})
+    status, answer = post(session, base, wire.MOUNT, {"Name": "v", "ID": "a"})
     assert time.monotonic() - begun < 10  # the Engine gives up after 30
     assert (status, "does not answer" in answer["Err"]) == (500, True)
     # What does not need the scheduler is answered meanwhile.
-    assert post(session, base, api.CAPABILITIES, {})[0] == 200
+    assert post(session, base, wire.CAPABILITIES, {})[0] == 200
     os.kill(scheduler, signal.SIGCONT)
-    assert post(session, base, api.MOUNT, {"Name": "v", "ID": "b"})[0] == 200
+    assert post(session, base, wire.MOUNT, {"Name": "v", "ID": "b"})[0] == 200
 
 
 def test_a_scheduler_that_hangs_for_good_is_ended(plugin, session, base, settings):
-    assert post(session, base, api.LIST, {})[0] == 200
+    assert post(session, base, wire.LIST, {})[0] == 200
     scheduler = next(pid for pid in children(plugin) if command_of(pid) == "convgpu.daemon")
     os.kill(scheduler, signal.SIGSTOP)
     _end_scheduler(settings.admin_socket)
@@ -155,7 +155,7 @@ def test_a_scheduler_that_hangs_for_good_is_ended(plugin, session, base, setting
 
 @pytest.mark.parametrize("module", ["convgpu.daemon", "gunicorn"])
 def test_either_is_killed_and_the_plugin_ends(plugin, session, base, tmp_path, module):
-    assert post(session, base, api.LIST, {})[0] == 200
+    assert post(session, base, wire.LIST, {})[0] == 200
     both = {command_of(pid): pid for pid in children(plugin)}
     assert both.keys() == {"convgpu.daemon", "gunicorn"}
     os.kill(both[module], signal.SIGKILL)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from convgpu.cli.connect import endpoint, unix_http
-from convgpu.cli.connect.endpoint import Endpoint, Tls
+from convgpu.cli.connect import engine_endpoint, unix_http
+from convgpu.cli.connect.engine_endpoint import Endpoint, Tls
 from convgpu.cli.terminal.errors import Unavailable
 from convgpu.cli.terminal.signals import unbroken
 
@@ -72,7 +72,7 @@ class Engine:
     @classmethod
     def connect(cls) -> "Engine":
         """Return the Engine that the command line means, chosen as `docker` does."""
-        return cls(endpoint.current())
+        return cls(engine_endpoint.current())
 
     @cached_property
     def client(self) -> "docker.DockerClient":

@@ -27,7 +27,7 @@ _TIMEOUT: Final = 10.0  # seconds
 RecordT = TypeVar("RecordT", bound=Record)
 
 
-class Door(Protocol):
+class Transport(Protocol):
     """A way to ask the scheduler."""
 
     def ask(self, op: str, **fields: object) -> object:
@@ -39,7 +39,7 @@ class Door(Protocol):
         """
 
 
-class DaemonDoor:
+class DaemonTransport:
     """The `admin.sock` of a `convgpud` that runs without Docker.
 
     Args:
@@ -48,13 +48,13 @@ class DaemonDoor:
     """
 
     def __init__(self, directory: Path, timeout: float = _TIMEOUT) -> None:
-        from convgpu.client.admin import AdminClient  # noqa: PLC0415 - the plugin's door needs none
+        from convgpu.client.admin import AdminClient  # noqa: PLC0415 - the plugin's transport needs none
 
         self._client = AdminClient(str(directory / "admin.sock"), timeout)
         self._directory = directory
 
     def ask(self, op: str, **fields: object) -> object:
-        """See `Door.ask`."""
+        """See `Transport.ask`."""
         from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable  # noqa: PLC0415 - as above
 
         try:
@@ -68,14 +68,14 @@ class DaemonDoor:
             ) from error
 
 
-class PluginDoor:
+class PluginTransport:
     """The plugin's HTTP administration on its socket, which only root may reach."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def ask(self, op: str, **fields: object) -> object:
-        """See `Door.ask`; volumes are made by the Engine only."""
+        """See `Transport.ask`; volumes are made by the Engine only."""
         method, url, body = route(op, fields)
         try:
             status, answer = unix_http.ask(self._path, method, url, body)
@@ -122,10 +122,10 @@ def _refusal(status: int, answer: object) -> Refused | Unavailable:
 
 
 class Scheduler:
-    """Typed questions over a door."""
+    """Typed questions over a transport."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
     def devices(self) -> Devices:
         """Return the GPUs, the policy, and where the volume brings a driver along."""
@@ -152,14 +152,14 @@ class Scheduler:
 
     def drain(self, device: str, *, drained: bool) -> None:
         """Give no new grants on a device, or give them again."""
-        self._door.ask("drain", device=device, drained=drained)
+        self._transport.ask("drain", device=device, drained=drained)
 
     def policy(self, name: str | None = None) -> PolicyChoice:
         """Choose the policy, or with None only tell it."""
         return self._read(PolicyChoice, "policy", policy=name)
 
     def _read(self, model: type[RecordT], op: str, **fields: object) -> RecordT:
-        answer = self._door.ask(op, **fields)
+        answer = self._transport.ask(op, **fields)
         try:
             return msgspec.convert(answer, model)
         except msgspec.ValidationError as error:

@@ -1,41 +1,83 @@
-"""Where the demonstration is played: on a Docker Engine, or with plain processes."""
+"""The interface of the demonstration's two backends, and the processes that both of them start."""
 
-from collections.abc import Mapping
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
 from convgpu.cli.connect.scheduler import Scheduler
-from convgpu.cli.demo.scenario import Part
+from convgpu.cli.demo.scenario import DemoContainer
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """A part that is over: its exit code, and what it printed."""
+class Exited:
+    """A container that has exited: its exit code, and its output."""
 
     exit_code: int
     output: str
 
 
-class Stage(Protocol):
-    """Starts the parts and says when they are over. Used as a context manager, which leaves nothing behind."""
+class DemoBackend(Protocol):
+    """Starts the containers and reports their exits. A context manager, which removes everything that it started."""
 
     scheduler: Scheduler
-    words: str  # for people: what plays the parts
+    description: str  # for people: what runs the containers
 
     def __enter__(self) -> Self:
-        """Return the stage."""
+        """Return the backend."""
 
     def __exit__(self, *_: object) -> None:
-        """End and remove whatever was started."""
+        """End and remove everything that was started."""
 
-    def start(self, part: Part) -> None:
-        """Start a part and return at once."""
+    def start(self, container: DemoContainer) -> None:
+        """Start a container and return at once."""
 
-    def release(self, part: Part) -> None:
-        """Let a part that stays come to its end."""
+    def release(self, container: DemoContainer) -> None:
+        """Let a container that stays exit."""
 
-    def volumes(self) -> Mapping[str, Part]:
-        """Return the parts that the scheduler knows by now, by volume."""
+    def volumes(self) -> Mapping[str, DemoContainer]:
+        """Return the containers that the scheduler knows by now, by volume."""
 
-    def ended(self) -> Mapping[str, Ended]:
-        """Return the parts that are over, by name."""
+    def exited(self) -> Mapping[str, Exited]:
+        """Return the containers that have exited, by name."""
+
+
+class DemoProcess:
+    """A child process whose output is kept, and whose standard input stays open if its container stays.
+
+    Args:
+        command: program and arguments.
+        container: for which it runs.
+        environment: None: this process's own.
+    """
+
+    def __init__(
+        self, command: Sequence[str], container: DemoContainer, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.PIPE if container.stays else subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for the command, which then ends its containers
+        )
+
+    def release(self) -> None:
+        """Close its standard input."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def exited(self) -> Exited | None:
+        """Return exit code and output; None while it runs."""
+        if self.process.poll() is None:
+            return None
+        self._output.seek(0)
+        return Exited(self.process.returncode, self._output.read().decode(errors="replace").strip())
+
+    def close(self) -> None:
+        """Close its files; call it after the process has ended."""
+        self.release()
+        self._output.close()

@@ -9,11 +9,11 @@ import click
 from rich.console import Console
 
 from convgpu.cli.demo import scenario
-from convgpu.cli.demo.backend import Stage
-from convgpu.cli.demo.container_backend import ContainerStage
-from convgpu.cli.demo.process_backend import ProcessStage
-from convgpu.cli.demo.report import Played, as_data, caption, show
-from convgpu.cli.demo.runner import play
+from convgpu.cli.demo.backend import DemoBackend
+from convgpu.cli.demo.container_backend import ContainerBackend
+from convgpu.cli.demo.process_backend import ProcessBackend
+from convgpu.cli.demo.report import DemoResult, as_data, caption, show
+from convgpu.cli.demo.runner import run_demo
 from convgpu.cli.demo.svg import draw
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.options import as_json, directory
@@ -27,7 +27,7 @@ scheduler's events. The exit code is 0 only if a pause and its end were really s
 
 \b
 --json prints one object; sizes are bytes, times seconds since the first container started:
-  played_by    what played the containers
+  played_by    what ran the containers
   policy       the policy that chose who went on
   device       uuid, index, name, capacity
   containers   name, limit, started, pauses (size, begin, end, granted), ended, exit_code
@@ -61,35 +61,35 @@ def demo(*, as_json: bool, directory: Path | None, picture: Path | None, process
     progress = Console(stderr=as_json, highlight=False)
     if processes or directory is not None:
         progress.print("Without Docker: the same scenario with plain processes in place of containers.")
-        stage: Stage = ProcessStage(None if processes else directory)
+        backend: DemoBackend = ProcessBackend(None if processes else directory)
     else:
-        stage = ContainerStage([driver] if driver else ["convgpu-demo", "convgpu"])
-    played = _perform(stage, progress)
+        backend = ContainerBackend([driver] if driver else ["convgpu-demo", "convgpu"])
+    result = _run(backend, progress)
     if picture is not None:
-        _write(picture, played)
+        _write(picture, result)
     if as_json:
-        click.echo(json.dumps(as_data(played), indent=2))
+        click.echo(json.dumps(as_data(result), indent=2))
     else:
-        show(played, Console(highlight=False))
-    sys.exit(1 if played.problems else 0)
+        show(result, Console(highlight=False))
+    sys.exit(1 if result.problems else 0)
 
 
-def _write(file: Path, played: Played) -> None:
+def _write(file: Path, result: DemoResult) -> None:
     try:
-        file.write_text(draw(played.stories, played.shown, caption(played)), encoding="utf-8")
+        file.write_text(draw(result.timelines, result.shown, caption(result)), encoding="utf-8")
     except OSError as error:
         raise Refused(f"{file} cannot be written: {error.strerror}.\nName another --picture") from error
 
 
-def _perform(stage: Stage, progress: Console) -> Played:
+def _run(backend: DemoBackend, progress: Console) -> DemoResult:
     # A scheduler of jobs that ends us shall not leave our containers behind.
     exit_on_signals()
-    with stage:
-        devices = stage.scheduler.devices()
+    with backend:
+        devices = backend.scheduler.devices()
         if not devices.devices:
             raise Unavailable("the scheduler has no GPU.\nWithout a card: CONVGPU_DEVICES=simulated:16GiB")
         try:
-            parts = scenario.parts(devices.devices[0])
+            containers = scenario.containers(devices.devices[0])
         except ValueError as error:
             raise Unavailable(str(error)) from error
-        return play(stage, devices, parts, lambda line: progress.print(line, markup=False, soft_wrap=True))
+        return run_demo(backend, devices, containers, lambda line: progress.print(line, markup=False, soft_wrap=True))

@@ -1,15 +1,14 @@
-"""The demonstration on a Docker Engine: each part is a container, started as `convgpu run` starts it."""
+"""The demonstration on a Docker Engine: `docker run` as `convgpu run` starts it."""
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
-from typing import IO, Final, Self
+from typing import Final, Self
 
 from convgpu.cli.connect.engine import Engine, Plugin
-from convgpu.cli.connect.scheduler import PluginDoor, Scheduler
-from convgpu.cli.demo.backend import Ended
-from convgpu.cli.demo.scenario import Part
+from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
+from convgpu.cli.demo.backend import DemoProcess, Exited
+from convgpu.cli.demo.scenario import DemoContainer
 from convgpu.cli.run.command import prepare
 from convgpu.cli.run.docker_arguments import scan
 from convgpu.cli.run.injection import Request
@@ -21,8 +20,8 @@ _END_STEPS: Final = 50
 _HOLD: Final = "/usr/local/bin/gpu-hold"
 
 
-class ContainerStage:
-    """See `stage.Stage`.
+class ContainerBackend:
+    """See `DemoBackend`.
 
     Args:
         drivers: names that the plugin may have in the Engine; the first that can be used is.
@@ -35,11 +34,11 @@ class ContainerStage:
         self._engine = Engine.connect()
         plugin = _first_plugin(self._engine, drivers)
         self._driver = plugin.name
-        self.scheduler = Scheduler(PluginDoor(plugin.socket))
-        self.words = f"containers of the image {IMAGE} with the plugin {plugin.name}"
-        self._running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
-        self._parts: dict[str, Part] = {}
-        self._volumes: dict[str, Part] = {}
+        self.scheduler = Scheduler(PluginTransport(plugin.socket))
+        self.description = f"containers of the image {IMAGE} with the plugin {plugin.name}"
+        self._running: dict[str, DemoProcess] = {}
+        self._containers: dict[str, DemoContainer] = {}
+        self._volumes: dict[str, DemoContainer] = {}
         if self._engine.image(IMAGE) is None:
             raise Unavailable(
                 f"the Docker Engine has no image {IMAGE}.\nBuild it, from a checkout, with: make demo   "
@@ -50,19 +49,18 @@ class ContainerStage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process, output in self._running.values():
-            if process.stdin is not None:
-                process.stdin.close()
-            self._end(process)
-            output.close()
-        self._engine.remove_containers(list(self._parts))
+        for running in self._running.values():
+            running.release()
+            self._end(running.process)
+            running.close()
+        self._engine.remove_containers(list(self._containers))
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """End a `docker run` by removing its container, which may not be there yet."""
         for _ in range(_END_STEPS):
             if process.poll() is not None:
                 return
-            self._engine.remove_containers(list(self._parts))
+            self._engine.remove_containers(list(self._containers))
             try:
                 process.wait(_END_STEP)
             except subprocess.TimeoutExpired:
@@ -70,45 +68,32 @@ class ContainerStage:
         process.kill()
         process.wait()
 
-    def start(self, part: Part) -> None:
-        """See `stage.Stage`."""
-        container = f"convgpu-demo-{os.getpid()}-{part.name.lower()}"
-        options = ["--name", container, "--network", "none", *(["-i"] if part.stays else [])]
-        line = scan([*options, IMAGE, _HOLD, *part.arguments], {})
-        words, _ = prepare(line, Request(part.memory, None, self._driver), self._engine)
-        output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
-        self._parts[container] = part
-        process = subprocess.Popen(
-            words,
-            stdin=subprocess.PIPE if part.stays else subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for us: we end the containers
-        )
-        self._running[part.name] = (process, output)
+    def start(self, container: DemoContainer) -> None:
+        """See `DemoBackend`."""
+        full_name = f"convgpu-demo-{os.getpid()}-{container.name.lower()}"
+        options = ["--name", full_name, "--network", "none", *(["-i"] if container.stays else [])]
+        line = scan([*options, IMAGE, _HOLD, *container.arguments], {})
+        words, _ = prepare(line, Request(container.memory, None, self._driver), self._engine)
+        self._containers[full_name] = container
+        self._running[container.name] = DemoProcess(words, container)
 
-    def release(self, part: Part) -> None:
-        """See `stage.Stage`: the end of its standard input."""
-        stdin = self._running[part.name][0].stdin
-        if stdin is not None:
-            stdin.close()
+    def release(self, container: DemoContainer) -> None:
+        """See `DemoBackend`: the end of its standard input."""
+        self._running[container.name].release()
 
-    def volumes(self) -> Mapping[str, Part]:
-        """See `stage.Stage`. Kept once seen; the Engine is asked only for what is missing."""
-        if len(self._volumes) < len(self._parts):
-            for volume, containers in self._engine.containers().items():
-                for found in containers:
-                    if found.name in self._parts and volume != found.id:
-                        self._volumes[volume] = self._parts[found.name]
+    def volumes(self) -> Mapping[str, DemoContainer]:
+        """See `DemoBackend`. Kept once seen; the Engine is asked only for what is missing."""
+        if len(self._volumes) < len(self._containers):
+            for volume, rows in self._engine.containers().items():
+                for found in rows:
+                    if found.name in self._containers and volume != found.id:
+                        self._volumes[volume] = self._containers[found.name]
         return self._volumes
 
-    def ended(self) -> Mapping[str, Ended]:
-        """See `stage.Stage`."""
-        return {
-            name: Ended(process.returncode, _text(output))
-            for name, (process, output) in self._running.items()
-            if process.poll() is not None
-        }
+    def exited(self) -> Mapping[str, Exited]:
+        """See `DemoBackend`."""
+        found = {name: running.exited() for name, running in self._running.items()}
+        return {name: exited for name, exited in found.items() if exited is not None}
 
 
 def _first_plugin(engine: Engine, names: Sequence[str]) -> Plugin:
@@ -118,8 +103,3 @@ def _first_plugin(engine: Engine, names: Sequence[str]) -> Plugin:
         except Unavailable:
             continue
     return engine.plugin(names[-1])
-
-
-def _text(output: IO[bytes]) -> str:
-    output.seek(0)
-    return output.read().decode(errors="replace").strip()

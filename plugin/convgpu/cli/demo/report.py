@@ -1,4 +1,4 @@
-"""How the demonstration is told: progress lines, table, timeline, data."""
+"""The result of the demonstration as people and programs read it: progress lines, table, timeline, data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,9 +10,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from convgpu.cli.demo.backend import Ended
-from convgpu.cli.demo.scenario import Part
-from convgpu.cli.demo.timeline import ASCII, COLUMNS, Glyphs, Story, axis, bar, problems, span, table_rows, tell
+from convgpu.cli.demo.backend import Exited
+from convgpu.cli.demo.scenario import DemoContainer
+from convgpu.cli.demo.timeline import (
+    ASCII,
+    COLUMNS,
+    Glyphs,
+    Timeline,
+    axis,
+    bar,
+    build_timelines,
+    problems,
+    span,
+    table_rows,
+)
 from convgpu.protocol.records import Devices, Event
 from convgpu.protocol.sizes import format_size
 
@@ -21,45 +32,57 @@ _WIDEST: Final = 72
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """What happened. `cast`: volume -> (name, limit); `ended` by name; `length`: seconds that it took."""
+class DemoResult:
+    """One finished run of the demonstration.
 
-    words: str
+    Attributes:
+        description: what ran the containers, for people.
+        devices: the GPUs and the policy.
+        containers: of the scenario, in its order.
+        names: volume -> (name, limit).
+        events: the scheduler's, of these containers only.
+        exited: the containers that ended, by name.
+        length: seconds from the first container's start to the end.
+    """
+
+    description: str
     devices: Devices
-    parts: Sequence[Part]
-    cast: Mapping[str, tuple[str, int]]
+    containers: Sequence[DemoContainer]
+    names: Mapping[str, tuple[str, int]]
     events: Sequence[Event]
-    ended: Mapping[str, Ended]
+    exited: Mapping[str, Exited]
     length: float
 
     @property
-    def stories(self) -> tuple[Story, ...]:
+    def timelines(self) -> tuple[Timeline, ...]:
         """One per container, in the order of the scenario."""
-        told = {story.name: story for story in tell(self.events, self.cast)}
-        return tuple(told.get(part.name, Story(part.name, part.limit)) for part in self.parts)
+        found = {timeline.name: timeline for timeline in build_timelines(self.events, self.names)}
+        return tuple(
+            found.get(container.name, Timeline(container.name, container.limit)) for container in self.containers
+        )
 
     @property
     def shown(self) -> float:
         """Seconds that a timeline shows."""
-        stories = self.stories
-        unended = any(story.started is not None and story.ended is None for story in stories)
-        return max(span(stories), self.length if unended else 0.0)
+        timelines = self.timelines
+        unended = any(timeline.started is not None and timeline.ended is None for timeline in timelines)
+        return max(span(timelines), self.length if unended else 0.0)
 
     @property
     def exits(self) -> dict[str, int | None]:
         """Exit codes by name."""
-        return {name: ended.exit_code for name, ended in self.ended.items()}
+        return {name: exited.exit_code for name, exited in self.exited.items()}
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why it was no demonstration; empty if it was one."""
-        return problems(self.stories, self.exits)
+        """Why the demonstration failed; empty if it succeeded."""
+        return problems(self.timelines, self.exits)
 
 
-def caption(played: Played) -> str:
-    """Return where it was seen, in one line."""
-    device = played.devices.devices[0]
-    return f"GPU {device.index}: {device.name}, {format_size(device.capacity)}; policy {played.devices.policy}"
+def caption(result: DemoResult) -> str:
+    """Return GPU and policy in one line."""
+    device = result.devices.devices[0]
+    return f"GPU {device.index}: {device.name}, {format_size(device.capacity)}; policy {result.devices.policy}"
 
 
 def progress_line(event: Event, name: str, seconds: float) -> str | None:
@@ -78,23 +101,23 @@ def progress_line(event: Event, name: str, seconds: float) -> str | None:
     return None if text is None else f"{seconds:5.1f}s  {name} {text}"
 
 
-def show(played: Played, console: Console) -> None:
+def show(result: DemoResult, console: Console) -> None:
     """Print the table, the timeline and the verdict."""
-    stories = played.stories
+    timelines = result.timelines
     console.print()
-    console.print(_table(table_rows(stories, played.exits)))
+    console.print(_table(table_rows(timelines, result.exits)))
     console.print()
-    for line in timeline_lines(stories, played.shown, min(console.width, 80), glyphs(console.encoding)):
+    for line in timeline_lines(timelines, result.shown, min(console.width, 80), glyphs(console.encoding)):
         console.print(Text(line), soft_wrap=True)
     console.print()
-    console.print(Text(caption(played)), soft_wrap=True)
-    console.print(Text(f"Played by {played.words}"))
-    for problem in played.problems:
+    console.print(Text(caption(result)), soft_wrap=True)
+    console.print(Text(f"Played by {result.description}"))
+    for problem in result.problems:
         console.print(Text(f"FAILED: {problem}", style="bold red"))
-    for name, ended in played.ended.items():
-        if ended.exit_code != 0:
-            console.print(Text(f"{name} said: {ended.output}"))
-    if not played.problems:
+    for name, exited in result.exited.items():
+        if exited.exit_code != 0:
+            console.print(Text(f"{name} said: {exited.output}"))
+    if not result.problems:
         console.print(Text("A container was paused, and went on by itself when another ended.", style="green"))
 
 
@@ -103,29 +126,31 @@ def glyphs(encoding: str) -> Glyphs:
     return Glyphs() if encoding.lower().replace("-", "") == "utf8" else ASCII
 
 
-def timeline_lines(stories: Sequence[Story], length: float, width: int, characters: Glyphs) -> list[str]:
+def timeline_lines(timelines: Sequence[Timeline], length: float, width: int, characters: Glyphs) -> list[str]:
     """Return one bar per container and the axis of `length` s, in at most `width` characters, and the legend."""
     room = min(width - _NAME - 4, _WIDEST)
     ticks, labels = axis(length, room)
     return [
-        *(f"{story.name:<{_NAME}}{bar(story, length, room, characters)}".rstrip() for story in stories),
+        *(f"{timeline.name:<{_NAME}}{bar(timeline, length, room, characters)}".rstrip() for timeline in timelines),
         " " * _NAME + ticks,
         " " * _NAME + labels,
         f"{'':<{_NAME}}{characters.running} runs   {characters.paused} paused, waits for memory",
     ]
 
 
-def as_data(played: Played) -> dict[str, Any]:
+def as_data(result: DemoResult) -> dict[str, Any]:
     """Return what `convgpu demo --json` prints; its help text describes it."""
-    device = played.devices.devices[0]
+    device = result.devices.devices[0]
     return {
-        "played_by": played.words,
-        "policy": played.devices.policy,
+        "played_by": result.description,
+        "policy": result.devices.policy,
         "device": {"uuid": device.uuid, "index": device.index, "name": device.name, "capacity": device.capacity},
-        "containers": [{**asdict(story), "exit_code": played.exits.get(story.name)} for story in played.stories],
-        "pause_seen": not played.problems,
-        "problems": list(played.problems),
-        "events": [{**to_builtins(event), "name": played.cast[event.container or ""][0]} for event in played.events],
+        "containers": [
+            {**asdict(timeline), "exit_code": result.exits.get(timeline.name)} for timeline in result.timelines
+        ],
+        "pause_seen": not result.problems,
+        "problems": list(result.problems),
+        "events": [{**to_builtins(event), "name": result.names[event.container or ""][0]} for event in result.events],
     }
 
 

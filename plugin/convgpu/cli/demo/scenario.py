@@ -13,8 +13,8 @@ SMALLEST: Final = 8 << 30  # capacity below which the limits would leave no room
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One container: takes `size` bytes in `steps` allocations over a second, holds them `hold` seconds, ends.
+class DemoContainer:
+    """A container of the scenario: takes `size` bytes in `steps` allocations over a second, holds them for `hold` s.
 
     `wave` 0 starts first; wave 1 starts when wave 0 has its memory. `stays`: it ends only when it is released,
     so that on a slow machine too the others find the memory taken.
@@ -35,16 +35,16 @@ class Part:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The words behind `gpu-hold`."""
+        """The arguments of `gpu-hold`."""
         stay = ["--wait-for-stdin"] if self.stays else []
         steps = ("--steps", str(self.steps), "--pause-before", f"{1 / self.steps:g}")
         return (*steps, "--hold", f"{self.hold:g}", *stay, f"{self.size // _MIB}m")
 
 
-def parts(device: Device) -> tuple[Part, ...]:
+def containers(device: Device) -> tuple[DemoContainer, ...]:
     """Return the scenario for a device: limits of 7, 8, 6 and 4 sixteenths of its capacity.
 
-    The first two fit side by side; the others find a remainder only, and have to wait in the middle.
+    The first two fit beside each other; the others find only a remainder and have to wait after some allocations.
 
     Raises:
         ValueError: the device is too small.
@@ -55,27 +55,27 @@ def parts(device: Device) -> tuple[Part, ...]:
             f"{format_size(device.capacity)} to hand out"
         )
 
-    def part(name: str, sixteenths: int, hold: float, wave: int, *, stays: bool = False) -> Part:
+    def container(name: str, sixteenths: int, hold: float, wave: int, *, stays: bool = False) -> DemoContainer:
         limit = device.capacity * sixteenths // 16 // _MIB * _MIB
-        return Part(name, limit, limit - CONTEXT, hold, wave, stays)
+        return DemoContainer(name, limit, limit - CONTEXT, hold, wave, stays)
 
     return (
-        part("A", 7, 1.0, 0, stays=True),
-        part("B", 8, 5.0, 0),
-        part("C", 6, 2.0, 1),
-        part("D", 4, 1.5, 1),
+        container("A", 7, 1.0, 0, stays=True),
+        container("B", 8, 5.0, 0),
+        container("C", 6, 2.0, 1),
+        container("D", 4, 1.5, 1),
     )
 
 
-def settled(part: Part, containers: Mapping[str, Container]) -> bool:
+def settled(container: DemoContainer, known: Mapping[str, Container]) -> bool:
     """Return whether a container has all that it will take, or waits, so that the next wave may start.
 
     Args:
-        part: which.
-        containers: what the scheduler says, by name of the part.
+        container: of the scenario.
+        known: the scheduler's records, by the container's name.
     """
-    container = containers.get(part.name)
-    if container is None:
+    record = known.get(container.name)
+    if record is None:
         return False
-    used = max((share.usage for share in container.devices), default=0)
-    return used >= part.size or bool(container.waiting)
+    used = max((share.usage for share in record.devices), default=0)
+    return used >= container.size or bool(record.waiting)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from convgpu.cli.demo.timeline import Story, seconds_of_axis
+from convgpu.cli.demo.timeline import Timeline, seconds_of_axis
 from convgpu.protocol.sizes import format_size
 
 _WIDTH: Final = 800
@@ -28,32 +28,36 @@ _WAITS: Final = (
 )
 
 
-def draw(stories: Sequence[Story], length: float, caption: str) -> str:
+def draw(timelines: Sequence[Timeline], length: float, caption: str) -> str:
     """Return the picture of containers over `length` seconds; `caption`: one line about where this was seen."""
-    height = _TOP + _ROW * len(stories) + 84
+    height = _TOP + _ROW * len(timelines) + 84
     scale = (_WIDTH - _LEFT - _RIGHT) / max(length, 0.001)
-    parts = [
+    lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" aria-labelledby="t">',
-        f'<title id="t">{escape(_in_words(stories))}</title>',
+        f'<title id="t">{escape(_in_words(timelines))}</title>',
         f"<style>{_STYLE}</style><defs>{_WAITS}</defs>",
         f'<rect class="page" width="{_WIDTH}" height="{height}"/>',
         f'<text class="title" x="{_RIGHT}" y="30">Containers that share one GPU: who runs, and who waits</text>',
-        *_axis(length, scale, _TOP + _ROW * len(stories)),
-        *(line for number, story in enumerate(stories) for line in _life(story, length, scale, _TOP + _ROW * number)),
+        *_axis(length, scale, _TOP + _ROW * len(timelines)),
+        *(
+            line
+            for number, timeline in enumerate(timelines)
+            for line in _life(timeline, length, scale, _TOP + _ROW * number)
+        ),
         *_legend(height - 40),
         f'<text class="small" x="{_RIGHT}" y="{height - 12}">{escape(caption)}</text>',
         "</svg>",
     ]
-    return "\n".join(parts) + "\n"
+    return "\n".join(lines) + "\n"
 
 
-def _in_words(stories: Sequence[Story]) -> str:
-    waits = [f"{story.name} waits {_waited(story):.1f} s" for story in stories if story.pauses]
-    return f"{len(stories)} containers share one GPU; " + (", ".join(waits) or "none waits")
+def _in_words(timelines: Sequence[Timeline]) -> str:
+    waits = [f"{timeline.name} waits {_waited(timeline):.1f} s" for timeline in timelines if timeline.pauses]
+    return f"{len(timelines)} containers share one GPU; " + (", ".join(waits) or "none waits")
 
 
-def _waited(story: Story) -> float:
-    return sum((pause.begin if pause.end is None else pause.end) - pause.begin for pause in story.pauses)
+def _waited(timeline: Timeline) -> float:
+    return sum((pause.begin if pause.end is None else pause.end) - pause.begin for pause in timeline.pauses)
 
 
 def _axis(length: float, scale: float, bottom: int) -> list[str]:
@@ -65,21 +69,21 @@ def _axis(length: float, scale: float, bottom: int) -> list[str]:
     return lines
 
 
-def _life(story: Story, length: float, scale: float, y: int) -> list[str]:
+def _life(timeline: Timeline, length: float, scale: float, y: int) -> list[str]:
     lines = [
-        f'<text x="{_RIGHT}" y="{y + 12}">{escape(story.name)}</text>',
-        f'<text class="small" x="{_RIGHT}" y="{y + 27}">limit {escape(format_size(story.limit))}</text>',
+        f'<text x="{_RIGHT}" y="{y + 12}">{escape(timeline.name)}</text>',
+        f'<text class="small" x="{_RIGHT}" y="{y + 27}">limit {escape(format_size(timeline.limit))}</text>',
     ]
-    if story.started is None:
+    if timeline.started is None:
         return lines
-    end = length if story.ended is None else story.ended
+    end = length if timeline.ended is None else timeline.ended
 
     def bar(kind: str, begin: float, until: float) -> str:
         x, room = _LEFT + begin * scale, max((until - begin) * scale, 1.5)
         return f'<rect class="{kind}" x="{x:.1f}" y="{y}" width="{room:.1f}" height="{_BAR}"/>'
 
-    lines.append(bar("run", story.started, end))
-    for pause in story.pauses:
+    lines.append(bar("run", timeline.started, end))
+    for pause in timeline.pauses:
         until = end if pause.end is None else pause.end
         lines += [bar("wait", pause.begin, until), bar("edge", pause.begin, until)]
     return lines

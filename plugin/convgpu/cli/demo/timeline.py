@@ -1,4 +1,4 @@
-"""What happened to a few containers, told from the scheduler's events. Pure.
+"""One timeline per container, built from the scheduler's events. Pure.
 
 Times are seconds since the first of the containers started.
 """
@@ -28,8 +28,8 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """One container from its start to its end; what has not happened is None."""
+class Timeline:
+    """One container from its start to its end; None for a time that has not come."""
 
     name: str
     limit: int
@@ -50,8 +50,8 @@ ASCII: Final = Glyphs("#", ".")
 
 
 @dataclass(slots=True)
-class _Life:
-    """A story while it is put together, in the scheduler's own time."""
+class _Builder:
+    """A timeline under construction, in the scheduler's own time."""
 
     started: float | None = None
     ended: float | None = None
@@ -75,83 +75,85 @@ class _Life:
 
 
 def _allocation(event: Event) -> tuple[object, ...]:
-    """Return what the events of one allocation have in common."""
+    """Return the fields that all events of one allocation share."""
     return (event.cause, event.pid, event.uuid, event.size)
 
 
-def tell(events: Iterable[Event], cast: Mapping[str, tuple[str, int]]) -> tuple[Story, ...]:
-    """Return the story of each container of the cast, in the order of the cast.
+def build_timelines(events: Iterable[Event], names: Mapping[str, tuple[str, int]]) -> tuple[Timeline, ...]:
+    """Return the timeline of each container in `names`, in that order.
 
     Args:
         events: of the scheduler, in any order, other containers' too.
-        cast: volume name -> (name for people, limit).
+        names: volume name -> (name for people, limit).
     """
-    lives = {volume: _Life() for volume in cast}
+    builders = {volume: _Builder() for volume in names}
     for event in sorted(events, key=lambda event: event.sequence):
-        life = lives.get(event.container or "")
-        if life is not None:
-            _follow(life, event)
-    started = [life.started for life in lives.values() if life.started is not None]
+        builder = builders.get(event.container or "")
+        if builder is not None:
+            _follow(builder, event)
+    started = [builder.started for builder in builders.values() if builder.started is not None]
     origin = min(started, default=0.0)
-    return tuple(_finish(*cast[volume], life, origin) for volume, life in lives.items())
+    return tuple(_finish(*names[volume], builder, origin) for volume, builder in builders.items())
 
 
-def _follow(life: _Life, event: Event) -> None:
+def _follow(builder: _Builder, event: Event) -> None:
     match event.kind:
         case "mounted" | "started":
-            life.started = event.time if life.started is None else life.started
+            builder.started = event.time if builder.started is None else builder.started
         case "paused":
-            life.begin(event)
+            builder.begin(event)
         case "granted":
-            life.end(event, granted=True)
+            builder.end(event, granted=True)
         case "rejected" if event.waited is not None or event.reason in {"deadline", "ended"}:
-            life.end(event, granted=False)
+            builder.end(event, granted=False)
         case "ended":
-            life.close(event.time)
+            builder.close(event.time)
         case _:
             pass
 
 
-def _finish(name: str, limit: int, life: _Life, origin: float) -> Story:
+def _finish(name: str, limit: int, builder: _Builder, origin: float) -> Timeline:
     def since(time: float | None) -> float | None:
         return None if time is None else round(time - origin, 6)
 
-    pauses = tuple(replace(pause, begin=round(pause.begin - origin, 6), end=since(pause.end)) for pause in life.pauses)
-    return Story(name, limit, since(life.started), pauses, since(life.ended))
+    pauses = tuple(
+        replace(pause, begin=round(pause.begin - origin, 6), end=since(pause.end)) for pause in builder.pauses
+    )
+    return Timeline(name, limit, since(builder.started), pauses, since(builder.ended))
 
 
-def problems(stories: Sequence[Story], exits: Mapping[str, int | None]) -> tuple[str, ...]:
-    """Return why this was no demonstration; empty if a pause and its end were seen and every container did well.
+def problems(timelines: Sequence[Timeline], exits: Mapping[str, int | None]) -> tuple[str, ...]:
+    """Return why the demonstration failed; empty if a pause and its end were seen and every container exited with 0.
 
     Args:
-        stories: of all containers.
+        timelines: of all containers.
         exits: exit code by name; None for a container that had to be stopped.
     """
     found = []
-    pauses = [pause for story in stories for pause in story.pauses]
+    pauses = [pause for timeline in timelines for pause in timeline.pauses]
     if not pauses:
         found.append("no allocation was paused")
     elif not any(pause.granted for pause in pauses):
         found.append("an allocation was paused, but none went on")
-    for story in stories:
-        code = exits.get(story.name)
+    for timeline in timelines:
+        code = exits.get(timeline.name)
         if code is None:
-            found.append(f"{story.name} did not end in time")
+            found.append(f"{timeline.name} did not end in time")
         elif code != 0:
-            found.append(f"{story.name} ended with exit code {code}")
-        elif story.ended is None:
-            found.append(f"the scheduler did not report the end of {story.name}")
+            found.append(f"{timeline.name} ended with exit code {code}")
+        elif timeline.ended is None:
+            found.append(f"the scheduler did not report the end of {timeline.name}")
     return tuple(found)
 
 
-def table_rows(stories: Sequence[Story], exits: Mapping[str, int | None]) -> list[tuple[str, ...]]:
+def table_rows(timelines: Sequence[Timeline], exits: Mapping[str, int | None]) -> list[tuple[str, ...]]:
     """Return one row per container, and one more for each further pause, in the order of COLUMNS."""
     result: list[tuple[str, ...]] = []
-    for story in stories:
-        code = exits.get(story.name)
-        last = (_seconds(story.ended), "-" if code is None else str(code))
-        first = (story.name, format_size(story.limit), _seconds(story.started))
-        for pause in story.pauses or (None,):
+    for timeline in timelines:
+        code = exits.get(timeline.name)
+        last = (_seconds(timeline.ended), "-" if code is None else str(code))
+        first = (timeline.name, format_size(timeline.limit), _seconds(timeline.started))
+        for pause in timeline.pauses or (None,):
             middle = ("", "")
             if pause is not None:
                 went_on = _seconds(pause.end) if pause.granted else "-"
@@ -165,26 +167,26 @@ def _seconds(time: float | None) -> str:
     return "-" if time is None else f"{time:.1f}s"
 
 
-def span(stories: Sequence[Story]) -> float:
-    """Return the time of the last thing that happened."""
+def span(timelines: Sequence[Timeline]) -> float:
+    """Return the time of the last event."""
     times = [0.0]
-    for story in stories:
-        times += [time for time in (story.started, story.ended) if time is not None]
-        times += [pause.end if pause.end is not None else pause.begin for pause in story.pauses]
+    for timeline in timelines:
+        times += [time for time in (timeline.started, timeline.ended) if time is not None]
+        times += [pause.end if pause.end is not None else pause.begin for pause in timeline.pauses]
     return max(times)
 
 
-def bar(story: Story, length: float, width: int, glyphs: Glyphs) -> str:
-    """Draw a container's life of `length` seconds in `width` characters.
+def bar(timeline: Timeline, length: float, width: int, glyphs: Glyphs) -> str:
+    """Draw `timeline` over `length` seconds in `width` characters.
 
-    A pause is drawn however short it was: it is what one looks for.
+    A pause is drawn however short it was: the demonstration is about pauses.
     """
-    if story.started is None or length <= 0:
+    if timeline.started is None or length <= 0:
         return " " * width
-    end = length if story.ended is None else story.ended
+    end = length if timeline.ended is None else timeline.ended
     cells = [" "] * width
-    _fill(cells, story.started, end, length, glyphs.running)
-    for pause in story.pauses:
+    _fill(cells, timeline.started, end, length, glyphs.running)
+    for pause in timeline.pauses:
         _fill(cells, pause.begin, end if pause.end is None else pause.end, length, glyphs.paused)
     return "".join(cells)
 

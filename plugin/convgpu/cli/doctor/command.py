@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from convgpu.cli.connect.engine import Engine
-from convgpu.cli.connect.scheduler import PluginDoor, Scheduler
+from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
 from convgpu.cli.doctor.containers import Containers, ProbeFailed
 from convgpu.cli.run.command import check_version
 from convgpu.cli.setup import cdi_file
@@ -69,7 +69,7 @@ def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> 
         check_version(engine)
         yield Finding("Engine", "ok", f"Docker {engine.info['ServerVersion']} at {engine.endpoint.host}")
         plugin = engine.plugin(driver)
-        scheduler = Scheduler(PluginDoor(plugin.socket))
+        scheduler = Scheduler(PluginTransport(plugin.socket))
         told = scheduler.devices()
         devices = told.devices
         yield Finding("plugin", "ok", f"{driver} is enabled, and its scheduler answers")

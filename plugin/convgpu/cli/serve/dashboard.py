@@ -11,7 +11,7 @@ import click
 
 from convgpu.cli.connect import unix_http
 from convgpu.cli.connect.engine import Engine
-from convgpu.cli.connect.scheduler import PluginDoor, Scheduler
+from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
 from convgpu.cli.serve.feed import Feed
 from convgpu.cli.serve.page_server import PageServer
 from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
@@ -33,7 +33,7 @@ address holds a secret that is another one each time. From another machine: ssh 
 def dashboard(*, port: int, browse: bool, socket: Path | None, driver: str) -> None:
     """Serve the page until interrupted."""
     path = socket or Engine.connect().plugin(driver).socket
-    scheduler = Scheduler(PluginDoor(path))
+    scheduler = Scheduler(PluginTransport(path))
     scheduler.devices()  # whoever cannot be asked is told now, and not in the browser
     feed = Feed(scheduler)
     try:

@@ -6,8 +6,9 @@ from typing import Final
 import click
 
 from convgpu.cli.completion import complete_container, complete_device, complete_policy
+from convgpu.cli.connect.discovery import open_scheduler
+from convgpu.cli.connect.named_containers import find, list_containers
 from convgpu.cli.connect.scheduler import Scheduler
-from convgpu.cli.connect.sources import find, list_containers, open_scheduler
 from convgpu.cli.run.injection import check_memory
 from convgpu.cli.setup import site_rules
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused

@@ -116,11 +116,11 @@ def describe_host(engine: Engine, plugin: Plugin, devices: Devices) -> Host:
 
 
 def _ask(driver: str) -> tuple[Host, Engine, Devices]:
-    from convgpu.cli.connect.scheduler import PluginDoor, Scheduler  # noqa: PLC0415 - a link needs none
+    from convgpu.cli.connect.scheduler import PluginTransport, Scheduler  # noqa: PLC0415 - a link needs none
 
     engine = Engine.connect()
     plugin = engine.plugin(driver)
-    devices = Scheduler(PluginDoor(plugin.socket)).devices()
+    devices = Scheduler(PluginTransport(plugin.socket)).devices()
     return describe_host(engine, plugin, devices), engine, devices
 
 

@@ -1,4 +1,4 @@
-"""The scheduler's containers joined with the Engine's, and rows to show them. Pure."""
+"""Containers as rows of a table, and as data. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import to_builtins
 
-from convgpu.cli.connect.engine import EngineContainer
+from convgpu.cli.connect.named_containers import NamedContainer, shortened
 from convgpu.cli.terminal.output import Column
 from convgpu.protocol.records import Container, Device, Devices, Waiting
 from convgpu.protocol.sizes import format_size
@@ -21,9 +21,6 @@ COLUMNS: Final = (
     Column("STATE"),
     Column("SINCE", right=True),
 )
-_HEX_DIGITS: Final = frozenset("0123456789abcdef")
-_ID_LENGTH: Final = 64
-_SHORTEST_ID: Final = 4  # characters of an id that are taken for its start
 _REASONS: Final = {
     "memory": "not enough is free",
     "turn": "others come first",
@@ -31,55 +28,6 @@ _REASONS: Final = {
     "drained": "the GPU is drained",
     "recovering": "the scheduler has just started",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A container of the scheduler, and the Engine's containers that have its volume (usually one)."""
-
-    container: Container
-    engine: tuple[EngineContainer, ...]
-
-    @property
-    def name(self) -> str:
-        """The name for people: the Engine's, or else the volume's."""
-        return ", ".join(entry.name for entry in self.engine) or shortened(self.container.name)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every name that means this container."""
-        return (self.container.name, *(word for entry in self.engine for word in (entry.name, entry.id)))
-
-    @property
-    def image(self) -> str:
-        """The image, or a dash where no Engine knows the volume."""
-        return ", ".join(sorted({entry.image for entry in self.engine})) or "-"
-
-    def starts_with(self, word: str) -> bool:
-        """Say whether the word is the beginning of an id of this container."""
-        ids = [name for name in self.names if _is_id(name)]
-        return len(word) >= _SHORTEST_ID and any(name.startswith(word) for name in ids)
-
-
-def _is_id(name: str) -> bool:
-    return len(name) == _ID_LENGTH and _HEX_DIGITS.issuperset(name)
-
-
-def shortened(name: str) -> str:
-    """Return the first 12 characters of a name that the Engine made up, as Docker shows ids; others whole."""
-    return name[:12] if _is_id(name) else name
-
-
-def join(containers: Sequence[Container], engine: Mapping[str, tuple[EngineContainer, ...]]) -> tuple[Listed, ...]:
-    """Return each container of the scheduler with its Engine containers, oldest first, then by name."""
-    ordered = sorted(containers, key=lambda container: (container.created, container.name))
-    return tuple(Listed(container, _of_engine(container, engine)) for container in ordered)
-
-
-def _of_engine(container: Container, engine: Mapping[str, tuple[EngineContainer, ...]]) -> tuple[EngineContainer, ...]:
-    if container.name in engine or container.engine is None:
-        return engine.get(container.name, ())
-    return (EngineContainer(container.engine.id, container.engine.name, container.engine.image),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +39,7 @@ class Row:
     style: str = ""
 
 
-def rows(listed: Sequence[Listed], devices: Devices, now: float) -> list[Row]:
+def rows(listed: Sequence[NamedContainer], devices: Devices, now: float) -> list[Row]:
     """Return a row per container and GPU, and below it a note for each allocation that waits."""
     by_uuid = {device.uuid: device for device in devices.devices}
     names = {entry.container.name: entry.name for entry in listed}
@@ -123,7 +71,7 @@ def notes(container: Container, devices: Mapping[str, Device], names: Mapping[st
 
 
 def waits(row: Waiting, devices: Mapping[str, Device], names: Mapping[str, str], now: float) -> str:
-    """Return why an allocation waits, and behind whom."""
+    """Return why an allocation waits, and which containers hold what it waits for."""
     text = f"waits {age(now - row.since)} for {format_size(row.size)} on GPU {_index(row.uuid, devices)}: "
     health = devices[row.uuid].health if row.uuid in devices else "ok"
     text += health if health != "ok" else _REASONS.get(row.reason, row.reason)
@@ -149,7 +97,7 @@ def age(seconds: float) -> str:
     return f"{whole}s"
 
 
-def as_data(listed: Sequence[Listed], devices: Devices) -> list[dict[str, Any]]:
+def as_data(listed: Sequence[NamedContainer], devices: Devices) -> list[dict[str, Any]]:
     """Return what `convgpu ps --json` and `convgpu inspect --json` print; the help text describes it."""
     index = {device.uuid: device.index for device in devices.devices}
     return [

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import to_builtins
 
-from convgpu.cli.show.container_rows import shortened
+from convgpu.cli.connect.named_containers import shortened
 from convgpu.protocol.records import Event
 from convgpu.protocol.sizes import format_size
 

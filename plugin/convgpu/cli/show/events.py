@@ -11,8 +11,9 @@ from typing import Final
 import click
 
 from convgpu.cli.completion import complete_container
+from convgpu.cli.connect.discovery import open_scheduler
+from convgpu.cli.connect.named_containers import find, list_containers
 from convgpu.cli.connect.scheduler import Scheduler
-from convgpu.cli.connect.sources import find, list_containers, open_scheduler
 from convgpu.cli.show import event_text as telling
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver

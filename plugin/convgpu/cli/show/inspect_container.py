@@ -7,8 +7,9 @@ from typing import Final
 import click
 
 from convgpu.cli.completion import complete_container
-from convgpu.cli.connect.sources import find, list_containers, open_scheduler
-from convgpu.cli.show.container_rows import Listed, age, as_data, notes
+from convgpu.cli.connect.discovery import open_scheduler
+from convgpu.cli.connect.named_containers import NamedContainer, find, list_containers
+from convgpu.cli.show.container_rows import age, as_data, notes
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
 from convgpu.cli.terminal.output import Column, echo, echo_data, layout, width
@@ -56,7 +57,7 @@ def inspect(*, containers: tuple[str, ...], as_json: bool, directory: Path | Non
         _show(entry, devices, names, time.time())
 
 
-def _show(entry: Listed, devices: Devices, names: dict[str, str], now: float) -> None:
+def _show(entry: NamedContainer, devices: Devices, names: dict[str, str], now: float) -> None:
     by_uuid = {device.uuid: device for device in devices.devices}
     container = entry.container
     since = container.created if container.since is None else container.since
@@ -79,7 +80,7 @@ def _show(entry: Listed, devices: Devices, names: dict[str, str], now: float) ->
         _table(_PROCESSES, _processes(entry, by_uuid, now))
 
 
-def _shares(entry: Listed, devices: dict[str, Device]) -> list[tuple[str, ...]]:
+def _shares(entry: NamedContainer, devices: dict[str, Device]) -> list[tuple[str, ...]]:
     return [
         (
             _index(share.uuid, devices),
@@ -91,7 +92,7 @@ def _shares(entry: Listed, devices: dict[str, Device]) -> list[tuple[str, ...]]:
     ]
 
 
-def _processes(entry: Listed, devices: dict[str, Device], now: float) -> list[tuple[str, ...]]:
+def _processes(entry: NamedContainer, devices: dict[str, Device], now: float) -> list[tuple[str, ...]]:
     result: list[tuple[str, ...]] = []
     for session in entry.container.sessions:
         head = (str(session.pid or "-"), session.program, age(now - session.since))

@@ -6,7 +6,8 @@ from typing import Final
 
 import click
 
-from convgpu.cli.connect.sources import list_containers, open_scheduler
+from convgpu.cli.connect.discovery import open_scheduler
+from convgpu.cli.connect.named_containers import list_containers
 from convgpu.cli.show.container_rows import COLUMNS, Row, as_data, rows
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver

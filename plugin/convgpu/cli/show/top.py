@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from convgpu.cli.connect.discovery import open_scheduler
+from convgpu.cli.connect.named_containers import list_containers
 from convgpu.cli.connect.scheduler import Scheduler
-from convgpu.cli.connect.sources import list_containers, open_scheduler
 from convgpu.cli.show import event_text as telling
 from convgpu.cli.show.top_view import Controls, Line, Snapshot, view
 from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable

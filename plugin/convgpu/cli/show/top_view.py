@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from convgpu.cli.show.container_rows import COLUMNS, Listed, Row, rows
+from convgpu.cli.connect.named_containers import NamedContainer
+from convgpu.cli.show.container_rows import COLUMNS, Row, rows
 from convgpu.cli.terminal.output import layout
 from convgpu.protocol.records import Device, Devices
 from convgpu.protocol.sizes import format_size
@@ -14,11 +15,11 @@ _NAME: Final = 26  # characters in front of a bar
 _FIGURES: Final = 24  # and behind it
 
 
-def _use(entry: Listed) -> int:
+def _use(entry: NamedContainer) -> int:
     return sum(share.usage for share in entry.container.devices)
 
 
-SORTS: Final[Mapping[str, Callable[[Listed], object]]] = {
+SORTS: Final[Mapping[str, Callable[[NamedContainer], object]]] = {
     "age": lambda entry: (entry.container.created, entry.container.name),
     "usage": lambda entry: (-_use(entry), entry.container.created),
     "waiting first": lambda entry: (entry.container.state != "waiting", entry.container.created),
@@ -32,7 +33,7 @@ class Snapshot:
 
     now: float
     devices: Devices
-    listed: Sequence[Listed]
+    listed: Sequence[NamedContainer]
 
 
 @dataclass(frozen=True, slots=True)

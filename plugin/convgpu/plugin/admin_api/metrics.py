@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
-from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api import wire
 from convgpu.plugin.scheduler import Scheduler, ask
 from convgpu.protocol.records import WAITS, Container, Containers, Device, Devices, Events, Totals
 
@@ -37,8 +37,8 @@ _STATES: Final = ("created", "running", "waiting", "ended")
 _CALLS: Final = {
     path: path.rpartition(".")[2]
     for path in (
-        *(api.CREATE, api.REMOVE, api.MOUNT, api.UNMOUNT, api.PATH, api.GET, api.LIST, api.CAPABILITIES),
-        *(api.AUTHORIZE_REQUEST, api.AUTHORIZE_RESPONSE),
+        *(wire.CREATE, wire.REMOVE, wire.MOUNT, wire.UNMOUNT, wire.PATH, wire.GET, wire.LIST, wire.CAPABILITIES),
+        *(wire.AUTHORIZE_REQUEST, wire.AUTHORIZE_RESPONSE),
     )
 }
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0)

@@ -9,16 +9,16 @@ from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.verdict import NOT_JUDGED, Refusal, Verdict, allow
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
-from convgpu.plugin.docker_api import wire as api
-from convgpu.plugin.server import log_setup as journal
-from convgpu.plugin.server.body_limits import MOST, SILENCE, Stream, discard
+from convgpu.plugin import log_setup
+from convgpu.plugin.docker_api import wire
+from convgpu.plugin.docker_api.body_limits import MOST, SILENCE, Stream, discard
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 _log: Final = logging.getLogger(__name__)
 
-PASS: Final = api.encode_authorization(allow=True, message="")
+PASS: Final = wire.encode_authorization(allow=True, message="")
 
 
 def pass_at_once(path: str, raw: bytes) -> bytes | None:
@@ -28,14 +28,14 @@ def pass_at_once(path: str, raw: bytes) -> bytes | None:
         path: of the plugin's call.
         raw: its body.
     """
-    if path == api.AUTHORIZE_RESPONSE:
+    if path == wire.AUTHORIZE_RESPONSE:
         # The Engine has carried the call out: to deny now would only hide what happened.
         return PASS
-    if path != api.AUTHORIZE_REQUEST:
+    if path != wire.AUTHORIZE_REQUEST:
         return None
     try:
-        request = api.decode_authorization(raw)
-    except api.Malformed:
+        request = wire.decode_authorization(raw)
+    except wire.Malformed:
         return None
     return PASS if route(request.method, request.uri) is None else None
 
@@ -57,8 +57,8 @@ class Authorizer:
     def answer(self, raw: bytes) -> bytes:
         """Return the encoded answer to the encoded question."""
         try:
-            verdict = self._decide(api.decode_authorization(raw))
-        except api.Malformed as error:
+            verdict = self._decide(wire.decode_authorization(raw))
+        except wire.Malformed as error:
             verdict = Refusal("request-malformed", str(error)).verdict()
         except (SchedulerUnavailable, SchedulerRefused) as error:
             text = f"{error}; nobody can tell what the volume limits."
@@ -71,9 +71,9 @@ class Authorizer:
         if verdict.allow:
             return PASS
         _log.warning("denied: %s", verdict.message)
-        return api.encode_authorization(allow=False, message=verdict.message)
+        return wire.encode_authorization(allow=False, message=verdict.message)
 
-    def _decide(self, request: api.AuthorizationRequest) -> Verdict:
+    def _decide(self, request: wire.AuthorizationRequest) -> Verdict:
         call = route(request.method, request.uri)
         if call is None:
             return NOT_JUDGED
@@ -112,19 +112,19 @@ class AuthorizationGate:
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Serve one request."""
         path = environ.get("PATH_INFO")
-        if path not in {api.AUTHORIZE_REQUEST, api.AUTHORIZE_RESPONSE} or environ["REQUEST_METHOD"] != "POST":
+        if path not in {wire.AUTHORIZE_REQUEST, wire.AUTHORIZE_RESPONSE} or environ["REQUEST_METHOD"] != "POST":
             return self._application(environ, start_response)
-        journal.begin(path)
+        log_setup.begin_request(path)
         reply = self._reply(path, environ["wsgi.input"])
-        journal.end()
-        headers = [("Content-Type", api.CONTENT_TYPE), ("Content-Length", str(len(reply)))]
+        log_setup.end_request()
+        headers = [("Content-Type", wire.CONTENT_TYPE), ("Content-Length", str(len(reply)))]
         start_response("200 OK", headers)
         return [reply]
 
     def _reply(self, path: str, stream: Stream) -> bytes:
         try:
             raw = stream.read(MOST + 1)
-            if path == api.AUTHORIZE_RESPONSE:
+            if path == wire.AUTHORIZE_RESPONSE:
                 return PASS
             if len(raw) <= MOST:
                 return self._answer(raw)
@@ -132,4 +132,4 @@ class AuthorizationGate:
             refusal = Refusal("request-too-large", f"more than {MOST} bytes; make it smaller.")
         except OSError as error:
             refusal = Refusal("request-malformed", f"it did not go on for {SILENCE} s: {error}.")
-        return api.encode_authorization(allow=False, message=refusal.verdict().message)
+        return wire.encode_authorization(allow=False, message=refusal.verdict().message)

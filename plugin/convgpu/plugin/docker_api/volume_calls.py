@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
-from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.volume_driver import UnknownVolume, VolumeDriver
 
 _log: Final = logging.getLogger(__name__)
@@ -22,16 +22,16 @@ class DockerCalls:
 
     def __init__(self, driver: VolumeDriver) -> None:
         self._handlers: Mapping[str, Handler] = {
-            api.ACTIVATE: lambda _: api.encode_activated(),
-            api.CREATE: lambda raw: driver.create(api.decode_create(raw)),
-            api.REMOVE: lambda raw: driver.remove(api.decode_name(raw)),
-            api.MOUNT: lambda raw: driver.mount(api.decode_mount(raw)),
-            api.UNMOUNT: lambda raw: driver.unmount(api.decode_mount(raw)),
-            api.PATH: lambda raw: driver.path(api.decode_name(raw)),
-            api.GET: lambda raw: driver.get(api.decode_name(raw)),
+            wire.ACTIVATE: lambda _: wire.encode_activated(),
+            wire.CREATE: lambda raw: driver.create(wire.decode_create(raw)),
+            wire.REMOVE: lambda raw: driver.remove(wire.decode_name(raw)),
+            wire.MOUNT: lambda raw: driver.mount(wire.decode_mount(raw)),
+            wire.UNMOUNT: lambda raw: driver.unmount(wire.decode_mount(raw)),
+            wire.PATH: lambda raw: driver.path(wire.decode_name(raw)),
+            wire.GET: lambda raw: driver.get(wire.decode_name(raw)),
             # These two have nothing to say, so an empty body costs nothing.
-            api.LIST: lambda _: driver.list(),
-            api.CAPABILITIES: lambda _: driver.capabilities(),
+            wire.LIST: lambda _: driver.list(),
+            wire.CAPABILITIES: lambda _: driver.capabilities(),
         }
         self.paths: Final = tuple(self._handlers)
 
@@ -40,11 +40,11 @@ class DockerCalls:
         try:
             return 200, self._handlers[path](raw)
         except Exception as error:
-            return 500, api.encode_error(_explain(path, error))
+            return 500, wire.encode_error(_explain(path, error))
 
 
 def _explain(path: str, error: Exception) -> str:
-    if not isinstance(error, SchedulerRefused | SchedulerUnavailable | api.Malformed | UnknownVolume):
+    if not isinstance(error, SchedulerRefused | SchedulerUnavailable | wire.Malformed | UnknownVolume):
         _log.error("%s failed", path, exc_info=error)
         return "the plugin failed; its log says why"
     # The Engine asks for volumes of other drivers as well, so an unknown one is nothing to report.

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from convgpu.client.admin import SchedulerUnavailable
-from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.readonly_mount import ReadOnlyView
 from convgpu.plugin.scheduler import Scheduler, find_container, list_containers
 from convgpu.protocol.records import Container, Share
@@ -40,19 +40,19 @@ class VolumeDriver:
         self._view = view
         self._on_use = on_use
 
-    def create(self, request: api.CreateRequest) -> bytes:
+    def create(self, request: wire.CreateRequest) -> bytes:
         """Reserve nothing yet: the scheduler checks the options and keeps them."""
         self._scheduler.request("create", name=request.name, options=dict(request.options))
         _log.info("volume %s created with %s", request.name, dict(request.options))
-        return api.encode_done()
+        return wire.encode_done()
 
-    def remove(self, request: api.NameRequest) -> bytes:
+    def remove(self, request: wire.NameRequest) -> bytes:
         """Forget a volume that is not mounted."""
         self._scheduler.request("remove", name=request.name)
         _log.info("volume %s removed", request.name)
-        return api.encode_done()
+        return wire.encode_done()
 
-    def mount(self, request: api.MountRequest) -> bytes:
+    def mount(self, request: wire.MountRequest) -> bytes:
         """A container starts, or `docker cp` looks into one: the scheduler counts them by id."""
         self._view.prepare()
         mountpoint = self._scheduler.request("mount", name=request.name, id=request.id).get("mountpoint")
@@ -60,38 +60,38 @@ class VolumeDriver:
             raise TypeError(f"the scheduler named no mountpoint for volume {request.name}")
         _log.info("volume %s mounted for %.12s", request.name, request.id)
         self._on_use()
-        return api.encode_mountpoint(self._view.path(mountpoint))
+        return wire.encode_mountpoint(self._view.path(mountpoint))
 
-    def unmount(self, request: api.MountRequest) -> bytes:
+    def unmount(self, request: wire.MountRequest) -> bytes:
         """A container ended, or `docker cp` is done."""
         self._scheduler.request("unmount", name=request.name, id=request.id)
         _log.info("volume %s unmounted for %.12s", request.name, request.id)
         self._on_use()
-        return api.encode_done()
+        return wire.encode_done()
 
-    def path(self, request: api.NameRequest) -> bytes:
+    def path(self, request: wire.NameRequest) -> bytes:
         """Say where the volume lies."""
-        return api.encode_mountpoint(self._view.path(self._find(request.name).mountpoint))
+        return wire.encode_mountpoint(self._view.path(self._find(request.name).mountpoint))
 
-    def get(self, request: api.NameRequest) -> bytes:
+    def get(self, request: wire.NameRequest) -> bytes:
         """Show one volume, as far as it is known: the Engine takes an error for "no such volume"."""
         try:
-            return api.encode_volume(self._describe(self._find(request.name)))
+            return wire.encode_volume(self._describe(self._find(request.name)))
         except SchedulerUnavailable as error:
             folder = self._view.folder(request.name)
             if folder is None:
                 raise
             status = {"state": "unknown", "reason": str(error)}
             mountpoint = self._view.path(str(folder))
-            return api.encode_volume(api.Volume(request.name, mountpoint, _date(folder.stat().st_ctime), status))
+            return wire.encode_volume(wire.Volume(request.name, mountpoint, _date(folder.stat().st_ctime), status))
 
     def list(self) -> bytes:
         """Show all volumes."""
-        return api.encode_volumes([self._describe(each) for each in list_containers(self._scheduler)])
+        return wire.encode_volumes([self._describe(each) for each in list_containers(self._scheduler)])
 
     def capabilities(self) -> bytes:
         """Say what kind of volume driver this is."""
-        return api.encode_capabilities(SCOPE)
+        return wire.encode_capabilities(SCOPE)
 
     def _find(self, name: str) -> Container:
         container = find_container(self._scheduler, name)
@@ -99,7 +99,7 @@ class VolumeDriver:
             raise UnknownVolume(name)
         return container
 
-    def _describe(self, container: Container) -> api.Volume:
+    def _describe(self, container: Container) -> wire.Volume:
         status = {
             "state": container.state,
             "container": container.engine and asdict(container.engine),
@@ -109,7 +109,7 @@ class VolumeDriver:
             "devices": [_share(device) for device in container.devices],
         }
         mountpoint = self._view.path(container.mountpoint)
-        return api.Volume(container.name, mountpoint, _date(container.created), status)
+        return wire.Volume(container.name, mountpoint, _date(container.created), status)
 
 
 def _date(seconds: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
-from convgpu.logs import formatter as journal
+from convgpu.logs import formatter
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.plugin.engine.orphans import find_orphans, remove_volumes
 from convgpu.plugin.scheduler import Scheduler, list_containers
@@ -81,7 +81,7 @@ class Listing:
         self._doubt.set()
 
     def _run(self) -> None:
-        journal.begin("listing")
+        formatter.begin("listing")
         while True:
             begun = time.monotonic()
             self._doubt.clear()

@@ -10,17 +10,17 @@ from prometheus_client import CollectorRegistry
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from convgpu.authz.site.rules_file import SiteFile
+from convgpu.plugin import log_setup
 from convgpu.plugin.admin_api import dashboard, metrics, openapi
 from convgpu.plugin.admin_api.routes import administration_error, create_blueprint
-from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.authorization import AuthorizationGate, Authorizer
 from convgpu.plugin.docker_api.authorization_status import create_judge, create_status
+from convgpu.plugin.docker_api.body_limits import MOST, SILENCE, discard
 from convgpu.plugin.docker_api.readonly_mount import ReadOnlyView
 from convgpu.plugin.docker_api.volume_calls import DockerCalls
 from convgpu.plugin.docker_api.volume_driver import VolumeDriver
 from convgpu.plugin.scheduler import Scheduler
-from convgpu.plugin.server import log_setup as journal
-from convgpu.plugin.server.body_limits import MOST, SILENCE, discard
 from convgpu.plugin.settings import Settings
 
 _log: Final = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     app.register_blueprint(metrics.create_blueprint(scheduler, registry, time.time))
     app.register_blueprint(openapi.create_blueprint())
     app.register_error_handler(Exception, _answer_error)
-    app.before_request(lambda: journal.begin(request.path))
-    app.teardown_request(lambda _: journal.end())
+    app.before_request(lambda: log_setup.begin_request(request.path))
+    app.teardown_request(lambda _: log_setup.end_request())
     site = SiteFile(settings.rules)
     authorizer = Authorizer(create_judge(scheduler, settings), site.rules)
     app.register_blueprint(create_status(settings, site, lambda: authorizer.judged))
@@ -61,10 +61,10 @@ def _directly(calls: DockerCalls, timed: metrics.TimedCalls) -> Answer:
     """Return what answers a call without Flask: the same, with the same cause and the same measure."""
 
     def answer(path: str, raw: bytes) -> tuple[int, bytes]:
-        journal.begin(path)
+        log_setup.begin_request(path)
         with timed.measure(path):
             reply = calls.answer(path, raw)
-        journal.end()
+        log_setup.end_request()
         return reply
 
     return answer
@@ -85,7 +85,7 @@ def _answer_error(error: Exception) -> Response:
     if request.path.startswith("/v1/"):
         return administration_error(error)
     status, text = _describe(error)
-    return _docker_response(api.encode_error(text), status)
+    return _docker_response(wire.encode_error(text), status)
 
 
 def _describe(error: Exception) -> tuple[int, str]:
@@ -105,4 +105,4 @@ def _describe(error: Exception) -> tuple[int, str]:
 
 
 def _docker_response(body: bytes, status: int) -> Response:
-    return Response(body, status=status, content_type=api.CONTENT_TYPE)
+    return Response(body, status=status, content_type=wire.CONTENT_TYPE)

@@ -5,7 +5,7 @@ from typing import Final
 
 from gunicorn.glogging import Logger
 
-from convgpu.plugin.server import log_setup as journal
+from convgpu.plugin import log_setup
 from convgpu.plugin.settings import read_settings
 
 
@@ -33,4 +33,4 @@ graceful_timeout: Final = 3
 control_socket_disable: Final = True
 logger_class: Final = QuietLogger
 loglevel: Final = _settings.log
-logconfig_dict: Final = journal.configuration(_settings.log, _settings.log_format)
+logconfig_dict: Final = log_setup.configuration(_settings.log, _settings.log_format)

@@ -20,11 +20,11 @@ from typing import Any, Final
 
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.authorization import pass_at_once
+from convgpu.plugin.docker_api.body_limits import SILENCE
 from convgpu.plugin.docker_api.volume_driver import SCOPE
 from convgpu.plugin.server.app import DIRECT
-from convgpu.plugin.server.body_limits import SILENCE
 
 # Bytes of a call that are looked at here. The Engine shows 64 KiB of an answer at most, most calls have a few hundred.
 _MOST: Final = 1 << 16
@@ -35,9 +35,9 @@ _VERSION: Final = b" HTTP/1.1\r\n"
 _OTHERWISE: Final = (b"\r\ntransfer-encoding:", b"\r\nconnection:")
 _CALLS: Final = (b"POST /AuthZPlugin.", b"POST /VolumeDriver.")
 # Calls that need a thread, but neither gunicorn's reading nor Flask's: the Engine puts nine of them for a container.
-_DIRECT: Final = frozenset({api.CREATE, api.REMOVE, api.MOUNT, api.UNMOUNT, api.PATH, api.GET})
-_CAPABLE: Final = api.encode_capabilities(SCOPE)
-_QUESTION: Final = f"POST {api.AUTHORIZE_REQUEST} ".encode()
+_DIRECT: Final = frozenset({wire.CREATE, wire.REMOVE, wire.MOUNT, wire.UNMOUNT, wire.PATH, wire.GET})
+_CAPABLE: Final = wire.encode_capabilities(SCOPE)
+_QUESTION: Final = f"POST {wire.AUTHORIZE_REQUEST} ".encode()
 # Threads that may wait for the Engine's and the scheduler's answers. Volume calls have others, and so has what the
 # Engine says of its answers: a judge waits for one of these, and it may be too long for the loop.
 _JUDGES: Final = 32
@@ -169,7 +169,7 @@ def _is_unusual(head: bytes) -> bool:
 
 def _answer_at_once(client: socket.socket, waiting: bytes, path: str, body: bytes) -> bool:
     """Answer a whole call that waits in a socket, if that needs no thought; else leave the socket as it is."""
-    reply = _CAPABLE if path == api.CAPABILITIES else pass_at_once(path, body)
+    reply = _CAPABLE if path == wire.CAPABILITIES else pass_at_once(path, body)
     if reply is None:
         return False
     try:
@@ -184,5 +184,5 @@ def _answer_at_once(client: socket.socket, waiting: bytes, path: str, body: byte
 
 def _response(body: bytes, status: int = HTTPStatus.OK) -> bytes:
     line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
-    head = f"{line}\r\nContent-Type: {api.CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"{line}\r\nContent-Type: {wire.CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body

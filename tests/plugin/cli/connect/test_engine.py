@@ -9,8 +9,8 @@ import pytest
 from docker.errors import NotFound
 
 from convgpu.cli.connect import unix_http
-from convgpu.cli.connect.endpoint import Endpoint
 from convgpu.cli.connect.engine import Engine, EngineContainer, Image, Plugin
+from convgpu.cli.connect.engine_endpoint import Endpoint
 from convgpu.cli.terminal.errors import Unavailable
 
 PLUGIN: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The two doors to a scheduler, against real sockets in front of recorded answers."""
+"""The two transports to a scheduler, against real sockets in front of recorded answers."""
 
 import json
 import threading
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from convgpu.cli.connect.scheduler import DaemonDoor, PluginDoor, Scheduler
+from convgpu.cli.connect.scheduler import DaemonTransport, PluginTransport, Scheduler
 from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.protocol.records import Container, Devices, Event, Events, LimitChange, PolicyChoice, Share
 
@@ -82,7 +82,7 @@ def plugin(tmp_path: Path) -> Iterator[Scheduler]:
     with PluginServer(str(path), Answering) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield Scheduler(PluginDoor(path))
+        yield Scheduler(PluginTransport(path))
         server.shutdown()
         thread.join()
 
@@ -129,14 +129,14 @@ def test_an_answer_of_another_version_is_named(plugin: Scheduler) -> None:
 
 
 def test_a_socket_that_nobody_serves_names_the_next_step(tmp_path: Path) -> None:
-    door = PluginDoor(tmp_path / "none.sock")
+    transport = PluginTransport(tmp_path / "none.sock")
     with pytest.raises(Unavailable, match=r"(?s)does not answer on .*none.sock.*docker plugin enable"):
-        Scheduler(door).devices()
+        Scheduler(transport).devices()
 
 
 def test_a_directory_without_a_daemon_names_the_next_step(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"(?s)does not answer.*convgpud --directory"):
-        Scheduler(DaemonDoor(tmp_path, timeout=0.01)).devices()
+        Scheduler(DaemonTransport(tmp_path, timeout=0.01)).devices()
 
 
 def test_without_permission_the_user_is_told_to_be_root(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,14 +145,14 @@ def test_without_permission_the_user_is_told_to_be_root(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("convgpu.cli.connect.unix_http.ask", refuse)
     with pytest.raises(Unavailable, match=r"(?s)no permission to open .*Run this as root: sudo convgpu"):
-        Scheduler(PluginDoor(Path("/nowhere/convgpu.sock"))).devices()
+        Scheduler(PluginTransport(Path("/nowhere/convgpu.sock"))).devices()
 
 
 def test_devices_have_a_policy_and_maybe_a_driver() -> None:
-    class Door:
+    class Transport:
         def ask(self, op: str, **fields: object) -> object:
             assert (op, fields) == ("devices", {})
             return {"devices": [], "policy": "fifo", "volume_library_path": "/run/convgpu/driver"}
 
     expected = Devices(devices=(), policy="fifo", volume_library_path="/run/convgpu/driver")
-    assert Scheduler(Door()).devices() == expected
+    assert Scheduler(Transport()).devices() == expected

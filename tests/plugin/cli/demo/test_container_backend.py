@@ -6,8 +6,9 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-from convgpu.cli.demo.container_backend import ContainerStage
-from convgpu.cli.demo.scenario import Part
+from convgpu.cli.demo.backend import DemoProcess
+from convgpu.cli.demo.container_backend import ContainerBackend
+from convgpu.cli.demo.scenario import DemoContainer
 
 
 def test_a_container_that_is_only_being_made_is_removed_once_it_is_there() -> None:
@@ -17,7 +18,7 @@ def test_a_container_that_is_only_being_made_is_removed_once_it_is_there() -> No
     assert process.stdout is not None
     process.stdout.readline()
     keeps_it_alive = process.stdin
-    process.stdin = None  # as with a part that does not stay: only its container's end ends it
+    process.stdin = None  # as with a container that does not stay: only its container's end ends it
     attempts: list[list[str]] = []
 
     def remove(names: list[str]) -> None:
@@ -25,11 +26,13 @@ def test_a_container_that_is_only_being_made_is_removed_once_it_is_there() -> No
         if len(attempts) == 2:  # the first found no container
             keeps_it_alive.close()
 
-    stage: Any = ContainerStage.__new__(ContainerStage)
-    stage._engine = SimpleNamespace(remove_containers=remove)
-    stage._parts = {"demo-a": Part("A", 1, 1, 0.0, 0)}
-    stage._running = {"A": (process, io.BytesIO())}
-    stage.__exit__()
+    backend: Any = ContainerBackend.__new__(ContainerBackend)
+    backend._engine = SimpleNamespace(remove_containers=remove)
+    backend._containers = {"demo-a": DemoContainer("A", 1, 1, 0.0, 0)}
+    running: Any = DemoProcess.__new__(DemoProcess)
+    running.process, running._output = process, io.BytesIO()
+    backend._running = {"A": running}
+    backend.__exit__()
     process.stdout.close()
     assert process.returncode == 0
     assert attempts == [["demo-a"]] * 3

@@ -1,4 +1,4 @@
-"""The scenario, played on a stage of this file: a scheduler as data, and a clock that moves when asked to."""
+"""The scenario on a scripted backend: a scheduler as data, and a clock that the script moves."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -6,11 +6,11 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from convgpu.cli.connect.scheduler import Scheduler
-from convgpu.cli.demo.backend import Ended
+from convgpu.cli.demo.backend import Exited
 from convgpu.cli.demo.report import as_data, timeline_lines
-from convgpu.cli.demo.runner import Clock, play
-from convgpu.cli.demo.scenario import Part, parts
-from convgpu.cli.demo.timeline import ASCII, Pause, Story
+from convgpu.cli.demo.runner import Clock, run_demo
+from convgpu.cli.demo.scenario import DemoContainer, containers
+from convgpu.cli.demo.timeline import ASCII, Pause, Timeline
 from convgpu.protocol.records import Device, Devices
 
 GIB = 1 << 30
@@ -19,9 +19,9 @@ DEVICES = Devices(devices=(CARD,), policy="best-fit")
 
 
 class Script:
-    """A stage: A ends when it is released; C waits from 0.1 s after its start until then, and ends 2 s later."""
+    """A backend: A ends when it is released; C waits from 0.1 s after its start until then, and ends 2 s later."""
 
-    words = "a script"
+    description = "a script"
 
     def __init__(self, *, goes_on: bool = True) -> None:
         self.time = 0.0
@@ -36,18 +36,18 @@ class Script:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def start(self, part: Part) -> None:
-        self._started[part.name] = self.time
+    def start(self, container: DemoContainer) -> None:
+        self._started[container.name] = self.time
 
-    def release(self, part: Part) -> None:
-        self.released.setdefault(part.name, self.time)
+    def release(self, container: DemoContainer) -> None:
+        self.released.setdefault(container.name, self.time)
 
-    def volumes(self) -> Mapping[str, Part]:
+    def volumes(self) -> Mapping[str, DemoContainer]:
         # The Engine names a container half a second after it started.
-        return {f"volume-{p.name}": p for p in PARTS if self.time >= self._started.get(p.name, 1e9) + 0.5}
+        return {f"volume-{p.name}": p for p in CONTAINERS if self.time >= self._started.get(p.name, 1e9) + 0.5}
 
-    def ended(self) -> Mapping[str, Ended]:
-        return {name: Ended(0, "") for name in self._started if self._end(name) <= self.time}
+    def exited(self) -> Mapping[str, Exited]:
+        return {name: Exited(0, "") for name in self._started if self._end(name) <= self.time}
 
     def ask(self, op: str, **fields: object) -> object:
         if op == "containers":
@@ -96,8 +96,8 @@ class Script:
         return [{"sequence": number, **row} for number, row in enumerate(rows)]
 
 
-ALL = parts(CARD)
-PARTS = [part for part in ALL if part.name in {"A", "C"}]
+ALL = containers(CARD)
+CONTAINERS = [container for container in ALL if container.name in {"A", "C"}]
 
 
 def clock(script: Script) -> Clock:
@@ -109,7 +109,7 @@ def clock(script: Script) -> Clock:
 
 def test_the_second_wave_starts_when_the_first_has_its_memory_and_all_is_told() -> None:
     script, lines = Script(), list[str]()
-    played = play(script, DEVICES, PARTS, lines.append, clock(script))
+    result = run_demo(script, DEVICES, CONTAINERS, lines.append, clock(script))
     assert lines == [
         "start A: limit 7GiB, takes 6GiB, keeps it 1s and until others wait",
         "  0.0s  A has started",
@@ -120,14 +120,14 @@ def test_the_second_wave_starts_when_the_first_has_its_memory_and_all_is_told() 
         "  3.0s  C GOES ON after 1.9s: has got its 1GiB",
         "  5.0s  C has ended and given its memory back",
     ]
-    a, c = played.stories
+    a, c = result.timelines
     assert (a, c) == (
-        Story("A", 7 * GIB, 0.0, (), 3.0),
-        Story("C", 6 * GIB, 1.0, (Pause(GIB, 1.1, 3.0, granted=True),), 5.0),
+        Timeline("A", 7 * GIB, 0.0, (), 3.0),
+        Timeline("C", 6 * GIB, 1.0, (Pause(GIB, 1.1, 3.0, granted=True),), 5.0),
     )
-    assert played.problems == ()
+    assert result.problems == ()
     assert script.released == {"A": 3.0}
-    data = as_data(played)
+    data = as_data(result)
     assert (data["pause_seen"], data["policy"], data["device"]) == (
         True,
         "best-fit",
@@ -145,16 +145,16 @@ def test_the_second_wave_starts_when_the_first_has_its_memory_and_all_is_told() 
 
 def test_a_container_that_never_goes_on_ends_the_play_in_time_and_is_named() -> None:
     script = Script(goes_on=False)
-    played = play(script, DEVICES, PARTS, lambda _: None, clock(script))
+    result = run_demo(script, DEVICES, CONTAINERS, lambda _: None, clock(script))
     assert script.time <= 20
-    assert played.length == script.time
-    assert played.problems == ("an allocation was paused, but none went on", "C did not end in time")
+    assert result.length == script.time
+    assert result.problems == ("an allocation was paused, but none went on", "C did not end in time")
 
 
 def test_the_timeline_fits_the_terminal() -> None:
     script = Script()
-    played = play(script, DEVICES, PARTS, lambda _: None, clock(script))
-    assert timeline_lines(played.stories, 5.0, 40, ASCII) == [
+    result = run_demo(script, DEVICES, CONTAINERS, lambda _: None, clock(script))
+    assert timeline_lines(result.timelines, 5.0, 40, ASCII) == [
         "A          ###############",
         "C               ..........##########",
         "           |         |         |",
@@ -164,7 +164,7 @@ def test_the_timeline_fits_the_terminal() -> None:
 
 
 def test_the_scenario_asks_for_more_than_there_is() -> None:
-    assert [(part.name, part.limit, part.size, part.wave) for part in ALL] == [
+    assert [(container.name, container.limit, container.size, container.wave) for container in ALL] == [
         ("A", 7 * GIB, 6 * GIB, 0),
         ("B", 8 * GIB, 7 * GIB, 0),
         ("C", 6 * GIB, 5 * GIB, 1),
@@ -176,5 +176,5 @@ def test_the_scenario_asks_for_more_than_there_is() -> None:
 def test_other_containers_on_the_gpu_are_named_first() -> None:
     script, lines = Script(), list[str]()
     busy = replace(CARD, granted=7 * GIB)
-    play(script, Devices(devices=(busy,), policy="fifo"), PARTS, lines.append, clock(script))
+    run_demo(script, Devices(devices=(busy,), policy="fifo"), CONTAINERS, lines.append, clock(script))
     assert lines[0] == "Note: other containers have 7GiB of this GPU; the scenario may not end in time"

@@ -1,13 +1,13 @@
 from xml.etree import ElementTree as ET
 
 from convgpu.cli.demo.svg import draw
-from convgpu.cli.demo.timeline import Pause, Story, seconds_of_axis
+from convgpu.cli.demo.timeline import Pause, Timeline, seconds_of_axis
 
 GIB = 1 << 30
 STORIES = (
-    Story("A", 7 * GIB, started=0.0, ended=2.0),
-    Story("B<&", 8 * GIB, started=1.0, pauses=(Pause(GIB, 1.5, 2.0, granted=True), Pause(GIB, 3.0)), ended=None),
-    Story("C", GIB),
+    Timeline("A", 7 * GIB, started=0.0, ended=2.0),
+    Timeline("B<&", 8 * GIB, started=1.0, pauses=(Pause(GIB, 1.5, 2.0, granted=True), Pause(GIB, 3.0)), ended=None),
+    Timeline("C", GIB),
 )
 SVG = "{http://www.w3.org/2000/svg}"
 

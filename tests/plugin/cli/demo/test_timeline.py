@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from convgpu.cli.demo.timeline import ASCII, Pause, Story, axis, bar, problems, span, table_rows, tell
+from convgpu.cli.demo.timeline import ASCII, Pause, Timeline, axis, bar, build_timelines, problems, span, table_rows
 from convgpu.protocol.records import Event
 
 GIB = 1 << 30
@@ -17,8 +17,8 @@ def history(*rows: tuple[float, str, str] | tuple[float, str, str, dict[str, Any
     ]
 
 
-A = Story("A", 7 * GIB, started=0.0, ended=5.0)
-C = Story("C", 6 * GIB, started=1.0, pauses=(Pause(2 * GIB, 1.5, 5.0, granted=True),), ended=8.0)
+A = Timeline("A", 7 * GIB, started=0.0, ended=5.0)
+C = Timeline("C", 6 * GIB, started=1.0, pauses=(Pause(2 * GIB, 1.5, 5.0, granted=True),), ended=8.0)
 
 
 def test_stories_are_told_from_events_of_the_cast_alone() -> None:
@@ -34,7 +34,7 @@ def test_stories_are_told_from_events_of_the_cast_alone() -> None:
         (105.0, "granted", "volume-c", {**asked, "waited": 3.5}),
         (108.0, "ended", "volume-c"),
     )
-    assert tell(reversed(events), CAST) == (A, C)
+    assert build_timelines(reversed(events), CAST) == (A, C)
 
 
 def test_pauses_of_several_threads_end_each_at_its_own_time() -> None:
@@ -55,39 +55,43 @@ def test_pauses_of_several_threads_end_each_at_its_own_time() -> None:
         Pause(2 * GIB, 2.0, 4.0, granted=True),
         Pause(GIB, 3.0, 5.0, granted=False),
     )
-    assert tell(events, {"volume-c": ("C", 6 * GIB)}) == (Story("C", 6 * GIB, 0.0, pauses, 6.0),)
+    assert build_timelines(events, {"volume-c": ("C", 6 * GIB)}) == (Timeline("C", 6 * GIB, 0.0, pauses, 6.0),)
 
 
 def test_a_container_that_never_came_has_an_empty_story() -> None:
-    assert tell([], CAST) == (Story("A", 7 * GIB), Story("C", 6 * GIB))
+    assert build_timelines([], CAST) == (Timeline("A", 7 * GIB), Timeline("C", 6 * GIB))
 
 
 def test_a_pause_and_its_end_is_a_demonstration() -> None:
     assert problems([A, C], {"A": 0, "C": 0}) == ()
 
 
-WAITS = Story("C", 6 * GIB, 1.0, (Pause(GIB, 1.5, 8.0, granted=False),), 8.0)
+WAITS = Timeline("C", 6 * GIB, 1.0, (Pause(GIB, 1.5, 8.0, granted=False),), 8.0)
 
 
 @pytest.mark.parametrize(
-    ("stories", "exits", "expected"),
+    ("timelines", "exits", "expected"),
     [
         ([A], {"A": 0}, ("no allocation was paused",)),
         ([WAITS], {"C": 137}, ("an allocation was paused, but none went on", "C ended with exit code 137")),
         ([C, A], {"C": 0}, ("A did not end in time",)),
         (
-            [C, Story("D", GIB, started=2.0)],
+            [C, Timeline("D", GIB, started=2.0)],
             {"C": 0, "D": 0},
             ("the scheduler did not report the end of D",),
         ),
     ],
 )
-def test_everything_else_is_not(stories: list[Story], exits: dict[str, int | None], expected: tuple[str, ...]) -> None:
-    assert problems(stories, exits) == expected
+def test_everything_else_is_not(
+    timelines: list[Timeline], exits: dict[str, int | None], expected: tuple[str, ...]
+) -> None:
+    assert problems(timelines, exits) == expected
 
 
 def test_the_table_has_a_row_for_each_pause() -> None:
-    twice = Story("D", GIB // 2, 0.0, (Pause(GIB, 1.0, 2.0, granted=True), Pause(GIB, 3.0, 3.5, granted=False)), None)
+    twice = Timeline(
+        "D", GIB // 2, 0.0, (Pause(GIB, 1.0, 2.0, granted=True), Pause(GIB, 3.0, 3.5, granted=False)), None
+    )
     assert table_rows([A, C, twice], {"A": 0, "C": 1}) == [
         ("A", "7GiB", "0.0s", "", "", "5.0s", "0"),
         ("C", "6GiB", "1.0s", "1.5s (2GiB)", "5.0s", "8.0s", "1"),
@@ -97,22 +101,22 @@ def test_the_table_has_a_row_for_each_pause() -> None:
 
 
 def test_the_span_ends_with_the_last_thing_that_happened() -> None:
-    assert (span([]), span([A, C]), span([Story("D", 1, 0.0, (Pause(1, 9.0),))])) == (0.0, 8.0, 9.0)
+    assert (span([]), span([A, C]), span([Timeline("D", 1, 0.0, (Pause(1, 9.0),))])) == (0.0, 8.0, 9.0)
 
 
 @pytest.mark.parametrize(
-    ("story", "expected"),
+    ("timeline", "expected"),
     [
         (A, "##########      "),
         (C, "  #.......######"),
-        (Story("D", 1), "                "),
-        (Story("D", 1, 0.0, (Pause(1, 4.0, 4.001, granted=True),), 8.0), "########.#######"),
-        (Story("D", 1, 0.0, (Pause(1, 6.0),)), "############...."),
-        (Story("D", 1, 8.0, (), 8.0), "               #"),
+        (Timeline("D", 1), "                "),
+        (Timeline("D", 1, 0.0, (Pause(1, 4.0, 4.001, granted=True),), 8.0), "########.#######"),
+        (Timeline("D", 1, 0.0, (Pause(1, 6.0),)), "############...."),
+        (Timeline("D", 1, 8.0, (), 8.0), "               #"),
     ],
 )
-def test_a_bar_shows_running_and_paused(story: Story, expected: str) -> None:
-    assert bar(story, 8.0, 16, ASCII) == expected
+def test_a_bar_shows_running_and_paused(timeline: Timeline, expected: str) -> None:
+    assert bar(timeline, 8.0, 16, ASCII) == expected
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from convgpu.cli.connect.endpoint import Endpoint
 from convgpu.cli.connect.engine import Engine
+from convgpu.cli.connect.engine_endpoint import Endpoint
 from convgpu.cli.doctor import command as doctor
 from convgpu.cli.terminal.errors import Refused
 from convgpu.cli.terminal.findings import Finding

@@ -2,8 +2,8 @@ import pytest
 from msgspec.structs import replace
 
 from convgpu.cli.connect.engine import EngineContainer
-from convgpu.cli.connect.sources import find
-from convgpu.cli.show.container_rows import Listed, Row, age, as_data, join, rows
+from convgpu.cli.connect.named_containers import NamedContainer, find, join
+from convgpu.cli.show.container_rows import Row, age, as_data, rows
 from convgpu.cli.terminal.errors import Refused
 from convgpu.protocol import records
 from convgpu.protocol.records import Container, Device, Devices, Session, SessionShare, Share, Waiting
@@ -34,14 +34,14 @@ TRAIN = EngineContainer("c" * 64, "train", "pytorch:2")
 
 def test_containers_come_oldest_first_then_by_name() -> None:
     joined = join([YOUNGER, SAME_AGE, OLDER], {ANONYMOUS: (TRAIN,), "foreign": (TRAIN,)})
-    assert joined == (Listed(OLDER, (TRAIN,)), Listed(SAME_AGE, ()), Listed(YOUNGER, ()))
+    assert joined == (NamedContainer(OLDER, (TRAIN,)), NamedContainer(SAME_AGE, ()), NamedContainer(YOUNGER, ()))
 
 
 def test_rows_have_one_line_per_gpu_name_each_container_once_and_say_why_it_waits() -> None:
     note = "  waits 1m for 5GiB on GPU 0: others come first, held by first, 2 ahead"
     waiting = replace(OLDER.waiting[0], reason="turn", behind=("first",), ahead=2)
     older = replace(OLDER, waiting=(waiting,), since=NOW - 7)
-    assert rows([Listed(older, (TRAIN,)), Listed(SAME_AGE, ())], DEVICES, NOW) == [
+    assert rows([NamedContainer(older, (TRAIN,)), NamedContainer(SAME_AGE, ())], DEVICES, NOW) == [
         Row(("train", "pytorch:2", "0", "6GiB", "512MiB", "256MiB", "waiting", "7s"), style="yellow"),
         Row(("", "", "1", "6GiB", "0B", "0B", "", ""), style="yellow"),
         Row(note=note, style="yellow"),
@@ -52,14 +52,14 @@ def test_rows_have_one_line_per_gpu_name_each_container_once_and_say_why_it_wait
 def test_who_waits_on_a_gpu_with_a_fault_is_told_the_fault() -> None:
     ill = Devices(devices=(replace(CARD, health="MIG mode is on"),), policy="best-fit")
     older = replace(OLDER, devices=OLDER.devices[:1], since=NOW)
-    [_, note] = rows([Listed(older, ())], ill, NOW)
+    [_, note] = rows([NamedContainer(older, ())], ill, NOW)
     assert note.note == "  waits 1m for 5GiB on GPU 0: MIG mode is on"
 
 
 def test_who_waits_is_told_of_memory_outside() -> None:
     shared = Devices(devices=(replace(CARD, foreign=10 * GIB),), policy="best-fit")
     older = replace(OLDER, devices=OLDER.devices[:1], since=NOW)
-    [_, note] = rows([Listed(older, ())], shared, NOW)
+    [_, note] = rows([NamedContainer(older, ())], shared, NOW)
     told = "  waits 1m for 5GiB on GPU 0: not enough is free, 10GiB are memory outside ConvGPU"
     assert note.note == told
 
@@ -67,7 +67,7 @@ def test_who_waits_is_told_of_memory_outside() -> None:
 def test_a_limit_that_is_being_lowered_is_told() -> None:
     share = Share(uuid="GPU-b", limit=6 * GIB, grant=GIB, usage=GIB, target=GIB // 2)
     container = replace(SAME_AGE, devices=(share,))
-    assert rows([Listed(container, ())], DEVICES, NOW)[1] == Row(
+    assert rows([NamedContainer(container, ())], DEVICES, NOW)[1] == Row(
         note="  limit on GPU 1 goes down to 512MiB as memory is freed"
     )
 
@@ -75,11 +75,11 @@ def test_a_limit_that_is_being_lowered_is_told() -> None:
 def test_the_schedulers_own_name_of_a_container_is_taken_where_the_engine_is_not_asked() -> None:
     told = records.EngineContainer(id="c" * 64, name="train", image="pytorch:2")
     known = replace(OLDER, engine=told)
-    assert join([known], {}) == (Listed(known, (TRAIN,)),)
+    assert join([known], {}) == (NamedContainer(known, (TRAIN,)),)
 
 
 def test_a_container_is_found_by_name_by_volume_and_by_the_start_of_its_id() -> None:
-    listed = [Listed(OLDER, (TRAIN,)), Listed(SAME_AGE, ())]
+    listed = [NamedContainer(OLDER, (TRAIN,)), NamedContainer(SAME_AGE, ())]
     for word in ("train", "c" * 64, "cccc", ANONYMOUS, ANONYMOUS[:12]):
         assert find(listed, word) is listed[0]
     assert find(listed, "first") is listed[1]
@@ -88,27 +88,27 @@ def test_a_container_is_found_by_name_by_volume_and_by_the_start_of_its_id() -> 
 @pytest.mark.parametrize("word", ["", "c", "ccc", "trai", "FIRST", "dddd"])
 def test_another_name_is_refused_with_the_next_step(word: str) -> None:
     with pytest.raises(Refused, match=r"(?s)there is no container .*convgpu ps"):
-        find([Listed(OLDER, (TRAIN,)), Listed(SAME_AGE, ())], word)
+        find([NamedContainer(OLDER, (TRAIN,)), NamedContainer(SAME_AGE, ())], word)
 
 
 def test_an_id_that_two_begin_with_names_both() -> None:
     other = EngineContainer("c" * 63 + "d", "eval", "i")
     with pytest.raises(Refused, match="train, eval"):
-        find([Listed(OLDER, (TRAIN,)), Listed(SAME_AGE, (other,))], "cccc")
+        find([NamedContainer(OLDER, (TRAIN,)), NamedContainer(SAME_AGE, (other,))], "cccc")
 
 
 def test_a_volume_that_two_containers_have_names_both() -> None:
     other = EngineContainer("d" * 64, "eval", "pytorch:2")
-    listed = Listed(OLDER, (TRAIN, other))
+    listed = NamedContainer(OLDER, (TRAIN, other))
     assert (listed.name, listed.image) == ("train, eval", "pytorch:2")
 
 
 def test_an_anonymous_volume_without_container_is_shown_as_docker_shows_ids() -> None:
-    assert (Listed(OLDER, ()).name, Listed(OLDER, ()).image) == ("0123456789ab", "-")
+    assert (NamedContainer(OLDER, ()).name, NamedContainer(OLDER, ()).image) == ("0123456789ab", "-")
 
 
 def test_data_has_plain_integers() -> None:
-    assert as_data([Listed(OLDER, (TRAIN,))], DEVICES) == [
+    assert as_data([NamedContainer(OLDER, (TRAIN,))], DEVICES) == [
         {
             "volume": ANONYMOUS,
             "containers": [{"id": "c" * 64, "name": "train", "image": "pytorch:2"}],

@@ -14,7 +14,7 @@ def event(number: int, kind: str, volume: str, **more: object) -> dict[str, obje
 GONE = [event(2, "removed", "v1", name="train"), event(5, "removed", "v2"), event(7, "removed", "v3", name="train")]
 
 
-class Door:
+class Transport:
     """A scheduler that has only `here` left."""
 
     asked = 0
@@ -29,16 +29,16 @@ class Door:
 
 
 def test_containers_that_are_gone_keep_their_names(tmp_path: Path) -> None:
-    door = Door()
-    names = Names(Scheduler(door), tmp_path)
+    transport = Transport()
+    names = Names(Scheduler(transport), tmp_path)
     assert names.learn([Event(sequence=3, time=3.0, kind="paused", container="here")]) == {"here": "here"}
-    assert door.asked == 0
+    assert transport.asked == 0
     told = names.learn([Event(sequence=number, time=1.0, kind="paused", container=f"v{number}") for number in (1, 2)])
     assert told == {"here": "here", "v1": "train", "v3": "train"}
     names.learn([Event(sequence=9, time=9.0, kind="paused", container="v9")])
-    assert door.asked == 1
+    assert transport.asked == 1
 
 
 def test_a_name_means_the_last_container_that_had_it(tmp_path: Path) -> None:
-    names = Names(Scheduler(Door()), tmp_path)
+    names = Names(Scheduler(Transport()), tmp_path)
     assert [names.volume(word) for word in (None, "here", "train", "v2")] == [None, "here", "v3", "v2"]

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from convgpu.cli.__main__ import main
 from convgpu.cli.connect.engine import EngineContainer
-from convgpu.cli.show.container_rows import Listed
+from convgpu.cli.connect.named_containers import NamedContainer
 from convgpu.cli.show.top_view import Controls, Line, Snapshot, view
 from convgpu.protocol.records import Container, Device, Devices, Share, Waiting
 
@@ -31,9 +31,9 @@ SHARE = Share(uuid="GPU-a", limit=12 * GIB, grant=12 * GIB, usage=8 * GIB)
 WAITS = Waiting(uuid="GPU-a", size=GIB, call="cuMemAlloc", pid=1, since=90.0, missing=GIB, behind=("v0",))
 
 
-def listed(number: int, **changes: object) -> Listed:
+def listed(number: int, **changes: object) -> NamedContainer:
     record = Container(name=f"v{number}", mountpoint="/d", created=float(number), state="running", devices=(SHARE,))
-    return Listed(replace(record, **changes), (EngineContainer(f"{number:064}", f"c{number}", "image"),))
+    return NamedContainer(replace(record, **changes), (EngineContainer(f"{number:064}", f"c{number}", "image"),))
 
 
 SEEN = Snapshot(

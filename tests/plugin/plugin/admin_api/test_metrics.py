@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from convgpu.client.admin import SchedulerUnavailable
 from convgpu.plugin.admin_api.metrics import MOST_CONTAINERS, SchedulerCollector
-from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api import wire
 from convgpu.plugin.server.app import create_app
 from convgpu.plugin.settings import Settings
 
@@ -135,8 +135,8 @@ def test_without_a_scheduler_there_is_still_an_answer(samples, told):
 
 
 def test_dockers_calls_are_timed(docker):
-    docker.post(api.LIST, data=b"{}")
-    docker.post(api.AUTHORIZE_RESPONSE, data=b"{}")
+    docker.post(wire.LIST, data=b"{}")
+    docker.post(wire.AUTHORIZE_RESPONSE, data=b"{}")
     docker.get("/v1/devices")
     answer = docker.get("/metrics")
     assert answer.status_code == 200

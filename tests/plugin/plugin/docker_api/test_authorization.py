@@ -10,9 +10,9 @@ import pytest
 from convgpu.authz.judge import caller
 from convgpu.authz.ports import ViewUnavailable
 from convgpu.client.admin import SchedulerUnavailable
-from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api import wire
+from convgpu.plugin.docker_api.body_limits import MOST
 from convgpu.plugin.engine.facts import EngineView
-from convgpu.plugin.server.body_limits import MOST
 
 # The docker library leaves a socket that it could not connect to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -27,9 +27,9 @@ def collected():
 ALLOWED = {"Allow": True, "Msg": ""}
 
 
-def ask(docker, document=None, raw=None, path=api.AUTHORIZE_REQUEST):
+def ask(docker, document=None, raw=None, path=wire.AUTHORIZE_REQUEST):
     response = docker.post(path, data=raw if raw is not None else json.dumps(document).encode())
-    assert (response.status_code, response.content_type) == (200, api.CONTENT_TYPE)
+    assert (response.status_code, response.content_type) == (200, wire.CONTENT_TYPE)
     return json.loads(response.data)
 
 
@@ -65,7 +65,7 @@ def test_the_engine_is_asked_no_more_than_it_can_send_back_in_one_piece():
 def test_a_certificate_without_a_name_is_not_the_engines_own_socket():
     document = {**call(), "UserAuthNMethod": "TLS"}
     requests = [
-        api.decode_authorization(json.dumps({**document, **more}).encode())
+        wire.decode_authorization(json.dumps({**document, **more}).encode())
         for more in ({}, {"User": ""}, {"User": "alice"}, {"User": "local"}, {"UserAuthNMethod": ""})
     ]
     callers = [caller(request.user, request.user_method) for request in requests]
@@ -104,7 +104,7 @@ def test_a_bug_denies_and_is_logged(docker, scheduler, caplog):
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
-        (b"", f"request-malformed: {api.EMPTY_BODY}"),
+        (b"", f"request-malformed: {wire.EMPTY_BODY}"),
         (b"{}", "request-malformed: the request names no RequestMethod"),
         (b'{"RequestMethod": "GET"}', "request-malformed: the request names no RequestUri"),
         (
@@ -133,4 +133,4 @@ def test_a_body_that_the_engine_keeps_back_is_denied(docker):
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b"no JSON"])
 def test_what_has_happened_is_not_hidden(docker, raw):
-    assert ask(docker, raw=raw, path=api.AUTHORIZE_RESPONSE) == ALLOWED
+    assert ask(docker, raw=raw, path=wire.AUTHORIZE_RESPONSE) == ALLOWED

@@ -13,7 +13,7 @@ import pytest
 from docker.errors import NotFound
 
 from convgpu.client.admin import SchedulerUnavailable
-from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api import wire
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.plugin.engine.container_sync import SETTLE, Listing
 from convgpu.plugin.server.app import create_app
@@ -274,11 +274,11 @@ def test_a_mount_and_an_unmount_are_doubts(scheduler, settings):
     doubts = []
     client = create_app(scheduler, settings, lambda: doubts.append(len(scheduler.asked))).test_client()
     for path, document in (
-        (api.CREATE, {"Name": "v"}),
-        (api.MOUNT, {"Name": "v", "ID": "1"}),
-        (api.GET, {"Name": "v"}),
-        (api.UNMOUNT, {"Name": "v", "ID": "1"}),
-        (api.MOUNT, {"Name": "w", "ID": "1"}),
+        (wire.CREATE, {"Name": "v"}),
+        (wire.MOUNT, {"Name": "v", "ID": "1"}),
+        (wire.GET, {"Name": "v"}),
+        (wire.UNMOUNT, {"Name": "v", "ID": "1"}),
+        (wire.MOUNT, {"Name": "w", "ID": "1"}),
     ):
         client.post(path, data=json.dumps(document))
     assert doubts == [2, 4]  # after the scheduler was told

@@ -5,36 +5,36 @@ import json
 import pytest
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
-from convgpu.plugin.docker_api import wire as api
-from convgpu.plugin.server.body_limits import MOST
+from convgpu.plugin.docker_api import wire
+from convgpu.plugin.docker_api.body_limits import MOST
 from convgpu.protocol.layout import folder_of
 
 UUID = "GPU-00000000-0000-0000-0000-000000000001"
-VOLUME_CALLS = [api.CREATE, api.REMOVE, api.MOUNT, api.UNMOUNT, api.PATH, api.GET]
+VOLUME_CALLS = [wire.CREATE, wire.REMOVE, wire.MOUNT, wire.UNMOUNT, wire.PATH, wire.GET]
 
 
 def post(docker, path, document=None, raw=None):
     data = raw if raw is not None else json.dumps(document).encode()
     response = docker.post(path, data=data)
-    assert response.content_type == api.CONTENT_TYPE
+    assert response.content_type == wire.CONTENT_TYPE
     return response.status_code, json.loads(response.data)
 
 
 def test_activate_names_both_interfaces(docker):
-    assert post(docker, api.ACTIVATE, raw=b"") == (200, {"Implements": ["VolumeDriver", "authz"]})
+    assert post(docker, wire.ACTIVATE, raw=b"") == (200, {"Implements": ["VolumeDriver", "authz"]})
 
 
 def test_capabilities_are_local(docker):
-    assert post(docker, api.CAPABILITIES, {}) == (200, {"Capabilities": {"Scope": "local"}})
+    assert post(docker, wire.CAPABILITIES, {}) == (200, {"Capabilities": {"Scope": "local"}})
 
 
 def test_life_of_a_volume(docker, scheduler):
     create = {"Name": "v", "Opts": {"memory": "2g"}}
     use = {"Name": "v", "ID": "a" * 64}
-    assert post(docker, api.CREATE, create) == (200, {"Err": ""})
-    assert post(docker, api.MOUNT, use) == (200, {"Mountpoint": "/simulated/v", "Err": ""})
-    assert post(docker, api.UNMOUNT, use) == (200, {"Err": ""})
-    assert post(docker, api.REMOVE, {"Name": "v"}) == (200, {"Err": ""})
+    assert post(docker, wire.CREATE, create) == (200, {"Err": ""})
+    assert post(docker, wire.MOUNT, use) == (200, {"Mountpoint": "/simulated/v", "Err": ""})
+    assert post(docker, wire.UNMOUNT, use) == (200, {"Err": ""})
+    assert post(docker, wire.REMOVE, {"Name": "v"}) == (200, {"Err": ""})
     assert scheduler.asked == [
         {"op": "create", "name": "v", "options": {"memory": "2g"}},
         {"op": "mount", "name": "v", "id": "a" * 64},
@@ -45,14 +45,14 @@ def test_life_of_a_volume(docker, scheduler):
 
 @pytest.mark.parametrize("body", [{"Name": "v"}, {"Name": "v", "Opts": None}, {"Name": "v", "Opts": {}}])
 def test_create_without_options(docker, scheduler, body):
-    assert post(docker, api.CREATE, body) == (200, {"Err": ""})
+    assert post(docker, wire.CREATE, body) == (200, {"Err": ""})
     assert scheduler.asked == [{"op": "create", "name": "v", "options": {}}]
 
 
 def test_create_twice_is_no_error(docker):
     create = {"Name": "v", "Opts": {"memory": "2g"}}
-    assert post(docker, api.CREATE, create) == (200, {"Err": ""})
-    assert post(docker, api.CREATE, create) == (200, {"Err": ""})
+    assert post(docker, wire.CREATE, create) == (200, {"Err": ""})
+    assert post(docker, wire.CREATE, create) == (200, {"Err": ""})
 
 
 def described():
@@ -82,36 +82,36 @@ def described():
 
 
 def test_get_list_and_path_describe_a_volume(docker):
-    assert post(docker, api.LIST, {}) == (200, {"Volumes": [], "Err": ""})
-    post(docker, api.CREATE, {"Name": "v", "Opts": {}})
+    assert post(docker, wire.LIST, {}) == (200, {"Volumes": [], "Err": ""})
+    post(docker, wire.CREATE, {"Name": "v", "Opts": {}})
     volume = described()
-    assert post(docker, api.GET, {"Name": "v"}) == (200, {"Volume": volume, "Err": ""})
-    assert post(docker, api.LIST, raw=b"") == (200, {"Volumes": [volume], "Err": ""})
-    assert post(docker, api.PATH, {"Name": "v"}) == (200, {"Mountpoint": volume["Mountpoint"], "Err": ""})
+    assert post(docker, wire.GET, {"Name": "v"}) == (200, {"Volume": volume, "Err": ""})
+    assert post(docker, wire.LIST, raw=b"") == (200, {"Volumes": [volume], "Err": ""})
+    assert post(docker, wire.PATH, {"Name": "v"}) == (200, {"Mountpoint": volume["Mountpoint"], "Err": ""})
 
 
-@pytest.mark.parametrize("path", [api.GET, api.PATH])
+@pytest.mark.parametrize("path", [wire.GET, wire.PATH])
 def test_an_unknown_volume_is_an_error(docker, path):
     assert post(docker, path, {"Name": "w"}) == (500, {"Err": "there is no ConvGPU volume w"})
 
 
 def test_a_refusal_reaches_the_user_word_for_word(docker, scheduler):
-    status, answer = post(docker, api.CREATE, {"Name": "v", "Opts": {"memroy": "2g"}})
+    status, answer = post(docker, wire.CREATE, {"Name": "v", "Opts": {"memroy": "2g"}})
     text = "unknown option: the known ones are memory, gpus, wait"
     assert (status, answer) == (500, {"Err": text})
     assert scheduler.volumes == {}
 
 
 def test_remove_of_a_mounted_volume_is_refused(docker):
-    post(docker, api.CREATE, {"Name": "v", "Opts": {}})
-    post(docker, api.MOUNT, {"Name": "v", "ID": "1"})
+    post(docker, wire.CREATE, {"Name": "v", "Opts": {}})
+    post(docker, wire.MOUNT, {"Name": "v", "ID": "1"})
     text = "volume v is in use: stop its container first"
-    assert post(docker, api.REMOVE, {"Name": "v"}) == (500, {"Err": text})
+    assert post(docker, wire.REMOVE, {"Name": "v"}) == (500, {"Err": text})
 
 
 @pytest.mark.parametrize("path", VOLUME_CALLS)
 def test_an_empty_body_is_an_error_and_changes_nothing(docker, scheduler, path):
-    assert post(docker, path, raw=b"") == (500, {"Err": api.EMPTY_BODY})
+    assert post(docker, path, raw=b"") == (500, {"Err": wire.EMPTY_BODY})
     assert scheduler.asked == []
 
 
@@ -135,7 +135,7 @@ def test_a_malformed_body_is_an_error_and_changes_nothing(docker, scheduler, pat
     assert scheduler.asked == []
 
 
-@pytest.mark.parametrize("path", [api.MOUNT, api.UNMOUNT])
+@pytest.mark.parametrize("path", [wire.MOUNT, wire.UNMOUNT])
 def test_a_mount_without_id_is_an_error(docker, scheduler, path):
     assert post(docker, path, {"Name": "v"}) == (500, {"Err": "the request names no ID"})
     assert scheduler.asked == []
@@ -143,19 +143,19 @@ def test_a_mount_without_id_is_an_error(docker, scheduler, path):
 
 @pytest.mark.parametrize("options", [[], "memory=2g", {"memory": 2}, {"memory": None}])
 def test_options_must_be_text(docker, scheduler, options):
-    answer = post(docker, api.CREATE, {"Name": "v", "Opts": options})
+    answer = post(docker, wire.CREATE, {"Name": "v", "Opts": options})
     assert answer == (500, {"Err": "Opts must be a map of text to text"})
     assert scheduler.asked == []
 
 
 def test_a_scheduler_that_is_gone_is_an_error(docker, scheduler):
     scheduler.failure = SchedulerUnavailable("the scheduler does not answer")
-    assert post(docker, api.LIST, {}) == (500, {"Err": "the scheduler does not answer"})
+    assert post(docker, wire.LIST, {}) == (500, {"Err": "the scheduler does not answer"})
 
 
 def test_an_answer_of_the_wrong_shape_is_logged_and_an_error(docker, scheduler, caplog):
     scheduler.answers["containers"] = {"containers": [{"name": "v"}]}
-    assert post(docker, api.LIST, {}) == (500, {"Err": "the plugin failed; its log says why"})
+    assert post(docker, wire.LIST, {}) == (500, {"Err": "the plugin failed; its log says why"})
     assert "missing required field `mountpoint` - at `$.containers[0]`" in caplog.text
 
 
@@ -165,19 +165,19 @@ def test_unknown_paths(docker, path):
 
 
 def test_wrong_method(docker):
-    response = docker.get(api.CREATE)
+    response = docker.get(wire.CREATE)
     assert response.status_code == 405
-    assert json.loads(response.data) == {"Err": f"GET {api.CREATE}: Method Not Allowed"}
+    assert json.loads(response.data) == {"Err": f"GET {wire.CREATE}: Method Not Allowed"}
 
 
 def test_a_request_that_is_too_long(docker, scheduler):
-    answer = post(docker, api.CREATE, raw=b" " * (MOST + 1))
+    answer = post(docker, wire.CREATE, raw=b" " * (MOST + 1))
     assert answer == (413, {"Err": f"the request is longer than {MOST} bytes"})
     assert scheduler.asked == []
 
 
 def test_administration(docker, scheduler):
-    post(docker, api.CREATE, {"Name": "v", "Opts": {}})
+    post(docker, wire.CREATE, {"Name": "v", "Opts": {}})
     assert docker.get("/v1/devices").json == scheduler._devices()
     assert docker.get("/v1/containers").json == {"containers": [scheduler._container("v")]}
     assert docker.get("/v1/containers/v").json == scheduler._container("v")
@@ -255,9 +255,9 @@ def test_a_volume_is_there_although_the_scheduler_does_not_answer(docker, schedu
     scheduler.failure = SchedulerUnavailable("the scheduler does not answer")
     folder = settings.folders / folder_of("v")
     folder.mkdir(parents=True)
-    status, answer = post(docker, api.GET, {"Name": "v"})
+    status, answer = post(docker, wire.GET, {"Name": "v"})
     shown = answer["Volume"]
     assert (status, shown["Name"], shown["Mountpoint"]) == (200, "v", str(folder))
     assert shown["Status"] == {"state": "unknown", "reason": "the scheduler does not answer"}
-    assert post(docker, api.GET, {"Name": "w"}) == (500, {"Err": "the scheduler does not answer"})
-    assert post(docker, api.MOUNT, {"Name": "v", "ID": "1"}) == (500, {"Err": "the scheduler does not answer"})
+    assert post(docker, wire.GET, {"Name": "w"}) == (500, {"Err": "the scheduler does not answer"})
+    assert post(docker, wire.MOUNT, {"Name": "v", "ID": "1"}) == (500, {"Err": "the scheduler does not answer"})

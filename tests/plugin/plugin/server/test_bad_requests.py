@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api import wire
 
 ROOT = Path(__file__).parents[4]
 CREATE = "/v1.41/containers/create"
@@ -141,10 +141,10 @@ def allowed(send, raw):
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_is_refused(send, name):
-    assert not allowed(send, post(api.AUTHORIZE_REQUEST, question(BODIES[name])))
+    assert not allowed(send, post(wire.AUTHORIZE_REQUEST, question(BODIES[name])))
     for uri in ("/containers/c/exec", "/volumes/create", "/services/create", "/containers/c/update"):
         # In these there is no GPU to find, but some answer.
-        status, body = send(post(api.AUTHORIZE_REQUEST, question(BODIES[name], RequestUri=uri)))
+        status, body = send(post(wire.AUTHORIZE_REQUEST, question(BODIES[name], RequestUri=uri)))
         assert status == 200
         assert b"not-understood" not in body
 
@@ -152,7 +152,7 @@ def test_a_body_is_refused(send, name):
 @pytest.mark.parametrize("method", ["BREW", "post", "pOsT", "PATCH", "PUT", "P\0ST", "GET ", "", None, 7])
 def test_methods_that_nobody_knows_are_no_way_around(send, method):
     body = f'{{"HostConfig": {{{GPU}}}}}'.encode()
-    assert not allowed(send, post(api.AUTHORIZE_REQUEST, question(body, RequestMethod=method)))
+    assert not allowed(send, post(wire.AUTHORIZE_REQUEST, question(body, RequestMethod=method)))
 
 
 @pytest.mark.parametrize(
@@ -171,12 +171,12 @@ def test_methods_that_nobody_knows_are_no_way_around(send, method):
 )
 def test_addresses_are_no_way_around(send, uri):
     body = f'{{"HostConfig": {{{GPU}}}}}'.encode()
-    passed = allowed(send, post(api.AUTHORIZE_REQUEST, question(body, RequestUri=uri)))
+    passed = allowed(send, post(wire.AUTHORIZE_REQUEST, question(body, RequestUri=uri)))
     assert passed == (uri in {CREATE + "#x", "/v1.41/containers/creat%65%"})  # which are no calls of the Engine's
 
 
 @pytest.mark.parametrize("envelope", [b"", b"{", b"[]", b"[" * DEEP, b'{"RequestMethod":' * DEEP, b"\xff", b"\0" * 100])
-@pytest.mark.parametrize("path", [api.AUTHORIZE_REQUEST, api.CREATE, api.MOUNT, api.GET, api.REMOVE])
+@pytest.mark.parametrize("path", [wire.AUTHORIZE_REQUEST, wire.CREATE, wire.MOUNT, wire.GET, wire.REMOVE])
 def test_what_is_no_question_is_an_error(send, path, envelope):
     status, body = send(post(path, envelope))
     answer = json.loads(body)
@@ -190,7 +190,7 @@ def test_what_is_no_question_is_an_error(send, path, envelope):
 )
 def test_names_of_volumes_are_never_paths(send, served, name):
     before = sorted(path.name for path in served.directory.iterdir())
-    for path in (api.CREATE, api.MOUNT, api.GET, api.UNMOUNT, api.REMOVE):
+    for path in (wire.CREATE, wire.MOUNT, wire.GET, wire.UNMOUNT, wire.REMOVE):
         status, body = send(post(path, json.dumps({"Name": name, "ID": name, "Opts": {}}).encode()))
         assert status in {200, 500}
         assert "its log says why" not in body.decode(), body
@@ -205,10 +205,10 @@ HTTP = {
     "NUL": b"POST /\0 HTTP/1.1\r\n\r\n",
     "many headers": b"GET /v1/devices HTTP/1.1\r\n" + b"X: y\r\n" * 10_000 + b"\r\n",
     "a long header": b"GET /v1/devices HTTP/1.1\r\nX: " + b"y" * (5 << 20) + b"\r\n\r\n",
-    "a negative length": post(api.GET, b"{}").replace(b"Length: 2", b"Length: -2"),
-    "a length in words": post(api.GET, b"{}").replace(b"Length: 2", b"Length: two"),
-    "two lengths": post(api.GET, b"{}", "Content-Length: 20"),
-    "a length and chunks": post(api.AUTHORIZE_REQUEST, b"{}", "Transfer-Encoding: chunked"),
+    "a negative length": post(wire.GET, b"{}").replace(b"Length: 2", b"Length: -2"),
+    "a length in words": post(wire.GET, b"{}").replace(b"Length: 2", b"Length: two"),
+    "two lengths": post(wire.GET, b"{}", "Content-Length: 20"),
+    "a length and chunks": post(wire.AUTHORIZE_REQUEST, b"{}", "Transfer-Encoding: chunked"),
     "broken chunks": b"POST /AuthZPlugin.AuthZReq HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}",
     "endless chunk": b"POST /AuthZPlugin.AuthZReq HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + b"f" * 5000,
     "another coding": b"POST /AuthZPlugin.AuthZReq HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n\x1f\x8b",
@@ -235,8 +235,8 @@ def test_chunks_are_read_as_a_whole(send):
 
 
 def test_questions_one_behind_the_other_are_each_answered(send):
-    first = post(api.AUTHORIZE_REQUEST, question(b"", RequestMethod="GET"))
-    second = post(api.AUTHORIZE_REQUEST, question(f'{{"HostConfig": {{{GPU}}}}}'.encode()))
+    first = post(wire.AUTHORIZE_REQUEST, question(b"", RequestMethod="GET"))
+    second = post(wire.AUTHORIZE_REQUEST, question(f'{{"HostConfig": {{{GPU}}}}}'.encode()))
     status, body = send(first + second)
     assert (status, json.loads(body)["Allow"]) == (200, True)
     status, body = send(second + first)

@@ -19,13 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from convgpu.plugin.__main__ import _commands
-from convgpu.plugin.docker_api import wire as api
+from convgpu.plugin.docker_api import wire
+from convgpu.plugin.docker_api.body_limits import MOST, SILENCE
 from convgpu.plugin.server import worker
-from convgpu.plugin.server.body_limits import MOST, SILENCE
 from convgpu.plugin.server.worker import _answer_at_once, _peek, _whole_call
 
 
-def ask(path, raw=b"", method="POST", target=api.CAPABILITIES):
+def ask(path, raw=b"", method="POST", target=wire.CAPABILITIES):
     """Send what Docker 20.10 sends, an empty Host and no Content-Type, and return status, headers and body."""
     head = (
         f"{method} {target} HTTP/1.1\r\nHost: \r\nUser-Agent: Go-http-client/1.1\r\n"
@@ -69,14 +69,14 @@ def server(settings, admin_socket, wait_until_served, tmp_path):  # noqa: ARG001
 def test_what_no_engine_writes_goes_gunicorns_way(other):
     body = b'{"Name":"v"}'
     call = b"POST /VolumeDriver.Remove HTTP/1.1\r\nHost: \r\nContent-Length: 12\r\n\r\n" + body
-    assert _whole_call(call) == (api.REMOVE, body)
+    assert _whole_call(call) == (wire.REMOVE, body)
     assert _whole_call(call.replace(*other)) is None
     assert _whole_call(call + call) is None
 
 
 def test_what_kind_of_driver_this_is_needs_no_thread():
     body = b'{"Name":"v"}'
-    head = f"POST {api.CAPABILITIES} HTTP/1.1\r\nHost: \r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    head = f"POST {wire.CAPABILITIES} HTTP/1.1\r\nHost: \r\nContent-Length: {len(body)}\r\n\r\n".encode()
 
     def answered(client):
         waiting = _peek(client)
@@ -100,23 +100,23 @@ def test_what_kind_of_driver_this_is_needs_no_thread():
 def test_docker_over_a_real_socket(settings, scheduler):
     status, head, body = ask(settings.socket)
     assert (status, json.loads(body)) == (200, {"Capabilities": {"Scope": "local"}})
-    assert f"Content-Type: {api.CONTENT_TYPE}\n" in head
+    assert f"Content-Type: {wire.CONTENT_TYPE}\n" in head
     # The Engine would meet connections that are just being closed.
     assert "Connection: close" not in head
 
     create = json.dumps({"Name": "v", "Opts": {"memory": "2g"}}).encode()
-    assert ask(settings.socket, create, target=api.CREATE)[0] == 200
+    assert ask(settings.socket, create, target=wire.CREATE)[0] == 200
     assert scheduler.volumes == {"v": {"memory": "2g"}}
-    status, _, body = ask(settings.socket, b'{"Name": "v", "Opts": {"x": ""}}', target=api.CREATE)
+    status, _, body = ask(settings.socket, b'{"Name": "v", "Opts": {"x": ""}}', target=wire.CREATE)
     assert (status, json.loads(body)["Err"].partition(":")[0]) == (500, "unknown option")
-    status, _, body = ask(settings.socket, target=api.MOUNT)
-    assert (status, json.loads(body)) == (500, {"Err": api.EMPTY_BODY})
+    status, _, body = ask(settings.socket, target=wire.MOUNT)
+    assert (status, json.loads(body)) == (500, {"Err": wire.EMPTY_BODY})
 
     inner = base64.b64encode(b'{"HostConfig": {"DeviceRequests": [{}]}}').decode()
     call = {"RequestMethod": "POST", "RequestUri": "/containers/create", "RequestBody": inner}
-    status, head, body = ask(settings.socket, json.dumps(call).encode(), target=api.AUTHORIZE_REQUEST)
+    status, head, body = ask(settings.socket, json.dumps(call).encode(), target=wire.AUTHORIZE_REQUEST)
     assert (status, json.loads(body)["Allow"]) == (200, False)
-    assert f"Content-Type: {api.CONTENT_TYPE}\n" in head
+    assert f"Content-Type: {wire.CONTENT_TYPE}\n" in head
 
     status, _, body = ask(settings.socket, method="GET", target="/v1/containers/v")
     assert (status, json.loads(body)) == (200, scheduler._container("v"))
@@ -129,8 +129,8 @@ def test_nothing_that_a_client_sends_ends_the_worker(settings, server, tmp_path)
 
     assert ask(settings.socket)[0] == 200
     before = worker()
-    assert ask(settings.socket, b"{" * (2 * MOST), target=api.CREATE)[0] == 413
-    assert ask(settings.socket, b"\0" * (2 * MOST), target=api.AUTHORIZE_REQUEST)[0] == 200
+    assert ask(settings.socket, b"{" * (2 * MOST), target=wire.CREATE)[0] == 413
+    assert ask(settings.socket, b"\0" * (2 * MOST), target=wire.AUTHORIZE_REQUEST)[0] == 200
     assert ask(settings.socket, target="/" + "x" * 9000)[0] == 414
     endless = b"POST /AuthZPlugin.AuthZRes HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n"
     for garbage in (b"", b"\0" * 4096, b"GET\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n{", endless):
@@ -145,13 +145,13 @@ def test_nothing_that_a_client_sends_ends_the_worker(settings, server, tmp_path)
 
 @pytest.mark.usefixtures("server")
 def test_the_engines_own_answers_pass_while_every_judge_waits_for_the_rest_of_a_question(settings):
-    waiting = f"POST {api.AUTHORIZE_REQUEST} HTTP/1.1\r\nHost: \r\nContent-Length: 9\r\n\r\n".encode()
+    waiting = f"POST {wire.AUTHORIZE_REQUEST} HTTP/1.1\r\nHost: \r\nContent-Length: 9\r\n\r\n".encode()
     with contextlib.ExitStack() as connections:
         # The answers name the volume, and fill the buffer of somebody who never reads.
         unknown = json.dumps({"Name": "n" * 12_000}).encode()
         deaf = connections.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         deaf.connect(str(settings.socket))
-        head = f"POST {api.GET} HTTP/1.1\r\nHost: \r\nContent-Length: {len(unknown)}\r\n\r\n"
+        head = f"POST {wire.GET} HTTP/1.1\r\nHost: \r\nContent-Length: {len(unknown)}\r\n\r\n"
         deaf.sendall((head.encode() + unknown) * 30)
         half = []
         for _ in range(worker._JUDGES):
@@ -161,7 +161,7 @@ def test_the_engines_own_answers_pass_while_every_judge_waits_for_the_rest_of_a_
             half.append(connection)
         # More than the loop looks at.
         inspected = json.dumps({"RequestMethod": "GET", "ResponseBody": "A" * (2 * worker._MOST)}).encode()
-        assert ask(settings.socket, inspected, target=api.AUTHORIZE_RESPONSE)[0] == 200
+        assert ask(settings.socket, inspected, target=wire.AUTHORIZE_RESPONSE)[0] == 200
         # None of them holds its thread for ever.
         for connection in half:
             connection.settimeout(3 * SILENCE)
@@ -179,12 +179,12 @@ def test_the_engines_own_answers_pass_while_every_judge_waits_for_the_rest_of_a_
 def test_a_call_is_answered_alike_with_and_without_flask(settings, scheduler):
     scheduler.volumes["v"] = {}
     for target, raw in (
-        (api.GET, b'{"Name": "v"}'),
-        (api.GET, b'{"Name": "nobody"}'),
-        (api.MOUNT, b""),
-        (api.CREATE, b'{"Name": "w", "Opts": {"x": ""}}'),
-        (api.REMOVE, b"{" * 100_000),
-        (api.PATH, b'{"Name": 7}'),
+        (wire.GET, b'{"Name": "v"}'),
+        (wire.GET, b'{"Name": "nobody"}'),
+        (wire.MOUNT, b""),
+        (wire.CREATE, b'{"Name": "w", "Opts": {"x": ""}}'),
+        (wire.REMOVE, b"{" * 100_000),
+        (wire.PATH, b'{"Name": 7}'),
     ):
         status, head, body = ask(settings.socket, raw, target=target)
         assert "Server: gunicorn" not in head or len(raw) > worker._MOST
@@ -204,7 +204,7 @@ def test_a_call_that_is_under_way_when_the_server_is_ended_is_answered(settings,
 
     scheduler._create = create
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(ask, settings.socket, b'{"Name": "v"}', target=api.CREATE)
+        answer = pool.submit(ask, settings.socket, b'{"Name": "v"}', target=wire.CREATE)
         assert begun.wait(15)
         server.send_signal(signal.SIGTERM)
         end = time.monotonic() + 15
@@ -223,8 +223,8 @@ def test_the_socket_is_for_root_only(settings):
 
 @pytest.mark.usefixtures("server")
 def test_every_line_of_the_log_has_level_and_cause(settings, tmp_path):
-    ask(settings.socket, b'{"Name": "v"}', target=api.CREATE)
-    ask(settings.socket, b'{"Name": "v\\nlevel=ERROR"}', target=api.REMOVE)
+    ask(settings.socket, b'{"Name": "v"}', target=wire.CREATE)
+    ask(settings.socket, b'{"Name": "v\\nlevel=ERROR"}', target=wire.REMOVE)
     lines = (tmp_path / "log").read_text().splitlines()
     assert [line for line in lines if not re.match(r"\S+ \S+ level=[A-Z]+ cause=\S+ [\w.]+: ", line)] == []
     assert any(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from convgpu.cli.connect.endpoint import DEFAULT_HOST, Endpoint, Options, Tls, resolve
+from convgpu.cli.connect.engine_endpoint import DEFAULT_HOST, Endpoint, Options, Tls, resolve
 from convgpu.cli.terminal.errors import Unavailable
 
 

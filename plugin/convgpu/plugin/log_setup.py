@@ -8,7 +8,7 @@ import re
 import secrets
 from typing import Final
 
-from convgpu.logs import formatter as journal
+from convgpu.logs import formatter
 
 # The first word of an administration path or the last one of Docker's; nothing else that a client chose.
 _WORD: Final = re.compile(r"/(?:\w+\.|v1/)([A-Za-z]{1,16})\b", re.ASCII)
@@ -17,15 +17,15 @@ _RUN: Final = secrets.token_hex(3)
 _numbers: Final = itertools.count(1)
 
 
-def begin(path: str) -> None:
+def begin_request(path: str) -> None:
     """Name the request that this thread serves from now on: `Mount-3f9ac1-7`."""
     word = _WORD.match(path)
-    journal.begin(f"{word[1] if word else 'http'}-{_RUN}-{next(_numbers)}")
+    formatter.begin(f"{word[1] if word else 'http'}-{_RUN}-{next(_numbers)}")
 
 
-def end() -> None:
+def end_request() -> None:
     """Say that the request is answered, so that what this thread does next has another cause."""
-    journal.begin("")
+    formatter.begin("")
 
 
 def configuration(level: str, form: str) -> dict[str, object]:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from convgpu.logs import formatter as journal
-from convgpu.plugin.server import log_setup as causes
+from convgpu.logs import formatter as logs
+from convgpu.plugin import log_setup
 
 FORGED = "a\nlevel=ERROR\r\x85\u2028\x1b[2J\x00\udcff"
 
@@ -16,7 +16,7 @@ FORGED = "a\nlevel=ERROR\r\x85\u2028\x1b[2J\x00\udcff"
 @pytest.fixture(autouse=True)
 def nothing_begun():
     yield
-    journal.begin("")
+    logs.begin("")
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def record():
 
 @pytest.fixture
 def line(record):
-    formatter = journal.OneLine("level=%(levelname)s cause=%(cause)s %(name)s: %(message)s")
+    formatter = logs.OneLine("level=%(levelname)s cause=%(cause)s %(name)s: %(message)s")
     return lambda *args, **extra: formatter.format(record(*args, **extra))
 
 
 @pytest.fixture
 def data(record):
     def parse(*args, **extra):
-        text = journal.formatter("json").format(record(*args, **extra))
+        text = logs.formatter("json").format(record(*args, **extra))
         assert text.isascii()
         assert text.isprintable()
         return json.loads(text)
@@ -47,7 +47,7 @@ def data(record):
 
 
 def test_a_record_is_one_line_with_level_and_cause(line):
-    causes.begin("/VolumeDriver.Mount")
+    log_setup.begin_request("/VolumeDriver.Mount")
     assert re.fullmatch(
         r"level=WARNING cause=Mount-[0-9a-f]{6}-\d+ convgpu\.x: a \| level=ERROR", line("a\nlevel=ERROR")
     )
@@ -66,7 +66,7 @@ def test_a_traceback_stays_in_its_line(line):
 
 
 def test_json_says_the_same(data):
-    with journal.working_for("Mount-1"):
+    with logs.working_for("Mount-1"):
         said = data(FORGED, event={"kind": "mounted"})
     assert isinstance(said.pop("time"), float)
     assert said == {
@@ -81,7 +81,7 @@ def test_json_says_the_same(data):
 
 
 def test_a_record_may_bring_its_own_cause(line, data):
-    causes.begin("/VolumeDriver.Mount")
+    log_setup.begin_request("/VolumeDriver.Mount")
     assert "cause=s1.r2 " in line("x", cause="s1.r2")
     assert data("x", cause="s1.r2")["cause"] == "s1.r2"
 
@@ -97,22 +97,22 @@ def test_a_record_may_bring_its_own_cause(line, data):
     ],
 )
 def test_a_cause_holds_nothing_that_a_client_chose(path, word):
-    causes.begin(path)
-    assert re.fullmatch(rf"{word}-[0-9a-f]{{6}}-\d+", journal.current())
+    log_setup.begin_request(path)
+    assert re.fullmatch(rf"{word}-[0-9a-f]{{6}}-\d+", logs.current())
 
 
 def test_a_thread_that_has_answered_works_for_nobody():
-    causes.begin("/VolumeDriver.Mount")
-    causes.end()
-    assert journal.current() == ""
+    log_setup.begin_request("/VolumeDriver.Mount")
+    log_setup.end_request()
+    assert logs.current() == ""
 
 
-@pytest.mark.parametrize("form", journal.FORMATS)
+@pytest.mark.parametrize("form", logs.FORMATS)
 def test_the_configuration_is_accepted(form):
     root = logging.getLogger()
     before = (root.level, root.handlers[:])
     try:
-        logging.config.dictConfig(causes.configuration("debug", form))
+        logging.config.dictConfig(log_setup.configuration("debug", form))
         assert root.level == logging.DEBUG
     finally:
         root.level, root.handlers[:] = before
