@@ -21,6 +21,7 @@ from convgpu.authz.requests.routes import Call, Kind
 from convgpu.authz.requests.service import read_service
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.verdict import Refusal, Verdict, allow
+from convgpu.protocol.layout import MOUNT_PATH
 from convgpu.runtime.gpu_requests import asking_variable, is_plain
 
 # Who calls over the Engine's own socket, where nobody has a name.
@@ -339,7 +340,7 @@ class Judge:
         facts = self._facts(case.user)
         runtime = container.runtime or facts.default_runtime
         covered, _ = hook.covering_limit(container, facts)
-        return [hook.MOUNT_PATH] if covered and find_gpu(container, runtime, self._nodes) is not None else []
+        return [MOUNT_PATH] if covered and find_gpu(container, runtime, self._nodes) is not None else []
 
     def _facts_about(self, container: Container, user: str) -> HostFacts:
         """Return what is needed to judge a container; the plain one asks nobody."""

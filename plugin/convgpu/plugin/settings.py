@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from convgpu.logs import formatter
 from convgpu.protocol.durations import parse_duration
+from convgpu.protocol.layout import ADMIN_SOCKET_FILE, CONTAINERS_FOLDER
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -43,12 +44,12 @@ class Settings:
     @property
     def admin_socket(self) -> Path:
         """The scheduler's own socket."""
-        return self.directory / "admin.sock"
+        return self.directory / ADMIN_SOCKET_FILE
 
     @property
     def folders(self) -> Path:
         """Where the scheduler makes the containers' folders."""
-        return self.directory / "containers"
+        return self.directory / CONTAINERS_FOLDER
 
     @property
     def view(self) -> Path | None:

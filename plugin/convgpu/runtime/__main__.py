@@ -100,13 +100,14 @@ def _may_need_limit(config: dict[str, Any]) -> bool:
 def _host(own: dict[str, str]) -> "Host":
     from pathlib import Path  # noqa: PLC0415 - see above
 
+    from convgpu.protocol.layout import DRIVER_FOLDER  # noqa: PLC0415
     from convgpu.runtime.devices import GpuNumbers  # noqa: PLC0415
     from convgpu.runtime.edits import Host  # noqa: PLC0415
     from convgpu.runtime.scheduler_client import find_directory  # noqa: PLC0415
 
     # Resolved, as the Engine names the sources of mounts.
     directory = (Path(own["directory"]) if own.get("directory") else find_directory()).resolve()
-    simulated = (directory / "driver").is_dir()
+    simulated = (directory / DRIVER_FOLDER).is_dir()
     return Host(os.path.abspath(sys.argv[0]), str(directory), simulated, GpuNumbers().has)  # noqa: PTH100
 
 

@@ -5,7 +5,8 @@ https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md, versi
 
 from typing import Any, Final
 
-from convgpu.runtime.edits import LIBRARY, MOUNT_PATH, Host, injected_hooks, injected_mounts
+from convgpu.protocol.layout import DRIVER_PATH, LIBRARY_PATH
+from convgpu.runtime.edits import Host, injected_hooks, injected_mounts
 
 KIND: Final = "convgpu.io/memory"
 _VERSION: Final = "0.6.0"
@@ -39,12 +40,12 @@ def specification(host: Host, capacity: int) -> dict[str, Any]:
     A device's environment overrides the user's `-e`, so each device sets no more than its name means.
     """
     common: dict[str, Any] = {
-        "env": [f"LD_PRELOAD={LIBRARY}"],
+        "env": [f"LD_PRELOAD={LIBRARY_PATH}"],
         "mounts": [_mount(mount) for mount in injected_mounts(host)],
         "hooks": [{"hookName": stage, **hook} for stage, hook in injected_hooks(host).items()],
     }
     if host.simulated:
-        common["env"].append(f"LD_LIBRARY_PATH={MOUNT_PATH}/driver")
+        common["env"].append(f"LD_LIBRARY_PATH={DRIVER_PATH}")
     devices = [{"name": name, "containerEdits": {"env": [f"CONVGPU_MEMORY={name}"]}} for name in names(capacity)]
     return {"cdiVersion": _VERSION, "kind": KIND, "devices": devices, "containerEdits": common}
 

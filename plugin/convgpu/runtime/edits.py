@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from convgpu.protocol.layout import DRIVER_PATH, LIBRARY_PATH, MOUNT_PATH, PRELOAD_FILE, PRELOAD_PATH
 from convgpu.runtime.devices import NVIDIA_MAJOR
 from convgpu.runtime.gpu_requests import IsGpuNumber, asks_for_gpu
 from convgpu.runtime.oci_config import read_device_settings, split_variables, variables
 
-MOUNT_PATH: Final = "/run/convgpu"
-LIBRARY: Final = f"{MOUNT_PATH}/libconvgpu.so"
-PRELOAD_PATH: Final = "/etc/ld.so.preload"
 # Variables of the container that stand for the options of a volume.
 OPTIONS: Final[Mapping[str, str]] = {
     "CONVGPU_MEMORY": "memory",
@@ -59,7 +57,7 @@ class Host:
     @property
     def preload(self) -> str:
         """The file for /etc/ld.so.preload."""
-        return f"{self.directory}/ld.so.preload"
+        return f"{self.directory}/{PRELOAD_FILE}"
 
 
 def volume_options(config: Mapping[str, Any]) -> dict[str, str]:
@@ -140,9 +138,9 @@ def injected_mounts(host: Host) -> list[dict[str, Any]]:
 
 def _environment(rows: Sequence[str], host: Host, limit: str) -> list[str]:
     theirs = split_variables(rows)
-    ours = {"CONVGPU_MEMORY": limit, "LD_PRELOAD": _prepend(LIBRARY, theirs.get("LD_PRELOAD"))}
+    ours = {"CONVGPU_MEMORY": limit, "LD_PRELOAD": _prepend(LIBRARY_PATH, theirs.get("LD_PRELOAD"))}
     if host.simulated:
-        ours["LD_LIBRARY_PATH"] = _prepend(f"{MOUNT_PATH}/driver", theirs.get("LD_LIBRARY_PATH"))
+        ours["LD_LIBRARY_PATH"] = _prepend(DRIVER_PATH, theirs.get("LD_LIBRARY_PATH"))
     unchanged = [row for row in rows if row.partition("=")[0] not in ours]
     return [*unchanged, *(f"{name}={value}" for name, value in ours.items())]
 

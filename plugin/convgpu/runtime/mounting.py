@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from convgpu.runtime.edits import MOUNT_PATH
+from convgpu.protocol.layout import MOUNT_PATH
 
 _CLONE_NEWNS: Final = 0x00020000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT, _MS_BIND = 1, 2, 4, 32, 4096

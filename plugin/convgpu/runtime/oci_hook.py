@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
+from convgpu.protocol.layout import DRIVER_FOLDER
 from convgpu.runtime.edits import volume_options
 from convgpu.runtime.mounting import mount_folder
 from convgpu.runtime.scheduler_client import Registration
@@ -27,7 +28,7 @@ def begin(directory: Path, state: dict[str, Any]) -> None:
     folder = registration.begin(volume_options(config))
     root = str(bundle / config["root"]["path"])
     try:
-        mount_folder(int(state["pid"]), root, folder, read_only=not (folder / "driver").is_dir())
+        mount_folder(int(state["pid"]), root, folder, read_only=not (folder / DRIVER_FOLDER).is_dir())
     except OSError:
         with suppress(SchedulerRefused, SchedulerUnavailable):
             registration.end()

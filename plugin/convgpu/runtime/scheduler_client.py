@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from convgpu.client.admin import AdminClient, SchedulerRefused
+from convgpu.protocol.layout import ADMIN_SOCKET_FILE, CONTAINERS_FOLDER
 
 _PLUGINS: Final = Path("/var/lib/docker/plugins")
 # Timeouts and intervals in seconds.
@@ -26,7 +27,7 @@ def find_directory(plugins: Path = _PLUGINS) -> Path:
     Raises:
         NoScheduler: there is none, or more than one.
     """
-    found = sorted(path.parent for path in plugins.glob("*/propagated-mount/admin.sock"))
+    found = sorted(path.parent for path in plugins.glob(f"*/propagated-mount/{ADMIN_SOCKET_FILE}"))
     if len(found) == 1:
         return found[0]
     what = "more than one ConvGPU plugin" if found else "no ConvGPU plugin"
@@ -48,7 +49,7 @@ class Registration:
         # The path of a UNIX socket has at most 107 characters, and that of a plugin's directory is longer.
         self._descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._client = AdminClient(
-            f"/proc/self/fd/{self._descriptor}/admin.sock", _BEGIN_TIMEOUT if begins else _END_TIMEOUT
+            f"/proc/self/fd/{self._descriptor}/{ADMIN_SOCKET_FILE}", _BEGIN_TIMEOUT if begins else _END_TIMEOUT
         )
 
     def begin(self, options: dict[str, str]) -> Path:
@@ -60,7 +61,7 @@ class Registration:
         self._client.request("create", name=self._container, options=options)
         self._unmount()  # of an earlier start whose end was never registered
         answer = self._client.request("mount", name=self._container, id=self._container)
-        return self._directory / "containers" / Path(str(answer["mountpoint"])).name
+        return self._directory / CONTAINERS_FOLDER / Path(str(answer["mountpoint"])).name
 
     def end(self) -> None:
         """Register the container's end; repeating it is no error.

@@ -6,12 +6,8 @@ killed Engine unmounts nothing, a program may close its connections, and a list 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
-# The Engine's words for a container without processes; a word that is not known here counts as running.
-_OVER: Final = frozenset({"created", "exited", "dead", "removing"})
-# Between the mount and the word `running` the Engine starts the container: seconds that this may take.
-STARTING: Final = 10.0
+from convgpu.protocol.engine_states import MAX_START_TIME, is_running
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +28,7 @@ class Listing:
     @property
     def runs(self) -> bool:
         """Does it list one that has processes?"""
-        return any(state not in _OVER for state in self.states)
+        return any(map(is_running, self.states))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ def judge(
         return LivenessDecision(bool(mounts) or since < listing.asked, mounts)
     if connected:
         return LivenessDecision(runs=True, mounts=mounts)
-    before = listing.asked - (STARTING if listing.states else 0.0)
+    before = listing.asked - (MAX_START_TIME if listing.states else 0.0)
     # A mount from the future was noted before the clock was set back: nothing protects it.
     kept = {name: mount for name, mount in mounts.items() if before < mount.since <= now}
     return LivenessDecision(bool(kept), kept)

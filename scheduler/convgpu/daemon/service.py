@@ -39,6 +39,7 @@ from convgpu.daemon.storage.store import Store
 from convgpu.daemon.system.procfs import boot_id, containers_of, start_time
 from convgpu.daemon.transport.connection import Connection, Listener
 from convgpu.daemon.transport.shared_page import PageLibrary
+from convgpu.protocol.layout import ADMIN_SOCKET_FILE, DRIVER_FOLDER, LIBRARY_FILE
 from convgpu.protocol.messages import MAX_ADMIN_FRAME, Admin, AdminReply, Message
 from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.wire import Failure
@@ -88,7 +89,7 @@ class Service:
         settings.directory.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(settings.directory)
         self._watch = self._loop.call_later(_WATCH, self._watch_lock)
-        driver = settings.directory / "driver" if settings.devices.startswith(PREFIX) else None
+        driver = settings.directory / DRIVER_FOLDER if settings.devices.startswith(PREFIX) else None
         self._devices = _open_devices(settings, driver)
         self._asking = NvmlExecutor(self._devices)
         self._store = Store(settings.directory, boot_id(), self._loop.call_later)
@@ -100,7 +101,7 @@ class Service:
         memory = self._measure(present, strangers)
         rows = as_rows(present, memory, settings.reserve)
         self._store.set_devices({device.uuid: device.name for device in present}, memory)
-        folders = Folders(settings.directory, settings.libraries / "libconvgpu.so", driver)
+        folders = Folders(settings.directory, settings.libraries / LIBRARY_FILE, driver)
         self._sessions = self._make_sessions(rows, recovering=recovering or bool(strangers))
         settling = self._watch_settling({one.device: one.own for one in memory})
         capacities = Capacities(self._sessions, self._store, settling, memory, rows, settings.reserve)
@@ -127,7 +128,7 @@ class Service:
             self._begin_run()
         self._administration.on_nobody_runs = self._recovery.nobody_runs if self._recovery else lambda: None
         self._admin = Listener(
-            self._loop, settings.directory / "admin.sock", 0o600, folders.staging, self._accept_administrator
+            self._loop, settings.directory / ADMIN_SOCKET_FILE, 0o600, folders.staging, self._accept_administrator
         )
 
     def _watch_lock(self) -> None:

@@ -1,13 +1,22 @@
-"""How the folder of a container is called, for the scheduler who makes it and the plugin who hands it on."""
+"""Where files lie: inside containers, in a container's folder, and in the scheduler's directory.
 
-import hashlib
-from functools import lru_cache
+The folder of a container is mounted at MOUNT_PATH inside it (docs/architecture.md, What lies where).
+"""
+
 from typing import Final
 
-_LENGTH: Final = 16
+# Names in a container's folder; PRELOAD_FILE also lies in the scheduler's directory, the same for all containers.
+LIBRARY_FILE: Final = "libconvgpu.so"
+PRELOAD_FILE: Final = "ld.so.preload"
+SOCKET_FILE: Final = "scheduler.sock"
+DRIVER_FOLDER: Final = "driver"  # only with simulated devices, also in the scheduler's directory
 
+# Names in the scheduler's directory.
+ADMIN_SOCKET_FILE: Final = "admin.sock"
+CONTAINERS_FOLDER: Final = "containers"
 
-@lru_cache(maxsize=4096)
-def folder_of(volume: str) -> str:
-    """Return the name of a volume's folder. Names of volumes come from outside and are never joined to paths."""
-    return hashlib.sha256(volume.encode()).hexdigest()[:_LENGTH]
+# Paths inside a container.
+MOUNT_PATH: Final = "/run/convgpu"
+LIBRARY_PATH: Final = f"{MOUNT_PATH}/{LIBRARY_FILE}"
+DRIVER_PATH: Final = f"{MOUNT_PATH}/{DRIVER_FOLDER}"
+PRELOAD_PATH: Final = "/etc/ld.so.preload"  # read by the dynamic linker (ld.so(8))

@@ -4,14 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from convgpu.authz.checks.host import PRELOAD_FILE, is_preload_file
+from convgpu.authz.checks.host import is_preload_file
 from convgpu.authz.ports import HostFacts
 from convgpu.authz.requests.container import LIMIT_DEVICE, Container, Mount
 from convgpu.authz.verdict import Refusal
+from convgpu.protocol.layout import LIBRARY_FILE, LIBRARY_PATH, MOUNT_PATH, PRELOAD_FILE, PRELOAD_PATH
 from convgpu.runtime.paths import is_at_or_below, normal, touches
-
-LIBRARY: Final = "libconvgpu.so"
-MOUNT_PATH: Final = "/run/convgpu"
 
 # By these a program would find another scheduler, or none.
 _VARIABLES: Final = ("CONVGPU_SOCKET", "LD_AUDIT")
@@ -53,7 +51,7 @@ def same_plugin(given: str, driver: str) -> bool:
 
 def loads_hook(environment: str | None, target: str) -> bool:
     """Tell whether a value of LD_PRELOAD loads the hook from `target`, before anything else."""
-    return environment is not None and _SEPARATORS.split(environment.strip(" :"))[0] == f"{target}/{LIBRARY}"
+    return environment is not None and _SEPARATORS.split(environment.strip(" :"))[0] == f"{target}/{LIBRARY_FILE}"
 
 
 def find_holes(container: Container, ours: Sequence[Mount], facts: HostFacts) -> Iterator[Refusal]:
@@ -93,15 +91,15 @@ def find_variables(rows: Sequence[str], targets: Sequence[str], *, by_file: bool
         name, equals, value = row.partition("=")
         loaded = by_file or (bool(equals) and any(loads_hook(value, target) for target in targets))
         if name == "LD_PRELOAD" and not loaded:
-            text = f"the hook must come first: leave LD_PRELOAD out, or type -e LD_PRELOAD={targets[0]}/{LIBRARY}:..."
-            yield Refusal("hook-not-loaded", text)
+            first = f"-e LD_PRELOAD={targets[0]}/{LIBRARY_FILE}:..."
+            yield Refusal("hook-not-loaded", f"the hook must come first: leave LD_PRELOAD out, or type {first}")
         elif name in _VARIABLES:
             yield Refusal("hook-environment", f"{name} would lead programs past the hook.\nLeave the variable out.")
 
 
 def is_in_our_paths(path: str, targets: Sequence[str]) -> bool:
     """Tell whether an archive that is unpacked at `path` could replace what the hook needs."""
-    return touches(path, [*map(normal, targets), PRELOAD_FILE]) is not None
+    return touches(path, [*map(normal, targets), PRELOAD_PATH]) is not None
 
 
 def how_to_limit(gpu: str, name: str) -> Refusal:
@@ -110,7 +108,7 @@ def how_to_limit(gpu: str, name: str) -> Refusal:
     return Refusal(
         "gpu-needs-limit",
         f"the container asks for a GPU ({gpu}) and carries no ConvGPU volume, so nothing limits its GPU memory.\n"
-        f"Type: docker run --gpus all {mount} -e LD_PRELOAD={MOUNT_PATH}/{LIBRARY} IMAGE"
+        f"Type: docker run --gpus all {mount} -e LD_PRELOAD={LIBRARY_PATH} IMAGE"
         f"  or: convgpu run --gpu-memory 2g IMAGE",
     )
 
@@ -124,7 +122,7 @@ def _not_loaded(container: Container, ours: Sequence[Mount]) -> Iterator[Refusal
     yield Refusal(
         "hook-not-loaded",
         "the container has a ConvGPU volume, but programs in it would not load the hook, so nothing keeps the limit.\n"
-        f"Type: -e LD_PRELOAD={target}/{LIBRARY}  (other libraries behind it, with a colon)",
+        f"Type: -e LD_PRELOAD={target}/{LIBRARY_FILE}  (other libraries behind it, with a colon)",
     )
 
 
@@ -135,7 +133,7 @@ def _find_variables(container: Container) -> Iterator[Refusal]:
 
 
 def _is_preload_subpath(mount: Mount) -> bool:
-    return mount.target == PRELOAD_FILE and mount.subpath == "ld.so.preload"
+    return mount.target == PRELOAD_PATH and mount.subpath == PRELOAD_FILE
 
 
 def _find_covers(container: Container, ours: Sequence[Mount], preload: Sequence[Mount]) -> Iterator[Refusal]:
@@ -155,8 +153,8 @@ def _covers(mount: Mount, ours: Sequence[Mount]) -> str | None:
         # A mount above is made first, so ours lies over it.
         if is_at_or_below(target, normal(mine.target)):
             return mine.target
-    if target == PRELOAD_FILE:
-        return PRELOAD_FILE
+    if target == PRELOAD_PATH:
+        return PRELOAD_PATH
     return touches(target, _LINKER)
 
 

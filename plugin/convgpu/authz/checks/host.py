@@ -7,6 +7,7 @@ from typing import Final
 from convgpu.authz.ports import HostFacts, Nodes
 from convgpu.authz.requests.container import Container, Mount
 from convgpu.authz.verdict import Refusal
+from convgpu.protocol.layout import PRELOAD_PATH
 from convgpu.runtime.paths import is_at_or_below, normal, touches
 
 # With each of these a container's root can open devices that it was not given, or become root of the host.
@@ -17,7 +18,7 @@ _SOCKETS: Final = ("/run/containerd", "/run/docker")
 _ENGINE_SOCKET: Final = "/run/docker.sock"
 # What writing to makes root of the host, or changes what the Engine, the plugin and the GPU's tools start with.
 _WRITABLE: Final = (
-    "/boot", "/etc/cdi", "/etc/convgpu", "/etc/cron.d", "/etc/docker", "/etc/ld.so.preload",
+    "/boot", "/etc/cdi", "/etc/convgpu", "/etc/cron.d", "/etc/docker", PRELOAD_PATH,
     "/etc/nvidia-container-runtime", "/etc/systemd", "/proc", "/run/cdi", "/sys", "/usr/bin", "/usr/lib/systemd",
     "/usr/sbin",
 )  # fmt: skip
@@ -31,7 +32,6 @@ _FOREIGN_TYPES: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "tmpfs"})
 # What the Engine keeps from being written, if nobody says otherwise.
 _READONLY_PATHS: Final = frozenset({"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"})
 
-PRELOAD_FILE: Final = "/etc/ld.so.preload"
 _EXEMPTION: Final = "or have its image exempted in the rules of the site"
 
 
@@ -76,7 +76,7 @@ def is_preload_file(mount: Mount, facts: HostFacts) -> bool:
     return (
         mount.kind == "bind"
         and mount.read_only
-        and mount.target == PRELOAD_FILE
+        and mount.target == PRELOAD_PATH
         and re.fullmatch(file, normal(mount.source)) is not None
     )
 

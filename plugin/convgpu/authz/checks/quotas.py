@@ -10,6 +10,7 @@ from convgpu.authz.requests.templates import has_template
 from convgpu.authz.site.rules import Allowance, Rules, has_label
 from convgpu.authz.verdict import Refusal
 from convgpu.client.admin import SchedulerRefused
+from convgpu.protocol.engine_states import EngineState
 from convgpu.protocol.records import Container as Record
 from convgpu.protocol.records import Device
 from convgpu.protocol.sizes import format_size, parse_size
@@ -124,7 +125,9 @@ class Limits:
             states = self._view.states() if self._owners.lack(known) else {}
             refusal = first(self._refusals(held, container, user, rules, known, states, needed=needed))
             if refusal is None and held:
-                owner = self._owners.owner(user, _counted(rules, container.labels), again=container.state == "exited")
+                owner = self._owners.owner(
+                    user, _counted(rules, container.labels), again=container.state == EngineState.EXITED
+                )
                 self._owners.add(held, owner, known, states)
             return refusal
 

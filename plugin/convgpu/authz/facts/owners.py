@@ -10,12 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from convgpu.protocol.engine_states import MAX_START_TIME, EngineState, is_running
 from convgpu.protocol.records import Container
 
 _log: Final = logging.getLogger(__name__)
-
-# Seconds from a permission to start until the volume is mounted; after that the scheduler's word counts alone.
-_STARTING: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +109,10 @@ class Owners:
     def _counted(self, owner: Owner, container: Container | None, state: str | None) -> Mapping[str, int]:
         if container is None:
             # Covered below the Engine: the scheduler hears of it when its program is about to start.
-            runs = state in {"running", "paused", "restarting"}
+            runs = state is not None and is_running(state)
             # One that is started again is still called what it was. It may have ended again, too: nobody says.
-            before = {"created", "exited"} if owner.again else {"created"}
-            starts = state in before and self._clock() - owner.since < _STARTING
+            before = {EngineState.CREATED, EngineState.EXITED} if owner.again else {EngineState.CREATED}
+            starts = state in before and self._clock() - owner.since < MAX_START_TIME
             return owner.limits if runs or starts else {}
         if container.state in {"running", "waiting"} or self._is_starting(container, owner):
             return {share.uuid: share.limit for share in container.devices}
@@ -124,7 +122,7 @@ class Owners:
         """Tell whether it was let in a moment ago, and did not yet run and end."""
         # Not every scheduler tells since when; then what ended is taken for ended.
         ended = container.state == "ended" and (container.since is None or container.since >= owner.since)
-        return not ended and self._clock() - owner.since < _STARTING
+        return not ended and self._clock() - owner.since < MAX_START_TIME
 
     def _load(self) -> dict[str, Owner]:
         try:

@@ -9,6 +9,7 @@ import msgspec
 
 from convgpu.cli.connect import unix_http
 from convgpu.cli.terminal.errors import Refused, Unavailable
+from convgpu.protocol.layout import ADMIN_SOCKET_FILE
 from convgpu.protocol.records import (
     Container,
     Containers,
@@ -50,7 +51,7 @@ class DaemonTransport:
     def __init__(self, directory: Path, timeout: float = _TIMEOUT) -> None:
         from convgpu.client.admin import AdminClient  # noqa: PLC0415 - the plugin's transport needs none
 
-        self._client = AdminClient(str(directory / "admin.sock"), timeout)
+        self._client = AdminClient(str(directory / ADMIN_SOCKET_FILE), timeout)
         self._directory = directory
 
     def ask(self, op: str, **fields: object) -> object:

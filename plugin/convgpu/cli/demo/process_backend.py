@@ -13,6 +13,7 @@ from convgpu.cli.connect.scheduler import DaemonTransport, Scheduler
 from convgpu.cli.demo.backend import DemoProcess, Exited
 from convgpu.cli.demo.scenario import DemoContainer
 from convgpu.cli.terminal.errors import Unavailable
+from convgpu.protocol.layout import DRIVER_FOLDER, LIBRARY_FILE
 
 _CHECKOUT: Final = Path(__file__).resolve().parents[4]
 _DEVICES: Final = "simulated:16GiB"
@@ -65,9 +66,9 @@ class ProcessBackend:
         answer = self._transport.ask("mount", name=volume, id=volume)
         self._mounted.add(volume)
         mountpoint = Path(str(answer["mountpoint"])) if isinstance(answer, dict) else Path()
-        environment = {**os.environ, "LD_PRELOAD": str(mountpoint / "libconvgpu.so")}
+        environment = {**os.environ, "LD_PRELOAD": str(mountpoint / LIBRARY_FILE)}
         if self.scheduler.devices().volume_library_path is not None:
-            environment["LD_LIBRARY_PATH"] = str(mountpoint / "driver")
+            environment["LD_LIBRARY_PATH"] = str(mountpoint / DRIVER_FOLDER)
         command = [str(self._driver / "gpu-hold"), *container.arguments]
         self._running[container.name] = DemoProcess(command, container, environment)
 
@@ -107,7 +108,7 @@ def _built(variable: str, folder: str, file: str) -> Path:
 @contextmanager
 def _daemon(driver: Path) -> Iterator[Path]:
     """Run a scheduler with one simulated device in a directory of its own; yield the directory."""
-    libraries = _built("CONVGPU_LIBRARIES", "hook/build", "libconvgpu.so")
+    libraries = _built("CONVGPU_LIBRARIES", "hook/build", LIBRARY_FILE)
     with tempfile.TemporaryDirectory(prefix="convgpu-demo-") as name:
         directory = Path(name)
         command = [

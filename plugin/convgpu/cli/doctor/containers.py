@@ -15,6 +15,7 @@ from convgpu.cli.run.docker_arguments import scan
 from convgpu.cli.run.injection import Request
 from convgpu.cli.terminal.errors import Unavailable
 from convgpu.cli.terminal.signals import unbroken
+from convgpu.protocol.layout import MOUNT_PATH
 
 _IMAGE: Final = "convgpu/doctor"
 _FOLDERS: Final = ("usr", "etc", "tmp", "dev", "proc", "sys", "run")
@@ -112,7 +113,7 @@ class Containers:
     def volume(self, container: str) -> str:
         """Return the name of its ConvGPU volume."""
         mounts = self._engine.get(f"/containers/{container}/json")["Mounts"]
-        return next(str(mount["Name"]) for mount in mounts if mount["Destination"] == "/run/convgpu")
+        return next(str(mount["Name"]) for mount in mounts if mount["Destination"] == MOUNT_PATH)
 
     def remove(self, container: str) -> None:
         """End and remove it."""

@@ -11,7 +11,7 @@ import click
 from convgpu.cli.connect.engine import Engine, Plugin
 from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
 from convgpu.cli.run import gpu_access
-from convgpu.cli.run.docker_arguments import MOUNT_PATH, CommandLine, UsageError, scan
+from convgpu.cli.run.docker_arguments import CommandLine, UsageError, scan
 from convgpu.cli.run.injection import (
     SIMULATED,
     Request,
@@ -25,6 +25,7 @@ from convgpu.cli.run.injection import (
 )
 from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
 from convgpu.cli.terminal.options import checked, volume_driver
+from convgpu.protocol.layout import MOUNT_PATH, PRELOAD_FILE
 
 OWN: Final = {
     "gpu-memory": True,
@@ -177,7 +178,7 @@ def prepare(line: CommandLine, request: Request, engine: Engine) -> tuple[list[s
     image = engine.image(name)
     around = Surroundings(
         access=find_access(engine, plugin, request),
-        preload=str(engine.directory(plugin) / "ld.so.preload"),
+        preload=str(engine.directory(plugin) / PRELOAD_FILE),
         docker=("docker", *engine.endpoint.flags),
         inherited=os.environ,
         env_files=[_read(path) for path in line.values("env-file")],

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-MOUNT_PATH: Final = "/run/convgpu"
+from convgpu.protocol.layout import MOUNT_PATH
 
 # `docker run --help`, Engine 20.10 to 29: the options without a type behind them.
 FLAGS: Final = frozenset({

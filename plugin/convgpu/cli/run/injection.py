@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from convgpu.cli.run.docker_arguments import MOUNT_PATH, CommandLine, UsageError, environment, mounts_at
+from convgpu.cli.run.docker_arguments import CommandLine, UsageError, environment, mounts_at
 from convgpu.cli.run.gpu_access import Access, parse_gpus
 from convgpu.protocol.durations import parse_duration
+from convgpu.protocol.layout import DRIVER_PATH, LIBRARY_PATH, MOUNT_PATH, PRELOAD_PATH
 from convgpu.protocol.sizes import parse_size
 
-LIBRARY: Final = f"{MOUNT_PATH}/libconvgpu.so"
-PRELOAD_PATH: Final = "/etc/ld.so.preload"
 # Where the driver comes with the volume, there is no device to ask the Engine for.
-SIMULATED: Final = Access((), f"{MOUNT_PATH}/driver", "a simulated device, whose driver comes with the volume")
+SIMULATED: Final = Access((), DRIVER_PATH, "a simulated device, whose driver comes with the volume")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ def docker_words(line: CommandLine, request: Request, around: Surroundings) -> l
     words += ["--mount", _mount(request)]
     if mounts_at(line, PRELOAD_PATH) is None:
         words += ["--mount", _row(["type=bind", f"src={around.preload}", f"dst={PRELOAD_PATH}", "readonly"])]
-    words += ["-e", _joined("LD_PRELOAD", LIBRARY, line, around)]
+    words += ["-e", _joined("LD_PRELOAD", LIBRARY_PATH, line, around)]
     if around.access.library_path is not None and not chooses_gpus(line):
         words += ["-e", _joined("LD_LIBRARY_PATH", around.access.library_path, line, around)]
     # The user's `--` is kept: without it an image named like an option would be read as one.
@@ -160,8 +159,8 @@ def explain(line: CommandLine, request: Request, around: Surroundings) -> list[s
         f"volume at {MOUNT_PATH}: {limit}",
         f"{PRELOAD_PATH}: the library in every program, docker exec too"
         if preloaded
-        else f"{PRELOAD_PATH}: yours; let it name {LIBRARY} too, or docker exec with a clean environment escapes",
-        f"LD_PRELOAD: {LIBRARY}",
+        else f"{PRELOAD_PATH}: yours; let it name {LIBRARY_PATH} too, or docker exec with a clean environment escapes",
+        f"LD_PRELOAD: {LIBRARY_PATH}",
         f"GPUs: {'by your own options' if chooses_gpus(line) else around.access.how}",
     ]
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from convgpu.protocol.layout import LIBRARY_PATH
+
 State = Literal["ok", "warn", "fail", "skip"]
 STYLES: Final[Mapping[State, str]] = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 OUT_OF_MEMORY: Final = 2  # CUDA_ERROR_OUT_OF_MEMORY
@@ -43,7 +45,7 @@ def judge_doors(report: Mapping[str, Any], limit: str, gpu: str) -> Finding:
             "limit",
             "fail",
             "the library is not loaded into the container's programs: no limit holds",
-            "Look whether /run/convgpu/libconvgpu.so can be read in it, and whether its C library is glibc.",
+            f"Look whether {LIBRARY_PATH} can be read in it, and whether its C library is glibc.",
         )
     leaks = [name for name, (over, _) in doors.items() if over == 0]
     if leaks:

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from convgpu.protocol.layout import folder_of
+from convgpu.protocol.folder_names import folder_of
 
 _log: Final = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from convgpu.logs import formatter
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.plugin.engine.orphans import find_orphans, remove_volumes
 from convgpu.plugin.scheduler import Scheduler, list_containers
+from convgpu.protocol.engine_states import is_running
 from convgpu.protocol.records import Container
 from convgpu.protocol.requests import Listed, ListedContainer
 
@@ -35,8 +36,6 @@ HUNG: Final = 60.0
 # long because the Engine was starting is followed soon.
 _SHARE: Final = 0.05
 _REST: Final = 5.0
-# The Engine's words for a container that has processes.
-_RUNNING: Final = frozenset({"running", "paused", "restarting"})
 
 
 class Listing:
@@ -163,7 +162,7 @@ class Listing:
 
 def _contradicts(listed: Listed, known: Iterable[Container]) -> bool:
     """Tell whether the scheduler takes a container for running that the Engine does not list so."""
-    running = {name for one in listed.containers if one.state in _RUNNING for name in one.volumes}
+    running = {name for one in listed.containers if is_running(one.state) for name in one.volumes}
     return any(one.mounts and one.name not in running for one in known)
 
 

@@ -11,13 +11,13 @@ from pydantic import ValidationError
 
 from convgpu.daemon.admin_api.live_settings import Changes
 from convgpu.daemon.admin_api.views import Views
-from convgpu.daemon.containers.folders import MOUNTED_AT
 from convgpu.daemon.containers.reconciliation import Reconciliation
 from convgpu.daemon.containers.registry import ContainerRefusedError, Containers
 from convgpu.daemon.sessions.registry import Sessions
 from convgpu.daemon.storage.store import Store
 from convgpu.logs import formatter as journal
 from convgpu.protocol import records, requests
+from convgpu.protocol.layout import DRIVER_PATH
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Administration:
         self._store = store
         self._views = views
         self._changes = changes
-        self._library_path = f"{MOUNTED_AT}/driver" if simulated else None
+        self._library_path = DRIVER_PATH if simulated else None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def answer(self, body: bytes, reply: Callable[[bytes], None]) -> None:

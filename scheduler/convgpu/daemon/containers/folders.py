@@ -9,12 +9,12 @@ from typing import Final
 
 from convgpu.daemon.gpu.simulated import FILES
 from convgpu.daemon.system.atomic_files import deliver, is_delivered, link_files
-from convgpu.protocol.layout import folder_of
+from convgpu.protocol.folder_names import folder_of
+from convgpu.protocol.layout import CONTAINERS_FOLDER, DRIVER_FOLDER, LIBRARY_FILE, LIBRARY_PATH, PRELOAD_FILE
 
 log = logging.getLogger(__name__)
 
-MOUNTED_AT: Final = "/run/convgpu"
-_PRELOAD: Final = f"{MOUNTED_AT}/libconvgpu.so\n".encode()
+_PRELOAD: Final = f"{LIBRARY_PATH}\n".encode()
 
 
 def make_staging(directory: Path) -> Path:
@@ -38,15 +38,15 @@ class Folders:
 
     def __init__(self, directory: Path, library: Path, driver: Path | None) -> None:
         self.staging = make_staging(directory)
-        self._containers = directory / "containers"
+        self._containers = directory / CONTAINERS_FOLDER
         self._driver = driver
         # Name, content and mode of each file that a container gets, and the content's SHA-256.
         self._files: Final = (
-            ("libconvgpu.so", library, 0o755, hashlib.sha256(library.read_bytes()).digest()),
-            ("ld.so.preload", _PRELOAD, 0o644, hashlib.sha256(_PRELOAD).digest()),
+            (LIBRARY_FILE, library, 0o755, hashlib.sha256(library.read_bytes()).digest()),
+            (PRELOAD_FILE, _PRELOAD, 0o644, hashlib.sha256(_PRELOAD).digest()),
         )
         # The same for every container, so `convgpu run` mounts it from here.
-        deliver(_PRELOAD, directory / "ld.so.preload", 0o644, self.staging)
+        deliver(_PRELOAD, directory / PRELOAD_FILE, 0o644, self.staging)
 
     def path(self, name: str) -> Path:
         """Return the folder of a volume, its mountpoint."""
@@ -68,7 +68,7 @@ class Folders:
         for file, content, mode, _ in self._files:
             deliver(content, folder / file, mode, self.staging)
         if self._driver is not None:
-            link_files([self._driver / name for name in FILES], folder / "driver", self.staging)
+            link_files([self._driver / name for name in FILES], folder / DRIVER_FOLDER, self.staging)
         return folder
 
     def restore(self, name: str) -> None:

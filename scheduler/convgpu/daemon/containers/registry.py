@@ -15,6 +15,7 @@ from convgpu.daemon.storage.rows import Volume
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.transport.connection import Listener
 from convgpu.logs import formatter as journal
+from convgpu.protocol.layout import SOCKET_FILE
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +143,7 @@ class Containers:
         return container
 
     def _listen(self, name: str) -> Listener:
-        path = self._folders.path(name) / "scheduler.sock"
+        path = self._folders.path(name) / SOCKET_FILE
         return Listener(self._loop, path, 0o666, self._folders.staging, lambda sock: self._accept(name, sock))
 
     def _restore(self, container: Container) -> None:

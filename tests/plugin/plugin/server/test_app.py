@@ -7,7 +7,7 @@ import pytest
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.body_limits import MOST
-from convgpu.protocol.layout import folder_of
+from convgpu.protocol.folder_names import folder_of
 
 UUID = "GPU-00000000-0000-0000-0000-000000000001"
 VOLUME_CALLS = [wire.CREATE, wire.REMOVE, wire.MOUNT, wire.UNMOUNT, wire.PATH, wire.GET]

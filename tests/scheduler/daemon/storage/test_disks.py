@@ -13,7 +13,7 @@ from daemon import GIB, Daemon, Process, running_daemon, wait_until
 
 from convgpu.client.admin import SchedulerRefused
 from convgpu.protocol import messages as m
-from convgpu.protocol.layout import folder_of
+from convgpu.protocol.folder_names import folder_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk needs root")
 MIB = 1 << 20
