@@ -20,7 +20,7 @@ from convgpu.authz.ports import HostFacts
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
 from convgpu.plugin.docker_api import wire
-from convgpu.plugin.docker_api.authorization_status import SchedulersLedger
+from convgpu.plugin.docker_api.authorization_status import SchedulerRecords
 from convgpu.plugin.server.app import create_app
 from convgpu.plugin.settings import Settings
 
@@ -96,7 +96,7 @@ def test_the_engine_names_no_content_type_and_no_host():
     assert [each for each in REQUESTS if "Content-Type" in each["headers"] or each["headers"]["Host"]] == []
 
 
-class RecordedView:
+class RecordedEngine:
     """The Engine at the time of the recording."""
 
     def volume(self, name):
@@ -110,7 +110,7 @@ class RecordedView:
         return HostFacts("/var/lib/docker", "runc")
 
 
-class RecordedNodes:
+class RecordedDevices:
     """The host at the time of the recording."""
 
     def resolve(self, path):
@@ -131,8 +131,8 @@ def test_each_call_gets_its_verdict(recorded, tmp_path):
     if question.uri == "/_ping":
         assert call is None
         return
-    limits = Limits(SchedulersLedger(RecordingScheduler()), Owners(tmp_path / "owners"), RecordedView())
-    judge = Judge("cgtest", RecordedView(), RecordedNodes(), limits)
+    limits = Limits(SchedulerRecords(RecordingScheduler()), Owners(tmp_path / "owners"), RecordedEngine())
+    judge = Judge("cgtest", RecordedEngine(), RecordedDevices(), limits)
     assert judge.judge(call, question.body(), question.user, Rules()).rule == RULES[scenario]
 
 

@@ -8,11 +8,11 @@ from convgpu.authz.checks import hook
 from convgpu.authz.checks.gpu import find_gpu
 from convgpu.authz.checks.host import find_host_access, judge_local_volume
 from convgpu.authz.checks.quotas import Limits
-from convgpu.authz.ports import HostFacts, Nodes, View, ViewUnavailable
+from convgpu.authz.ports import EnginePort, EngineUnreachable, HostDevicePort, HostFacts
 from convgpu.authz.requests import go_json
 from convgpu.authz.requests.container import (
-    Container,
-    Mount,
+    ContainerSettings,
+    MountSettings,
     environment,
     read_inspected,
     read_request,
@@ -72,9 +72,9 @@ class Case:
     user: str
     rules: Rules
 
-    def first(self, refusals: Iterator[Refusal], container: Container | None = None) -> Refusal | None:
+    def first(self, refusals: Iterator[Refusal], container: ContainerSettings | None = None) -> Refusal | None:
         """Return the first refusal from which nothing exempts."""
-        meant = container or Container()
+        meant = container or ContainerSettings()
         for refusal in refusals:
             if not self.rules.exempts(refusal.rule, self.user, meant.image, meant.image_id, meant.labels):
                 return refusal
@@ -91,7 +91,7 @@ class Judge:
         limits: what a volume of ours may have.
     """
 
-    def __init__(self, name: str, view: View, nodes: Nodes, limits: Limits) -> None:
+    def __init__(self, name: str, view: EnginePort, nodes: HostDevicePort, limits: Limits) -> None:
         self._name = name
         self._view = view
         self._nodes = nodes
@@ -122,7 +122,7 @@ class Judge:
             return self._kinds[call.kind](Case(call, body, user, rules))
         except go_json.Ambiguous as error:
             return Refusal("body-ambiguous", f"it can be read in two ways, or in none: {error}.").verdict()
-        except ViewUnavailable as error:
+        except EngineUnreachable as error:
             text = f"{error}; nobody can tell what the container is.\nIs CONVGPU_ENGINE right? `convgpu authz status`"
             return Refusal("engine-unavailable", text).verdict()
 
@@ -226,7 +226,7 @@ class Judge:
         )
         return _verdict(Refusal("build-gpu", text), case)
 
-    def _judge_container(self, container: Container, case: Case) -> Verdict:
+    def _judge_container(self, container: ContainerSettings, case: Case) -> Verdict:
         ours = self._ours(container)
         facts = self._facts_about(container, case.user)
         refusal = case.first(find_host_access(container, facts, self._nodes), container)
@@ -250,10 +250,10 @@ class Judge:
             return refusal.verdict()
         if gpu is None and not ours:
             return allow("no-gpu")
-        return allow("limited" if ours else "covered" if covered else "exempt")
+        return allow("limited" if ours else "injected" if covered else "exempt")
 
     def _find_gpu_refusals(
-        self, container: Container, gpu: str | None, ours: Sequence[Mount], facts: HostFacts, case: Case
+        self, container: ContainerSettings, gpu: str | None, ours: Sequence[MountSettings], facts: HostFacts, case: Case
     ) -> Iterator[Refusal]:
         yield from self._shared_processes(container, case)
         covered, memory = hook.covering_limit(container, facts)
@@ -273,7 +273,7 @@ class Judge:
             for mount in ours:
                 yield from self._limits.judge_mount(mount, container, case.user, case.rules, needed=gpu is not None)
 
-    def _shared_processes(self, container: Container, case: Case) -> Iterator[Refusal]:
+    def _shared_processes(self, container: ContainerSettings, case: Case) -> Iterator[Refusal]:
         kind, _, name = container.pid_mode.partition(":")
         if kind != "container":
             return
@@ -282,7 +282,7 @@ class Judge:
             text = f"{name} has a GPU, whose limit its processes' neighbours could undo.\nLeave --pid out."
             yield Refusal("gpu-isolation", text)
 
-    def _completed(self, container: Container) -> Container:
+    def _completed(self, container: ContainerSettings) -> ContainerSettings:
         """Add what the request leaves to volumes that exist, and to the image."""
         mounts = tuple(self._named(mount) for mount in container.mounts)
         container = replace(container, mounts=mounts)
@@ -299,12 +299,12 @@ class Judge:
         merged = {**environment(go_json.texts(config, "env")), **container.environment}
         return replace(container, environment=merged, known=True)
 
-    def _named(self, mount: Mount) -> Mount:
+    def _named(self, mount: MountSettings) -> MountSettings:
         if mount.kind != "volume" or not mount.source or mount.options:
             return mount
         try:
             volume = self._view.volume(mount.source)
-        except ViewUnavailable:
+        except EngineUnreachable:
             # At the start it is asked again; until then the scheduler tells ours from others.
             ours = not mount.driver and self._limits.knows(mount.source)
             return replace(mount, driver=self._name) if ours else mount
@@ -315,10 +315,10 @@ class Judge:
     def _image(self, name: str) -> Mapping[str, Any] | None:
         try:
             return self._view.image(name)
-        except ViewUnavailable:
+        except EngineUnreachable:
             return None
 
-    def _inspect(self, name: str) -> Container | None:
+    def _inspect(self, name: str) -> ContainerSettings | None:
         document = self._view.container(name)
         if document is None:
             return None
@@ -329,11 +329,11 @@ class Judge:
                 options[volume] = go_json.map_of_texts(self._view.volume(volume) or {}, "options")
         return read_inspected(document, options)
 
-    def _ours(self, container: Container) -> list[Mount]:
+    def _ours(self, container: ContainerSettings) -> list[MountSettings]:
         volumes = (mount for mount in container.mounts if mount.kind == "volume")
         return [mount for mount in volumes if hook.same_plugin(mount.driver, self._name)]
 
-    def _hook_places(self, container: Container, case: Case) -> list[str]:
+    def _hook_places(self, container: ContainerSettings, case: Case) -> list[str]:
         """Return the folders of a container in which its hook lies; none for one that has none, and needs none."""
         if ours := self._ours(container):
             return [mount.target for mount in ours]
@@ -342,14 +342,14 @@ class Judge:
         covered, _ = hook.covering_limit(container, facts)
         return [MOUNT_PATH] if covered and find_gpu(container, runtime, self._nodes) is not None else []
 
-    def _facts_about(self, container: Container, user: str) -> HostFacts:
+    def _facts_about(self, container: ContainerSettings, user: str) -> HostFacts:
         """Return what is needed to judge a container; the plain one asks nobody."""
         if container.known or _needs_facts(container):
             return self._facts(user)
         may_be_covered = not container.runtime and (container.device_requests or container.devices)
         try:
             return self._facts(user, needed=bool(may_be_covered))
-        except ViewUnavailable:
+        except EngineUnreachable:
             return self._facts(user, needed=False)
 
     def _facts(self, user: str, *, needed: bool = True) -> HostFacts:
@@ -365,7 +365,7 @@ def _template(text: str) -> Refusal:
     )
 
 
-def _needs_facts(container: Container) -> bool:
+def _needs_facts(container: ContainerSettings) -> bool:
     return any(mount.kind == "bind" or mount.options for mount in container.mounts) or (
         not container.runtime and asking_variable(container.environment) is not None
     )

@@ -10,7 +10,7 @@ from convgpu.protocol.records import Device
 Document = Mapping[str, Any]
 
 
-class ViewUnavailable(Exception):  # noqa: N818 - a state, not an accident
+class EngineUnreachable(Exception):  # noqa: N818 - a state, not an accident
     """The Engine does not answer; one line."""
 
 
@@ -31,8 +31,8 @@ class HostFacts:
     local: bool = True
 
 
-class View(Protocol):
-    """What the Engine says; every method may raise `ViewUnavailable`, and returns None for what it does not have."""
+class EnginePort(Protocol):
+    """What the Engine says; every method may raise `EngineUnreachable`, and returns None for what it does not have."""
 
     def container(self, name: str) -> Document | None:
         """Return `GET /containers/NAME/json`."""
@@ -59,7 +59,7 @@ class View(Protocol):
         ...
 
 
-class Nodes(Protocol):
+class HostDevicePort(Protocol):
     """The host's device nodes and links."""
 
     def is_gpu(self, path: str) -> bool:
@@ -75,7 +75,7 @@ class Nodes(Protocol):
         ...
 
 
-class Ledger(Protocol):
+class SchedulerPort(Protocol):
     """What the scheduler keeps; its errors (`SchedulerUnavailable`, `SchedulerRefused`) reach the judge's caller."""
 
     def find(self, volume: str) -> Record | None:

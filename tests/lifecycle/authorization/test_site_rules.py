@@ -173,14 +173,14 @@ def states(site):
     return {row["state"] for row in site.engine.containers("convgpu")}
 
 
-def test_largest_limit_and_largest_sum(site):
-    site.rules('[users.bob]\nlargest_limit = "3g"\nlargest_sum = "4g"\n[labels."team=vision"]\nlargest_sum = "1g"')
+def test_largest_limit_and_total_quota(site):
+    site.rules('[users.bob]\nlargest_limit = "3g"\ntotal_quota = "4g"\n[labels."team=vision"]\ntotal_quota = "1g"')
     assert held(site, "bob", "4g") == "limit-too-large"
     assert held(site, "bob", "2g") == "passed"
     assert held(site, "bob", "2g") == "passed"
-    assert held(site, "bob", "1g") == "sum-too-large"
+    assert held(site, "bob", "1g") == "total-quota-exceeded"
     assert held(site, "alice", "1g", "--label", "team=vision") == "passed"
-    assert held(site, "alice", "1g", "--label", "team=vision") == "sum-too-large"
+    assert held(site, "alice", "1g", "--label", "team=vision") == "total-quota-exceeded"
     assert held(site, "alice", "8g") == "passed"
     site.engine("stop", *site.engine("ps", "-q").split())
     site.engine.wait_for(
@@ -207,7 +207,7 @@ def covering(site):
 
 @pytest.mark.usefixtures("covering")
 def test_the_sum_has_containers_without_a_volume(site):
-    site.rules('[users.bob]\nlargest_limit = "3g"\nlargest_sum = "4g"')
+    site.rules('[users.bob]\nlargest_limit = "3g"\ntotal_quota = "4g"')
 
     def start(user, *options):
         words = ("run", "-d", "--network", "none", "--stop-signal", "KILL", "--runtime", "convgpu", *options)
@@ -215,10 +215,10 @@ def test_the_sum_has_containers_without_a_volume(site):
 
     assert start("bob", "-e", "CONVGPU_MEMORY=4g") == "limit-too-large"
     assert start("bob", "--name", "one", "-e", "CONVGPU_MEMORY=3g", "-e", "NVIDIA_VISIBLE_DEVICES=all") == "passed"
-    assert start("bob", "-e", "CONVGPU_MEMORY=2g") == "sum-too-large"
-    assert held(site, "bob", "2g") == "sum-too-large"
+    assert start("bob", "-e", "CONVGPU_MEMORY=2g") == "total-quota-exceeded"
+    assert held(site, "bob", "2g") == "total-quota-exceeded"
     assert start("bob", "-e", "NVIDIA_VISIBLE_DEVICES=all") == "passed"  # with the runtime's own limit
-    assert start("bob", "-e", "NVIDIA_VISIBLE_DEVICES=all") == "sum-too-large"
+    assert start("bob", "-e", "NVIDIA_VISIBLE_DEVICES=all") == "total-quota-exceeded"
     assert start("alice", "-e", "CONVGPU_MEMORY=2g") == "passed"
     assert sorted(
         device["limit"] >> 30
@@ -228,7 +228,7 @@ def test_the_sum_has_containers_without_a_volume(site):
     ) == [1, 2, 3]
     site.engine("kill", "one")
     assert held(site, "bob", "2g") == "passed"
-    assert site.rule("bob", "start", "one") == "sum-too-large"
+    assert site.rule("bob", "start", "one") == "total-quota-exceeded"
 
 
 def test_a_volume_without_limit_gets_the_default(site):

@@ -7,7 +7,7 @@ import pytest
 from convgpu.authz.checks.quotas import Limits
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.judge import Judge
-from convgpu.authz.ports import HostFacts, ViewUnavailable
+from convgpu.authz.ports import EngineUnreachable, HostFacts
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.verdict import NOT_JUDGED
@@ -17,7 +17,7 @@ from convgpu.protocol.sizes import parse_size
 from convgpu.runtime.paths import normal
 
 
-class FakeView:
+class FakeEngine:
     """What `EngineView` would tell; `asked` are its questions."""
 
     def __init__(self):
@@ -29,7 +29,7 @@ class FakeView:
     def _answer(self, kind, name, found):
         self.asked.append((kind, name))
         if self.down:
-            raise ViewUnavailable("no Engine answers")
+            raise EngineUnreachable("no Engine answers")
         return found.get(name)
 
     def container(self, name):
@@ -53,7 +53,7 @@ class FakeView:
         return {row["Id"]: row.get("State", {}).get("Status", "created") for row in self.containers.values()}
 
 
-class FakeNodes:
+class FakeDevices:
     """A host whose links and nodes are in dictionaries."""
 
     def __init__(self):
@@ -70,7 +70,7 @@ class FakeNodes:
         return major == 195
 
 
-class FakeLedger:
+class FakeScheduler:
     """What the scheduler would keep: `limits` by the name of the volume, 0 for none yet; `running` those of them."""
 
     def __init__(self):
@@ -101,11 +101,11 @@ class FakeLedger:
         return Container(name=volume, mountpoint="/x", created=1.0, state=state, since=since, devices=(share,))
 
 
-class World:
+class Harness:
     """Everything that a judge looks at."""
 
     def __init__(self, directory):
-        self.view, self.nodes, self.ledger = FakeView(), FakeNodes(), FakeLedger()
+        self.engine, self.devices, self.scheduler = FakeEngine(), FakeDevices(), FakeScheduler()
         self.now = 1000.0
         self.rules = Rules()
         self.owners = Owners(directory / "owners.json", lambda: self.now)
@@ -117,16 +117,16 @@ class World:
         call = route(method, uri)
         if call is None:
             return NOT_JUDGED
-        limits = Limits(self.ledger, self.owners, self.view)
-        judge = Judge(self.name, self.view, self.nodes, limits)
+        limits = Limits(self.scheduler, self.owners, self.engine)
+        judge = Judge(self.name, self.engine, self.devices, limits)
         return judge.judge(call, raw, user, self.rules)
 
     def start(self, inspected, query="", version="v1.41", user="local"):
         """Return the verdict about the start of a container of which the Engine says `inspected`."""
-        self.view.containers["c"] = inspected
+        self.engine.containers["c"] = inspected
         return self.judge(b"", f"/{version}/containers/c/start{query}", user=user)
 
 
 @pytest.fixture
-def world(tmp_path):
-    return World(tmp_path)
+def harness(tmp_path):
+    return Harness(tmp_path)

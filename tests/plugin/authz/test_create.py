@@ -20,9 +20,9 @@ PRELOAD = {"Env": ["LD_PRELOAD=/run/convgpu/libconvgpu.so"]}
 
 
 @pytest.fixture
-def rule(world):
+def rule(harness):
     def judged(host, **config):
-        return world.judge({"Image": "i", "HostConfig": host, **config}).rule
+        return harness.judge({"Image": "i", "HostConfig": host, **config}).rule
 
     return judged
 
@@ -45,8 +45,8 @@ def rule(world):
         "//v1.41//containers//create/",
     ],
 )
-def test_create_is_judged_in_every_spelling(world, uri):
-    assert world.judge({"HostConfig": GPUS}, uri).rule == "gpu-needs-limit"
+def test_create_is_judged_in_every_spelling(harness, uri):
+    assert harness.judge({"HostConfig": GPUS}, uri).rule == "gpu-needs-limit"
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_create_is_judged_in_every_spelling(world, uri):
         ("GET", "/v1.41/plugins/convgpu/json"),
     ],
 )
-def test_everything_else_passes_unread(world, method, uri):
-    assert world.judge(b"no JSON", uri, method) == NOT_JUDGED
-    assert world.view.asked == []
+def test_everything_else_passes_unread(harness, method, uri):
+    assert harness.judge(b"no JSON", uri, method) == NOT_JUDGED
+    assert harness.engine.asked == []
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_a_container_without_gpu_passes(rule, host):
     assert rule(host) == "no-gpu"
 
 
-def test_the_plain_container_asks_nobody(world, rule):
+def test_the_plain_container_asks_nobody(harness, rule):
     assert rule({"NetworkMode": "host", "Tmpfs": {"/tmp": ""}}, Env=["A=b"], Labels={"x": "y"}) == "no-gpu"
-    assert world.view.asked == []
-    assert world.ledger.asked == 0
+    assert harness.engine.asked == []
+    assert harness.scheduler.asked == 0
 
 
 ASKING = {
@@ -140,8 +140,8 @@ def test_a_gpu_with_volume_passes(rule, host):
         ("nvidia", "runc", {}, ["NVIDIA_VISIBLE_DEVICES=none", VISIBLE], "gpu-needs-limit"),
     ],
 )
-def test_variables_count_where_a_runtime_reads_them(world, rule, runtime, default, image, variables, expected):
-    world.view.runtime, world.view.images["i"] = default, {"Config": image}
+def test_variables_count_where_a_runtime_reads_them(harness, rule, runtime, default, image, variables, expected):
+    harness.engine.runtime, harness.engine.images["i"] = default, {"Config": image}
     assert rule({"Runtime": runtime}, Env=variables) == expected
 
 
@@ -178,8 +178,8 @@ def test_forms_of_a_volume(rule, host, config):
         ({"VolumesFrom": ["other"]}, {}),
     ],
 )
-def test_what_is_no_volume_of_ours(world, rule, host, config):
-    world.view.volumes["other"] = {"Driver": "rclone", "Options": {}}
+def test_what_is_no_volume_of_ours(harness, rule, host, config):
+    harness.engine.volumes["other"] = {"Driver": "rclone", "Options": {}}
     # The options of OURS are not possible for another driver, so another refusal may come first.
     assert rule({**GPUS, **host}, **PRELOAD, **config) in {"gpu-needs-limit", "local-volume"}
 
@@ -191,31 +191,31 @@ def test_what_is_no_volume_of_ours(world, rule, host, config):
         {"Mounts": [{"Type": "volume", "Source": "mine", "Target": "/run/convgpu"}]},
     ],
 )
-def test_an_existing_volume_is_looked_up(world, rule, host):
-    world.view.volumes["mine"] = {"Driver": "convgpu:latest", "Options": {"memory": "2g"}}
+def test_an_existing_volume_is_looked_up(harness, rule, host):
+    harness.engine.volumes["mine"] = {"Driver": "convgpu:latest", "Options": {"memory": "2g"}}
     assert rule({**GPUS, **host}, **PRELOAD) == "limited"
-    assert ("volume", "mine") in world.view.asked
+    assert ("volume", "mine") in harness.engine.asked
 
 
-def test_without_the_engine_the_scheduler_knows_our_volumes(world, rule):
-    world.view.down = True
-    world.ledger.limits["mine"] = 2 << 30
+def test_without_the_engine_the_scheduler_knows_our_volumes(harness, rule):
+    harness.engine.down = True
+    harness.scheduler.limits["mine"] = 2 << 30
     assert rule({**GPUS, "Binds": ["mine:/run/convgpu"]}, **PRELOAD) == "limited"
     assert rule({**GPUS, "Binds": ["other:/run/convgpu"]}, **PRELOAD) == "gpu-needs-limit"
 
 
-def test_a_name_with_registry_and_tag(world, rule):
-    world.name = "localhost:5055/rdk/convgpu:1.0"
-    assert rule({**GPUS, **mount_of(world.name)}, **PRELOAD) == "limited"
+def test_a_name_with_registry_and_tag(harness, rule):
+    harness.name = "localhost:5055/rdk/convgpu:1.0"
+    assert rule({**GPUS, **mount_of(harness.name)}, **PRELOAD) == "limited"
     for driver in ("localhost:5055/rdk/convgpu", "localhost:5055/rdk/convgpu:latest", "localhost"):
         assert rule({**GPUS, **mount_of(driver)}, **PRELOAD) == "gpu-needs-limit"
 
 
 @pytest.mark.parametrize("driver", ["convgpu", "convgpu:latest"])
-def test_a_tag_that_is_left_out_is_the_latest(world, rule, driver):
-    for world.name in ("convgpu", "convgpu:latest"):
+def test_a_tag_that_is_left_out_is_the_latest(harness, rule, driver):
+    for harness.name in ("convgpu", "convgpu:latest"):
         assert rule({**GPUS, **mount_of(driver)}, **PRELOAD) == "limited"
-    world.name = "convgpu:2"
+    harness.name = "convgpu:2"
     assert rule({**GPUS, **mount_of(driver)}, **PRELOAD) == "gpu-needs-limit"
 
 
@@ -224,9 +224,9 @@ def test_a_name_like_ours_is_somebody_elses(rule, driver):
     assert rule({**GPUS, **mount_of(driver)}, **PRELOAD) == "gpu-needs-limit"
 
 
-def test_the_default_runtime_may_cover_what_asks_by_a_flag(world, rule):
-    world.view.runtime = "convgpu"
-    assert rule(GPUS, Env=["CONVGPU_MEMORY=2g"]) == "covered"
+def test_the_default_runtime_may_cover_what_asks_by_a_flag(harness, rule):
+    harness.engine.runtime = "convgpu"
+    assert rule(GPUS, Env=["CONVGPU_MEMORY=2g"]) == "injected"
     assert rule({**GPUS, "Runtime": "runc"}) == "gpu-needs-limit"
 
 
@@ -243,19 +243,19 @@ def test_the_default_runtime_may_cover_what_asks_by_a_flag(world, rule):
         b'{"Binds": ["/dev/nvidia0:/dev/nvidia0"]}',
     ],
 )
-def test_names_are_read_as_the_engine_reads_them(world, body):
-    assert world.judge(body).rule == "gpu-needs-limit"
+def test_names_are_read_as_the_engine_reads_them(harness, body):
+    assert harness.judge(body).rule == "gpu-needs-limit"
 
 
-def test_names_that_the_engine_does_not_read_mean_nothing(world):
+def test_names_that_the_engine_does_not_read_mean_nothing(harness):
     # Python's casefold turns U+FB06 into "st"; Go does not, so this is no HostConfig and its volume no volume.
     body = {"Ho\ufb06Config": {"Mounts": [OURS]}, "DeviceRequests": [{}], **PRELOAD}
-    assert world.judge(body).rule == "gpu-needs-limit"
+    assert harness.judge(body).rule == "gpu-needs-limit"
 
 
-def test_top_level_fields_are_honoured_like_a_host_config(world):
-    assert world.judge({**GPUS, "Mounts": [OURS], **PRELOAD}).rule == "limited"
-    assert world.judge({**GPUS, "HostConfig": {}}).rule == "no-gpu"
+def test_top_level_fields_are_honoured_like_a_host_config(harness):
+    assert harness.judge({**GPUS, "Mounts": [OURS], **PRELOAD}).rule == "limited"
+    assert harness.judge({**GPUS, "HostConfig": {}}).rule == "no-gpu"
 
 
 @pytest.mark.parametrize(
@@ -286,8 +286,8 @@ def test_top_level_fields_are_honoured_like_a_host_config(world):
     ],
 )
 @pytest.mark.parametrize("uri", ["/containers/create", "/containers/c/exec", "/volumes/create", "/services/create"])
-def test_what_can_be_read_in_two_ways_is_denied(world, body, uri):
-    verdict = world.judge(body, uri)
+def test_what_can_be_read_in_two_ways_is_denied(harness, body, uri):
+    verdict = harness.judge(body, uri)
     if uri == "/containers/create":
         assert verdict.message.startswith("body-ambiguous: ")
     # Elsewhere a HostConfig or an Image means nothing.
@@ -299,19 +299,19 @@ def test_what_can_be_read_in_two_ways_is_denied(world, body, uri):
     "uri",
     ["/containers/create", "/containers/c/exec", "/containers/c/update", "/volumes/create", "/services/x/update"],
 )
-def test_a_withheld_body_is_denied(world, body, uri):
-    verdict = world.judge(body, uri)
+def test_a_withheld_body_is_denied(harness, body, uri):
+    verdict = harness.judge(body, uri)
     assert (verdict.allow, verdict.rule) == (False, "body-withheld")
 
 
-def test_maps_with_names_of_the_users_are_not_folded(world):
+def test_maps_with_names_of_the_users_are_not_folded(harness):
     body = {"Labels": {"a": "1", "A": "2"}, "HostConfig": {"Sysctls": {"x": "", "X": ""}}}
-    assert world.judge(body).rule == "no-gpu"
+    assert harness.judge(body).rule == "no-gpu"
 
 
-def test_the_denial_shows_the_line_to_type(world):
-    world.name = "limits"
-    assert world.judge({"HostConfig": GPUS}).message == (
+def test_the_denial_shows_the_line_to_type(harness):
+    harness.name = "limits"
+    assert harness.judge({"HostConfig": GPUS}).message == (
         "gpu-needs-limit: the container asks for a GPU (--gpus, or a CDI device) and carries no ConvGPU volume, "
         "so nothing limits its GPU memory.\n"
         "Type: docker run --gpus all "
@@ -334,8 +334,8 @@ _URIS = st.sampled_from(["/containers/create", "/containers/c/exec", "/volumes/c
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(["HostConfig", "Volumes"]) | _FIELDS, _JSON), _URIS)
-def test_any_document_gets_a_verdict(world, body, uri):
-    verdict = world.judge(body, uri)
+def test_any_document_gets_a_verdict(harness, body, uri):
+    verdict = harness.judge(body, uri)
     assert verdict.allow is (verdict.rule in {"no-gpu", "limited", "nothing-to-judge", "no-such-container"})
     assert bool(verdict.message) is not verdict.allow
     assert verdict.message.count("\n") <= 1
@@ -343,8 +343,8 @@ def test_any_document_gets_a_verdict(world, body, uri):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary())
-def test_any_bytes_get_a_verdict(world, body):
-    assert world.judge(body).rule in {"no-gpu", "body-withheld", "body-ambiguous"}
+def test_any_bytes_get_a_verdict(harness, body):
+    assert harness.judge(body).rule in {"no-gpu", "body-withheld", "body-ambiguous"}
 
 
 def test_folding_joins_only_what_go_joins():
@@ -359,6 +359,6 @@ def test_no_address_takes_long(part):
     assert route("POST", "/containers/" + part * 20_000 + "/nothing") is None
 
 
-def test_a_body_of_five_megabytes_is_judged(world):
+def test_a_body_of_five_megabytes_is_judged(harness):
     body = json.dumps({"Image": "i", "Env": ["A=" + "x" * (5 << 20)], "HostConfig": GPUS}).encode()
-    assert world.judge(body).rule == "gpu-needs-limit"
+    assert harness.judge(body).rule == "gpu-needs-limit"

@@ -10,20 +10,20 @@ def service(**task):
     return {"Name": "s", "TaskTemplate": {"ContainerSpec": {"Image": "i", **task}}}
 
 
-def test_a_service_is_judged_once_because_its_tasks_never_are(world):
+def test_a_service_is_judged_once_because_its_tasks_never_are(harness):
     uri = "/v1.41/services/create"
-    assert world.judge(service(), uri).rule == "no-gpu"
-    assert world.judge(service(Mounts=[{"Type": "bind", "Source": "/", "Target": "/x"}]), uri).rule == "host-path"
-    assert world.judge(service(CapabilityAdd=["CAP_SYS_ADMIN"]), uri).rule == "capability"
-    world.view.runtime = "nvidia"
-    assert world.judge(service(), uri).rule == "gpu-needs-limit"
-    assert world.judge(service(Env=["NVIDIA_VISIBLE_DEVICES=void"]), uri).rule == "no-gpu"
-    world.view.images["i"] = {"Config": {"Env": ["A=b"]}}
-    assert world.judge(service(), "/services/s/update?version=1").rule == "no-gpu"
+    assert harness.judge(service(), uri).rule == "no-gpu"
+    assert harness.judge(service(Mounts=[{"Type": "bind", "Source": "/", "Target": "/x"}]), uri).rule == "host-path"
+    assert harness.judge(service(CapabilityAdd=["CAP_SYS_ADMIN"]), uri).rule == "capability"
+    harness.engine.runtime = "nvidia"
+    assert harness.judge(service(), uri).rule == "gpu-needs-limit"
+    assert harness.judge(service(Env=["NVIDIA_VISIBLE_DEVICES=void"]), uri).rule == "no-gpu"
+    harness.engine.images["i"] = {"Config": {"Env": ["A=b"]}}
+    assert harness.judge(service(), "/services/s/update?version=1").rule == "no-gpu"
     ours = {"Type": "volume", "Target": "/run/convgpu"}
     ours["VolumeOptions"] = {"DriverConfig": {"Name": "convgpu", "Options": {"memory": "2g"}}}
     asked = service(Env=[HOOK, "NVIDIA_VISIBLE_DEVICES=all"], Mounts=[ours])
-    assert world.judge(asked, uri).rule == "limited"
+    assert harness.judge(asked, uri).rule == "limited"
 
 
 def mounting(**mount):
@@ -48,26 +48,26 @@ def mounting(**mount):
         (service(Env=["NODE={{.Node.Hostname}}", "X={{.Service.Labels.x}}"]), "no-gpu"),
     ],
 )
-def test_what_swarm_expands_later(world, body, rule):
+def test_what_swarm_expands_later(harness, body, rule):
     body["Name"] = "run"
-    assert world.judge(body, "/services/create").rule == rule
+    assert harness.judge(body, "/services/create").rule == rule
 
 
-def test_what_swarm_reserves_comes_as_a_variable(world):
-    world.view.runtime = "nvidia"
-    world.view.images["i"] = {"Config": {"Env": ["NVIDIA_VISIBLE_DEVICES=void"]}}
+def test_what_swarm_reserves_comes_as_a_variable(harness):
+    harness.engine.runtime = "nvidia"
+    harness.engine.images["i"] = {"Config": {"Env": ["NVIDIA_VISIBLE_DEVICES=void"]}}
     for resource in (
         {"DiscreteResourceSpec": {"Kind": "NVIDIA-GPU", "Value": 1}},
         {"NamedResourceSpec": {"Kind": "gpu", "Value": "GPU-1"}},
         {"namedResourceSpec": {"KIND": "Gpu", "value": "GPU-1"}},
     ):
         body = service(Env=["NVIDIA_VISIBLE_DEVICES=void"])
-        assert world.judge(body, "/services/create").rule == "no-gpu"
+        assert harness.judge(body, "/services/create").rule == "no-gpu"
         del body["TaskTemplate"]["ContainerSpec"]["Env"]
-        del world.view.images["i"]["Config"]["Env"]
+        del harness.engine.images["i"]["Config"]["Env"]
         body["TaskTemplate"]["Resources"] = {"Reservations": {"GenericResources": [resource]}}
-        assert world.judge(body, "/services/create").rule == "gpu-needs-limit"
-        world.view.images["i"]["Config"]["Env"] = []
+        assert harness.judge(body, "/services/create").rule == "gpu-needs-limit"
+        harness.engine.images["i"]["Config"]["Env"] = []
 
 
 def gpu_service(**task):
@@ -79,44 +79,44 @@ def gpu_service(**task):
     return body
 
 
-def test_the_reserved_memory_is_a_limit(world):
-    world.view.runtime = "nvidia"
-    assert world.judge(gpu_service(), "/services/create").rule == "limited"
-    world.rules = parse_rules('[users."*"]\nlargest_limit = "1g"')
-    assert world.judge(gpu_service(), "/services/create").rule == "limit-too-large"
+def test_the_reserved_memory_is_a_limit(harness):
+    harness.engine.runtime = "nvidia"
+    assert harness.judge(gpu_service(), "/services/create").rule == "limited"
+    harness.rules = parse_rules('[users."*"]\nlargest_limit = "1g"')
+    assert harness.judge(gpu_service(), "/services/create").rule == "limit-too-large"
     body = gpu_service()
     options = body["TaskTemplate"]["ContainerSpec"]["Mounts"][0]["VolumeOptions"]["DriverConfig"]
     for memory, rule in (("1g", "limited"), ("{{.Task.Slot}}g", "limit-too-large"), ('{{"9g"}}', "limit-too-large")):
         options["Options"] = {"memory": memory}
-        assert world.judge(body, "/services/create").rule == rule
+        assert harness.judge(body, "/services/create").rule == rule
 
 
 @pytest.mark.parametrize(
     ("kind", "target", "rule"),
     [
-        ("Secrets", "/run/convgpu/libconvgpu.so", "hook-covered"),
-        ("Secrets", "../convgpu/libconvgpu.so", "hook-covered"),
-        ("Configs", "etc/ld.so.preload", "hook-covered"),
-        ("Configs", "/etc/ld.so.preload", "hook-covered"),
+        ("Secrets", "/run/convgpu/libconvgpu.so", "hook-shadowed"),
+        ("Secrets", "../convgpu/libconvgpu.so", "hook-shadowed"),
+        ("Configs", "etc/ld.so.preload", "hook-shadowed"),
+        ("Configs", "/etc/ld.so.preload", "hook-shadowed"),
         ("Secrets", "password", "limited"),
         ("Configs", "/etc/nginx.conf", "limited"),
     ],
 )
-def test_files_that_swarm_mounts(world, kind, target, rule):
-    world.view.runtime = "nvidia"
-    assert world.judge(gpu_service(**{kind: [{"File": {"Name": target}}]}), "/services/create").rule == rule
+def test_files_that_swarm_mounts(harness, kind, target, rule):
+    harness.engine.runtime = "nvidia"
+    assert harness.judge(gpu_service(**{kind: [{"File": {"Name": target}}]}), "/services/create").rule == rule
 
 
-def test_a_rollback_is_judged_by_what_it_brings_back(world):
+def test_a_rollback_is_judged_by_what_it_brings_back(harness):
     uri = "/v1.41/services/s/update?version=7"
-    world.view.services["s"] = {"PreviousSpec": mounting(Source="/"), "Spec": service()}
-    assert world.judge(service(), uri).rule == "no-gpu"
-    assert world.judge(service(), f"{uri}&rollback=previous").rule == "host-path"
-    assert world.judge(mounting(Source="/"), f"{uri}&rollback=previous").rule == "host-path"
-    del world.view.services["s"]["PreviousSpec"]
-    assert world.judge(service(), f"{uri}&rollback=previous").rule == "no-gpu"
+    harness.engine.services["s"] = {"PreviousSpec": mounting(Source="/"), "Spec": service()}
+    assert harness.judge(service(), uri).rule == "no-gpu"
+    assert harness.judge(service(), f"{uri}&rollback=previous").rule == "host-path"
+    assert harness.judge(mounting(Source="/"), f"{uri}&rollback=previous").rule == "host-path"
+    del harness.engine.services["s"]["PreviousSpec"]
+    assert harness.judge(service(), f"{uri}&rollback=previous").rule == "no-gpu"
 
 
-def test_a_service_that_is_a_plugin(world):
+def test_a_service_that_is_a_plugin(harness):
     body = {"TaskTemplate": {"Runtime": "plugin", "PluginSpec": {"Name": "x"}}}
-    assert world.judge(body, "/services/create").rule == "plugin-management"
+    assert harness.judge(body, "/services/create").rule == "plugin-management"

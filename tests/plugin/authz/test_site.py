@@ -15,10 +15,10 @@ largest_limit = "4g"
 
 [users.bob]
 largest_limit = "2GiB"
-largest_sum = 3221225472
+total_quota = 3221225472
 
 [labels."team=vision"]
-largest_sum = "8g"
+total_quota = "8g"
 
 [[exempt]]
 image = "gcr.io/cadvisor/cadvisor"
@@ -33,7 +33,7 @@ users = ["bob"]
 def test_a_whole_file():
     rules = parse_rules(WHOLE)
     assert (rules.mode, rules.administrators, rules.default_limit) == ("audit", ("alice", "local"), "1g")
-    assert rules.allowance("bob").largest_sum == 3 << 30
+    assert rules.allowance("bob").total_quota == 3 << 30
     assert rules.allowance("carol").largest_limit == 4 << 30
     assert rules.exempts("privileged", "carol", "gcr.io/cadvisor/cadvisor:v0.49", "sha256:1", {})
     assert not rules.exempts("capability", "carol", "gcr.io/cadvisor/cadvisor:v0.49", "sha256:1", {})
@@ -83,7 +83,7 @@ def test_images(pattern, image, image_id, fits):
         ('administrators = "alice"', "line 1: administrators: "),
         ('\ndefault_limit = "much"', "line 2: default_limit: 'much' is not a size"),
         ("[users]\nbob = 1", "line 2: users.bob: "),
-        ("users.bob.largest_sum = true", "line 1: users.bob.largest_sum: "),
+        ("users.bob.total_quota = true", "line 1: users.bob.total_quota: "),
         ("a = " + "[" * 5000, "line 1: "),
     ],
 )

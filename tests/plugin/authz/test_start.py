@@ -7,43 +7,43 @@ from convgpu.authz.site.rules import parse_rules
 
 
 @pytest.fixture(autouse=True)
-def volume(world):
-    world.ledger.limits["mine"] = 2 << 30
+def volume(harness):
+    harness.scheduler.limits["mine"] = 2 << 30
 
 
-def test_a_container_with_its_limit_starts(world):
-    assert world.start(inspected(GPU)).rule == "limited"
+def test_a_container_with_its_limit_starts(harness):
+    assert harness.start(inspected(GPU)).rule == "limited"
 
 
-def test_an_innocent_container_starts(world):
-    assert world.start(inspected(env=[], mounts=[])).rule == "no-gpu"
+def test_an_innocent_container_starts(harness):
+    assert harness.start(inspected(env=[], mounts=[])).rule == "no-gpu"
 
 
-def test_a_container_that_is_not_there_is_the_engines_affair(world):
-    assert world.judge(b"", "/containers/nobody/start").rule == "no-such-container"
+def test_a_container_that_is_not_there_is_the_engines_affair(harness):
+    assert harness.judge(b"", "/containers/nobody/start").rule == "no-such-container"
 
 
-def test_without_the_engines_view_nothing_starts(world):
-    world.view.down = True
-    verdict = world.start(inspected())
+def test_without_the_engines_view_nothing_starts(harness):
+    harness.engine.down = True
+    verdict = harness.start(inspected())
     assert (verdict.allow, verdict.rule) == (False, "engine-unavailable")
     assert verdict.message.count("\n") <= 1
 
 
 @pytest.mark.parametrize("uri", ["/containers/c/restart", "/v1.41/containers/c/%73tart", "/containers%2Fc/restart?t=1"])
-def test_a_restart_is_a_start(world, uri):
-    world.view.containers["c"] = inspected({"Privileged": True})
-    assert world.judge(b"", uri).rule == "privileged"
+def test_a_restart_is_a_start(harness, uri):
+    harness.engine.containers["c"] = inspected({"Privileged": True})
+    assert harness.judge(b"", uri).rule == "privileged"
 
 
 @pytest.mark.parametrize("version", ["v1.23", "v01.23", "v1.9", "v1.23.9", "v0", "v", "vx", "v1", "v1.x"])
-def test_old_clients_could_change_the_container_by_its_start(world, version):
-    assert world.start(inspected(GPU), version=version).rule == "start-old-api"
+def test_old_clients_could_change_the_container_by_its_start(harness, version):
+    assert harness.start(inspected(GPU), version=version).rule == "start-old-api"
 
 
 @pytest.mark.parametrize("version", ["v1.24", "v01.024", "v1.41", "v1.100", "v2.0", "v" + "9" * 5000])
-def test_clients_since_then_cannot(world, version):
-    assert world.start(inspected(GPU), version=version).rule == "limited"
+def test_clients_since_then_cannot(harness, version):
+    assert harness.start(inspected(GPU), version=version).rule == "limited"
 
 
 UNDOING = {
@@ -53,20 +53,20 @@ UNDOING = {
     "audit": ({}, [HOOK, "LD_AUDIT=/x"], [OURS], "hook-environment"),
     "socket": ({}, [HOOK, "CONVGPU_SOCKET=/x"], [OURS], "hook-environment"),
     "socket kept": ({}, [HOOK, "CONVGPU_SOCKET=/x", "CONVGPU_SOCKET"], [OURS], "hook-environment"),
-    "covered": (
+    "injected": (
         {},
         [HOOK],
         [OURS, {"Type": "bind", "Source": "/srv", "Destination": "/run/convgpu/a"}],
-        "hook-covered",
+        "hook-shadowed",
     ),
     "preload file": (
         {},
         [HOOK],
         [OURS, {"Type": "bind", "Source": "/s", "Destination": "/etc/ld.so.preload"}],
-        "hook-covered",
+        "hook-shadowed",
     ),
-    "libraries": ({}, [HOOK], [OURS, {"Type": "volume", "Name": "x", "Destination": "/usr/lib"}], "hook-covered"),
-    "tmpfs": ({"Tmpfs": {"/run/convgpu/b": ""}}, [HOOK], [OURS], "hook-covered"),
+    "libraries": ({}, [HOOK], [OURS, {"Type": "volume", "Name": "x", "Destination": "/usr/lib"}], "hook-shadowed"),
+    "tmpfs": ({"Tmpfs": {"/run/convgpu/b": ""}}, [HOOK], [OURS], "hook-shadowed"),
     "ipc": ({"IpcMode": "host"}, [HOOK], [OURS], "gpu-isolation"),
     "users": ({"UsernsMode": "host"}, [HOOK], [OURS], "gpu-isolation"),
     "ptrace": ({"CapAdd": ["CAP_SYS_PTRACE"]}, [HOOK], [OURS], "gpu-isolation"),
@@ -84,31 +84,31 @@ UNDOING = {
 
 
 @pytest.mark.parametrize(("host", "env", "mounts", "rule"), UNDOING.values(), ids=UNDOING.keys())
-def test_a_gpu_with_a_hole(world, host, env, mounts, rule):
-    assert world.start(inspected({**GPU, **host}, env, mounts)).rule == rule
+def test_a_gpu_with_a_hole(harness, host, env, mounts, rule):
+    assert harness.start(inspected({**GPU, **host}, env, mounts)).rule == rule
 
 
 @pytest.mark.parametrize(("host", "env", "mounts", "rule"), UNDOING.values(), ids=UNDOING.keys())
-def test_without_a_gpu_the_same_is_nobodys_affair(world, host, env, mounts, rule):  # noqa: ARG001
-    world.view.containers["web"] = inspected(env=[], mounts=[])
+def test_without_a_gpu_the_same_is_nobodys_affair(harness, host, env, mounts, rule):  # noqa: ARG001
+    harness.engine.containers["web"] = inspected(env=[], mounts=[])
     theirs = [mount for mount in mounts if mount.get("Driver") != OURS["Driver"]]
-    assert world.start(inspected(host, env, theirs)).rule == "no-gpu"
+    assert harness.start(inspected(host, env, theirs)).rule == "no-gpu"
 
 
 @pytest.mark.parametrize("query", ["path=/tmp;path=/run/convgpu", "x;path=%2Fetc", "path=/tmp&path=/x;path=/etc"])
-def test_old_engines_split_queries_at_semicolons_as_well(world, query):
-    world.view.containers["c"] = inspected(GPU)
-    assert world.judge(b"", f"/containers/c/archive?{query}", "PUT").rule == "archive-path"
-    assert world.judge(b"", "/containers/c/archive?path=/tmp;x=/etc", "PUT").allow
+def test_old_engines_split_queries_at_semicolons_as_well(harness, query):
+    harness.engine.containers["c"] = inspected(GPU)
+    assert harness.judge(b"", f"/containers/c/archive?{query}", "PUT").rule == "archive-path"
+    assert harness.judge(b"", "/containers/c/archive?path=/tmp;x=/etc", "PUT").allow
 
 
-def test_the_volume_may_lie_elsewhere(world):
+def test_the_volume_may_lie_elsewhere(harness):
     for target in ("/other", "/var/run/convgpu"):
         env = [f"LD_PRELOAD={target}/libconvgpu.so"]
-        assert world.start(inspected(GPU, env, [{**OURS, "Destination": target}])).rule == "limited"
+        assert harness.start(inspected(GPU, env, [{**OURS, "Destination": target}])).rule == "limited"
         cover = {"Type": "bind", "Source": "/s", "Destination": "/run/convgpu/x"}
-        covered = world.start(inspected(GPU, env, [{**OURS, "Destination": target}, cover]))
-        assert covered.rule == ("limited" if target == "/other" else "hook-covered")
+        covered = harness.start(inspected(GPU, env, [{**OURS, "Destination": target}, cover]))
+        assert covered.rule == ("limited" if target == "/other" else "hook-shadowed")
 
 
 def part(target, subpath):
@@ -120,52 +120,52 @@ def part(target, subpath):
 @pytest.mark.parametrize(
     ("target", "subpath", "rule"),
     [
-        ("/run/convgpu/libconvgpu.so", "ld.so.preload", "hook-covered"),
-        ("/var/run/convgpu/scheduler.sock", "scheduler.sock", "hook-covered"),
-        ("/usr/lib/x86_64-linux-gnu", "driver", "hook-covered"),
-        ("/etc/ld.so.preload", "libconvgpu.so", "hook-covered"),
+        ("/run/convgpu/libconvgpu.so", "ld.so.preload", "hook-shadowed"),
+        ("/var/run/convgpu/scheduler.sock", "scheduler.sock", "hook-shadowed"),
+        ("/usr/lib/x86_64-linux-gnu", "driver", "hook-shadowed"),
+        ("/etc/ld.so.preload", "libconvgpu.so", "hook-shadowed"),
         ("/etc/ld.so.preload", "ld.so.preload", "limited"),
         ("/opt/library", "libconvgpu.so", "limited"),
     ],
 )
-def test_a_part_of_a_volume_of_ours_is_judged_by_where_it_lies(world, target, subpath, rule):
+def test_a_part_of_a_volume_of_ours_is_judged_by_where_it_lies(harness, target, subpath, rule):
     asked, listed = part(target, subpath)
-    assert world.start(inspected({**GPU, "Mounts": [asked]}, [HOOK], [OURS, listed])).rule == rule
+    assert harness.start(inspected({**GPU, "Mounts": [asked]}, [HOOK], [OURS, listed])).rule == rule
     whole = {"Type": "volume", "Source": "mine", "Target": "/run/convgpu"}
-    world.view.volumes["mine"] = {"Driver": "convgpu"}
+    harness.engine.volumes["mine"] = {"Driver": "convgpu"}
     body = {"Image": "i", "Env": [HOOK], "HostConfig": {**GPU, "Mounts": [whole, asked]}}
-    assert world.judge(body).rule == rule
+    assert harness.judge(body).rule == rule
 
 
-def test_a_part_of_a_volume_of_ours_loads_nothing(world):
+def test_a_part_of_a_volume_of_ours_loads_nothing(harness):
     asked, listed = part("/run/convgpu", "driver")
-    assert world.start(inspected({**GPU, "Mounts": [asked]}, [HOOK], [listed])).rule == "hook-not-loaded"
+    assert harness.start(inspected({**GPU, "Mounts": [asked]}, [HOOK], [listed])).rule == "hook-not-loaded"
     # The Engine does not tell of which parts another container's mounts are.
     from_another = inspected({**GPU, "VolumesFrom": ["other"]}, [HOOK], [OURS])
-    assert world.start(from_another).rule == "hook-not-loaded"
+    assert harness.start(from_another).rule == "hook-not-loaded"
     for own in ({"Binds": ["mine:/run/convgpu"]}, {"Mounts": [{**asked, "VolumeOptions": {}}]}):
         named = inspected({**GPU, "VolumesFrom": ["other"], **own}, [HOOK], [OURS])
-        assert world.start(named).rule == "limited"
+        assert harness.start(named).rule == "limited"
 
 
 @pytest.mark.parametrize(
     ("options", "rule"),
     [({}, "no-gpu"), ({"NonRecursive": True}, "no-gpu"), ({"ReadOnlyNonRecursive": True}, "host-path")],
 )
-def test_what_is_mounted_below_a_read_only_mount_may_be_writable(world, options, rule):
+def test_what_is_mounted_below_a_read_only_mount_may_be_writable(harness, options, rule):
     asked = {"Type": "bind", "Source": "/sys", "Target": "/x", "ReadOnly": True, "BindOptions": options}
     listed = {"Type": "bind", "Source": "/sys", "Destination": "/x", "RW": False}
-    assert world.start(inspected({"Mounts": [asked]}, [], [listed])).rule == rule
+    assert harness.start(inspected({"Mounts": [asked]}, [], [listed])).rule == rule
 
 
 @pytest.mark.parametrize(("o", "rule"), [("bind,ro", "no-gpu"), ("rbind,ro", "host-path"), ("bind", "host-path")])
-def test_a_volume_that_is_a_bind_is_read_only_at_its_top(world, o, rule):
-    world.view.volumes["v"] = {"Driver": "local", "Options": {"type": "none", "o": o, "device": "/sys"}}
+def test_a_volume_that_is_a_bind_is_read_only_at_its_top(harness, o, rule):
+    harness.engine.volumes["v"] = {"Driver": "local", "Options": {"type": "none", "o": o, "device": "/sys"}}
     mount = {"Type": "volume", "Name": "v", "Destination": "/x", "Driver": "local"}
-    assert world.start(inspected(env=[], mounts=[mount])).rule == rule
+    assert harness.start(inspected(env=[], mounts=[mount])).rule == rule
 
 
-def test_what_harms_nothing_passes_beside_a_gpu(world):
+def test_what_harms_nothing_passes_beside_a_gpu(harness):
     host = {
         **GPU,
         "CgroupParent": "/teams/vision",
@@ -174,38 +174,38 @@ def test_what_harms_nothing_passes_beside_a_gpu(world):
         "CapAdd": ["IPC_LOCK"],
     }
     env = [HOOK + ":/usr/lib/libjemalloc.so", "LD_LIBRARY_PATH=/usr/local/nvidia/lib", "CONVGPU_DEBUG=1"]
-    assert world.start(inspected(host, env)).rule == "limited"
+    assert harness.start(inspected(host, env)).rule == "limited"
 
 
-def test_the_images_environment_counts_with_nvidias_runtime(world):
+def test_the_images_environment_counts_with_nvidias_runtime(harness):
     visible = inspected({"Runtime": "nvidia"}, ["NVIDIA_VISIBLE_DEVICES=all"], [])
-    assert world.start(visible).rule == "gpu-needs-limit"
-    assert world.start(inspected({"Runtime": "nvidia"}, [], [])).rule == "no-gpu"
+    assert harness.start(visible).rule == "gpu-needs-limit"
+    assert harness.start(inspected({"Runtime": "nvidia"}, [], [])).rule == "no-gpu"
 
 
-def test_a_bare_name_takes_nothing_back(world):
+def test_a_bare_name_takes_nothing_back(harness):
     rows = ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES"]
-    assert world.start(inspected({"Runtime": "nvidia"}, rows, [])).rule == "gpu-needs-limit"
-    assert world.start(inspected({"Runtime": "nvidia"}, rows[1:], [])).rule == "no-gpu"
+    assert harness.start(inspected({"Runtime": "nvidia"}, rows, [])).rule == "gpu-needs-limit"
+    assert harness.start(inspected({"Runtime": "nvidia"}, rows[1:], [])).rule == "no-gpu"
 
 
-def test_a_volume_that_is_a_bind_is_looked_into(world):
-    world.view.volumes["v"] = {"Driver": "local", "Options": {"type": "none", "o": "bind", "device": "/run"}}
+def test_a_volume_that_is_a_bind_is_looked_into(harness):
+    harness.engine.volumes["v"] = {"Driver": "local", "Options": {"type": "none", "o": "bind", "device": "/run"}}
     mount = {"Type": "volume", "Name": "v", "Destination": "/x", "Driver": "local"}
-    assert world.start(inspected(env=[], mounts=[mount])).rule == "host-path"
+    assert harness.start(inspected(env=[], mounts=[mount])).rule == "host-path"
 
 
-def test_links_of_the_host_are_followed(world):
-    world.nodes.links["/srv/link"] = "/"
+def test_links_of_the_host_are_followed(harness):
+    harness.devices.links["/srv/link"] = "/"
     mount = {"Type": "bind", "Source": "/srv/link", "Destination": "/x", "RW": False}
-    verdict = world.start(inspected(env=[], mounts=[mount]))
+    verdict = harness.start(inspected(env=[], mounts=[mount]))
     assert "/srv/link (which is /)" in verdict.message
 
 
-def test_the_engines_socket_is_for_those_who_have_it_anyway(world):
+def test_the_engines_socket_is_for_those_who_have_it_anyway(harness):
     mount = {"Type": "bind", "Source": "/var/run/docker.sock", "Destination": "/var/run/docker.sock"}
-    assert world.start(inspected(env=[], mounts=[mount])).rule == "no-gpu"
-    assert world.start(inspected(env=[], mounts=[mount]), user="alice").rule == "host-path"
+    assert harness.start(inspected(env=[], mounts=[mount])).rule == "no-gpu"
+    assert harness.start(inspected(env=[], mounts=[mount]), user="alice").rule == "host-path"
 
 
 PRELOAD = {
@@ -216,11 +216,11 @@ PRELOAD = {
 }
 
 
-def test_the_plugins_own_preload_file_loads_the_hook(world):
-    assert world.start(inspected(GPU, [], [OURS, PRELOAD])).rule == "limited"
-    assert world.start(inspected(GPU, [], [{**OURS, "Destination": "/x"}, PRELOAD])).rule == "hook-not-loaded"
+def test_the_plugins_own_preload_file_loads_the_hook(harness):
+    assert harness.start(inspected(GPU, [], [OURS, PRELOAD])).rule == "limited"
+    assert harness.start(inspected(GPU, [], [{**OURS, "Destination": "/x"}, PRELOAD])).rule == "hook-not-loaded"
     for other in ({"RW": True}, {"Destination": "/x"}, {"Source": PRELOAD["Source"] + "/../admin.sock"}):
-        assert world.start(inspected(GPU, [HOOK], [OURS, {**PRELOAD, **other}])).rule == "host-path"
+        assert harness.start(inspected(GPU, [HOOK], [OURS, {**PRELOAD, **other}])).rule == "host-path"
 
 
 def cdi(*names):
@@ -231,15 +231,15 @@ def cdi(*names):
     ("host", "env", "rule"),
     [
         ({"Runtime": "convgpu"}, ["CONVGPU_MEMORY=2g"], "no-gpu"),
-        ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=2g"], "covered"),
+        ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=2g"], "injected"),
         ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=9g"], "limit-too-large"),
         ({"Runtime": "convgpu", **GPU}, ["CONVGPU_SOCKET=/x"], "hook-environment"),
-        ({"Runtime": "convgpu", **GPU, "Tmpfs": {"/run/convgpu": ""}}, [], "hook-covered"),
+        ({"Runtime": "convgpu", **GPU, "Tmpfs": {"/run/convgpu": ""}}, [], "hook-shadowed"),
         ({"Runtime": "convgpu2", **GPU}, [], "gpu-needs-limit"),
         ({"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["convgpu.io/memory=2g"]}]}, [], "no-gpu"),
-        ({"DeviceRequests": [*GPU["DeviceRequests"], {"DeviceIDs": ["convgpu.io/memory=2g"]}]}, [], "covered"),
+        ({"DeviceRequests": [*GPU["DeviceRequests"], {"DeviceIDs": ["convgpu.io/memory=2g"]}]}, [], "injected"),
         ({"DeviceRequests": [{"DeviceIDs": ["convgpu.io/memory=9g", "nvidia.com/gpu=0"]}]}, [], "limit-too-large"),
-        ({**GPU, "Devices": [{"PathOnHost": "convgpu.io/memory=2g"}]}, [], "covered"),
+        ({**GPU, "Devices": [{"PathOnHost": "convgpu.io/memory=2g"}]}, [], "injected"),
         (
             {**GPU, "Devices": [{"PathOnHost": f"convgpu.io/memory={size}"} for size in ("2g", "9g")]},
             [],
@@ -249,74 +249,74 @@ def cdi(*names):
         ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=GPU-1:2g, GPU-2:9g "], "limit-too-large"),
         # The Engine lets the last of several hold, whatever -e says.
         (cdi("nvidia.com/gpu=0", "convgpu.io/memory=2g", "convgpu.io/memory=9g"), [], "limit-too-large"),
-        (cdi("nvidia.com/gpu=0", "convgpu.io/memory=2g"), ["CONVGPU_MEMORY=9g"], "covered"),
+        (cdi("nvidia.com/gpu=0", "convgpu.io/memory=2g"), ["CONVGPU_MEMORY=9g"], "injected"),
     ],
 )
-def test_a_container_that_is_covered_below_the_engine(world, host, env, rule):
-    world.rules = parse_rules('[users."*"]\nlargest_limit = "4g"')
-    assert world.start(inspected(host, env, [])).rule == rule
+def test_a_container_that_is_covered_below_the_engine(harness, host, env, rule):
+    harness.rules = parse_rules('[users."*"]\nlargest_limit = "4g"')
+    assert harness.start(inspected(host, env, [])).rule == rule
 
 
-def test_the_runtimes_own_limit_is_judged_as_well(world):
-    world.rules = parse_rules('[users."*"]\nlargest_limit = "4g"')
-    world.view.runtime_memory = "9g"
-    assert world.start(inspected({"Runtime": "convgpu", **GPU}, [], [])).rule == "limit-too-large"
-    assert world.start(inspected({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=2g"], [])).rule == "covered"
-    world.view.runtime = "convgpu"
-    assert world.start(inspected({**GPU, "Runtime": ""}, [], [])).rule == "limit-too-large"
+def test_the_runtimes_own_limit_is_judged_as_well(harness):
+    harness.rules = parse_rules('[users."*"]\nlargest_limit = "4g"')
+    harness.engine.runtime_memory = "9g"
+    assert harness.start(inspected({"Runtime": "convgpu", **GPU}, [], [])).rule == "limit-too-large"
+    assert harness.start(inspected({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=2g"], [])).rule == "injected"
+    harness.engine.runtime = "convgpu"
+    assert harness.start(inspected({**GPU, "Runtime": ""}, [], [])).rule == "limit-too-large"
 
 
-def test_a_second_limit_beside_a_volume_is_none(world):
+def test_a_second_limit_beside_a_volume_is_none(harness):
     device = cdi("nvidia.com/gpu=0", "convgpu.io/memory=2g")
-    assert world.start(inspected(device)).rule == "hook-covered"
+    assert harness.start(inspected(device)).rule == "hook-shadowed"
     runtime = {**GPU, "Runtime": "convgpu"}
-    assert world.start(inspected(runtime, [HOOK, "CONVGPU_MEMORY=2g"])).rule == "limited"  # which takes the volume
+    assert harness.start(inspected(runtime, [HOOK, "CONVGPU_MEMORY=2g"])).rule == "limited"  # which takes the volume
     elsewhere = inspected(runtime, ["LD_PRELOAD=/x/libconvgpu.so"], [{**OURS, "Destination": "/x"}])
-    assert world.start(elsewhere).rule == "hook-covered"
+    assert harness.start(elsewhere).rule == "hook-shadowed"
 
 
-def test_exec_and_archive_are_judged_below_the_engine_as_well(world):
-    world.view.containers["c"] = inspected({"Runtime": "convgpu", **GPU}, [], [])
+def test_exec_and_archive_are_judged_below_the_engine_as_well(harness):
+    harness.engine.containers["c"] = inspected({"Runtime": "convgpu", **GPU}, [], [])
     exec_ = "/containers/c/exec"
-    assert world.judge({"Env": ["CONVGPU_SOCKET=/x"]}, exec_).rule == "hook-environment"
-    assert world.judge({"Env": ["LD_AUDIT=/x"]}, exec_).rule == "hook-environment"
-    assert world.judge(b"", "/containers/c/archive?path=/etc", "PUT").rule == "archive-path"
-    assert world.judge(b"", "/containers/c/archive?path=/tmp", "PUT").allow
-    world.view.containers["c"] = inspected({"Runtime": "convgpu"}, [], [])
-    assert world.judge({"Env": ["LD_AUDIT=/x"]}, exec_).allow
+    assert harness.judge({"Env": ["CONVGPU_SOCKET=/x"]}, exec_).rule == "hook-environment"
+    assert harness.judge({"Env": ["LD_AUDIT=/x"]}, exec_).rule == "hook-environment"
+    assert harness.judge(b"", "/containers/c/archive?path=/etc", "PUT").rule == "archive-path"
+    assert harness.judge(b"", "/containers/c/archive?path=/tmp", "PUT").allow
+    harness.engine.containers["c"] = inspected({"Runtime": "convgpu"}, [], [])
+    assert harness.judge({"Env": ["LD_AUDIT=/x"]}, exec_).allow
 
 
-def test_exec_may_preload_what_it_likes_where_our_file_comes_first(world):
+def test_exec_may_preload_what_it_likes_where_our_file_comes_first(harness):
     for mine in (inspected(GPU, [], [OURS, PRELOAD]), inspected({"Runtime": "convgpu", **GPU}, [], [])):
-        world.view.containers["c"] = mine
-        assert world.judge({"Env": ["LD_PRELOAD=/usr/lib/libjemalloc.so"]}, "/containers/c/exec").allow
-    world.view.containers["c"] = inspected(GPU, [HOOK], [OURS])
-    assert world.judge({"Env": ["LD_PRELOAD=/x.so"]}, "/containers/c/exec").rule == "hook-not-loaded"
+        harness.engine.containers["c"] = mine
+        assert harness.judge({"Env": ["LD_PRELOAD=/usr/lib/libjemalloc.so"]}, "/containers/c/exec").allow
+    harness.engine.containers["c"] = inspected(GPU, [HOOK], [OURS])
+    assert harness.judge({"Env": ["LD_PRELOAD=/x.so"]}, "/containers/c/exec").rule == "hook-not-loaded"
 
 
-def test_a_checkpoint_would_not_load_the_hook(world):
-    assert world.start(inspected(GPU), query="?checkpoint=x").rule == "checkpoint"
-    assert world.start(inspected({"Runtime": "convgpu", **GPU}, [], []), query="?checkpoint=x").rule == "checkpoint"
-    assert world.start(inspected(env=[], mounts=[]), query="?checkpoint=x").rule == "no-gpu"
+def test_a_checkpoint_would_not_load_the_hook(harness):
+    assert harness.start(inspected(GPU), query="?checkpoint=x").rule == "checkpoint"
+    assert harness.start(inspected({"Runtime": "convgpu", **GPU}, [], []), query="?checkpoint=x").rule == "checkpoint"
+    assert harness.start(inspected(env=[], mounts=[]), query="?checkpoint=x").rule == "no-gpu"
 
 
-def test_the_processes_of_a_limited_container_are_its_own(world):
-    world.view.containers["gpu"] = inspected(GPU)
-    world.view.containers["covered"] = inspected({"Runtime": "convgpu", **GPU}, [], [])
-    world.view.containers["web"] = inspected(env=[], mounts=[])
-    assert world.start(inspected({"PidMode": "container:gpu"}, [], [])).rule == "gpu-isolation"
-    assert world.start(inspected({"PidMode": "container:covered"}, [], [])).rule == "gpu-isolation"
-    assert world.start(inspected({"PidMode": "container:web"}, [], [])).rule == "no-gpu"
+def test_the_processes_of_a_limited_container_are_its_own(harness):
+    harness.engine.containers["gpu"] = inspected(GPU)
+    harness.engine.containers["injected"] = inspected({"Runtime": "convgpu", **GPU}, [], [])
+    harness.engine.containers["web"] = inspected(env=[], mounts=[])
+    assert harness.start(inspected({"PidMode": "container:gpu"}, [], [])).rule == "gpu-isolation"
+    assert harness.start(inspected({"PidMode": "container:injected"}, [], [])).rule == "gpu-isolation"
+    assert harness.start(inspected({"PidMode": "container:web"}, [], [])).rule == "no-gpu"
 
 
-def test_a_build_gets_what_the_default_runtime_gives(world):
+def test_a_build_gets_what_the_default_runtime_gives(harness):
     for uri in ("/build?t=x", "/v1.41/session", "/grpc"):
-        world.view.runtime = "runc"
-        assert world.judge(b"", uri).allow
-        world.view.runtime = "nvidia"
-        assert world.judge(b"", uri).rule == "build-gpu"
-        world.view.runtime = "convgpu"
-        assert world.judge(b"", uri).allow
+        harness.engine.runtime = "runc"
+        assert harness.judge(b"", uri).allow
+        harness.engine.runtime = "nvidia"
+        assert harness.judge(b"", uri).rule == "build-gpu"
+        harness.engine.runtime = "convgpu"
+        assert harness.judge(b"", uri).allow
 
 
 @pytest.mark.parametrize(
@@ -330,5 +330,5 @@ def test_a_build_gets_what_the_default_runtime_gives(world):
         ("DELETE", "/plugins/%63onvgpu?force=1"),
     ],
 )
-def test_plugins_are_for_administrators(world, method, uri):
-    assert world.judge(b"", uri, method).rule == "plugin-management"
+def test_plugins_are_for_administrators(harness, method, uri):
+    assert harness.judge(b"", uri, method).rule == "plugin-management"

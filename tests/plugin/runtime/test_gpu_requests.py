@@ -12,7 +12,7 @@ from convgpu.runtime.gpu_requests import DeviceRule, DeviceSettings, asks_for_gp
 HOST = Host("/bin/convgpu-runtime", "/d", simulated=False)
 
 
-class Nodes:
+class HostDevicePort:
     """A host whose only GPU has the major number 195."""
 
     def resolve(self, path: str) -> str:
@@ -92,7 +92,7 @@ def by_annotation(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
 )
 def test_authorization_and_runtime_agree(forms: tuple[dict[str, Any], dict[str, Any]], expected: bool) -> None:
     request, bundle = forms
-    assert (find_gpu(read_request(request), "nvidia", Nodes()) is not None) is expected
+    assert (find_gpu(read_request(request), "nvidia", HostDevicePort()) is not None) is expected
     assert uses_gpu(bundle, HOST) is expected
 
 

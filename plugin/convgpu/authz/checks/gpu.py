@@ -1,11 +1,11 @@
 """The settings of a container that give it a GPU, as `convgpu.runtime.gpu_requests` judges them."""
 
-from convgpu.authz.ports import Nodes
-from convgpu.authz.requests.container import CDI_NAME, Container
+from convgpu.authz.ports import HostDevicePort
+from convgpu.authz.requests.container import CDI_NAME, ContainerSettings
 from convgpu.runtime.gpu_requests import DeviceRule, DeviceSettings, find_gpu_requests
 
 
-def find_gpu(container: Container, runtime: str, nodes: Nodes) -> str | None:
+def find_gpu(container: ContainerSettings, runtime: str, nodes: HostDevicePort) -> str | None:
     """Return what gives the container a GPU, as its user would recognize it, or None.
 
     Args:
@@ -16,7 +16,7 @@ def find_gpu(container: Container, runtime: str, nodes: Nodes) -> str | None:
     return next(find_gpu_requests(_read_device_settings(container, runtime, nodes), nodes.is_gpu_number), None)
 
 
-def _read_device_settings(container: Container, runtime: str, nodes: Nodes) -> DeviceSettings:
+def _read_device_settings(container: ContainerSettings, runtime: str, nodes: HostDevicePort) -> DeviceSettings:
     return DeviceSettings(
         device_requests=container.device_requests,
         cdi_devices=tuple(path for path in container.devices if CDI_NAME.fullmatch(path)),

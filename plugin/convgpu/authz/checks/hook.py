@@ -6,7 +6,7 @@ from typing import Final
 
 from convgpu.authz.checks.host import is_preload_file
 from convgpu.authz.ports import HostFacts
-from convgpu.authz.requests.container import LIMIT_DEVICE, Container, Mount
+from convgpu.authz.requests.container import LIMIT_DEVICE, ContainerSettings, MountSettings
 from convgpu.authz.verdict import Refusal
 from convgpu.protocol.layout import LIBRARY_FILE, LIBRARY_PATH, MOUNT_PATH, PRELOAD_FILE, PRELOAD_PATH
 from convgpu.runtime.paths import is_at_or_below, normal, touches
@@ -24,7 +24,7 @@ _SEPARATORS: Final = re.compile(r"[ :]")
 _CONTAINER_ID: Final = re.compile("[0-9a-f]{64}")
 
 
-def covering_limit(container: Container, facts: HostFacts) -> tuple[bool, str | None]:
+def covering_limit(container: ContainerSettings, facts: HostFacts) -> tuple[bool, str | None]:
     """Tell whether a container is covered below the Engine, by our runtime or our CDI device, and with which limit.
 
     Of several CDI devices the runtime takes one, so the limit names them all, with commas between.
@@ -36,9 +36,9 @@ def covering_limit(container: Container, facts: HostFacts) -> tuple[bool, str | 
     return covered, container.environment.get("CONVGPU_MEMORY") or (facts.runtime_memory if covered else None)
 
 
-def find_holes_in_cover(container: Container) -> Iterator[Refusal]:
+def find_holes_in_cover(container: ContainerSettings) -> Iterator[Refusal]:
     """Return each way in which a container with a GPU would escape a hook that is put in below the Engine."""
-    place = Mount("volume", "", MOUNT_PATH)
+    place = MountSettings("volume", "", MOUNT_PATH)
     yield from _find_variables(container)
     yield from _find_covers(container, [place], [])
     yield from _not_isolated(container)
@@ -54,7 +54,7 @@ def loads_hook(environment: str | None, target: str) -> bool:
     return environment is not None and _SEPARATORS.split(environment.strip(" :"))[0] == f"{target}/{LIBRARY_FILE}"
 
 
-def find_holes(container: Container, ours: Sequence[Mount], facts: HostFacts) -> Iterator[Refusal]:
+def find_holes(container: ContainerSettings, ours: Sequence[MountSettings], facts: HostFacts) -> Iterator[Refusal]:
     """Return each way in which a container with a GPU and volumes of ours would escape the hook.
 
     Args:
@@ -72,7 +72,7 @@ def find_holes(container: Container, ours: Sequence[Mount], facts: HostFacts) ->
     yield from _not_isolated(container)
 
 
-def loads_by_file(container: Container, ours: Sequence[Mount], facts: HostFacts) -> bool:
+def loads_by_file(container: ContainerSettings, ours: Sequence[MountSettings], facts: HostFacts) -> bool:
     """Tell whether a file of ours at /etc/ld.so.preload loads the hook, whatever LD_PRELOAD says."""
     if not any(mount.target == MOUNT_PATH and not mount.subpath for mount in ours):
         return False
@@ -113,7 +113,7 @@ def how_to_limit(gpu: str, name: str) -> Refusal:
     )
 
 
-def _not_loaded(container: Container, ours: Sequence[Mount]) -> Iterator[Refusal]:
+def _not_loaded(container: ContainerSettings, ours: Sequence[MountSettings]) -> Iterator[Refusal]:
     preload = container.environment.get("LD_PRELOAD")
     folders = [mount.target for mount in ours if not mount.subpath]
     if any(loads_hook(preload, target) for target in folders):
@@ -126,28 +126,30 @@ def _not_loaded(container: Container, ours: Sequence[Mount]) -> Iterator[Refusal
     )
 
 
-def _find_variables(container: Container) -> Iterator[Refusal]:
+def _find_variables(container: ContainerSettings) -> Iterator[Refusal]:
     for name in _VARIABLES:
         if name in container.environment:
             yield Refusal("hook-environment", f"{name} would lead programs past the hook.\nLeave the variable out.")
 
 
-def _is_preload_subpath(mount: Mount) -> bool:
+def _is_preload_subpath(mount: MountSettings) -> bool:
     return mount.target == PRELOAD_PATH and mount.subpath == PRELOAD_FILE
 
 
-def _find_covers(container: Container, ours: Sequence[Mount], preload: Sequence[Mount]) -> Iterator[Refusal]:
+def _find_covers(
+    container: ContainerSettings, ours: Sequence[MountSettings], preload: Sequence[MountSettings]
+) -> Iterator[Refusal]:
     whole = [mount for mount in ours if not mount.subpath]  # a part of a volume can lie over the whole of another
     for mount in container.mounts:
         if mount not in whole and mount not in preload and (covered := _covers(mount, whole)) is not None:
             yield Refusal(
-                "hook-covered",
+                "hook-shadowed",
                 f"the {mount.kind} mount at {mount.target} lies over {covered}, which the hook needs.\n"
                 "Mount it elsewhere.",
             )
 
 
-def _covers(mount: Mount, ours: Sequence[Mount]) -> str | None:
+def _covers(mount: MountSettings, ours: Sequence[MountSettings]) -> str | None:
     target = normal(mount.target)
     for mine in ours:
         # A mount above is made first, so ours lies over it.
@@ -158,19 +160,19 @@ def _covers(mount: Mount, ours: Sequence[Mount]) -> str | None:
     return touches(target, _LINKER)
 
 
-def _second_limit(container: Container, ours: Sequence[Mount], facts: HostFacts) -> Iterator[Refusal]:
+def _second_limit(container: ContainerSettings, ours: Sequence[MountSettings], facts: HostFacts) -> Iterator[Refusal]:
     # A device of ours mounts its folder over a volume; our runtime takes a volume for its own if it lies there.
     device = any(name.startswith(LIMIT_DEVICE) for name in container.cdi_names)
     covered, _ = covering_limit(container, facts)
     if device or (covered and not any(mount.target == MOUNT_PATH and not mount.subpath for mount in ours)):
         yield Refusal(
-            "hook-covered",
+            "hook-shadowed",
             f"beside the ConvGPU volume the {'CDI device' if device else 'runtime convgpu'} would set another limit.\n"
             f"Leave one of them out{'' if device else f', or mount the volume at {MOUNT_PATH}'}.",
         )
 
 
-def _not_isolated(container: Container) -> Iterator[Refusal]:
+def _not_isolated(container: ContainerSettings) -> Iterator[Refusal]:
     if container.ipc_mode == "host" or container.ipc_mode.startswith("container:"):
         yield Refusal(
             "gpu-isolation",

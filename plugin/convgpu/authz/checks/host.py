@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from convgpu.authz.ports import HostFacts, Nodes
-from convgpu.authz.requests.container import Container, Mount
+from convgpu.authz.ports import HostDevicePort, HostFacts
+from convgpu.authz.requests.container import ContainerSettings, MountSettings
 from convgpu.authz.verdict import Refusal
 from convgpu.protocol.layout import PRELOAD_PATH
 from convgpu.runtime.paths import is_at_or_below, normal, touches
@@ -35,7 +35,7 @@ _READONLY_PATHS: Final = frozenset({"/proc/bus", "/proc/fs", "/proc/irq", "/proc
 _EXEMPTION: Final = "or have its image exempted in the rules of the site"
 
 
-def find_host_access(container: Container, facts: HostFacts, nodes: Nodes) -> Iterator[Refusal]:
+def find_host_access(container: ContainerSettings, facts: HostFacts, nodes: HostDevicePort) -> Iterator[Refusal]:
     """Return each way in which the container would get the host itself."""
     if container.privileged:
         yield Refusal(
@@ -58,7 +58,7 @@ def find_host_access(container: Container, facts: HostFacts, nodes: Nodes) -> It
         yield from judge_mount(mount, facts, nodes)
 
 
-def judge_mount(mount: Mount, facts: HostFacts, nodes: Nodes) -> Iterator[Refusal]:
+def judge_mount(mount: MountSettings, facts: HostFacts, nodes: HostDevicePort) -> Iterator[Refusal]:
     """Return what is wrong with one bind mount, or with a volume that is one in disguise."""
     if mount.kind == "bind" and not is_preload_file(mount, facts):
         path = nodes.resolve(mount.source)
@@ -70,7 +70,7 @@ def judge_mount(mount: Mount, facts: HostFacts, nodes: Nodes) -> Iterator[Refusa
         yield from judge_local_volume(mount.options, facts, nodes)
 
 
-def is_preload_file(mount: Mount, facts: HostFacts) -> bool:
+def is_preload_file(mount: MountSettings, facts: HostFacts) -> bool:
     """Tell whether a mount is that of the plugin's own file, which makes every program of a container load the hook."""
     file = rf"{re.escape(normal(facts.docker_root))}/plugins/[0-9a-f]{{64}}/propagated-mount/ld\.so\.preload"
     return (
@@ -81,7 +81,7 @@ def is_preload_file(mount: Mount, facts: HostFacts) -> bool:
     )
 
 
-def judge_local_volume(options: Mapping[str, str], facts: HostFacts, nodes: Nodes) -> Iterator[Refusal]:
+def judge_local_volume(options: Mapping[str, str], facts: HostFacts, nodes: HostDevicePort) -> Iterator[Refusal]:
     """Return what is wrong with the options of a volume of driver `local`."""
     kind, device = options.get("type", ""), options.get("device", "")
     words = options.get("o", "").split(",")
@@ -99,7 +99,7 @@ def judge_local_volume(options: Mapping[str, str], facts: HostFacts, nodes: Node
         )
 
 
-def _open_proc(container: Container) -> Iterator[Refusal]:
+def _open_proc(container: ContainerSettings) -> Iterator[Refusal]:
     paths = container.readonly_paths
     closed = paths is None or container.privileged or set(paths) >= _READONLY_PATHS
     words = {option.replace(":", "=", 1) for option in container.security_options}

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from convgpu.authz.facts.owners import Counted, Owners
-from convgpu.authz.ports import Ledger, View
-from convgpu.authz.requests.container import Container, Mount
+from convgpu.authz.facts.owners import Owners, QuotaSubject
+from convgpu.authz.ports import EnginePort, SchedulerPort
+from convgpu.authz.requests.container import ContainerSettings, MountSettings
 from convgpu.authz.requests.templates import has_template
 from convgpu.authz.site.rules import Allowance, Rules, has_label
 from convgpu.authz.verdict import Refusal
@@ -33,7 +33,7 @@ class Limits:
         view: of the Engine, which alone tells whether a container without a volume runs.
     """
 
-    def __init__(self, ledger: Ledger, owners: Owners, view: View) -> None:
+    def __init__(self, ledger: SchedulerPort, owners: Owners, view: EnginePort) -> None:
         self._ledger = ledger
         self._owners = owners
         self._view = view
@@ -43,7 +43,7 @@ class Limits:
         return self._ledger.find(volume) is not None
 
     def judge_mount(
-        self, mount: Mount, container: Container, user: str, rules: Rules, *, needed: bool
+        self, mount: MountSettings, container: ContainerSettings, user: str, rules: Rules, *, needed: bool
     ) -> Iterator[Refusal]:
         """Return what is wrong with a volume of ours in a container that is to be created.
 
@@ -84,8 +84,8 @@ class Limits:
 
     def admit(
         self,
-        container: Container,
-        ours: Sequence[Mount],
+        container: ContainerSettings,
+        ours: Sequence[MountSettings],
         cover: str | None,
         user: str,
         rules: Rules,
@@ -131,7 +131,7 @@ class Limits:
                 self._owners.add(held, owner, known, states)
             return refusal
 
-    def _give_limit(self, record: Record, container: Container, rules: Rules) -> Record:
+    def _give_limit(self, record: Record, container: ContainerSettings, rules: Rules) -> Record:
         memory = _asked(container.environment) or rules.default_limit
         if memory is None:
             return record
@@ -141,7 +141,7 @@ class Limits:
     def _refusals(
         self,
         held: _Held,
-        container: Container,
+        container: ContainerSettings,
         user: str,
         rules: Rules,
         known: Mapping[str, Record],
@@ -158,9 +158,10 @@ class Limits:
             for uuid, limit in each.items():
                 limits[uuid] = limits.get(uuid, 0) + limit
         yield from _too_large(limits.values(), user, rules, container.labels)
-        bounds = [(Counted("user", user), rules.allowance(user).largest_sum)]
+        bounds = [(QuotaSubject("user", user), rules.allowance(user).total_quota)]
         bounds += [
-            (Counted("label", label), rules.labels[label].largest_sum) for label in _counted(rules, container.labels)
+            (QuotaSubject("label", label), rules.labels[label].total_quota)
+            for label in _counted(rules, container.labels)
         ]
         for who, most in bounds:
             if most is None:
@@ -169,7 +170,7 @@ class Limits:
             for uuid, limit in limits.items():
                 if (has := total.get(uuid, 0)) + limit > most:
                     yield Refusal(
-                        "sum-too-large",
+                        "total-quota-exceeded",
                         f"the running containers of {who} have {format_size(has)} on {uuid}, and with "
                         f"{format_size(limit)} more it would be above {format_size(most)}.\n"
                         "Stop one of them, or ask for less (volume-opt=memory=..., -e CONVGPU_MEMORY=...).",
@@ -185,7 +186,7 @@ class Limits:
             )
 
 
-def expect_limits(memory: str, container: Container, devices: Sequence[Device]) -> dict[str, int]:
+def expect_limits(memory: str, container: ContainerSettings, devices: Sequence[Device]) -> dict[str, int]:
     """Return what the scheduler will take for the limits of a container without a volume, by device.
 
     Args:

@@ -33,7 +33,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class QuotaSubject:
     """Whose containers add up: `kind` is `user` or `label`."""
 
     kind: str
@@ -72,7 +72,7 @@ class Owners:
         return any(owner.limits and name not in known for name, owner in self._owners.items())
 
     def sum(
-        self, known: Mapping[str, Container], states: Mapping[str, str], but: Collection[str], who: Counted
+        self, known: Mapping[str, Container], states: Mapping[str, str], but: Collection[str], who: QuotaSubject
     ) -> dict[str, int]:
         """Return the limits of the running containers that count for somebody, added up for each device.
 

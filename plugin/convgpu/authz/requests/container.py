@@ -18,7 +18,7 @@ _MOST_GPUS: Final = 64  # who asks for more gets all there are
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class MountSettings:
     """Something that is mounted.
 
     Attributes:
@@ -41,7 +41,7 @@ class Mount:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class ContainerSettings:
     """What is asked for, or what is there.
 
     Attributes:
@@ -61,7 +61,7 @@ class Container:
     image_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[MountSettings, ...] = ()
     volumes_from: tuple[str, ...] = ()
     device_requests: int = 0
     chosen: str = ""
@@ -83,7 +83,7 @@ class Container:
     opaque: tuple[str, ...] = ()
 
 
-def read_request(document: Mapping[str, object]) -> Container:
+def read_request(document: Mapping[str, object]) -> ContainerSettings:
     """Return what the body of `POST /containers/create` asks for.
 
     Without a HostConfig, Engines up to 26 take its fields from the top level: they are honoured as such here.
@@ -97,7 +97,7 @@ def read_request(document: Mapping[str, object]) -> Container:
     return _read(document, host, mounts)
 
 
-def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping[str, str]]) -> Container:
+def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping[str, str]]) -> ContainerSettings:
     """Return what the Engine says in answer to `GET /containers/ID/json`.
 
     Args:
@@ -110,7 +110,7 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
     # A volume that came by --volumes-from has its subpath with it, and the Engine shows neither.
     unasked = HIDDEN if go_json.texts(host, "volumesfrom") else ""
     mounts = [
-        Mount(
+        MountSettings(
             kind=go_json.text(row, "type"),
             source=go_json.text(row, "name") or go_json.text(row, "source"),
             target=plain(go_json.text(row, "destination")),
@@ -134,12 +134,14 @@ def environment(rows: Sequence[str]) -> dict[str, str]:
     return {name: value for name, equals, value in (row.partition("=") for row in rows) if equals}
 
 
-def _read(config: Mapping[str, object], host: Mapping[str, object], mounts: Sequence[Mount]) -> Container:
+def _read(
+    config: Mapping[str, object], host: Mapping[str, object], mounts: Sequence[MountSettings]
+) -> ContainerSettings:
     requests = go_json.children(host, "devicerequests")
     devices = [go_json.text(device, "pathonhost") for device in go_json.children(host, "devices")]
-    tmpfs = (Mount("tmpfs", "", plain(target)) for target in go_json.child(host, "tmpfs"))
+    tmpfs = (MountSettings("tmpfs", "", plain(target)) for target in go_json.child(host, "tmpfs"))
     readonly = go_json.texts(host, "readonlypaths") if go_json.field(host, "readonlypaths") is not None else None
-    return Container(
+    return ContainerSettings(
         image=go_json.text(config, "image"),
         labels=go_json.map_of_texts(config, "labels"),
         environment=environment(go_json.texts(config, "env")),
@@ -165,26 +167,26 @@ def _read(config: Mapping[str, object], host: Mapping[str, object], mounts: Sequ
     )
 
 
-def _binds(host: Mapping[str, object]) -> Iterator[Mount]:
+def _binds(host: Mapping[str, object]) -> Iterator[MountSettings]:
     driver = go_json.text(host, "volumedriver")
     for bind in go_json.texts(host, "binds"):
         source, colon, rest = bind.partition(":")
         target, _, mode = rest.partition(":")
         read_only = "ro" in mode.split(",")
         if not colon:
-            yield Mount("volume", "", plain(bind), driver)
+            yield MountSettings("volume", "", plain(bind), driver)
         elif source.startswith("/"):
-            yield Mount("bind", source, plain(target), read_only=read_only)
+            yield MountSettings("bind", source, plain(target), read_only=read_only)
         else:
-            yield Mount("volume", source, plain(target), driver, read_only=read_only)
+            yield MountSettings("volume", source, plain(target), driver, read_only=read_only)
 
 
-def read_mounts(host: Mapping[str, object]) -> Iterator[Mount]:
+def read_mounts(host: Mapping[str, object]) -> Iterator[MountSettings]:
     """Return the mounts in the long form: of a container's HostConfig, or of a service's ContainerSpec."""
     for mount in go_json.children(host, "mounts"):
         bind, options = go_json.child(mount, "bindoptions"), go_json.child(mount, "volumeoptions")
         config = go_json.child(options, "driverconfig")
-        yield Mount(
+        yield MountSettings(
             kind=go_json.text(mount, "type"),
             source=go_json.text(mount, "source"),
             target=plain(go_json.text(mount, "target")),
@@ -195,9 +197,9 @@ def read_mounts(host: Mapping[str, object]) -> Iterator[Mount]:
         )
 
 
-def _anonymous(document: Mapping[str, object], host: Mapping[str, object]) -> Iterator[Mount]:
+def _anonymous(document: Mapping[str, object], host: Mapping[str, object]) -> Iterator[MountSettings]:
     for target in go_json.child(document, "volumes"):
-        yield Mount("volume", "", plain(target), go_json.text(host, "volumedriver"))
+        yield MountSettings("volume", "", plain(target), go_json.text(host, "volumedriver"))
 
 
 def _names(request: Mapping[str, object]) -> list[str]:

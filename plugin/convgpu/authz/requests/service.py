@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from convgpu.authz.requests import go_json
-from convgpu.authz.requests.container import Container, Mount, capability, environment, read_mounts
+from convgpu.authz.requests.container import ContainerSettings, MountSettings, capability, environment, read_mounts
 from convgpu.authz.requests.templates import expand
 from convgpu.runtime.paths import plain
 
@@ -17,7 +17,7 @@ _RESOURCE: Final = "DOCKER_RESOURCE_"
 _MEMORY: Final = "memory"
 
 
-def read_service(document: Mapping[str, object]) -> Container:
+def read_service(document: Mapping[str, object]) -> ContainerSettings:
     """Return what the tasks of a service will be, from its specification (`POST /services/create`).
 
     Swarm expands templates in mounts and in the values of variables; the latter are judged as they are written.
@@ -34,7 +34,7 @@ def read_service(document: Mapping[str, object]) -> Container:
         if go_json.text(go_json.child(privileges, name), "mode").lower() in {"unconfined", "disabled", "custom"}
     ]
     mounts, opaque = _expanded(read_mounts(task), name)
-    return Container(
+    return ContainerSettings(
         image=go_json.text(task, "image"),
         labels=go_json.map_of_texts(task, "labels"),
         environment={**environment(go_json.texts(task, "env")), **dict(_resources(template))},
@@ -46,7 +46,7 @@ def read_service(document: Mapping[str, object]) -> Container:
     )
 
 
-def _expanded(mounts: Iterator[Mount], name: str) -> tuple[list[Mount], list[str]]:
+def _expanded(mounts: Iterator[MountSettings], name: str) -> tuple[list[MountSettings], list[str]]:
     found, opaque = [], []
     for mount in mounts:
         texts = {"source": mount.source, "target": mount.target}
@@ -68,9 +68,9 @@ def _resources(template: Mapping[str, object]) -> Iterator[tuple[str, str]]:
                 yield _RESOURCE + go_json.text(resource, "kind").upper(), "" if value is None else str(value)
 
 
-def _files(task: Mapping[str, object], kind: str) -> Iterator[Mount]:
+def _files(task: Mapping[str, object], kind: str) -> Iterator[MountSettings]:
     """Return the secrets or configs that Swarm mounts as files."""
     for row in go_json.children(task, f"{kind}s"):
         if target := go_json.text(go_json.child(row, "file"), "name"):
             place = target if target.startswith("/") else f"{_FOLDERS[kind]}/{target}"
-            yield Mount(kind, "", plain(place), read_only=True)
+            yield MountSettings(kind, "", plain(place), read_only=True)

@@ -13,8 +13,8 @@ from convgpu.protocol.sizes import parse_size
 # Every rule that a call can break, for `rules = [...]` of an exemption.
 RULES: Final = frozenset({
     "archive-path", "build-gpu", "capability", "checkpoint", "exec-privileged", "gpu-isolation", "gpu-needs-limit",
-    "hook-covered", "hook-environment", "hook-not-loaded", "host-path", "host-pid", "limit-missing", "limit-too-large",
-    "local-volume", "plugin-management", "privileged", "runtime", "service-template", "sum-too-large",
+    "hook-shadowed", "hook-environment", "hook-not-loaded", "host-path", "host-pid", "limit-missing", "limit-too-large",
+    "local-volume", "plugin-management", "privileged", "runtime", "service-template", "total-quota-exceeded",
     "swarm-management", "system-paths",
 })  # fmt: skip
 
@@ -43,11 +43,11 @@ class Allowance(_Model):
 
     Attributes:
         largest_limit: of one container.
-        largest_sum: of the limits of all running containers.
+        total_quota: of the limits of all running containers.
     """
 
     largest_limit: Size | None = None
-    largest_sum: Size | None = None
+    total_quota: Size | None = None
 
 
 class Exemption(_Model):

@@ -20,8 +20,8 @@ from convgpu.protocol.records import Container, Device, Devices
 _PATIENCE: Final = 10.0
 
 
-class SchedulersLedger:
-    """See `convgpu.authz.ports.Ledger`."""
+class SchedulerRecords:
+    """See `convgpu.authz.ports.SchedulerPort`."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -51,7 +51,7 @@ def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:
         settings.name,
         view,
         HostNodes(lambda: engine_root(settings.engine)),
-        Limits(SchedulersLedger(scheduler), owners, view),
+        Limits(SchedulerRecords(scheduler), owners, view),
     )
 
 

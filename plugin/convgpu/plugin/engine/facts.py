@@ -8,7 +8,7 @@ from docker import APIClient
 from docker.errors import NotFound
 
 from convgpu.authz.checks.hook import RUNTIME
-from convgpu.authz.ports import Document, HostFacts, ViewUnavailable
+from convgpu.authz.ports import Document, EngineUnreachable, HostFacts
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 
 # Seconds for which the Engine's own settings are believed; they change with a restart or a SIGHUP.
@@ -23,7 +23,7 @@ _MEMORY: Final = "--convgpu-memory="
 class EngineView:
     """Questions to the Engine, each of a kind that passes our own authorization at once.
 
-    See `convgpu.authz.ports.View`.
+    See `convgpu.authz.ports.EnginePort`.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -51,7 +51,7 @@ class EngineView:
         try:
             return {row["Id"]: row["State"] for row in self._engine.ask(lambda api: api.containers(all=True))}
         except (EngineUnavailable, NotFound) as error:
-            raise ViewUnavailable(str(error)) from error
+            raise EngineUnreachable(str(error)) from error
 
     def facts(self) -> HostFacts:
         """Return what rules depend on beside the container."""
@@ -74,10 +74,10 @@ class EngineView:
         except NotFound:
             return None
         except EngineUnavailable as error:
-            raise ViewUnavailable(str(error)) from error
+            raise EngineUnreachable(str(error)) from error
 
 
 def _short(name: str) -> str:
     if len(name.encode(errors="replace")) > _LONGEST:
-        raise ViewUnavailable(f"the Engine is not asked about names of more than {_LONGEST} bytes ({name:.20}...)")
+        raise EngineUnreachable(f"the Engine is not asked about names of more than {_LONGEST} bytes ({name:.20}...)")
     return name

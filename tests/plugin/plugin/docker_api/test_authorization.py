@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from convgpu.authz.judge import caller
-from convgpu.authz.ports import ViewUnavailable
+from convgpu.authz.ports import EngineUnreachable
 from convgpu.client.admin import SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.body_limits import MOST
@@ -58,7 +58,7 @@ def test_the_engine_is_asked_no_more_than_it_can_send_back_in_one_piece():
 
     view = EngineView(Nobody())
     for ask_about in (view.container, view.volume, view.image):
-        with pytest.raises(ViewUnavailable, match="names of more than"):
+        with pytest.raises(EngineUnreachable, match="names of more than"):
             ask_about("é" * 301)
 
 
