@@ -11,7 +11,7 @@ from world import World
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.step import Step
-from convgpu.policies.memory import POLICIES
+from convgpu.policies.memory import POLICIES, make_policy
 
 CONTAINERS, STEPS = 1000, 3000
 GIB = 1 << 30
@@ -48,7 +48,7 @@ def limits_on(devices: int, most: int) -> Limits:
 def play(policy: str, devices: int, limits: Limits) -> Timed:
     """Containers ask for parts of their limits, end, and are followed by others; always 1,000 at a time."""
     draw = random.Random(1)  # noqa: S311 - a workload, not a secret
-    machine = Timed({f"g{number}": CAPACITY for number in range(devices)}, POLICIES[policy](draw), 60.0)
+    machine = Timed({f"g{number}": CAPACITY for number in range(devices)}, make_policy(policy, seed=1), 60.0)
     world = World(machine, judging=False)
     for number in range(CONTAINERS):
         world.create(f"c{number}", limits(draw))

@@ -29,7 +29,7 @@ from world import World
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.policies.memory import POLICIES
+from convgpu.policies.memory import POLICIES, make_policy
 
 SEEDS = range(1, 6)
 RESTARTS = (0.0, 30.0, 120.0)
@@ -43,8 +43,8 @@ class Shared(Memory):
     """ConvGPU: the machine itself."""
 
     def __init__(self, policy: str, starvation_timeout: float = STARVATION_TIMEOUT) -> None:
-        seeded = random.Random(1)  # noqa: S311 - a workload, not a secret
-        self.world = World(Machine(capacities(), POLICIES[policy](seeded), starvation_timeout), judging=False)
+        seed = random.Random(1).getrandbits(64)  # noqa: S311 - a workload, not a secret
+        self.world = World(Machine(capacities(), make_policy(policy, seed), starvation_timeout), judging=False)
         self.sessions: dict[int, int] = {}
         self.waiting: dict[int, Job] = {}
 

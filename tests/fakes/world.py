@@ -77,12 +77,12 @@ class World:
             self._pass_on(self._take_headroom(step.needs))
 
     def _take_headroom(self, question: e.TakeHeadroom) -> e.HeadroomTaken:
-        taken = {}
+        taken = []
         for session, device in question.slots:
-            taken[session, device] = self.processes[session].headroom[device]
+            taken.append(((session, device), self.processes[session].headroom[device]))
             self.processes[session].headroom[device] = 0
         self.after_look()
-        return e.HeadroomTaken(taken)
+        return e.HeadroomTaken(tuple(taken))
 
     def excess(self) -> Counter[str]:
         """Bytes that facts took against the rules: beyond capacity, beyond a limit, and the safety deficit."""

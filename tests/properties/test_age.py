@@ -5,7 +5,6 @@ the end everybody who can run ends, and then everybody has to have been served.
 """
 
 import os
-import random
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -14,7 +13,7 @@ from world import World
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.policies.memory import POLICIES
+from convgpu.policies.memory import POLICIES, make_policy
 
 PHASES = set(Phase) - {Phase.shrink}
 EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "60"))
@@ -26,7 +25,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7), st.integers(1, 
 @settings(max_examples=EXAMPLES, phases=PHASES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_age_bounds_every_choice(name: str, devices: int, limits: list[int], steps: list[tuple[int, int, int]]) -> None:
     capacity = {f"g{number}": 10 for number in range(devices)}
-    w = World(Machine(capacity, POLICIES[name](random.Random(1)), 5.0))  # noqa: S311 - a seed that repeats
+    w = World(Machine(capacity, make_policy(name, seed=1), 5.0))
     sessions = []
     for number, limit in enumerate(limits):
         w.create(f"c{number}", dict.fromkeys(capacity, limit), priority=number % 3)
@@ -42,7 +41,7 @@ def test_age_bounds_every_choice(name: str, devices: int, limits: list[int], ste
         elif what == 1 and size > 4:
             w.dispatch(e.LimitsChanged(f"c{who % len(sessions)}", {device: 2 * size - 8}))
         elif what == 1:
-            w.dispatch(e.PolicyChosen(POLICIES[sorted(POLICIES)[size % len(POLICIES)]](random.Random(1))))  # noqa: S311
+            w.dispatch(e.PolicyChosen(sorted(POLICIES)[size % len(POLICIES)], seed=1))
         elif what < 4 and used:
             w.free(session, min(size, used), device)
         elif all(asked.session != session for asked in w.open.values()):

@@ -7,7 +7,6 @@ CONVGPU_EXAMPLES=5000 in the environment looks deeper; CONVGPU_SHRINK=1 makes a 
 """
 
 import os
-import random
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -16,16 +15,12 @@ from world import World
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.policies.memory import POLICIES
+from convgpu.policies.memory import POLICIES, make_policy
 
 EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "60"))
 # To make a history small takes minutes, so it has to be asked for.
 PHASES = [phase for phase in Phase if phase is not Phase.shrink or "CONVGPU_SHRINK" in os.environ]
 DRAW = st.data()
-
-
-def policy(name: str):
-    return POLICIES[name](random.Random(1))  # noqa: S311 - a seed that repeats
 
 
 class Histories(RuleBasedStateMachine):
@@ -40,7 +35,7 @@ class Histories(RuleBasedStateMachine):
     def begin(self, capacity: list[int], starvation_timeout: float) -> None:
         self.capacity = {f"g{number}": size for number, size in enumerate(capacity)}
         self.starvation_timeout = starvation_timeout
-        self.world = World(Machine(self.capacity, policy(self.policy_name), starvation_timeout))
+        self.world = World(Machine(self.capacity, make_policy(self.policy_name, seed=1), starvation_timeout))
         self.count = 0
         self.late_facts = False
 
@@ -131,7 +126,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(sorted(POLICIES)))
     def choose_policy(self, name: str) -> None:
-        self.world.dispatch(e.PolicyChosen(policy(name)))
+        self.world.dispatch(e.PolicyChosen(name, seed=1))
 
     @rule(data=DRAW, drained=st.booleans())
     def drain(self, data: st.DataObject, drained: bool) -> None:
@@ -152,7 +147,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: not self.world.machine.recovering)
     @rule(name=st.sampled_from(sorted(POLICIES)))
     def restart(self, name: str) -> None:
-        self.world.restart(Machine(self.capacity, policy(name), self.starvation_timeout, recovering=True))
+        self.world.restart(Machine(self.capacity, make_policy(name, seed=1), self.starvation_timeout, recovering=True))
 
     @precondition(lambda self: self.world.lost)
     @rule(data=DRAW)

@@ -1,14 +1,19 @@
-"""What can happen to the scheduler, and what it can want done. Sizes in bytes, devices by UUID text."""
+"""Events, which change the state of the scheduler, and effects, which its shell carries out.
+
+Sizes are in bytes, devices are UUIDs. All are plain data, so that a recording (recording/format.py) holds all of them.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
-from convgpu.policies.memory.base import Policy
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerCreated:
+class Record(msgspec.Struct, frozen=True, tag_field="type", tag=True, forbid_unknown_fields=True):
+    """An event or an effect. In a recording `type` is the name of its class."""
+
+
+class ContainerCreated(Record, frozen=True):
     """A container is known. `wait`: seconds that an allocation may be paused, None for ever.
 
     `limits` may be empty: they come later, with LimitsSet. Of higher `priority` is served first (docs/policies.md).
@@ -20,16 +25,14 @@ class ContainerCreated:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LimitsSet:
+class LimitsSet(Record, frozen=True):
     """The limits of a container that was created without."""
 
     container: str
     limits: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class LimitsChanged:
+class LimitsChanged(Record, frozen=True):
     """Other limits are asked for, on devices on which the container has one; each comes into force when it can.
 
     A lower one at once as far as memory in use allows, then with what is freed; a higher one when the state with it
@@ -40,29 +43,25 @@ class LimitsChanged:
     limits: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerStarted:
+class ContainerStarted(Record, frozen=True):
     """It is mounted: from now on its grants may outlive its processes."""
 
     container: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerEnded:
+class ContainerEnded(Record, frozen=True):
     """Its last mount is gone. Processes that are still connected keep what they hold until they end."""
 
     container: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerRemoved:
+class ContainerRemoved(Record, frozen=True):
     """Its volume is gone for good. Its sessions have ended before."""
 
     container: str
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStarted:
+class SessionStarted(Record, frozen=True):
     """A process of the container connected; `held` is what it already uses (it lost an earlier scheduler)."""
 
     session: int
@@ -70,8 +69,7 @@ class SessionStarted:
     held: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class SessionReconnected:
+class SessionReconnected(Record, frozen=True):
     """A process whose connection was lost has another one: session `former` goes on as `session`.
 
     `held` is what it uses; it never counts for more than was leased to it. Unless `late`: it comes back to another
@@ -84,16 +82,14 @@ class SessionReconnected:
     late: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEnded:
+class SessionEnded(Record, frozen=True):
     """The process is gone; `headroom` is what of its leases it did not use, per device."""
 
     session: int
     headroom: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationRequested:
+class AllocationRequested(Record, frozen=True):
     """A process needs `size` bytes that its headroom does not hold. `request` is its number for the answer."""
 
     session: int
@@ -102,30 +98,26 @@ class AllocationRequested:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryFreed:
+class MemoryFreed(Record, frozen=True):
     """A process that was told that somebody waits has headroom again."""
 
     session: int
     device: str
 
 
-@dataclass(frozen=True, slots=True)
-class HeadroomTaken:
-    """Answer to TakeHeadroom: what was there, per (session, device)."""
+class HeadroomTaken(Record, frozen=True):
+    """Answer to TakeHeadroom: each slot (session, device), and the bytes that it held."""
 
-    taken: Mapping[tuple[int, str], int]
+    taken: tuple[tuple[tuple[int, str], int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SettlingEnded:
+class SettlingEnded(Record, frozen=True):
     """The driver has freed what the ended session used."""
 
     session: int
 
 
-@dataclass(frozen=True, slots=True)
-class UnleasedMemory:
+class UnleasedMemory(Record, frozen=True):
     """The container holds `size` bytes of the device that no session leases; 0 when it does not any more."""
 
     container: str
@@ -133,8 +125,7 @@ class UnleasedMemory:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityChanged:
+class CapacityChanged(Record, frozen=True):
     """So many bytes of the device may be handed out from now on; 0 when it is lost.
 
     `nominal`: what it would be without memory of programs outside, as far as that is known.
@@ -145,28 +136,25 @@ class CapacityChanged:
     nominal: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceDrained:
+class DeviceDrained(Record, frozen=True):
     """No grants are to be given on the device any more, or they are again."""
 
     device: str
     drained: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyChosen:
-    """Another policy chooses from now on."""
+class PolicyChosen(Record, frozen=True):
+    """Another policy chooses from now on: its name, and the seed of what it draws by lot."""
 
-    policy: Policy
+    policy: str
+    seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryEnded:
+class RecoveryEnded(Record, frozen=True):
     """The processes of an earlier scheduler had their time to come back; grants may be given."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(Record, frozen=True):
     """`Machine.next_deadline` is reached."""
 
 
@@ -201,8 +189,7 @@ class RejectReason(StrEnum):
     DEVICE = "device"
 
 
-@dataclass(frozen=True, slots=True)
-class Accept:
+class Accept(Record, frozen=True):
     """Answer a request: the bytes are the process's; `settling` bytes of the device may not be free yet."""
 
     session: int
@@ -211,8 +198,7 @@ class Accept:
     settling: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reject:
+class Reject(Record, frozen=True):
     """Answer a request: refused."""
 
     session: int
@@ -220,8 +206,7 @@ class Reject:
     reason: RejectReason
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Record, frozen=True):
     """Add to the headroom of a process."""
 
     session: int
@@ -229,15 +214,13 @@ class Lease:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class TakeHeadroom:
+class TakeHeadroom(Record, frozen=True):
     """Take all headroom out of these slots (session, device) and answer with HeadroomTaken, as the very next event."""
 
     slots: tuple[tuple[int, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NotifyOnFree:
+class NotifyOnFree(Record, frozen=True):
     """Tell a process whether to report the next free on the device."""
 
     session: int
@@ -245,8 +228,7 @@ class NotifyOnFree:
     armed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LimitInForce:
+class LimitInForce(Record, frozen=True):
     """A limit changed, or what is pending did. `target`: what was asked for and is not in force yet, or None."""
 
     container: str
@@ -265,8 +247,7 @@ class HistoryKind(StrEnum):
     RETURNED = "returned"
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class HistoryEntry(Record, frozen=True):
     """For the history. `waited`: seconds that the allocation was paused."""
 
     kind: HistoryKind

@@ -16,7 +16,7 @@ from convgpu.core.memory.ledger import Ledger
 from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot
 from convgpu.core.state import Container, State
 from convgpu.core.step import Step, StepBuilder
-from convgpu.policies.memory.base import Policy, Waiting
+from convgpu.policies.memory import Policy, Waiting, make_policy
 
 
 class Machine:
@@ -155,7 +155,7 @@ class Machine:
     def _check_answer(self, event: Event) -> None:
         """Let nothing but the answer follow a question, and no answer without its question."""
         asked = set(self._due.slots) if self._due else None
-        answered = set(event.taken) if isinstance(event, e.HeadroomTaken) else None
+        answered = {slot for slot, _ in event.taken} if isinstance(event, e.HeadroomTaken) else None
         if asked != answered:
             raise InvariantBrokenError(f"{event} is not the answer to {self._due}")
 
@@ -293,8 +293,8 @@ class Machine:
             case e.DeviceDrained(device, drained):
                 (self._state.drained.add if drained else self._state.drained.discard)(device)
                 self.ledger.touched |= dict.fromkeys(self.ledger.holders)  # idle grants may be taken from again
-            case e.PolicyChosen(policy):
-                self._state.policy = policy
+            case e.PolicyChosen(name, seed):
+                self._state.policy = make_policy(name, seed)
             case e.RecoveryEnded():
                 self._state.recovering = False
                 if self.ledger.targets:

@@ -15,7 +15,7 @@ from typing import Final
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.volume_options import DeviceCapacity
-from convgpu.daemon.admin_api.live_settings import Changes, chosen_policy, make_policy
+from convgpu.daemon.admin_api.live_settings import Changes, chosen_policy, draw_seed
 from convgpu.daemon.admin_api.server import Administration
 from convgpu.daemon.admin_api.views import Views
 from convgpu.daemon.audit.capacity import Capacities, as_rows, measure_memory
@@ -39,6 +39,7 @@ from convgpu.daemon.storage.store import Store
 from convgpu.daemon.system.procfs import boot_id, containers_of, start_time
 from convgpu.daemon.transport.connection import Connection, Listener
 from convgpu.daemon.transport.shared_page import PageLibrary
+from convgpu.policies.memory import make_policy
 from convgpu.protocol.layout import ADMIN_SOCKET_FILE, DRIVER_FOLDER, LIBRARY_FILE
 from convgpu.protocol.messages import MAX_ADMIN_FRAME, Admin, AdminReply, Message
 from convgpu.protocol.stream import ProtocolError
@@ -169,7 +170,7 @@ class Service:
     def _make_sessions(self, rows: Sequence[DeviceCapacity], *, recovering: bool) -> Sessions:
         """Begin with what devices have without foreign programs: what is decided has to be right when these end."""
         settings = self._settings
-        policy = make_policy(chosen_policy(self._store, settings.policy))
+        policy = make_policy(chosen_policy(self._store, settings.policy), draw_seed())
         machine = Machine(
             {one.uuid: one.nominal for one in rows}, policy, settings.starvation_timeout, recovering=recovering
         )

@@ -353,7 +353,7 @@ def test_another_policy_chooses_from_now_on() -> None:
     w.allocate(a, 16)
     w.allocate(b, 5)
     waiting = w.allocate(c, 12)
-    w.dispatch(e.PolicyChosen(BestFit()))
+    w.dispatch(e.PolicyChosen("best-fit"))
     w.end(a)
     assert waiting in w.answers
     assert w.machine.policy.name == "best-fit"

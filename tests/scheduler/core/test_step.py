@@ -22,14 +22,14 @@ def waiting_for_an_answer() -> Machine:
 
 def test_the_answer_may_be_followed_by_any_event() -> None:
     machine = waiting_for_an_answer()
-    step = machine.handle(e.HeadroomTaken({(1, "gpu"): 6}), 0.0)
+    step = machine.handle(e.HeadroomTaken((((1, "gpu"), 6),)), 0.0)
     assert step.needs is None
     assert e.Accept(2, 2, 8, 0) in step.effects
     machine.handle(e.TimePassed(), 1.0)
 
 
 @pytest.mark.parametrize(
-    "event", [e.TimePassed(), e.SessionEnded(1, {}), e.HeadroomTaken({}), e.HeadroomTaken({(2, "gpu"): 1})]
+    "event", [e.TimePassed(), e.SessionEnded(1, {}), e.HeadroomTaken(()), e.HeadroomTaken((((2, "gpu"), 1),))]
 )
 def test_nothing_but_the_answer_may_follow_a_question(event: e.Event) -> None:
     machine = waiting_for_an_answer()
@@ -39,7 +39,7 @@ def test_nothing_but_the_answer_may_follow_a_question(event: e.Event) -> None:
 
 def test_no_answer_without_a_question() -> None:
     with pytest.raises(InvariantBrokenError, match="not the answer"):
-        Machine({"gpu": 16}, Fifo()).handle(e.HeadroomTaken({}), 0.0)
+        Machine({"gpu": 16}, Fifo()).handle(e.HeadroomTaken(()), 0.0)
 
 
 def test_a_step_has_one_question_and_nothing_after_it() -> None:

@@ -10,7 +10,6 @@ TakeHeadroom, pairs with the hook's order give, then look at `armed` (docs/model
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import islice
 from typing import Final
 
@@ -74,7 +73,7 @@ class Allocator:
 
     def take(self, event: e.HeadroomTaken) -> None:
         """Book what came back. A word can lie; it never counts for more than was leased."""
-        for (session, device), size in event.taken.items():
+        for (session, device), size in event.taken:
             name = self._state.sessions[session]
             leased = self._ledger.accounts[name][device].leases.get(session, 0)
             self._ledger.lease(name, device, session, -min(size, leased))
@@ -282,7 +281,8 @@ class Allocator:
     def _record(self, request: Request, kind: HistoryKind, now: float, reason: RejectReason | None = None) -> None:
         asked = request.asked
         waited = now - request.view.since if request.paused and kind is not HistoryKind.PAUSED else None
-        happened = e.HistoryEntry(
-            kind, request.container, asked.device, asked.size, asked.session, asked.request, waited
+        self._step.add(
+            e.HistoryEntry(
+                kind, request.container, asked.device, asked.size, asked.session, asked.request, waited, reason
+            )
         )
-        self._step.add(happened if reason is None else replace(happened, reason=reason))

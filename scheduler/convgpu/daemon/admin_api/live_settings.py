@@ -1,6 +1,6 @@
 """What administrators change while containers run: limits, drained devices, the policy; and it survives a restart."""
 
-import random
+import secrets
 from collections.abc import Callable, Sequence
 
 from convgpu.core import events as e
@@ -9,7 +9,7 @@ from convgpu.daemon.containers.registry import Container, ContainerRefusedError,
 from convgpu.daemon.sessions.registry import Sessions
 from convgpu.daemon.storage.store import Store
 from convgpu.logs import formatter as journal
-from convgpu.policies.memory import POLICIES, Policy
+from convgpu.policies.memory import POLICIES
 from convgpu.protocol import records
 
 
@@ -113,7 +113,7 @@ class Changes:
             if name not in POLICIES:
                 raise ContainerRefusedError("invalid", f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
             self._store.set_setting("policy", f"{self._setting} {name}")
-            self._sessions.dispatch(e.PolicyChosen(make_policy(name)))
+            self._sessions.dispatch(e.PolicyChosen(name, draw_seed()))
         return records.PolicyChoice(policy=self.policy, known=tuple(sorted(POLICIES)))
 
     @property
@@ -122,9 +122,9 @@ class Changes:
         return self._sessions.machine.policy.name
 
 
-def make_policy(name: str) -> Policy:
-    """Return the policy of that name."""
-    return POLICIES[name](random.SystemRandom())
+def draw_seed() -> int:
+    """Return the seed of a policy that draws by lot."""
+    return secrets.randbits(64)
 
 
 def chosen_policy(store: Store, setting: str) -> str:

@@ -262,7 +262,7 @@ class Sessions:
         for effect in step.effects:
             self._perform(effect)
         if step.needs is not None:
-            taken = {slot: self._take(*slot) for slot in step.needs.slots}
+            taken = tuple((slot, self._take(*slot)) for slot in step.needs.slots)
             self._queue.appendleft(lambda: e.HeadroomTaken(taken))
 
     def _perform(self, effect: e.Effect) -> None:

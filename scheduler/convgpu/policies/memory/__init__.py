@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from convgpu.policies.memory.base import Policy, Rng, Waiting
+from convgpu.policies.memory.base import Policy, Waiting
 from convgpu.policies.memory.best_fit import BestFit
 from convgpu.policies.memory.fifo import Fifo
 from convgpu.policies.memory.random_choice import RandomLot
 from convgpu.policies.memory.recent_use import RecentUse
 
-__all__ = ["POLICIES", "BestFit", "Fifo", "Policy", "RandomLot", "RecentUse", "Rng", "Waiting"]
+__all__ = ["POLICIES", "BestFit", "Fifo", "Policy", "RandomLot", "RecentUse", "Waiting", "make_policy"]
 
-POLICIES: Final[Mapping[str, Callable[[Rng], Policy]]] = MappingProxyType(
+POLICIES: Final[Mapping[str, Callable[[int], Policy]]] = MappingProxyType(
     {
         BestFit.name: lambda _: BestFit(),
         Fifo.name: lambda _: Fifo(),
@@ -20,3 +20,12 @@ POLICIES: Final[Mapping[str, Callable[[Rng], Policy]]] = MappingProxyType(
         RecentUse.name: lambda _: RecentUse(),
     }
 )
+
+
+def make_policy(name: str, seed: int) -> Policy:
+    """Return the policy of that name; `seed`: 64 bits, for one that draws by lot.
+
+    Raises:
+        KeyError: there is no such policy.
+    """
+    return POLICIES[name](seed)

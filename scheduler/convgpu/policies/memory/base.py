@@ -45,11 +45,3 @@ class Policy(Protocol):
     def rank(self, waiting: Sequence[Waiting], free: Mapping[str, int]) -> Sequence[Waiting]:
         """Return `waiting` in the order in which to serve them, if there were room; `free`: bytes per device."""
         ...
-
-
-class Rng(Protocol):
-    """The part of `random.Random` that policies use."""
-
-    def getrandbits(self, bits: int, /) -> int:
-        """Return an integer of so many random bits."""
-        ...

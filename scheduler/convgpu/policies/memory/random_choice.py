@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
-from convgpu.policies.memory.base import Rng, Waiting
+from convgpu.policies.memory.base import Waiting
 
 _MASK: Final = (1 << 64) - 1
 
@@ -15,13 +15,13 @@ class RandomLot:
     not depend on how often it is asked for.
 
     Args:
-        rng: gives the seed, once. The same seed gives the same lots.
+        seed: 64 bits. The same seed gives the same lots.
     """
 
     name: ClassVar[str] = "random"
 
-    def __init__(self, rng: Rng) -> None:
-        self._seed = rng.getrandbits(64)
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
 
     def rank(self, waiting: Sequence[Waiting], free: Mapping[str, int]) -> Sequence[Waiting]:  # noqa: ARG002
         """Smallest lot of the container, then oldest allocation."""

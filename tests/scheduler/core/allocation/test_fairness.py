@@ -5,7 +5,7 @@ from world import World
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.policies.memory import BestFit, Fifo
+from convgpu.policies.memory import Fifo
 
 
 def world(capacity: int, *containers: tuple[str, int]) -> tuple[World, dict[str, int]]:
@@ -30,7 +30,7 @@ def test_who_gets_nearer_to_its_end_goes_before_those_that_hold_nothing_overdue_
 
 def test_among_those_that_get_nearer_to_their_ends_the_policy_chooses_and_not_age() -> None:
     w, start = world(16, ("a", 6), ("b", 7), ("other", 9))
-    w.dispatch(e.PolicyChosen(BestFit()))
+    w.dispatch(e.PolicyChosen("best-fit"))
     w.allocate(start["other"], 9)
     w.allocate(start["a"], 3)
     w.allocate(start["b"], 4)
