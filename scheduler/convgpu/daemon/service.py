@@ -30,9 +30,13 @@ from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.gpu.simulated import PREFIX, parse_devices, prepare_driver
 from convgpu.daemon.hook_api.server import Processes
+from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.disconnected import DisconnectedSessions
+from convgpu.daemon.sessions.effects import EffectPerformer
+from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.recovery import Recovery
-from convgpu.daemon.sessions.registry import Session, Sessions
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.storage.history import Bounds, History
 from convgpu.daemon.storage.rows import DeviceMemory, PreviousSession
 from convgpu.daemon.storage.store import Store
@@ -103,13 +107,23 @@ class Service:
         rows = as_rows(present, memory, settings.reserve)
         self._store.set_devices({device.uuid: device.name for device in present}, memory)
         folders = Folders(settings.directory, settings.libraries / LIBRARY_FILE, driver)
-        self._sessions = self._make_sessions(rows, recovering=recovering or bool(strangers))
+        self._make_machine(rows, recovering=recovering or bool(strangers))
         settling = self._watch_settling({one.device: one.own for one in memory})
-        capacities = Capacities(self._sessions, self._store, settling, memory, rows, settings.reserve)
-        self._containers = Containers(self._loop, self._store, folders, self._sessions, capacities.rows, time.time)
-        self._processes = self._make_processes(capacities.own)
+        capacities = Capacities(self._driver, self._store, settling, memory, rows, settings.reserve)
+        self._containers = Containers(
+            self._store, folders, self._driver, self._sessions, self._history, capacities.rows, time.time
+        )
+        self._processes = self._make_processes(settling, capacities.own)
         self._containers.restore(self._processes.accept, self._processes.forget)
-        changes = Changes(self._containers, self._sessions, self._store, capacities.rows, settings.policy, time.time)
+        changes = Changes(
+            self._containers,
+            self._driver,
+            self._sessions,
+            self._history,
+            self._store,
+            capacities.rows,
+            settings.policy,
+        )
         changes.restore_targets()
         self._reconciliation = Reconciliation(self._containers, self._sessions, self._store, folders, time.time)
         self._audit = self._begin_audit(capacities)
@@ -117,10 +131,10 @@ class Service:
         self._audit.findings.health |= {one.uuid: one.trouble for one in present if one.trouble}
         self._administration = Administration(
             self._containers,
-            self._sessions,
+            self._history,
             self._reconciliation,
             self._store,
-            Views(self._containers, self._sessions, present, capacities, self._audit.findings),
+            Views(self._containers, self._driver, self._sessions, present, capacities, self._audit.findings),
             changes,
             simulated=driver is not None,
         )
@@ -167,32 +181,26 @@ class Service:
 
         return measure_memory(self._devices, present, self._settings.reserve, self._store.memory(), is_ours)
 
-    def _make_sessions(self, rows: Sequence[DeviceCapacity], *, recovering: bool) -> Sessions:
+    def _make_machine(self, rows: Sequence[DeviceCapacity], *, recovering: bool) -> None:
         """Begin with what devices have without foreign programs: what is decided has to be right when these end."""
         settings = self._settings
         policy = make_policy(chosen_policy(self._store, settings.policy), draw_seed())
         machine = Machine(
             {one.uuid: one.nominal for one in rows}, policy, settings.starvation_timeout, recovering=recovering
         )
-        history = History(time.time, self._store, Bounds(settings.history_rows, settings.history_age))
-        sessions = Sessions(self._loop, machine, history, self._loop.time, time.time)
-        sessions.on_broken = self.broken.set
-        sessions.on_ended = self._forget_session
+        self._history = History(time.time, self._store, Bounds(settings.history_rows, settings.history_age))
+        self._sessions = SessionRegistry(machine)
+        performer = EffectPerformer(machine, self._sessions, self._history, self._store)
+        self._driver = MachineDriver(self._loop, machine, performer, self.broken.set)
         for one in rows:
-            sessions.dispatch(e.CapacityChanged(one.uuid, one.capacity))
+            self._driver.dispatch(e.CapacityChanged(one.uuid, one.capacity))
         log.info("devices capacity=%s", {one.uuid: one.capacity for one in rows})
-        return sessions
-
-    def _forget_session(self, session: Session) -> None:
-        if session.started:
-            self._store.drop_session(PreviousSession(session.pid, session.started, session.container, session.program))
 
     def _watch_settling(self, own: dict[str, int]) -> Settling:
-        settling = Settling(self._asking, own, lambda number: self._sessions.dispatch(e.SettlingEnded(number)))
-        self._sessions.on_left_behind = settling.watch
-        return settling
+        return Settling(self._asking, own, lambda number: self._driver.dispatch(e.SettlingEnded(number)))
 
-    def _make_processes(self, own: Mapping[str, int]) -> Processes:
+    def _make_processes(self, settling: Settling, own: Mapping[str, int]) -> Processes:
+        lifecycle = SessionLifecycle(self._driver, self._sessions, self._history, settling, self._store, time.time)
         contexts = Contexts(self._asking, own)
 
         async def holds(session: Session) -> bool:
@@ -202,18 +210,29 @@ class Service:
 
         return Processes(
             self._containers,
+            self._driver.machine,
             self._sessions,
+            lifecycle,
             contexts,
             PageLibrary(self._settings.libraries / "libconvgpu-page.so"),
             self._store,
-            DisconnectedSessions(self._loop, holds, self._sessions.end),
+            DisconnectedSessions(self._loop, holds, lifecycle.end),
             time.time,
         )
 
     def _begin_audit(self, capacities: Capacities) -> Audit:
         belonging = ContainerResolver(self._sessions, lambda: self._reconciliation.volume_of)
         rules = Rules(self._settings.audit, self._settings.overuse, self._settings.overuse_after)
-        return Audit(self._asking, self._sessions, belonging, capacities, self._store, rules)
+        return Audit(
+            self._asking,
+            self._driver,
+            self._sessions,
+            self._history,
+            belonging,
+            capacities,
+            self._store,
+            rules,
+        )
 
     def _begin_recovery(self, settling: Settling, known: bool) -> Recovery:
         return Recovery(
@@ -233,13 +252,13 @@ class Service:
                 await self._audit.look(at_once=True)  # what is in no book is charged before it can be granted
             except Exception:  # as in the audit itself
                 log.exception("who holds memory without being known is not known")
-        self._sessions.dispatch(e.RecoveryEnded())
+        self._driver.dispatch(e.RecoveryEnded())
         log.info("grants are given")
         self._begin_run()
 
     def _begin_run(self) -> None:
         """From now on all processes are in the book, so that the next scheduler knows for whom to wait."""
-        if all(session.pid for session in self._sessions.sessions.values()):
+        if all(session.pid for session in self._sessions.by_number.values()):
             try:
                 self._store.begin_run()
             except OSError as error:
@@ -257,7 +276,7 @@ class Service:
 
     def close(self) -> None:
         """Close all sockets; the processes keep what they have. What must survive is in files already."""
-        self._sessions.stop()
+        self._driver.stop()
         self._watch.cancel()
         self._admin.close()
         self._containers.close()
@@ -266,7 +285,7 @@ class Service:
         if self._recovery is not None:
             self._recovery.close()
         try:
-            self._sessions.history.close()
+            self._history.close()
         except OSError as error:
             log.error("the history has a gap: %s", error)
         self._store.close()

@@ -1,12 +1,14 @@
 """What administrators change while containers run: limits, drained devices, the policy; and it survives a restart."""
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from convgpu.core import events as e
 from convgpu.core.volume_options import DeviceCapacity, OptionError, parse_limits
 from convgpu.daemon.containers.registry import Container, ContainerRefusedError, Containers
-from convgpu.daemon.sessions.registry import Sessions
+from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.store import Store
 from convgpu.logs import formatter as journal
 from convgpu.policies.memory import POLICIES
@@ -19,33 +21,33 @@ class Changes:
     Args:
         capacities: what may be handed out of each device, kept up to date.
         policy: name of the setting. What was chosen live holds until the setting is another.
-        wall_clock: Unix seconds.
     """
 
     def __init__(
         self,
         containers: Containers,
-        sessions: Sessions,
+        driver: MachineDriver,
+        sessions: SessionRegistry,
+        history: History,
         store: Store,
         capacities: Sequence[DeviceCapacity],
         policy: str,
-        wall_clock: Callable[[], float],
     ) -> None:
         self._containers = containers
+        self._driver = driver
         self._sessions = sessions
+        self._history = history
         self._store = store
         self._capacities = capacities
         self._setting = policy
-        self._wall_clock = wall_clock
-        sessions.on_limit = self._limit_in_force
         for device in store.drained() & {one.uuid for one in capacities}:
-            sessions.dispatch(e.DeviceDrained(device, drained=True))
+            driver.dispatch(e.DeviceDrained(device, drained=True))
 
     def restore_targets(self) -> None:
         """Ask again for the limits that were not in force yet. Raises OSError: the database cannot be read."""
         for name, targets in self._store.targets().items():
             if name in self._containers.by_name:
-                self._sessions.dispatch(e.LimitsChanged(name, targets))
+                self._driver.dispatch(e.LimitsChanged(name, targets))
 
     def set_limits(self, name: str, memory: str) -> records.LimitChanges:
         """Ask for other limits; a lower one comes into force as memory is freed.
@@ -60,9 +62,9 @@ class Changes:
             self._containers.declare(name, memory)
         self._store.set_targets(name, limits)
         cause = journal.current() or f"set:{name}"
-        self._sessions.history.add("limited", name, cause, limits=limits)
-        self._sessions.dispatch(e.LimitsChanged(name, limits))
-        accounts = self._sessions.machine.ledger.accounts[name]
+        self._history.add("limited", name, cause, limits=limits)
+        self._driver.dispatch(e.LimitsChanged(name, limits))
+        accounts = self._driver.machine.ledger.accounts[name]
         rows = [
             records.LimitChange(
                 uuid=uuid,
@@ -81,12 +83,6 @@ class Changes:
         except OptionError as error:
             raise ContainerRefusedError("invalid", str(error)) from error
 
-    def _limit_in_force(self, name: str, device: str, limit: int, target: int | None) -> None:
-        container = self._containers.by_name.get(name)
-        if container is not None:
-            container.volume.limits[device] = limit
-            self._store.set_limit_in_force(name, device, limit, target)
-
     def drain(self, device: str, *, drained: bool) -> None:
         """Give no new grants on a device (UUID or index), or give them again.
 
@@ -97,7 +93,7 @@ class Changes:
         for one in self._capacities:
             if device in {one.uuid, str(one.index)}:
                 self._store.set_drained(one.uuid, drained)
-                self._sessions.dispatch(e.DeviceDrained(one.uuid, drained=drained))
+                self._driver.dispatch(e.DeviceDrained(one.uuid, drained=drained))
                 return
         known = ", ".join(f"{one.index} ({one.uuid})" for one in self._capacities)
         raise ContainerRefusedError("unknown", f"no device {device!r}; devices: {known}")
@@ -113,13 +109,13 @@ class Changes:
             if name not in POLICIES:
                 raise ContainerRefusedError("invalid", f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
             self._store.set_setting("policy", f"{self._setting} {name}")
-            self._sessions.dispatch(e.PolicyChosen(name, draw_seed()))
+            self._driver.dispatch(e.PolicyChosen(name, draw_seed()))
         return records.PolicyChoice(policy=self.policy, known=tuple(sorted(POLICIES)))
 
     @property
     def policy(self) -> str:
         """The name of the policy that chooses now."""
-        return self._sessions.machine.policy.name
+        return self._driver.machine.policy.name
 
 
 def draw_seed() -> int:

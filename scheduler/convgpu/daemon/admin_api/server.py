@@ -13,7 +13,7 @@ from convgpu.daemon.admin_api.live_settings import Changes
 from convgpu.daemon.admin_api.views import Views
 from convgpu.daemon.containers.reconciliation import Reconciliation
 from convgpu.daemon.containers.registry import ContainerRefusedError, Containers
-from convgpu.daemon.sessions.registry import Sessions
+from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.store import Store
 from convgpu.logs import formatter as journal
 from convgpu.protocol import records, requests
@@ -36,7 +36,7 @@ class Administration:
     def __init__(
         self,
         containers: Containers,
-        sessions: Sessions,
+        history: History,
         reconciliation: Reconciliation,
         store: Store,
         views: Views,
@@ -46,7 +46,7 @@ class Administration:
     ) -> None:
         self.on_nobody_runs: Callable[[], None] = lambda: None
         self._containers = containers
-        self._sessions = sessions
+        self._history = history
         self._reconciliation = reconciliation
         self._store = store
         self._views = views
@@ -128,9 +128,9 @@ class Administration:
                     database=self._store.trouble or "ok",
                 )
             case requests.Events(since=since):
-                return self._sessions.history.since(since)
+                return self._history.since(since)
             case requests.Past():
-                return self._sessions.history.past(request)
+                return self._history.past(request)
 
     async def _durable(self, answer: Answer) -> Answer:
         """Answer when what was changed survives a power loss: the Engine remembers the volume from then on."""

@@ -7,7 +7,9 @@ from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.audit.loop import Findings
 from convgpu.daemon.containers.registry import Container, ContainerRefusedError, Containers
 from convgpu.daemon.gpu.nvml import Device
-from convgpu.daemon.sessions.registry import Session, Sessions
+from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.sessions.session import Session
 from convgpu.protocol import records
 
 
@@ -23,12 +25,14 @@ class Views:
     def __init__(
         self,
         containers: Containers,
-        sessions: Sessions,
+        driver: MachineDriver,
+        sessions: SessionRegistry,
         devices: Sequence[Device],
         capacities: Capacities,
         findings: Findings,
     ) -> None:
         self._containers = containers
+        self._driver = driver
         self._sessions = sessions
         self._capacities = capacities
         self._findings = findings
@@ -58,7 +62,7 @@ class Views:
         self, container: Container, sessions: Sequence[Session], waiting: Sequence[records.Waiting]
     ) -> records.Container:
         volume = container.volume
-        accounts = self._sessions.machine.ledger.accounts.get(volume.name, {})
+        accounts = self._driver.machine.ledger.accounts.get(volume.name, {})
         state: Literal["created", "running", "waiting", "ended"] = "running" if sessions else volume.state
         since = volume.since
         if waiting:
@@ -95,9 +99,9 @@ class Views:
 
     def _waiting(self) -> dict[str, list[records.Waiting]]:
         grouped: dict[str, list[records.Waiting]] = {}
-        why = self._sessions.explain()
-        for one in self._sessions.machine.waiting:
-            asked, wait = self._sessions.asked[one.request], why[one.request]
+        why = self._driver.explain()
+        for one in self._driver.machine.waiting:
+            asked, wait = self._sessions.pending[one.request], why[one.request]
             row = records.Waiting(
                 uuid=one.device,
                 size=one.size,
@@ -118,7 +122,7 @@ class Views:
         return [self._device(device, capacity[device.uuid]) for device in self._devices]
 
     def _device(self, device: Device, capacity: int) -> records.Device:
-        ledger = self._sessions.machine.ledger
+        ledger = self._driver.machine.ledger
         accounts = [account[device.uuid] for account in ledger.accounts.values() if device.uuid in account]
         return records.Device(
             uuid=device.uuid,
@@ -128,8 +132,8 @@ class Views:
             capacity=capacity,
             granted=sum(account.grant for account in accounts),
             used=self._sessions.used_on(device.uuid),
-            settling=self._sessions.machine.settling(device.uuid),
+            settling=self._driver.machine.settling(device.uuid),
             foreign=self._capacities.foreign[device.uuid],
             health=self._findings.health.get(device.uuid, "ok"),
-            drained=device.uuid in self._sessions.machine.drained,
+            drained=device.uuid in self._driver.machine.drained,
         )

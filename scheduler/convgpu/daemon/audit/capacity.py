@@ -13,7 +13,7 @@ from convgpu.core.attribution import NOISE, Found, Look, is_news
 from convgpu.core.volume_options import DeviceCapacity
 from convgpu.daemon.gpu.nvml import Device, DeviceError, Devices
 from convgpu.daemon.gpu.settling import Settling
-from convgpu.daemon.sessions.registry import Sessions
+from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.storage.rows import DeviceMemory
 from convgpu.daemon.storage.store import Store
 
@@ -93,7 +93,7 @@ class Capacities:
 
     def __init__(
         self,
-        sessions: Sessions,
+        driver: MachineDriver,
         store: Store,
         settling: Settling,
         memory: Sequence[DeviceMemory],
@@ -103,7 +103,7 @@ class Capacities:
         self.rows = list(rows)
         self.total = {one.device: one.total for one in memory}
         self.foreign = {one.device: one.foreigners for one in memory}
-        self._sessions = sessions
+        self._driver = driver
         self._store = store
         self._settling = settling
         self._reserve = reserve
@@ -164,9 +164,9 @@ class Capacities:
         self.rows[:] = [
             replace(one, capacity=capacity, trouble=trouble) if one.uuid == device else one for one in self.rows
         ]
-        if self._sessions.machine.ledger.capacity[device] == capacity:
+        if self._driver.machine.ledger.capacity[device] == capacity:
             return
         foreign = self.foreign[device]
         log.info("device %s: capacity=%d foreign=%d", device, capacity, foreign)
         self._store.set_memory(DeviceMemory(device, self.total[device], capacity, self._least[device], foreign))
-        self._sessions.dispatch(e.CapacityChanged(device, capacity, self._row(device).nominal))
+        self._driver.dispatch(e.CapacityChanged(device, capacity, self._row(device).nominal))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from convgpu.daemon.sessions.registry import Sessions
+from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.system.procfs import containers_of, pid_namespace
 
 
@@ -44,7 +44,7 @@ class ContainerResolver:
         listed: volumes by the Engine's ids of containers, as the Engine listed them last.
     """
 
-    def __init__(self, sessions: Sessions, listed: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, sessions: SessionRegistry, listed: Callable[[], Mapping[str, str]]) -> None:
         self._sessions = sessions
         self._listed = listed
         self._ours = set(containers_of(os.getpid()))
@@ -55,7 +55,7 @@ class ContainerResolver:
         by_id = dict(self._listed())
         by_namespace: dict[int, str] = {}
         shared: set[int] = set()
-        sessions = self._sessions.sessions.values()
+        sessions = self._sessions.by_number.values()
         for session in sessions:
             ids, namespace = session.ids, session.namespace
             # Of a container that was not listed yet: its own id is the innermost.

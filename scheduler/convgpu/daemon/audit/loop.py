@@ -16,7 +16,9 @@ from convgpu.daemon.audit.terminate import end_connected, end_members
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.settling import LONGEST
-from convgpu.daemon.sessions.registry import Sessions
+from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.system.procfs import is_alive
 
@@ -60,10 +62,12 @@ class Audit:
         capacities: follow what is found.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
         asking: NvmlExecutor,
-        sessions: Sessions,
+        driver: MachineDriver,
+        sessions: SessionRegistry,
+        history: History,
         belonging: ContainerResolver,
         capacities: Capacities,
         store: Store,
@@ -72,7 +76,9 @@ class Audit:
         self.findings = Findings()
         self._loop = asyncio.get_running_loop()
         self._asking = asking
+        self._driver = driver
         self._sessions = sessions
+        self._history = history
         self._belonging = belonging
         self._capacities = capacities
         self._store = store
@@ -98,7 +104,7 @@ class Audit:
 
     async def look(self, *, at_once: bool = False) -> None:
         """Look once at all devices and let the book follow; `at_once`: without a second look."""
-        if self._sessions.machine.recovering and not at_once:
+        if self._driver.machine.recovering and not at_once:
             return
         known = {pid for pids in self._pids.values() for pid in pids}
         before = self._leases(known)
@@ -132,7 +138,7 @@ class Audit:
             return False  # nobody would see that the memory has come back
         deadline = self._loop.time() + LONGEST
         try:
-            while not self._sessions.machine.recovering:
+            while not self._driver.machine.recovering:
                 verdict = self._judge_refusal(await self._look_at(device), size)
                 if verdict is not None:
                     return verdict
@@ -155,7 +161,7 @@ class Audit:
         if last is None or last[0] is not look:  # all who ask at a time are given the same look
             found = self._attribute(look, self._leases(look.held.keys()), self._belonging.members())
             self._capacities.follow(device, found, None, quiet=False)
-            ledger = self._sessions.machine.ledger
+            ledger = self._driver.machine.ledger
             charged = sum(account[device].charged for account in ledger.accounts.values() if device in account)
             free = ledger.capacity[device] - self._sessions.used_on(device) - charged
             is_more = self._capacities.is_more(device, found) or sum(found.beyond.values()) > charged + NOISE
@@ -173,7 +179,7 @@ class Audit:
 
     def _attribute(self, look: Look, leases: Lease, members: Members) -> Found:
         """Say who holds what; a container on a device that it has no limit on is as foreign there as anybody."""
-        held, accounts = look.held or {}, self._sessions.machine.ledger.accounts
+        held, accounts = look.held or {}, self._driver.machine.ledger.accounts
         owners = {pid: members.volume_of(pid) for pid in held}
         # One that ended since NVML was asked has no owner any more, and is no foreigner; hence in this order.
         held = {pid: size for pid, size in held.items() if owners[pid] or is_alive(pid)}
@@ -184,20 +190,20 @@ class Audit:
     def _managed(self, device: str, held: Mapping[int, int]) -> int:
         """Return what processes with a session use beyond what the driver lists for them."""
         used: dict[int, int] = defaultdict(int)
-        for session in self._sessions.sessions.values():
+        for session in self._sessions.by_number.values():
             if session.pid in held and device in session.rows:
                 used[session.pid] += self._sessions.used_by(session, device)
         return sum(max(size - held[pid], 0) for pid, size in used.items())
 
     def _settling(self) -> set[str]:
-        return {one.uuid for one in self._capacities.rows if self._sessions.machine.settling(one.uuid)}
+        return {one.uuid for one in self._capacities.rows if self._driver.machine.settling(one.uuid)}
 
     def _leases(self, pids: AbstractSet[int]) -> Lease:
         """Return what is leased to these processes; of a thousand that are connected few use memory."""
-        accounts = self._sessions.machine.ledger.accounts
+        accounts = self._driver.machine.ledger.accounts
         return {
             (session.pid, uuid): accounts[session.container][uuid].leases.get(session.number, 0)
-            for session in self._sessions.sessions.values()
+            for session in self._sessions.by_number.values()
             if session.pid in pids
             for uuid in session.rows
         }
@@ -206,7 +212,7 @@ class Audit:
         """Does NVML name every process of ours that uses the device?"""
         return all(
             session.pid in self._pids[device]
-            for session in self._sessions.sessions.values()
+            for session in self._sessions.by_number.values()
             if device in session.rows and self._sessions.used_by(session, device)
         )
 
@@ -230,11 +236,11 @@ class Audit:
         beyond: Mapping[str, int] = lasting(before.beyond, found.beyond) if before is not None else {}
         if at_once:
             beyond = found.beyond
-        accounts = self._sessions.machine.ledger.accounts
+        accounts = self._driver.machine.ledger.accounts
         for container in (self._charged[device] | beyond.keys()) & accounts.keys():
             account, charge = accounts[container].get(device), beyond.get(container, 0)
             if account is not None and is_news(account.charged, charge):
-                self._sessions.dispatch(e.UnleasedMemory(container, device, charge))
+                self._driver.dispatch(e.UnleasedMemory(container, device, charge))
         self._charged[device] = set(beyond)
         limits = {name: accounts[name][device].limit for name in found.seen if name in accounts}
         return {
@@ -246,20 +252,20 @@ class Audit:
         for container, device in sorted(fresh):
             size = self.findings.seen_of(container, device)
             log.warning("container %s holds %d bytes of %s, more than its limit", container, size, device)
-            self._sessions.history.add("overused", container, "audit", uuid=device, size=size)
+            self._history.add("overused", container, "audit", uuid=device, size=size)
         if self._rules.overuse != "stop":
             return
         for container in sorted(expired):
             if container not in self._stopped:
                 log.warning("container %s stayed above its limit for %g s and is ended", container, self._rules.after)
-                self._sessions.history.add("stopped", container, "audit", reason="overuse")
+                self._history.add("stopped", container, "audit", reason="overuse")
             end_connected(session.process for session in self._sessions.of(container))
             self._loop.run_in_executor(None, end_members, members, container)
         self._stopped = expired
 
     def _keep_holdings(self) -> None:
         """Write what some containers hold, for people who look into the database; the others have their turn next."""
-        ledger = self._sessions.machine.ledger
+        ledger = self._driver.machine.ledger
         if not self._turn:
             self._turn = list({*ledger.holders, *(name for name, _ in self._holdings)})
         turn, self._turn = self._turn[:_TURN], self._turn[_TURN:]

@@ -8,7 +8,7 @@ from typing import Final
 from convgpu.core.liveness import Listing, judge
 from convgpu.daemon.containers.folders import Folders
 from convgpu.daemon.containers.registry import Container, Containers
-from convgpu.daemon.sessions.registry import Sessions
+from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.store import Store
 from convgpu.protocol.records import EngineContainer
 from convgpu.protocol.requests import Listed, ListedContainer
@@ -31,7 +31,7 @@ class Reconciliation:
     def __init__(
         self,
         containers: Containers,
-        sessions: Sessions,
+        sessions: SessionRegistry,
         store: Store,
         folders: Folders,
         wall_clock: Callable[[], float],

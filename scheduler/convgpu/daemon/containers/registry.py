@@ -10,7 +10,9 @@ from convgpu.core import events as e
 from convgpu.core.liveness import LivenessDecision, Mount, judge
 from convgpu.core.volume_options import DeviceCapacity, OptionError, Terms, parse_limits, parse_options
 from convgpu.daemon.containers.folders import Folders
-from convgpu.daemon.sessions.registry import Sessions
+from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.rows import Volume
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.transport.connection import Listener
@@ -51,18 +53,21 @@ class Containers:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
         store: Store,
         folders: Folders,
-        sessions: Sessions,
+        driver: MachineDriver,
+        sessions: SessionRegistry,
+        history: History,
         devices: Sequence[DeviceCapacity],
         wall_clock: Callable[[], float],
     ) -> None:
         self.by_name: dict[str, Container] = {}
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
         self._store = store
         self._folders = folders
+        self._driver = driver
         self._sessions = sessions
+        self._history = history
         self._devices = devices
         self._wall_clock = wall_clock
         self._unfit: dict[str, str] = {}  # of an earlier run, with the reason
@@ -89,7 +94,7 @@ class Containers:
                 self._unfit[volume.name] = str(error)
                 continue
             if container.runs:
-                self._sessions.dispatch(e.ContainerStarted(volume.name))
+                self._driver.dispatch(e.ContainerStarted(volume.name))
 
     def create(self, name: str, options: dict[str, str]) -> None:
         """Make a volume; again with the same options is no error.
@@ -118,7 +123,7 @@ class Containers:
             raise
         self._unfit.pop(name, None)
         cause = journal.current() or f"create:{name}"
-        self._sessions.history.add("created", name, cause, limits=dict(container.terms.limits) or None)
+        self._history.add("created", name, cause, limits=dict(container.terms.limits) or None)
 
     def _reopen(self, volume: Volume) -> Container:
         """Open a volume of an earlier run, with what foreign programs may leave. A device that is lost is left out."""
@@ -139,7 +144,7 @@ class Containers:
         self._folders.make(volume.name)
         container = Container(volume, terms, self._listen(volume.name))
         self.by_name[volume.name] = container
-        self._sessions.dispatch(e.ContainerCreated(volume.name, limits, terms.wait, terms.priority))
+        self._driver.dispatch(e.ContainerCreated(volume.name, limits, terms.wait, terms.priority))
         return container
 
     def _listen(self, name: str) -> Listener:
@@ -160,7 +165,7 @@ class Containers:
         container.listener.close()
         del self.by_name[name]
         self._on_removed(name)
-        self._sessions.dispatch(e.ContainerRemoved(name))
+        self._driver.dispatch(e.ContainerRemoved(name))
         self._folders.remove(name)
 
     def declare(self, name: str, memory: str) -> None:
@@ -184,7 +189,7 @@ class Containers:
         limits = parse_limits(memory, [device for device in self._devices if device.uuid in own])  # as they are now
         self._store.set_limits(name, limits, self._wall_clock())
         container.volume.limits = limits
-        self._sessions.dispatch(e.LimitsSet(name, limits))
+        self._driver.dispatch(e.LimitsSet(name, limits))
 
     def mount(self, name: str, mount_id: str) -> str:
         """Count a mount and return the mountpoint.
@@ -238,9 +243,9 @@ class Containers:
         self._store.set_mounts(name, judgement.mounts, state, since)
         volume.mounts, volume.state, volume.since = dict(judgement.mounts), state, since
         if changes:
-            self._sessions.dispatch(e.ContainerStarted(name) if judgement.runs else e.ContainerEnded(name))
+            self._driver.dispatch(e.ContainerStarted(name) if judgement.runs else e.ContainerEnded(name))
             kind = "mounted" if judgement.runs else "ended"
-            self._sessions.history.add(kind, name, journal.current() or cause)
+            self._history.add(kind, name, journal.current() or cause)
 
     def remove(self, name: str) -> None:
         """Forget a volume; an unknown one is no error.
@@ -261,7 +266,7 @@ class Containers:
         else:
             self._close(container)
             called = container.volume.engine.name if container.volume.engine else None
-            self._sessions.history.add("removed", name, journal.current() or f"remove:{name}", name=called)
+            self._history.add("removed", name, journal.current() or f"remove:{name}", name=called)
 
     def close(self) -> None:
         """Stop listening."""

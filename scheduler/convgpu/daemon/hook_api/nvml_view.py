@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from convgpu.daemon.sessions.registry import Sessions
+from convgpu.core.machine import Machine
+from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.system.procfs import namespace_pids, pid_namespace
 from convgpu.protocol.messages import Observed, ProcessRow
 from convgpu.protocol.uuids import uuid_text
@@ -11,17 +12,18 @@ from convgpu.protocol.uuids import uuid_text
 _MOST_ROWS: Final = 4000  # of a frame
 
 
-def observe(sessions: Sessions, container: str, asker: int, device: bytes) -> Observed:
+def observe(machine: Machine, sessions: SessionRegistry, container: str, asker: int, device: bytes) -> Observed:
     """Return limit and usage of a container on a device, and its processes that use it.
 
     Args:
+        machine: knows the limit.
         sessions: of all containers.
         container: whose.
         asker: pid of who asks, as we see it; 0 when it is not visible here.
         device: binary UUID.
     """
     uuid = uuid_text(device)
-    account = sessions.machine.ledger.accounts[container].get(uuid)
+    account = machine.ledger.accounts[container].get(uuid)
     if account is None:
         return Observed(0, 0)
     used = ((session, sessions.used_by(session, uuid)) for session in sessions.of(container))

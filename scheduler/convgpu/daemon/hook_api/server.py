@@ -8,12 +8,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from convgpu.core.machine import Machine
 from convgpu.core.volume_options import OptionError
 from convgpu.daemon.containers.registry import Containers
 from convgpu.daemon.gpu.context_sizes import Contexts
 from convgpu.daemon.hook_api.nvml_view import observe
 from convgpu.daemon.sessions.disconnected import DisconnectedSessions
-from convgpu.daemon.sessions.registry import Session, Sessions
+from convgpu.daemon.sessions.lifecycle import SessionLifecycle
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.system.procfs import containers_of, namespace_pids, open_process, pid_namespace, start_time
@@ -45,10 +48,12 @@ class Processes:
     to wait for memory outside.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
         containers: Containers,
-        sessions: Sessions,
+        machine: Machine,
+        sessions: SessionRegistry,
+        lifecycle: SessionLifecycle,
         contexts: Contexts,
         pages: PageLibrary,
         store: Store,
@@ -57,7 +62,9 @@ class Processes:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._containers = containers
+        self._machine = machine
         self._sessions = sessions
+        self._lifecycle = lifecycle
         self._contexts = contexts
         self._pages = pages
         self._store = store
@@ -118,9 +125,9 @@ class Processes:
                     session.open_requests += 1
                     self._start(self._ask_again(session, request, message))
                 else:
-                    self._sessions.ask(session, request, device, size, call)
+                    self._lifecycle.allocate(session, request, device, size, call)
             case m.Freed(device):
-                self._sessions.freed(session, session.rows[device])
+                self._lifecycle.free(session, session.rows[device])
             case m.Context():
                 session.open_requests += 1
                 self._start(self._measure(session, request, message))
@@ -141,17 +148,17 @@ class Processes:
         """Let wait what the driver refused because of memory outside: like any other that is not free."""
         waits = await self.is_outside(session.rows[message.device], message.size)
         session.open_requests -= 1
-        if session.number not in self._sessions.sessions:
+        if session.number not in self._sessions.by_number:
             return  # it has ended; or it has another connection, and asks again there
         if waits:
-            self._sessions.ask(session, request, message.device, message.size, message.call)
+            self._lifecycle.allocate(session, request, message.device, message.size, message.call)
         else:
-            self._sessions.refuse(session, request, session.rows[message.device], message.size, message.call)
+            self._lifecycle.reject_as_driver(session, request, session.rows[message.device], message.size, message.call)
 
     def _usage(self, session: Session, device: str) -> m.Usage:
-        account = self._sessions.machine.ledger.accounts[session.container][device]
+        account = self._machine.ledger.accounts[session.container][device]
         used = self._sessions.used(session.container, device)
-        return m.Usage(account.limit, used, self._sessions.machine.settling(device))
+        return m.Usage(account.limit, used, self._machine.settling(device))
 
     def _observe(self, container: str, connection: Connection, request: int, message: m.Observe) -> None:
         """Answer who has no session and needs none; a bound on silent connections holds for it as well."""
@@ -160,7 +167,7 @@ class Processes:
         except OptionError as error:
             connection.fail(ProtocolError(Failure.NO_LIMIT, str(error), request))
             return
-        connection.send(observe(self._sessions, container, connection.pid, message.device), request)
+        connection.send(observe(self._machine, self._sessions, container, connection.pid, message.device), request)
 
     def _hello(self, container: str, connection: Connection, request: int, message: m.Message) -> None:
         if not isinstance(message, m.Hello):
@@ -172,7 +179,7 @@ class Processes:
             text = f"more than {MOST_SESSIONS} processes of this container use ConvGPU: end some"
             connection.fail(ProtocolError(Failure.ORDER, text, request))
             return
-        if message.held and past is None and not self._sessions.machine.recovering:
+        if message.held and past is None and not self._machine.recovering:
             self._asking.add(connection)
             self._start(self._ask_and_admit(container, connection, request, message))
         else:
@@ -181,7 +188,7 @@ class Processes:
 
     async def _ask_and_admit(self, container: str, connection: Connection, request: int, hello: m.Hello) -> None:
         """Hold what a process says that it holds against the driver's word, and admit it."""
-        known = {uuid_text(device) for device, _ in hello.held} & self._sessions.machine.ledger.capacity.keys()
+        known = {uuid_text(device) for device, _ in hello.held} & self._machine.ledger.capacity.keys()
         seen = await self._seen(known, connection.pid)
         self._asking.discard(connection)
         if not connection.closed:
@@ -212,11 +219,11 @@ class Processes:
     def _welcome(
         self, container: str, connection: Connection, request: int, hello: m.Hello, seen: Mapping[str, int] | None
     ) -> None:
-        accounts = self._sessions.machine.ledger.accounts[container]
+        accounts = self._machine.ledger.accounts[container]
         rows = tuple(accounts)
         page = Page(self._pages, len(rows))
         session = Session(
-            number=self._sessions.number(),
+            number=self._lifecycle.next_number(),
             container=container,
             connection=connection,
             page=page,
@@ -246,13 +253,13 @@ class Processes:
         """Open a session, or let the one go on that the process had before."""
         former = self._sessions.find(session.container, session.pid, session.started)
         if former is None:
-            self._sessions.open(session, held if seen is None else _believe(session, held, seen))
+            self._lifecycle.open(session, held if seen is None else _believe(session, held, seen))
             return
         if isinstance(former.connection, Connection):
             self._open.pop(former.connection, None)
         former.connection.close()
         self._detached.forget(former)
-        self._sessions.resume(session, former, held)
+        self._lifecycle.reconnect(session, former, held)
 
     def _note(self, session: Session) -> None:
         """Keep who may hold memory, for the next scheduler, before it can be so."""
@@ -264,7 +271,7 @@ class Processes:
 
     async def adopt(self, formers: Sequence[PreviousSession]) -> None:
         """Open sessions for processes that live but do not come back: what they hold is not to be granted twice."""
-        ledger = self._sessions.machine.ledger
+        ledger = self._machine.ledger
         all_seen = await asyncio.gather(
             *(self._seen(ledger.accounts.get(former.container, {}), former.pid) for former in formers)
         )
@@ -288,12 +295,12 @@ class Processes:
                 os.close(process)
             self._store.drop_session(former)
             return
-        accounts = self._sessions.machine.ledger.accounts[former.container]
+        accounts = self._machine.ledger.accounts[former.container]
         log.warning("pid %d of %s does not come back; what it holds stays its own", former.pid, former.container)
         page = Page(self._pages, len(accounts))
         page.close_descriptor()
         session = Session(
-            number=self._sessions.number(),
+            number=self._lifecycle.next_number(),
             container=former.container,
             connection=Absent(former.pid),
             page=page,
@@ -306,7 +313,7 @@ class Processes:
             namespace=pid_namespace(former.pid),
             pids=namespace_pids(former.pid),
         )
-        self._sessions.open(session, held)
+        self._lifecycle.open(session, held)
         self._detached.add(session)
 
     def _ended(self, container: str, connection: Connection) -> None:

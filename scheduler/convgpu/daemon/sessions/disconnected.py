@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from convgpu.daemon.sessions.registry import Session
+from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.system.procfs import is_alive
 
 log = logging.getLogger(__name__)

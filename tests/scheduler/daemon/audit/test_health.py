@@ -22,7 +22,10 @@ from convgpu.daemon.gpu.nvml import Device, DeviceError, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.hook_api.server import Processes
-from convgpu.daemon.sessions.registry import Sessions
+from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.sessions.effects import EffectPerformer
+from convgpu.daemon.sessions.lifecycle import SessionLifecycle
+from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import Bounds, History
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.store import Store
@@ -74,16 +77,21 @@ class Parts:
         rows = as_rows(cards.list(), memory, 0)
         machine = Machine({one.uuid: one.capacity for one in rows}, Fifo())
         history = History(time.time, self.store, Bounds(10, 10.0))
-        self.sessions = Sessions(loop, machine, history, loop.time, time.time)
+        self.sessions = SessionRegistry(machine)
+        performer = EffectPerformer(machine, self.sessions, history, self.store)
+        self.driver = driver = MachineDriver(loop, machine, performer, lambda: None)
         settling = Settling(asking, {one.device: one.own for one in memory}, lambda _: None)
-        self.capacities = Capacities(self.sessions, self.store, settling, memory, rows, 0)
+        self.lifecycle = SessionLifecycle(driver, self.sessions, history, settling, self.store, time.time)
+        self.capacities = Capacities(driver, self.store, settling, memory, rows, 0)
         belonging = ContainerResolver(self.sessions, dict)
-        self.audit = Audit(asking, self.sessions, belonging, self.capacities, self.store, Rules(0.0, "warn", 10.0))
+        rules = Rules(0.0, "warn", 10.0)
+        self.audit = Audit(asking, driver, self.sessions, history, belonging, self.capacities, self.store, rules)
 
     def processes(self, contexts: Contexts) -> Processes:
         """Return what serves processes, but for their sockets and pages."""
         none = cast("Any", None)
-        return Processes(none, self.sessions, contexts, none, self.store, none, time.time)
+        machine = self.driver.machine
+        return Processes(none, machine, self.sessions, self.lifecycle, contexts, none, self.store, none, time.time)
 
     def capacity(self) -> list[float]:
         return [one.capacity / GIB for one in self.capacities.rows]
@@ -99,7 +107,7 @@ def play(directory: Path, cards: Cards, *steps: tuple[str, object]) -> list[tupl
             for name, value in steps:
                 setattr(cards, name, value)
                 await parts.audit.look()
-                parts.sessions.machine.check_invariants(0.0)
+                parts.driver.machine.check_invariants(0.0)
                 seen.append((parts.audit.findings.health["one"], parts.capacity()))
         return seen
 
@@ -187,7 +195,7 @@ def test_of_a_device_that_comes_late_what_the_driver_takes_is_not_taken_for_what
 def test_a_volume_that_is_made_anew_while_nvml_is_asked_gets_nothing_of_the_old_ones_process(tmp_path: Path) -> None:
     async def run() -> None:
         loop, parts = asyncio.get_running_loop(), Parts(cards := Cards(), tmp_path)
-        happen = parts.sessions.dispatch
+        happen = parts.driver.dispatch
 
         def make_anew() -> None:
             happen(e.ContainerRemoved("a"))
@@ -212,11 +220,11 @@ def test_an_event_of_a_device_without_capacity_is_no_fault(tmp_path: Path) -> No
         cards = Cards()
         parts = Parts(cards, tmp_path)
         with closing(parts.store):
-            parts.sessions.dispatch(e.ContainerCreated("a", {"one": GIB}))
+            parts.driver.dispatch(e.ContainerCreated("a", {"one": GIB}))
             cards.wrong = LOST
             await parts.audit.look()
             await parts.audit.look()
-            parts.sessions.dispatch(e.ContainerRemoved("a"))
+            parts.driver.dispatch(e.ContainerRemoved("a"))
             assert parts.capacity() == [0.0, 15.5]
 
     asyncio.run(run())

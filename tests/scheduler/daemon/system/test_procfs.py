@@ -6,17 +6,12 @@ import select
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from daemon import wait_until
 
-from convgpu.daemon.sessions.registry import Session, Sessions
 from convgpu.daemon.system.procfs import is_alive, open_peer, open_process
-from convgpu.daemon.transport.connection import Absent
-from convgpu.daemon.transport.shared_page import Page
 
 # The first thread ends (pthread_exit) and another goes on until stdin ends.
 _PROGRAM = """
@@ -76,11 +71,3 @@ def test_no_descriptor_says_nothing_about_a_process(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "pidfd_open", exhausted)
     with pytest.raises(OSError, match="Too many open files"):
         open_process(os.getpid())
-
-
-def test_a_session_belongs_to_a_pid_and_its_start() -> None:
-    session = Session(1, "a", Absent(7), cast("Page", None), (), "program", 0.0, started=100)
-    sessions = Sessions(cast("Any", None), cast("Any", None), cast("Any", None), time.monotonic, time.time)
-    sessions.sessions[1] = session
-    assert sessions.find("a", 7, 100) is session
-    assert [sessions.find(*one) for one in (("a", 7, 101), ("b", 7, 100), ("a", 8, 100), ("a", 0, 0))] == [None] * 4

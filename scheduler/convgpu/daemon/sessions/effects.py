@@ -1,0 +1,88 @@
+"""Carries out what the machine decides: answers to processes, pages, limits in force, history."""
+
+from collections.abc import Sequence
+from typing import Final, Protocol, assert_never
+
+from convgpu.core import events as e
+from convgpu.core.machine import Machine
+from convgpu.core.state import SlotKey
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.sessions.session import PendingAllocation
+from convgpu.daemon.storage.history import History
+from convgpu.protocol.messages import Accepted, Rejected
+from convgpu.protocol.wire import Reason
+
+_REASON: Final = {
+    e.RejectReason.LIMIT: Reason.LIMIT,
+    e.RejectReason.DEADLINE: Reason.DEADLINE,
+    e.RejectReason.DEVICE: Reason.DEVICE,
+}
+
+
+class LimitKeeper(Protocol):
+    """Keeps limits over restarts."""
+
+    def set_limit_in_force(self, name: str, device: str, limit: int, target: int | None) -> None:
+        """Keep the limit in force of a container on a device and what was asked for, or None; in bytes."""
+
+
+class EffectPerformer:
+    """Performs the effects of the machine on the processes in the registry (machine_driver.Performer)."""
+
+    def __init__(self, machine: Machine, registry: SessionRegistry, history: History, limits: LimitKeeper) -> None:
+        self._machine = machine
+        self._registry = registry
+        self._history = history
+        self._limits = limits
+
+    def perform(self, effect: e.Effect) -> None:
+        """Carry out one effect."""
+        match effect:
+            case e.Accept(_, request, size, settling):
+                pending = self._registry.pending[request]
+                pending.session.connection.send(Accepted(size, settling), pending.frame)
+            case e.Reject(_, request, reason):
+                self._reject(self._registry.pending[request], reason)
+            case e.Lease(number, device, size):
+                session = self._registry.by_number[number]
+                session.page.lease(session.rows.index(device), size)
+            case e.NotifyOnFree(number, device, armed):
+                session = self._registry.by_number[number]
+                session.page.arm(session.rows.index(device), armed=armed)
+            case e.LimitInForce(container, device, limit, target):
+                self._registry.publish_limits(container)
+                self._limits.set_limit_in_force(container, device, limit, target)
+            case e.HistoryEntry():
+                self._record(effect)
+            case _:
+                assert_never(effect)
+
+    def take_headroom(self, slots: Sequence[SlotKey]) -> tuple[tuple[SlotKey, int], ...]:
+        """Empty these headroom slots, and return each with what it held, in bytes."""
+        return tuple((slot, self._registry.by_number[slot[0]].take_headroom(slot[1])) for slot in slots)
+
+    def _reject(self, pending: PendingAllocation, reason: e.RejectReason) -> None:
+        container = pending.session.container
+        account = self._machine.account(container, pending.device)
+        limit, used = (account.limit, self._registry.used(container, pending.device)) if account else (0, 0)
+        pending.session.connection.send(Rejected(_REASON[reason], limit, used), pending.frame)
+
+    def _record(self, entry: e.HistoryEntry) -> None:
+        """Write the history; an answered request is forgotten here, at its last entry."""
+        pending = self._registry.pending.get(entry.request)
+        session = pending.session if pending else self._registry.session_of_record(entry.session)
+        waited = None if entry.waited is None else round(entry.waited, 3)
+        cause = f"s{entry.session}.r{entry.request}" if entry.request else f"s{entry.session}"
+        fields = {
+            "uuid": entry.device,
+            "size": entry.size,
+            "pid": session.pid if session else None,
+            "program": session.program if session else None,
+            "call": pending.call if pending else None,
+            "reason": entry.reason,
+            "waited": waited,
+        }
+        self._history.add(entry.kind, entry.container, cause, **fields)
+        if pending and entry.kind is not e.HistoryKind.PAUSED:
+            pending.session.open_requests -= 1
+            del self._registry.pending[entry.request]

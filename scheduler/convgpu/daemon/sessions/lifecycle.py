@@ -1,0 +1,126 @@
+"""What a process does, as events of the machine: it connects, asks for memory, frees it, reconnects and ends."""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from convgpu.core import events as e
+from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.sessions.session import PendingAllocation, Session
+from convgpu.daemon.storage.history import History
+from convgpu.daemon.storage.rows import PreviousSession
+from convgpu.daemon.transport.connection import Absent
+from convgpu.protocol.messages import Rejected
+from convgpu.protocol.wire import Reason
+
+
+class SettlingWatcher(Protocol):
+    """Watches what ended processes left in the driver."""
+
+    def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
+        """Watch what session `number` used, in bytes per device. Takes over the pidfd `process`, and closes it."""
+
+
+class SessionKeeper(Protocol):
+    """Keeps over restarts which processes have a session."""
+
+    def drop_session(self, former: PreviousSession) -> None:
+        """Forget a process that ended."""
+
+
+class SessionLifecycle:
+    """Turns what processes do into events, and keeps the registry in step.
+
+    Args:
+        settling: gets what a process used when it ended.
+        previous: forgets the processes that ended.
+        wall_clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        driver: MachineDriver,
+        registry: SessionRegistry,
+        history: History,
+        settling: SettlingWatcher,
+        previous: SessionKeeper,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._driver = driver
+        self._registry = registry
+        self._history = history
+        self._settling = settling
+        self._previous = previous
+        self._wall_clock = wall_clock
+        self._freed: set[tuple[int, str]] = set()
+
+    def next_number(self) -> int:
+        """Return a number for a session that was never given before."""
+        return self._driver.next_number()
+
+    def open(self, session: Session, held: Mapping[str, int]) -> None:
+        """Add a session that is welcomed; `held`: what it uses already, in bytes per device."""
+        self._history.add("started", session.container, session.cause, pid=session.pid, program=session.program)
+        self._registry.add(session)
+        self._driver.dispatch(e.SessionStarted(session.number, session.container, held))
+
+    def reconnect(self, session: Session, former: Session, held: dict[str, int]) -> None:
+        """Let `session` take the place of `former`, of the same process; `held`: what it uses, in bytes per device."""
+        self._registry.remove(former)
+        if former.process is not None:
+            os.close(former.process)
+        self._registry.add(session)
+        late = isinstance(former.connection, Absent)
+        self._driver.dispatch(e.SessionReconnected(session.number, former.number, held, late))
+
+    def allocate(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
+        """Ask for `size` bytes; the answer goes out under the frame's id."""
+        request = self._driver.next_number()
+        session.open_requests += 1
+        device = session.rows[row] if row < len(session.rows) else ""
+        self._registry.pending[request] = PendingAllocation(session, frame, device, call, self._wall_clock())
+        self._driver.dispatch(e.AllocationRequested(session.number, request, device, size))
+
+    def reject_as_driver(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
+        """Reject what the driver refused: waiting would not help. The machine is not asked."""
+        account = self._driver.machine.account(session.container, device)
+        limit = account.limit if account is not None else 0
+        used = self._registry.used(session.container, device)
+        session.connection.send(Rejected(Reason.DRIVER, limit, used), frame)
+        fields = {"uuid": device, "size": size, "pid": session.pid, "program": session.program, "call": call}
+        self._history.add("rejected", session.container, session.cause, reason="driver", **fields)
+
+    def free(self, session: Session, device: str) -> None:
+        """Note that a process freed memory; what comes within one turn of the loop is one event."""
+        if not self._freed:
+            asyncio.get_running_loop().call_soon(self._dispatch_freed)
+        self._freed.add((session.number, device))
+
+    def _dispatch_freed(self) -> None:
+        freed, self._freed = self._freed, set()
+        for number, device in freed:
+            if number in self._registry.by_number:
+                self._driver.dispatch(e.MemoryFreed(number, device))
+
+    def end(self, session: Session) -> None:
+        """End the session of a process that is gone."""
+        if session.number in self._registry.by_number:
+            self._driver.dispatch_deferred(lambda: self._end(session))
+
+    def _end(self, session: Session) -> e.SessionEnded:
+        self._registry.remove(session)
+        self._registry.publish_limits(session.container)
+        if session.started:
+            self._previous.drop_session(
+                PreviousSession(session.pid, session.started, session.container, session.program)
+            )
+        headroom = session.take_all_headroom()
+        leases = {uuid: self._registry.lease(session, uuid) for uuid in session.rows}
+        used = {uuid: lease - headroom[uuid] for uuid, lease in leases.items() if lease > headroom[uuid]}
+        if used:
+            self._settling.watch(session.number, session.process, used)
+        elif session.process is not None:
+            os.close(session.process)
+        return e.SessionEnded(session.number, headroom)
