@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from convgpu.authz.checks.quotas import Limits
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.judge import Judge
-from convgpu.authz.ports import HostFacts
+from convgpu.authz.ports import HostFacts, Ports
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
 from convgpu.plugin.docker_api import wire
@@ -131,8 +130,8 @@ def test_each_call_gets_its_verdict(recorded, tmp_path):
     if question.uri == "/_ping":
         assert call is None
         return
-    limits = Limits(SchedulerRecords(RecordingScheduler()), Owners(tmp_path / "owners"), RecordedEngine())
-    judge = Judge("cgtest", RecordedEngine(), RecordedDevices(), limits)
+    ports = Ports(RecordedEngine(), RecordedDevices(), SchedulerRecords(RecordingScheduler()))
+    judge = Judge("cgtest", ports, Owners(tmp_path / "owners"))
     assert judge.judge(call, question.body(), question.user, Rules()).rule == RULES[scenario]
 
 

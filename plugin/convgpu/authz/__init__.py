@@ -1,7 +1,12 @@
-"""Whether a call of the Engine's API may pass.
+"""Authorization: decides whether a call of the Engine's API may pass.
 
-`routes` finds the calls that matter, `go_json` and `container` read what they ask for, `gpu`, `host` and `hook` say
-what is wrong with it, `site` holds the rules of the site, `judge` decides. What the judge asks of the world is declared
-in `world`; `site_file`, `owners` and `nodes` are the parts of it that lie in files. The plugin serves the judge, and
-`convgpu policy test` tries it without an Engine.
+The parts, from the top; each imports only from those below it (import-linter enforces it):
+
+- `judge`: handles each kind of call; `admission` lets a start pass within the quotas of its user and labels.
+- `checks`: pure functions from a `Subject` to the refusals that speak against it.
+- `subject`: what one judgement is about, read once from the request, the Engine, the host and the scheduler.
+- `requests` reads bodies and addresses, `facts` files of the host, `site` the rules of the site.
+- `ports` declares what is asked of the Engine, the host and the scheduler; `verdict` the decision.
+
+The plugin serves the judge, and `convgpu policy test` tries it without an Engine.
 """

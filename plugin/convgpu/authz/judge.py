@@ -1,44 +1,21 @@
-"""The decision about each kind of call."""
+"""Judges each kind of call of the Engine's API."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
-from convgpu.authz.checks import hook
-from convgpu.authz.checks.gpu import find_gpu
-from convgpu.authz.checks.host import find_host_access, judge_local_volume
-from convgpu.authz.checks.quotas import Limits
-from convgpu.authz.ports import EnginePort, EngineUnreachable, HostDevicePort, HostFacts
+from convgpu.authz.admission import Admission
+from convgpu.authz.checks import calls, find_refusals
+from convgpu.authz.checks.host import local_volume
+from convgpu.authz.checks.limits import volume_options
+from convgpu.authz.facts.owners import Owners
+from convgpu.authz.ports import EngineUnreachable, Ports
 from convgpu.authz.requests import go_json
-from convgpu.authz.requests.container import (
-    ContainerSettings,
-    MountSettings,
-    environment,
-    read_inspected,
-    read_request,
-)
 from convgpu.authz.requests.routes import Call, Kind
-from convgpu.authz.requests.service import read_service
 from convgpu.authz.site.rules import Rules
-from convgpu.authz.verdict import Refusal, Verdict, allow
-from convgpu.protocol.layout import MOUNT_PATH
-from convgpu.runtime.gpu_requests import asking_variable, is_plain
-
-# Who calls over the Engine's own socket, where nobody has a name.
-LOCAL: Final = "local"
-
-
-def caller(name: str, method: str) -> str:
-    """Return who calls: the common name of a certificate, or `local`, which no certificate can claim to be.
-
-    Args:
-        name: the Engine's `User`.
-        method: its `UserAuthNMethod`; empty where nobody proved anything.
-    """
-    if not name and not method:
-        return LOCAL
-    return f"CN={name}" if name in {"", LOCAL} else name
-
+from convgpu.authz.subject.reader import SubjectReader, is_same_plugin
+from convgpu.authz.subject.subject import Caller, Subject
+from convgpu.authz.verdict import Denied, Refusal, Verdict, allow
 
 _WITHHELD: Final = Refusal(
     "body-withheld",
@@ -53,49 +30,50 @@ _PLUGINS: Final = Refusal(
     "whoever manages plugins can switch ConvGPU off, or give a plugin every GPU.\n"
     "An administrator of the rules of the site may; or root of the host, after `convgpu authz disable`.",
 )
-_CHECKPOINT: Final = Refusal(
-    "checkpoint", "a restored program would not load the hook.\nStart it without --checkpoint."
-)
 _SWARM: Final = Refusal(
     "swarm-management",
     "the other managers of a swarm could start containers here that nobody judges.\n"
     "An administrator of the rules of the site may; or root of the host, after `convgpu authz disable`.",
 )
+_NOTHING: Final = "nothing-to-judge"
+_NO_CONTAINER: Final = "no-such-container"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call, who makes it, and the rules that hold."""
+    """One call, its body, and who makes it."""
 
     call: Call
     body: bytes
-    user: str
-    rules: Rules
+    caller: Caller
 
-    def first(self, refusals: Iterator[Refusal], container: ContainerSettings | None = None) -> Refusal | None:
-        """Return the first refusal from which nothing exempts."""
-        meant = container or ContainerSettings()
-        for refusal in refusals:
-            if not self.rules.exempts(refusal.rule, self.user, meant.image, meant.image_id, meant.labels):
-                return refusal
-        return None
+    def document(self) -> dict[str, object]:
+        """Return the body as JSON.
+
+        Raises:
+            Denied: there is none, or the Engine keeps it back.
+            go_json.Ambiguous: it can be read in two ways, or in none.
+        """
+        document = go_json.parse(self.body) if self.body else {}
+        if not document:
+            raise Denied(_WITHHELD)
+        return document
 
 
 class Judge:
-    """Judges calls; may be asked by several threads.
+    """Judges calls; several threads may use it.
 
     Args:
         name: the plugin's name in the Engine.
-        view: what the Engine says.
-        nodes: the host's devices and links.
-        limits: what a volume of ours may have.
+        ports: the Engine, the host and the scheduler.
+        owners: records who started which container.
     """
 
-    def __init__(self, name: str, view: EnginePort, nodes: HostDevicePort, limits: Limits) -> None:
+    def __init__(self, name: str, ports: Ports, owners: Owners) -> None:
         self._name = name
-        self._view = view
-        self._nodes = nodes
-        self._limits = limits
+        self._engine = ports.engine
+        self._subjects = SubjectReader(name, ports)
+        self._admission = Admission(ports.scheduler, owners, ports.engine)
         self._kinds: Mapping[Kind, Callable[[Case], Verdict]] = {
             Kind.CREATE: self._create,
             Kind.START: self._start,
@@ -105,21 +83,23 @@ class Judge:
             Kind.VOLUME: self._volume,
             Kind.SERVICE: self._service,
             Kind.BUILD: self._build,
-            Kind.PLUGIN: lambda case: _verdict(None if case.call.name.endswith("/push") else _PLUGINS, case),
-            Kind.SWARM: lambda case: _verdict(_SWARM, case),
+            Kind.PLUGIN: self._plugin,
+            Kind.SWARM: lambda case: self._without_container(case, [_SWARM]),
         }
 
     def judge(self, call: Call, body: bytes, user: str, rules: Rules) -> Verdict:
         """Decide about one call.
 
         Args:
-            call: what it is.
+            call: read from its address.
             body: of the call; empty if there is none, or if the Engine keeps it back.
             user: the common name of the caller's certificate, or `local`.
             rules: of the site.
         """
         try:
-            return self._kinds[call.kind](Case(call, body, user, rules))
+            return self._kinds[call.kind](Case(call, body, Caller(user, rules)))
+        except Denied as denied:
+            return denied.refusal.verdict()
         except go_json.Ambiguous as error:
             return Refusal("body-ambiguous", f"it can be read in two ways, or in none: {error}.").verdict()
         except EngineUnreachable as error:
@@ -127,254 +107,77 @@ class Judge:
             return Refusal("engine-unavailable", text).verdict()
 
     def _create(self, case: Case) -> Verdict:
-        document = _document(case.body)
-        if not document:
-            return _WITHHELD.verdict()
-        container = self._completed(read_request(document))
-        return self._judge_container(container, case)
+        return self._judge_container(self._subjects.requested(case.document(), case.caller))
 
     def _start(self, case: Case) -> Verdict:
         if case.call.older_than(1, 24):
-            return _OLD_API.verdict()
-        container = self._inspect(case.call.name)
-        if container is None:
-            return allow("no-such-container")
-        return self._judge_container(container, case)
+            raise Denied(_OLD_API)
+        checkpoint = "checkpoint" in case.call.query
+        subject = self._subjects.starting(case.call.name, case.caller, checkpoint=checkpoint)
+        return allow(_NO_CONTAINER) if subject is None else self._judge_container(subject)
+
+    def _judge_container(self, subject: Subject) -> Verdict:
+        refusal = subject.first_refusal(find_refusals(subject))
+        if refusal is None and subject.starts:
+            # Last, because a container that is admitted counts from now on.
+            refusal = self._admission.admit(subject)
+        return allow(subject.permission) if refusal is None else refusal.verdict()
 
     def _exec(self, case: Case) -> Verdict:
-        document = _document(case.body)
-        if not document:
-            return _WITHHELD.verdict()
-        rows = go_json.texts(document, "env")
-        privileged = go_json.flag(document, "privileged")
-        if not privileged and not list(hook.find_variables(rows, ["/"])):
-            return allow("nothing-to-judge")
-        container = self._inspect(case.call.name)
-        if container is None:
-            return allow("no-such-container")
-
-        def refusals() -> Iterator[Refusal]:
-            if privileged:
-                yield Refusal(
-                    "exec-privileged", "a privileged program can take any GPU of the host.\nLeave --privileged out."
-                )
-            if targets := self._hook_places(container, case):
-                ours = self._ours(container)
-                by_file = not ours or hook.loads_by_file(container, ours, self._facts(case.user))
-                yield from hook.find_variables(rows, targets, by_file=by_file)
-
-        return _verdict(case.first(refusals(), container), case)
+        document = case.document()
+        rows, privileged = go_json.texts(document, "env"), go_json.flag(document, "privileged")
+        if not privileged and not calls.may_bypass_hook(rows):
+            return allow(_NOTHING)
+        subject = self._subjects.existing(case.call.name, case.caller)
+        if subject is None:
+            return allow(_NO_CONTAINER)
+        return _verdict(subject, calls.exec_bypasses(subject, rows, privileged=privileged))
 
     def _archive(self, case: Case) -> Verdict:
-        container = self._inspect(case.call.name)
-        if container is None:
-            return allow("no-such-container")
-        targets = self._hook_places(container, case)
-        for path in case.call.query.get("path", ()):
-            where = hook.unpacked_at(path)
-            if targets and hook.is_in_our_paths(where, targets):
-                text = f"what is copied to {path} could replace the hook.\nCopy it to another folder, such as /tmp."
-                return _verdict(case.first(iter([Refusal("archive-path", text)]), container), case)
-        return allow("nothing-to-judge")
+        subject = self._subjects.existing(case.call.name, case.caller)
+        if subject is None:
+            return allow(_NO_CONTAINER)
+        return _verdict(subject, calls.archive_paths(subject, case.call.query.get("path", ())))
 
     def _update(self, case: Case) -> Verdict:
-        # Every Engine changes by this only what has nothing to do with devices (docs/authorization.md).
-        return allow("nothing-to-judge") if _document(case.body) else _WITHHELD.verdict()
+        # Each Engine changes by this only settings that have nothing to do with devices (docs/authorization.md).
+        case.document()
+        return allow(_NOTHING)
 
     def _volume(self, case: Case) -> Verdict:
-        document = _document(case.body)
-        if not document:
-            return _WITHHELD.verdict()
+        document = case.document()
         driver, options = go_json.text(document, "driver"), go_json.map_of_texts(document, "driveropts")
-        if hook.same_plugin(driver, self._name):
-            return _verdict(case.first(self._limits.judge_options(options, {}, case.user, case.rules, {})), case)
+        if is_same_plugin(driver, self._name):
+            subject = self._subjects.without_container(case.caller)
+            return _verdict(subject, volume_options(subject, options, {}))
         if driver not in {"", "local"} or not options:
-            return allow("nothing-to-judge")
-        return _verdict(case.first(judge_local_volume(options, self._facts(case.user), self._nodes)), case)
+            return allow(_NOTHING)
+        subject = self._subjects.volume(options, case.caller)
+        return _verdict(subject, local_volume(options, subject))
 
     def _service(self, case: Case) -> Verdict:
-        document = _document(case.body)
-        if not document:
-            return _WITHHELD.verdict()
+        document = case.document()
         task = go_json.child(document, "tasktemplate")
         if go_json.text(task, "runtime").lower() == "plugin" or go_json.child(task, "pluginspec"):
-            return _verdict(_PLUGINS, case)
-        verdict = self._tasks(document, case)
+            return self._without_container(case, [_PLUGINS])
+        verdict = self._judge_container(self._subjects.tasks(document, case.caller))
         if verdict.allow and "previous" in case.call.query.get("rollback", ()):
-            # Then the Engine takes what the service was before, whatever the body says.
-            service = self._view.service(case.call.name) or {}
-            return self._tasks(go_json.child(service, "previousspec"), case)
+            # Then the Engine takes the service's previous specification, whatever the body says.
+            service = self._engine.service(case.call.name) or {}
+            previous = go_json.child(service, "previousspec")
+            verdict = self._judge_container(self._subjects.tasks(previous, case.caller))
         return verdict
 
-    def _tasks(self, specification: Mapping[str, object], case: Case) -> Verdict:
-        container = self._completed(read_service(specification))
-        if container.opaque and (refusal := case.first(iter([_template(container.opaque[0])]), container)):
-            return refusal.verdict()
-        runtime = self._facts(case.user).default_runtime
-        if not is_plain(runtime) and not container.known and "NVIDIA_VISIBLE_DEVICES" not in container.environment:
-            # The tasks' image is not here, and on every node this runtime would give what it asks for.
-            container = replace(container, environment={**container.environment, "NVIDIA_VISIBLE_DEVICES": "all"})
-        return self._judge_container(container, case)
-
     def _build(self, case: Case) -> Verdict:
-        runtime = self._facts(case.user).default_runtime
-        if is_plain(runtime) or runtime == hook.RUNTIME:  # ours covers the containers of builds as all others
-            return allow("nothing-to-judge")
-        text = (
-            f"the Engine's default runtime {runtime} gives every build the GPUs that its base image asks for.\n"
-            'Set "default-runtime" back to runc, and give containers GPUs by --gpus.'
-        )
-        return _verdict(Refusal("build-gpu", text), case)
+        return self._without_container(case, calls.build_runtime(self._engine.facts().default_runtime))
 
-    def _judge_container(self, container: ContainerSettings, case: Case) -> Verdict:
-        ours = self._ours(container)
-        facts = self._facts_about(container, case.user)
-        refusal = case.first(find_host_access(container, facts, self._nodes), container)
-        gpu = find_gpu(container, container.runtime or facts.default_runtime, self._nodes)
-        if refusal is None:
-            refusal = case.first(self._find_gpu_refusals(container, gpu, ours, facts, case), container)
-        covered, memory = hook.covering_limit(container, facts)
-        cover = memory if covered and not ours else None
-        if refusal is None and (ours or cover is not None) and case.call.kind is Kind.START:
-            # Last, because a container that passes it counts from now on.
-            refusal = self._limits.admit(
-                container,
-                ours,
-                cover,
-                case.user,
-                case.rules,
-                needed=gpu is not None and bool(ours),
-                first=lambda refusals: case.first(refusals, container),
-            )
-        if refusal is not None:
-            return refusal.verdict()
-        if gpu is None and not ours:
-            return allow("no-gpu")
-        return allow("limited" if ours else "injected" if covered else "exempt")
+    def _plugin(self, case: Case) -> Verdict:
+        return self._without_container(case, () if case.call.name.endswith("/push") else (_PLUGINS,))
 
-    def _find_gpu_refusals(
-        self, container: ContainerSettings, gpu: str | None, ours: Sequence[MountSettings], facts: HostFacts, case: Case
-    ) -> Iterator[Refusal]:
-        yield from self._shared_processes(container, case)
-        covered, memory = hook.covering_limit(container, facts)
-        if gpu is not None and case.call.kind is Kind.START and "checkpoint" in case.call.query:
-            yield _CHECKPOINT
-        if gpu is not None and covered and not ours:
-            yield from hook.find_holes_in_cover(container)
-            options = {} if memory is None else {"memory": memory}
-            yield from self._limits.judge_options(options, {}, case.user, case.rules, container.labels)
-            return
-        if gpu is not None and not ours:
-            yield hook.how_to_limit(gpu, self._name)
-            return
-        if gpu is not None:
-            yield from hook.find_holes(container, ours, facts)
-        if ours and case.call.kind is not Kind.START:
-            for mount in ours:
-                yield from self._limits.judge_mount(mount, container, case.user, case.rules, needed=gpu is not None)
-
-    def _shared_processes(self, container: ContainerSettings, case: Case) -> Iterator[Refusal]:
-        kind, _, name = container.pid_mode.partition(":")
-        if kind != "container":
-            return
-        other = self._inspect(name)
-        if other is not None and self._hook_places(other, case):
-            text = f"{name} has a GPU, whose limit its processes' neighbours could undo.\nLeave --pid out."
-            yield Refusal("gpu-isolation", text)
-
-    def _completed(self, container: ContainerSettings) -> ContainerSettings:
-        """Add what the request leaves to volumes that exist, and to the image."""
-        mounts = tuple(self._named(mount) for mount in container.mounts)
-        container = replace(container, mounts=mounts)
-        runtime = container.runtime
-        if not runtime and (asking_variable(container.environment) or container.service):
-            runtime = self._facts(LOCAL).default_runtime
-        wanted = (runtime and not is_plain(runtime)) or (
-            container.device_requests and "LD_PRELOAD" not in container.environment
-        )
-        image = self._image(container.image) if wanted and container.image else None
-        if image is None:
-            return container
-        config = go_json.child(image, "config")
-        merged = {**environment(go_json.texts(config, "env")), **container.environment}
-        return replace(container, environment=merged, known=True)
-
-    def _named(self, mount: MountSettings) -> MountSettings:
-        if mount.kind != "volume" or not mount.source or mount.options:
-            return mount
-        try:
-            volume = self._view.volume(mount.source)
-        except EngineUnreachable:
-            # At the start it is asked again; until then the scheduler tells ours from others.
-            ours = not mount.driver and self._limits.knows(mount.source)
-            return replace(mount, driver=self._name) if ours else mount
-        if volume is None:
-            return mount
-        return replace(mount, driver=go_json.text(volume, "driver"), options=go_json.map_of_texts(volume, "options"))
-
-    def _image(self, name: str) -> Mapping[str, Any] | None:
-        try:
-            return self._view.image(name)
-        except EngineUnreachable:
-            return None
-
-    def _inspect(self, name: str) -> ContainerSettings | None:
-        document = self._view.container(name)
-        if document is None:
-            return None
-        options: dict[str, Mapping[str, str]] = {}
-        for row in go_json.children(document, "mounts"):
-            volume = go_json.text(row, "name")
-            if volume and go_json.text(row, "driver") in {"", "local"}:
-                options[volume] = go_json.map_of_texts(self._view.volume(volume) or {}, "options")
-        return read_inspected(document, options)
-
-    def _ours(self, container: ContainerSettings) -> list[MountSettings]:
-        volumes = (mount for mount in container.mounts if mount.kind == "volume")
-        return [mount for mount in volumes if hook.same_plugin(mount.driver, self._name)]
-
-    def _hook_places(self, container: ContainerSettings, case: Case) -> list[str]:
-        """Return the folders of a container in which its hook lies; none for one that has none, and needs none."""
-        if ours := self._ours(container):
-            return [mount.target for mount in ours]
-        facts = self._facts(case.user)
-        runtime = container.runtime or facts.default_runtime
-        covered, _ = hook.covering_limit(container, facts)
-        return [MOUNT_PATH] if covered and find_gpu(container, runtime, self._nodes) is not None else []
-
-    def _facts_about(self, container: ContainerSettings, user: str) -> HostFacts:
-        """Return what is needed to judge a container; the plain one asks nobody."""
-        if container.known or _needs_facts(container):
-            return self._facts(user)
-        may_be_covered = not container.runtime and (container.device_requests or container.devices)
-        try:
-            return self._facts(user, needed=bool(may_be_covered))
-        except EngineUnreachable:
-            return self._facts(user, needed=False)
-
-    def _facts(self, user: str, *, needed: bool = True) -> HostFacts:
-        facts = self._view.facts() if needed else HostFacts()
-        return replace(facts, local=user == LOCAL)
+    def _without_container(self, case: Case, refusals: Iterable[Refusal]) -> Verdict:
+        return _verdict(self._subjects.without_container(case.caller), refusals)
 
 
-def _template(text: str) -> Refusal:
-    return Refusal(
-        "service-template",
-        f"what comes of {text:.60} is known when a task starts, and nobody judges that.\n"
-        "Of templates, use .Node.ID, .Node.Hostname, .Service.ID, .Service.Name, .Task.ID, .Task.Name and .Task.Slot.",
-    )
-
-
-def _needs_facts(container: ContainerSettings) -> bool:
-    return any(mount.kind == "bind" or mount.options for mount in container.mounts) or (
-        not container.runtime and asking_variable(container.environment) is not None
-    )
-
-
-def _document(body: bytes) -> dict[str, object]:
-    return go_json.parse(body) if body else {}
-
-
-def _verdict(refusal: Refusal | None, case: Case) -> Verdict:
-    refusal = None if refusal is None else case.first(iter([refusal]))
-    return allow("nothing-to-judge") if refusal is None else refusal.verdict()
+def _verdict(subject: Subject, refusals: Iterable[Refusal]) -> Verdict:
+    refusal = subject.first_refusal(refusals)
+    return allow(_NOTHING) if refusal is None else refusal.verdict()

@@ -1,11 +1,10 @@
-"""What the judge asks of the world."""
+"""The ports of authorization: what it asks of the Engine, the host and the scheduler."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from convgpu.protocol.records import Container as Record
-from convgpu.protocol.records import Device
+from convgpu.protocol.records import Container, Device
 
 Document = Mapping[str, Any]
 
@@ -16,23 +15,21 @@ class EngineUnreachable(Exception):  # noqa: N818 - a state, not an accident
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What is known of the Engine's host.
+    """Settings of the Engine's host.
 
     Attributes:
         docker_root: the Engine's own folder.
-        default_runtime: of containers that name none; empty if nobody knows.
-        runtime_memory: the limit of containers that our runtime covers and that name none; None if they are refused.
-        local: the caller came over the Engine's own socket, so it tells him nothing new.
+        default_runtime: of containers that name none; empty if it is unknown.
+        runtime_memory: the limit that our runtime injects into containers that name none; None if it refuses them.
     """
 
     docker_root: str = "/var/lib/docker"
     default_runtime: str = ""
     runtime_memory: str | None = None
-    local: bool = True
 
 
 class EnginePort(Protocol):
-    """What the Engine says; every method may raise `EngineUnreachable`, and returns None for what it does not have."""
+    """Queries to the Engine; each may raise `EngineUnreachable`, and returns None for an object that does not exist."""
 
     def container(self, name: str) -> Document | None:
         """Return `GET /containers/NAME/json`."""
@@ -55,12 +52,12 @@ class EnginePort(Protocol):
         ...
 
     def facts(self) -> HostFacts:
-        """Return what rules depend on beside the container."""
+        """Return the Engine's settings that rules depend on."""
         ...
 
 
 class HostDevicePort(Protocol):
-    """The host's device nodes and links."""
+    """The host's device nodes and symbolic links."""
 
     def is_gpu(self, path: str) -> bool:
         """Tell whether `--device path` gives a GPU, directly, by a link, or inside a folder."""
@@ -71,18 +68,18 @@ class HostDevicePort(Protocol):
         ...
 
     def resolve(self, path: str) -> str:
-        """Return a path of the host without links, as far as it can be seen; normal in any case."""
+        """Return a path of the host with its links resolved, as far as they can be read; normal in any case."""
         ...
 
 
 class SchedulerPort(Protocol):
-    """What the scheduler keeps; its errors (`SchedulerUnavailable`, `SchedulerRefused`) reach the judge's caller."""
+    """The scheduler's containers; `SchedulerUnavailable` and `SchedulerRefused` reach the judge's caller."""
 
-    def find(self, volume: str) -> Record | None:
-        """Return the container with a volume of ours, or None."""
+    def find(self, volume: str) -> Container | None:
+        """Return the container with a ConvGPU volume, or None."""
         ...
 
-    def all(self) -> list[Record]:
+    def all(self) -> list[Container]:
         """Return all containers."""
         ...
 
@@ -93,3 +90,12 @@ class SchedulerPort(Protocol):
     def set_limit(self, volume: str, memory: str) -> None:
         """Give a container its limit, in the form of the option `memory`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything that a judge asks."""
+
+    engine: EnginePort
+    devices: HostDevicePort
+    scheduler: SchedulerPort

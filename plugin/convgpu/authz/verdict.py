@@ -31,6 +31,14 @@ class Refusal:
         return Verdict(allow=False, rule=self.rule, message=f"{self.rule}: {self.text}")
 
 
+class Denied(Exception):  # noqa: N818 - a decision, not an accident
+    """A call is refused and no exemption of the site can change it."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+
+
 def allow(rule: str) -> Verdict:
     """Return the permission that a rule gives."""
     return Verdict(allow=True, rule=rule)

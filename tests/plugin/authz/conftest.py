@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from convgpu.authz.checks.quotas import Limits
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.judge import Judge
-from convgpu.authz.ports import EngineUnreachable, HostFacts
+from convgpu.authz.ports import EngineUnreachable, HostFacts, Ports
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.verdict import NOT_JUDGED
@@ -117,8 +116,7 @@ class Harness:
         call = route(method, uri)
         if call is None:
             return NOT_JUDGED
-        limits = Limits(self.scheduler, self.owners, self.engine)
-        judge = Judge(self.name, self.engine, self.devices, limits)
+        judge = Judge(self.name, Ports(self.engine, self.devices, self.scheduler), self.owners)
         return judge.judge(call, raw, user, self.rules)
 
     def start(self, inspected, query="", version="v1.41", user="local"):

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from convgpu.authz.checks.gpu import find_gpu
 from convgpu.authz.requests.container import read_request
+from convgpu.authz.subject.gpu import find_gpu
 from convgpu.runtime.edits import Host, uses_gpu
 from convgpu.runtime.gpu_requests import DeviceRule, DeviceSettings, asks_for_gpu
 

@@ -1,1 +1,37 @@
-"""What may be wrong with a container: one file for each kind of check."""
+"""Checks: pure functions from the subject of a judgement to the refusals that speak against it.
+
+`CHECKS` judges a container that is created or started, `calls` other calls. The order decides which refusal the user
+reads first: access to the host before the GPU, the GPU before the size of its limit.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from convgpu.authz.checks import hook, host, isolation, limits
+from convgpu.authz.subject.subject import Subject
+from convgpu.authz.verdict import Refusal
+
+Check = Callable[[Subject], Iterator[Refusal]]
+
+CHECKS: Final[tuple[Check, ...]] = (
+    host.unknown_templates,
+    host.privileges,
+    host.writable_proc,
+    host.host_mounts,
+    isolation.joined_processes,
+    hook.checkpoint,
+    hook.unlimited_gpu,
+    hook.not_loaded,
+    hook.environment,
+    hook.shadowing_mounts,
+    hook.second_limit,
+    isolation.shared_namespaces,
+    isolation.weakened_isolation,
+    limits.requested_limits,
+)
+
+
+def find_refusals(subject: Subject) -> Iterator[Refusal]:
+    """Return every refusal of a container, from the first check to the last."""
+    for check in CHECKS:
+        yield from check(subject)

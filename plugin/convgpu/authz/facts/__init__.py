@@ -1,1 +1,1 @@
-"""Facts about the host that lie in files: device nodes, owners of containers."""
+"""Facts that lie in files of the host: device nodes, and the owners of containers."""

@@ -33,7 +33,7 @@ def engine_root(engine: Path) -> Path | None:
     return root if os.access(root / "dev", os.R_OK) else None
 
 
-class HostNodes:
+class HostDevices:
     """What lies on the host now; links and nodes can change until the container starts, by whoever may write there.
 
     Args:

@@ -1,4 +1,4 @@
-"""Who started which container, so that limits add up for each user and label; kept across restarts of the plugin."""
+"""Records the user who started each container, so that limits add up for each user and label; survives restarts."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who started a container, when (Unix seconds), and the labels for which the site has a sum.
+    """The user who started a container, when (Unix seconds), and its labels that have a quota.
 
     Attributes:
         again: the container ran before and ended.
@@ -34,7 +34,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSubject:
-    """Whose containers add up: `kind` is `user` or `label`."""
+    """A user or a label whose containers share a quota: `kind` is `user` or `label`."""
 
     kind: str
     name: str
@@ -42,8 +42,8 @@ class QuotaSubject:
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
 
-    def fits(self, owner: Owner) -> bool:
-        """Tell whether what an owner started counts."""
+    def includes(self, owner: Owner) -> bool:
+        """Tell whether the quota counts an owner's container."""
         return owner.user == self.name if self.kind == "user" else self.name in owner.labels
 
 
@@ -58,59 +58,64 @@ class Owners:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._clock = clock
-        # Held from looking at the sum to adding to it, so that two starts at once cannot both take what is left.
+        # Held from reading the total to adding to it, so that two starts at once cannot both take the rest of a quota.
         self.lock = threading.RLock()
         self._owners = self._load()
 
     def user_of(self, name: str) -> str | None:
-        """Return who started the container last; None if nobody was asked."""
+        """Return the user who started the container last; None if it was never judged."""
         owner = self._owners.get(name)
         return None if owner is None else owner.user
 
-    def lack(self, known: Mapping[str, Container]) -> bool:
-        """Tell whether there are containers of which only the Engine can tell whether they run."""
+    def need_states(self, known: Mapping[str, Container]) -> bool:
+        """Tell whether there are containers for which only the Engine knows whether they run."""
         return any(owner.limits and name not in known for name, owner in self._owners.items())
 
-    def sum(
-        self, known: Mapping[str, Container], states: Mapping[str, str], but: Collection[str], who: QuotaSubject
+    def running_total(
+        self,
+        subject: QuotaSubject,
+        known: Mapping[str, Container],
+        states: Mapping[str, str],
+        *,
+        excluded: Collection[str],
     ) -> dict[str, int]:
-        """Return the limits of the running containers that count for somebody, added up for each device.
+        """Return the limits of the running containers that a quota counts, added up for each device.
 
         Args:
-            known: all that the scheduler knows, by name.
-            states: of the Engine's containers by id; may be empty unless they `lack`.
-            but: the names of the container that is to start.
-            who: the user or the label.
+            subject: of the quota.
+            known: the scheduler's containers by name.
+            states: of the Engine's containers by id; may be empty unless `need_states`.
+            excluded: the names of the container that is to start.
         """
         total: dict[str, int] = {}
         for name, owner in self._owners.items():
-            if name not in but and who.fits(owner):
-                for uuid, limit in self._counted(owner, known.get(name), states.get(name)).items():
+            if name not in excluded and subject.includes(owner):
+                for uuid, limit in self._counted_limits(owner, known.get(name), states.get(name)).items():
                     total[uuid] = total.get(uuid, 0) + limit
         return total
 
     def owner(self, user: str, labels: Sequence[str], *, again: bool) -> Owner:
-        """Return who starts a container now."""
+        """Return the owner of a container that starts now."""
         return Owner(user, tuple(labels), self._clock(), again)
 
     def add(
         self,
-        held: Mapping[str, Mapping[str, int]],
+        limits: Mapping[str, Mapping[str, int]],
         owner: Owner,
         known: Mapping[str, Container],
         states: Mapping[str, str],
     ) -> None:
-        """Remember who starts a container, by the names of what it holds; forget who is gone."""
+        """Record the owner of a container under the names of its limits; forget containers that exist no more."""
         self._owners = {name: owner for name, owner in self._owners.items() if name in known or name in states}
-        for name, limits in held.items():
-            self._owners[name] = replace(owner, limits={} if name in known else limits)
+        for name, by_device in limits.items():
+            self._owners[name] = replace(owner, limits={} if name in known else by_device)
         self._save()
 
-    def _counted(self, owner: Owner, container: Container | None, state: str | None) -> Mapping[str, int]:
+    def _counted_limits(self, owner: Owner, container: Container | None, state: str | None) -> Mapping[str, int]:
         if container is None:
-            # Covered below the Engine: the scheduler hears of it when its program is about to start.
+            # Its limit is injected: the runtime registers it with the scheduler just before its program starts.
             runs = state is not None and is_running(state)
-            # One that is started again is still called what it was. It may have ended again, too: nobody says.
+            # A container that is started again keeps its state until it runs. It may have ended again: no way to know.
             before = {EngineState.CREATED, EngineState.EXITED} if owner.again else {EngineState.CREATED}
             starts = state in before and self._clock() - owner.since < MAX_START_TIME
             return owner.limits if runs or starts else {}
@@ -119,8 +124,8 @@ class Owners:
         return {}
 
     def _is_starting(self, container: Container, owner: Owner) -> bool:
-        """Tell whether it was let in a moment ago, and did not yet run and end."""
-        # Not every scheduler tells since when; then what ended is taken for ended.
+        """Tell whether a container was admitted a moment ago, and did not yet run and end."""
+        # Without a time of its end, a container that ended is taken to have ended after it was admitted.
         ended = container.state == "ended" and (container.since is None or container.since >= owner.since)
         return not ended and self._clock() - owner.since < MAX_START_TIME
 
@@ -140,7 +145,7 @@ class Owners:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            _log.error("%s cannot be read, so sums of limits begin at nothing: %s", self._path, error)
+            _log.error("%s cannot be read, so totals of limits begin at nothing: %s", self._path, error)
             return {}
 
     def _save(self) -> None:

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import click
 
-from convgpu.authz.checks.quotas import Limits
-from convgpu.authz.facts.device_nodes import HostNodes
+from convgpu.authz.facts.device_nodes import HostDevices
 from convgpu.authz.facts.owners import Owners
-from convgpu.authz.judge import LOCAL, Judge, caller
-from convgpu.authz.ports import Document, HostFacts
+from convgpu.authz.judge import Judge
+from convgpu.authz.ports import Document, HostFacts, Ports
+from convgpu.authz.requests.callers import LOCAL, caller
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules, RulesError, parse_rules
 from convgpu.authz.verdict import Verdict
@@ -114,13 +114,12 @@ def _judge(rules: Rules, driver: str, method: str, uri: str, body: bytes, user: 
     if user in rules.administrators:
         return Verdict(allow=True, rule="administrator")
     with tempfile.TemporaryDirectory() as directory:
-        view = _EmptyView(seen)
-        limits = Limits(_EmptyLedger(), Owners(Path(directory) / "owners.json"), view)
-        judge = Judge(driver, view, HostNodes(lambda: Path("/")), limits)
+        ports = Ports(_EmptyEngine(seen), HostDevices(lambda: Path("/")), _EmptyScheduler())
+        judge = Judge(driver, ports, Owners(Path(directory) / "owners.json"))
         return judge.judge(call, body, user, rules)
 
 
-class _EmptyView:
+class _EmptyEngine:
     """An Engine that has nothing but the container that was given."""
 
     def __init__(self, seen: Document | None) -> None:
@@ -145,7 +144,7 @@ class _EmptyView:
         return HostFacts(default_runtime="runc")
 
 
-class _EmptyLedger:
+class _EmptyScheduler:
     """A scheduler that knows no volume."""
 
     def find(self, _volume: str) -> Container | None:

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from convgpu.authz.judge import Judge, caller
+from convgpu.authz.judge import Judge
+from convgpu.authz.requests.callers import caller
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.verdict import NOT_JUDGED, Refusal, Verdict, allow

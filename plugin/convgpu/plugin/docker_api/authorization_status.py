@@ -5,10 +5,10 @@ from typing import Final
 
 from flask import Blueprint, Response, jsonify
 
-from convgpu.authz.checks.quotas import Limits
-from convgpu.authz.facts.device_nodes import HostNodes, engine_root
+from convgpu.authz.facts.device_nodes import HostDevices, engine_root
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.judge import Judge
+from convgpu.authz.ports import Ports
 from convgpu.authz.site.rules_file import SiteFile
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.plugin.engine.facts import EngineView
@@ -46,13 +46,9 @@ class SchedulerRecords:
 def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:
     """Return the judge that the settings describe."""
     owners = Owners(settings.directory / "owners.json")
-    view = EngineView(Engine(settings.engine, _PATIENCE))
-    return Judge(
-        settings.name,
-        view,
-        HostNodes(lambda: engine_root(settings.engine)),
-        Limits(SchedulerRecords(scheduler), owners, view),
-    )
+    engine = EngineView(Engine(settings.engine, _PATIENCE))
+    devices = HostDevices(lambda: engine_root(settings.engine))
+    return Judge(settings.name, Ports(engine, devices, SchedulerRecords(scheduler)), owners)
 
 
 def create_status(settings: Settings, site: SiteFile, judged: Callable[[], int]) -> Blueprint:

@@ -7,8 +7,8 @@ from typing import Final
 from docker import APIClient
 from docker.errors import NotFound
 
-from convgpu.authz.checks.hook import RUNTIME
 from convgpu.authz.ports import Document, EngineUnreachable, HostFacts
+from convgpu.authz.subject.injection import RUNTIME
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 
 # Seconds for which the Engine's own settings are believed; they change with a restart or a SIGHUP.

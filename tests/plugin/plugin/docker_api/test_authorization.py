@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from convgpu.authz.judge import caller
 from convgpu.authz.ports import EngineUnreachable
+from convgpu.authz.requests.callers import caller
 from convgpu.client.admin import SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.body_limits import MOST

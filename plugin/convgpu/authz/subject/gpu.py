@@ -1,26 +1,26 @@
-"""The settings of a container that give it a GPU, as `convgpu.runtime.gpu_requests` judges them."""
+"""The setting by which a container gets a GPU, as `convgpu.runtime.gpu_requests` judges them."""
 
 from convgpu.authz.ports import HostDevicePort
 from convgpu.authz.requests.container import CDI_NAME, ContainerSettings
 from convgpu.runtime.gpu_requests import DeviceRule, DeviceSettings, find_gpu_requests
 
 
-def find_gpu(container: ContainerSettings, runtime: str, nodes: HostDevicePort) -> str | None:
+def find_gpu(container: ContainerSettings, runtime: str, devices: HostDevicePort) -> str | None:
     """Return what gives the container a GPU, as its user would recognize it, or None.
 
     Args:
         container: asked for, or existing.
         runtime: that runs it, the Engine's default resolved; empty for an unknown one.
-        nodes: the host's devices.
+        devices: the host's devices.
     """
-    return next(find_gpu_requests(_read_device_settings(container, runtime, nodes), nodes.is_gpu_number), None)
+    return next(find_gpu_requests(_read_device_settings(container, runtime, devices), devices.is_gpu_number), None)
 
 
-def _read_device_settings(container: ContainerSettings, runtime: str, nodes: HostDevicePort) -> DeviceSettings:
+def _read_device_settings(container: ContainerSettings, runtime: str, devices: HostDevicePort) -> DeviceSettings:
     return DeviceSettings(
         device_requests=container.device_requests,
         cdi_devices=tuple(path for path in container.devices if CDI_NAME.fullmatch(path)),
-        gpu_nodes=tuple(path for path in container.devices if nodes.is_gpu(path)),
+        gpu_nodes=tuple(path for path in container.devices if devices.is_gpu(path)),
         rules=tuple(rule for text in container.device_rules if (rule := _device_rule(text)) is not None),
         mounts=tuple((mount.source if mount.kind == "bind" else "", mount.target) for mount in container.mounts),
         annotations=tuple(container.annotations),

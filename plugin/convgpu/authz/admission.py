@@ -1,0 +1,136 @@
+"""Admits containers that start, within the total quotas of their user and labels."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from convgpu.authz.checks.limits import asked_limit, missing_limit, quotas, too_large
+from convgpu.authz.facts.owners import Owners
+from convgpu.authz.ports import EnginePort, SchedulerPort
+from convgpu.authz.subject.injection import expect_limits
+from convgpu.authz.subject.reader import limits_of
+from convgpu.authz.subject.subject import Subject
+from convgpu.authz.verdict import Denied, Refusal
+from convgpu.client.admin import SchedulerRefused
+from convgpu.protocol.engine_states import EngineState
+from convgpu.protocol.records import Container
+from convgpu.protocol.sizes import format_size
+
+# Limits in bytes by device, by each name under which the scheduler knows a container.
+_LimitsByName = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """The containers whose limits may add up: the scheduler's by name, and the Engine's states by id."""
+
+    known: Mapping[str, Container]
+    states: Mapping[str, str]
+
+
+class Admission:
+    """Judges the starts of containers by the sums of what runs.
+
+    Args:
+        scheduler: knows the limits.
+        owners: records who started which container.
+        engine: tells which containers run that the scheduler does not know.
+    """
+
+    def __init__(self, scheduler: SchedulerPort, owners: Owners, engine: EnginePort) -> None:
+        self._scheduler = scheduler
+        self._owners = owners
+        self._engine = engine
+
+    def admit(self, subject: Subject) -> Refusal | None:
+        """Admit a container that starts and count it from now on, or return the refusal.
+
+        A volume without a limit gets the container's CONVGPU_MEMORY, or the site's default, before its first program
+        could ask for something else.
+
+        Raises:
+            Denied: the scheduler refuses that limit.
+        """
+        if not subject.volumes and (subject.injected is None or subject.injected.memory is None):
+            return None
+        # Queries to scheduler and Engine stay under the lock: `Owners.add` forgets every container that they do not
+        # list, so an older list would forget one that another thread has just admitted.
+        with self._owners.lock:
+            limits = self._limits(subject)
+            known = {record.name: record for record in self._scheduler.all()}
+            running = _Running(known, self._engine.states() if self._owners.need_states(known) else {})
+            refusal = subject.first_refusal(self._refusals(subject, limits, running))
+            if refusal is None and limits:
+                self._count(subject, limits, running)
+            return refusal
+
+    def _limits(self, subject: Subject) -> _LimitsByName:
+        """Return the limits of the container's volumes, or the one that is injected, by the scheduler's names."""
+        limits: dict[str, Mapping[str, int]] = {}
+        for volume in dict.fromkeys(mount.source for mount in subject.volumes):
+            record = self._scheduler.find(volume)
+            if record is not None:  # else the mount itself is going to fail
+                limits[volume] = limits_of(record) or self._give_limit(record, subject)
+        if subject.injected is not None and subject.injected.memory is not None:
+            container = subject.container
+            limits[container.id] = expect_limits(subject.injected.memory, container, self._scheduler.devices())
+        return limits
+
+    def _give_limit(self, record: Container, subject: Subject) -> Mapping[str, int]:
+        memory = asked_limit(subject.container.environment) or subject.caller.rules.default_limit
+        if memory is None:
+            return {}
+        try:
+            self._scheduler.set_limit(record.name, memory)
+        except SchedulerRefused as refused:
+            raise Denied(Refusal("limit-missing", refused.text)) from refused
+        return limits_of(self._scheduler.find(record.name) or record)
+
+    def _refusals(self, subject: Subject, limits: _LimitsByName, running: _Running) -> Iterator[Refusal]:
+        needed = subject.gpu is not None and bool(subject.volumes)
+        for name, volume_limits in limits.items():
+            if needed and not volume_limits:
+                yield missing_limit()
+            yield from self._used_by_another(name, running.known.get(name), subject.caller.user)
+        total = _sum(limits)
+        yield from too_large(total.values(), subject)
+        yield from self._exceeded_quotas(subject, limits, total, running)
+
+    def _exceeded_quotas(
+        self, subject: Subject, limits: _LimitsByName, total: Mapping[str, int], running: _Running
+    ) -> Iterator[Refusal]:
+        for quota_subject, allowance in quotas(subject):
+            bound = allowance.total_quota
+            if bound is None:
+                continue
+            used = self._owners.running_total(quota_subject, running.known, running.states, excluded=limits)
+            for uuid, limit in total.items():
+                if used.get(uuid, 0) + limit > bound:
+                    yield Refusal(
+                        "total-quota-exceeded",
+                        f"the running containers of {quota_subject} have {format_size(used.get(uuid, 0))} on {uuid}, "
+                        f"and with {format_size(limit)} more it would be above {format_size(bound)}.\n"
+                        "Stop one of them, or ask for less (volume-opt=memory=..., -e CONVGPU_MEMORY=...).",
+                    )
+
+    def _used_by_another(self, volume: str, record: Container | None, user: str) -> Iterator[Refusal]:
+        owner = self._owners.user_of(volume)
+        if record is not None and record.state in {"running", "waiting"} and owner not in {None, user}:
+            yield Refusal(
+                "gpu-isolation",
+                f"the volume {volume} is that of a running container of {owner}, whose limit would be shared.\n"
+                "Use one of your own.",
+            )
+
+    def _count(self, subject: Subject, limits: _LimitsByName, running: _Running) -> None:
+        labels = [quota_subject.name for quota_subject, _ in quotas(subject) if quota_subject.kind == "label"]
+        again = subject.container.state == EngineState.EXITED
+        owner = self._owners.owner(subject.caller.user, labels, again=again)
+        self._owners.add(limits, owner, running.known, running.states)
+
+
+def _sum(limits: _LimitsByName) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for by_device in limits.values():
+        for uuid, limit in by_device.items():
+            total[uuid] = total.get(uuid, 0) + limit
+    return total

@@ -1,0 +1,95 @@
+"""Checks of the limits that containers and volumes ask for, against the quotas of the site. Pure."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from convgpu.authz.facts.owners import QuotaSubject
+from convgpu.authz.requests.templates import has_template
+from convgpu.authz.site.rules import Allowance, has_label
+from convgpu.authz.subject.injection import size_or_zero
+from convgpu.authz.subject.subject import Subject
+from convgpu.authz.verdict import Refusal
+from convgpu.protocol.sizes import format_size
+
+_VARIABLE: Final = "CONVGPU_MEMORY"
+_RESERVED: Final = "DOCKER_RESOURCE_GPUMEM"
+
+
+def requested_limits(subject: Subject) -> Iterator[Refusal]:
+    """Refuse limits that are missing or too large, of each ConvGPU volume or of the injection.
+
+    The limits of volumes in a container that starts are left to `Admission`, which knows what the scheduler holds.
+    """
+    if subject.volumes:
+        for volume in () if subject.starts else subject.volumes:
+            if limits := subject.volume_limits.get(volume.source):
+                yield from too_large(limits.values(), subject)
+            else:
+                variables = subject.container.environment
+                yield from volume_options(subject, volume.options, variables, needed=subject.gpu is not None)
+    elif subject.needs_hook and subject.injection is not None:
+        memory = subject.injection.memory
+        yield from volume_options(subject, {} if memory is None else {"memory": memory}, {})
+
+
+def volume_options(
+    subject: Subject, options: Mapping[str, str], variables: Mapping[str, str], *, needed: bool = False
+) -> Iterator[Refusal]:
+    """Refuse the options of a new ConvGPU volume.
+
+    Args:
+        subject: whose quotas hold.
+        options: of the volume.
+        variables: of the container.
+        needed: the container gets a GPU, so there must be a limit.
+    """
+    text = options.get("memory") or asked_limit(variables) or subject.caller.rules.default_limit
+    if text is None:
+        if needed:
+            yield missing_limit()
+    elif has_template(text):
+        yield from _unknown_size(text, subject)
+    else:
+        # A text that is no size is refused by the volume, with a better message.
+        yield from too_large([size_or_zero(part.strip().rpartition(":")[2]) for part in text.split(",")], subject)
+
+
+def asked_limit(variables: Mapping[str, str]) -> str | None:
+    """Return the limit that a container's variables name: its own one, or what Swarm reserved, in MiB."""
+    reserved = variables.get(_RESERVED)
+    return variables.get(_VARIABLE) or (f"{reserved}m" if reserved else None)
+
+
+def quotas(subject: Subject) -> list[tuple[QuotaSubject, Allowance]]:
+    """Return the allowances that hold for a container: of its user, and of each of its labels that has one."""
+    rules, user = subject.caller.rules, subject.caller.user
+    labels = [label for label in rules.labels if has_label(subject.container.labels, label)]
+    by_label = [(QuotaSubject("label", label), rules.labels[label]) for label in labels]
+    return [(QuotaSubject("user", user), rules.allowance(user)), *by_label]
+
+
+def missing_limit() -> Refusal:
+    """Return the refusal of a ConvGPU volume without a limit."""
+    return Refusal(
+        "limit-missing",
+        "the ConvGPU volume names no limit, and this site has no default.\n"
+        "Type: volume-opt=memory=2g in --mount, or -e CONVGPU_MEMORY=2g",
+    )
+
+
+def too_large(limits: Collection[int], subject: Subject) -> Iterator[Refusal]:
+    """Refuse the largest limit, in bytes, where it is above an allowance."""
+    largest = max(limits, default=0)
+    for quota_subject, allowance in quotas(subject):
+        bound = allowance.largest_limit
+        if bound is not None and largest > bound:
+            yield Refusal(
+                "limit-too-large",
+                f"{format_size(largest)} on one GPU is more than {quota_subject} may have, {format_size(bound)}.\n"
+                f"Type: volume-opt=memory={bound >> 20}m, or less",
+            )
+
+
+def _unknown_size(text: str, subject: Subject) -> Iterator[Refusal]:
+    if any(allowance.largest_limit is not None for _, allowance in quotas(subject)):
+        yield Refusal("limit-too-large", f"how much {text:.60} is, is known when a task starts.\nName a size.")

@@ -1,0 +1,1 @@
+"""What one judgement is about: read once, before any check."""

@@ -1,0 +1,66 @@
+"""Limits that the runtime `convgpu` or a CDI device injects into a container without a ConvGPU volume. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from convgpu.authz.ports import HostFacts
+from convgpu.authz.requests.container import LIMIT_DEVICE, ContainerSettings
+from convgpu.protocol.records import Device
+from convgpu.protocol.sizes import parse_size
+
+# The name of `convgpu-runtime` in daemon.json.
+RUNTIME: Final = "convgpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """The limit that is injected into a container.
+
+    Attributes:
+        memory: in the form of the option `memory`; None if neither the container nor the runtime names a limit.
+        by_device: by a CDI device, which takes precedence over the runtime.
+    """
+
+    memory: str | None
+    by_device: bool = False
+
+
+def find_injection(container: ContainerSettings, host: HostFacts) -> Injection | None:
+    """Return what is injected into a container; None if it uses neither the runtime nor a CDI device of ours.
+
+    Of several CDI devices the runtime takes one, so the limit names them all, with commas between.
+    """
+    sizes = [name.removeprefix(LIMIT_DEVICE) for name in container.cdi_names if name.startswith(LIMIT_DEVICE)]
+    if sizes:
+        return Injection(",".join(sizes), by_device=True)
+    if (container.runtime or host.default_runtime) != RUNTIME:
+        return None
+    return Injection(container.environment.get("CONVGPU_MEMORY") or host.runtime_memory)
+
+
+def expect_limits(memory: str, container: ContainerSettings, devices: Sequence[Device]) -> dict[str, int]:
+    """Return the limits that the scheduler will set for a container without a volume, in bytes by device.
+
+    Args:
+        memory: in the form of the option of a volume, or several such, of which the largest counts.
+        container: chooses the GPUs; all of them, if its choice is not clear.
+        devices: of the scheduler.
+    """
+    parts = [part.strip() for part in memory.split(",")]
+    if ":" in memory:
+        return {uuid: size_or_zero(size) for uuid, _, size in (part.rpartition(":") for part in parts)}
+    environment = container.environment
+    chosen = environment.get("CONVGPU_GPUS") or container.chosen or environment.get("NVIDIA_VISIBLE_DEVICES") or ""
+    names = {name.strip() for name in chosen.split(",")}
+    clear = names <= {name for device in devices for name in (device.uuid, str(device.index))}
+    largest = max(map(size_or_zero, parts))
+    return {device.uuid: largest for device in devices if not clear or names & {device.uuid, str(device.index)}}
+
+
+def size_or_zero(text: str) -> int:
+    """Return a size in bytes; 0 for a text that is none, which the scheduler refuses."""
+    try:
+        return parse_size(text)
+    except ValueError:
+        return 0

@@ -1,0 +1,92 @@
+"""The subject of a judgement: a container, its caller, and every fact that the checks need. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from convgpu.authz.ports import HostFacts
+from convgpu.authz.requests.callers import LOCAL
+from convgpu.authz.requests.container import ContainerSettings, MountSettings
+from convgpu.authz.site.rules import Rules
+from convgpu.authz.subject.injection import Injection
+from convgpu.authz.verdict import Refusal
+from convgpu.protocol.layout import MOUNT_PATH
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a call, and the rules of the site that hold for it."""
+
+    user: str
+    rules: Rules
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the call came over the Engine's own socket, which then gives no new access."""
+        return self.user == LOCAL
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Everything that one judgement depends on.
+
+    Attributes:
+        caller: who asks.
+        plugin: the plugin's name in the Engine.
+        container: asked for, or existing; empty for a call that is about none.
+        host: the Engine's settings; the defaults where no check needs them.
+        volumes: the container's ConvGPU volumes.
+        gpu: the setting that gives it a GPU, as its user would recognize it; None for no GPU.
+        injection: by the runtime `convgpu` or a CDI device of ours; None if neither is used.
+        resolved: paths of the host that it mounts, with their links resolved.
+        volume_limits: limits in bytes by device, of those volumes for which the scheduler has some.
+        joined: the container with a hook whose PID namespace it joins; empty for none.
+        starts: it exists and is to start now, so `Admission` judges the limits of its volumes.
+        checkpoint: it is to start from a checkpoint.
+    """
+
+    caller: Caller
+    plugin: str
+    container: ContainerSettings = field(default_factory=ContainerSettings)
+    host: HostFacts = field(default_factory=HostFacts)
+    volumes: tuple[MountSettings, ...] = ()
+    gpu: str | None = None
+    injection: Injection | None = None
+    resolved: Mapping[str, str] = field(default_factory=dict)
+    volume_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    joined: str = ""
+    starts: bool = False
+    checkpoint: bool = False
+
+    @property
+    def injected(self) -> Injection | None:
+        """The injection that limits the container; beside a ConvGPU volume none does."""
+        return None if self.volumes else self.injection
+
+    @property
+    def needs_hook(self) -> bool:
+        """Whether the container gets a GPU under a limit, which only its hook enforces."""
+        return self.gpu is not None and bool(self.volumes or self.injection)
+
+    @property
+    def hook_folders(self) -> list[str]:
+        """The container's folders in which its hook lies; none for a container that has no hook."""
+        if self.volumes:
+            return [mount.target for mount in self.volumes]
+        return [MOUNT_PATH] if self.needs_hook else []
+
+    @property
+    def permission(self) -> str:
+        """The rule by which the container may pass when nothing speaks against it."""
+        if self.volumes:
+            return "limited"
+        if self.gpu is None:
+            return "no-gpu"
+        return "injected" if self.injection else "exempt"
+
+    def first_refusal(self, refusals: Iterable[Refusal]) -> Refusal | None:
+        """Return the first refusal that no exemption of the site lifts. This is the only place that applies them."""
+        exempts, user, container = self.caller.rules.exempts, self.caller.user, self.container
+        for refusal in refusals:
+            if not exempts(refusal.rule, user, container.image, container.image_id, container.labels):
+                return refusal
+        return None
