@@ -6,7 +6,6 @@ disturbs both alike; medians are quoted.
 
 import json
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests/fakes"))  # the daemon and processes that the tests use
 RESULTS = ROOT / "build/bench"
 
 

@@ -7,9 +7,8 @@ import statistics
 import sys
 import time
 
+import _test_folders  # noqa: F401 - for the imports below
 from _report import ROOT, Figure, at_most, report
-
-sys.path.insert(0, str(ROOT / "tests/lifecycle"))
 
 TURNS = 10
 CALLS = 200

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 
 from _report import Figure, at_most, percentile, report
-from world import World
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.step import Step
 from convgpu.policies.memory import POLICIES, make_policy
+from convgpu.simulate.host import SimulatedHost
 
 CONTAINERS, STEPS = 1000, 3000
 GIB = 1 << 30
@@ -49,23 +49,23 @@ def play(policy: str, devices: int, limits: Limits) -> Timed:
     """Containers ask for parts of their limits, end, and are followed by others; always 1,000 at a time."""
     draw = random.Random(1)  # noqa: S311 - a workload, not a secret
     machine = Timed({f"g{number}": CAPACITY for number in range(devices)}, make_policy(policy, seed=1), 60.0)
-    world = World(machine, judging=False)
+    host = SimulatedHost(machine)
     for number in range(CONTAINERS):
-        world.create(f"c{number}", limits(draw))
-        world.start(f"c{number}")
+        host.create(f"c{number}", limits(draw))
+        host.start(f"c{number}")
     machine.seconds.clear()
     for step in range(STEPS):
-        session = draw.choice(list(world.processes))
-        if any(asked.session == session for asked in world.open.values()):
+        session = draw.choice(list(host.processes))
+        if any(asked.session == session for asked in host.pending.values()):
             continue
-        device, account = draw.choice(list(machine.ledger.accounts[world.processes[session].container].items()))
-        world.allocate(session, draw.randrange(GIB // 2, account.limit + 1), device)
-        running = [one for one in world.processes.values() if any(one.used.values())]
+        device, account = draw.choice(list(machine.ledger.accounts[host.processes[session].container].items()))
+        host.allocate(session, draw.randrange(GIB // 2, account.limit + 1), device)
+        running = [one for one in host.processes.values() if any(one.used.values())]
         if running and draw.random() < 0.5:
-            world.finish(draw.choice(running).container)
-            world.create(f"d{step}", limits(draw))
-            world.start(f"d{step}")
-        world.now += 0.1
+            host.finish(draw.choice(running).container)
+            host.create(f"d{step}", limits(draw))
+            host.start(f"d{step}")
+        host.now += 0.1
     return machine
 
 

@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import _test_folders  # noqa: F401 - for the imports below
 from _report import ROOT, Figure, at_most, report
 from daemon import GIB, Daemon, running_daemon
 

@@ -3,14 +3,12 @@
 import http.client
 import socket
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from _report import ROOT, Figure, at_most, percentile, report
-
-sys.path.insert(0, str(ROOT / "tests/front"))
+import _test_folders  # noqa: F401 - for the imports below
+from _report import Figure, at_most, percentile, report
 from page_world import house
 
 CONTAINERS, TURNS = 1000, 30

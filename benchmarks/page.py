@@ -2,13 +2,11 @@
 
 import shutil
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 
-from _report import ROOT, Figure, at_most, percentile, report
-
-sys.path.insert(0, str(ROOT / "tests/front"))
+import _test_folders  # noqa: F401 - for the imports below
+from _report import Figure, at_most, percentile, report
 from chromium import running_browser
 from page_world import MIB, house
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import _test_folders  # noqa: F401 - for the imports below
 from _report import Figure, percentile, report
 from daemon import Process, running_daemon
 

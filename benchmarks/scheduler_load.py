@@ -7,6 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import _test_folders  # noqa: F401 - for the imports below
 from _report import Figure, at_most, percentile, report
 from daemon import Daemon, running_daemon
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "tests/fakes"), str(ROOT / "benchmarks")]  # the daemon of the tests; the tables
+sys.path.append(str(ROOT / "benchmarks"))  # the tables, and by _test_folders the daemon of the tests
 
-from _report import at_most, report  # noqa: E402 - by the path above
+import _test_folders  # noqa: E402, F401 - by the path above
+from _report import at_most, report  # noqa: E402
 from daemon import Daemon, running_daemon, wait_until  # noqa: E402
 
 __all__ = ["GIB", "Bench", "at_most", "bench", "report", "wait_until"]

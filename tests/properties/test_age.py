@@ -1,15 +1,15 @@
-"""Nobody waits for ever: a few containers on full devices that take, give back, take again, and get other limits.
+"""No allocation waits for ever: a few containers on full devices allocate, free, allocate again, and get other limits.
 
-`test_histories` does everything to the machine, and so this seldom. `World` holds every answer against invariant 5; at
-the end everybody who can run ends, and then everybody has to have been served.
+`test_histories` tries every event, and so this case seldom. `CheckedHost` holds every answer against invariant 5. At
+the end every process that can run ends, and then every allocation has to have been served.
 """
 
 import os
 
 import pytest
+from checked_host import CheckedHost
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from world import World
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
@@ -25,31 +25,31 @@ STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7), st.integers(1, 
 @settings(max_examples=EXAMPLES, phases=PHASES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_age_bounds_every_choice(name: str, devices: int, limits: list[int], steps: list[tuple[int, int, int]]) -> None:
     capacity = {f"g{number}": 10 for number in range(devices)}
-    w = World(Machine(capacity, make_policy(name, seed=1), 5.0))
+    host = CheckedHost(Machine(capacity, make_policy(name, seed=1), 5.0))
     sessions = []
     for number, limit in enumerate(limits):
-        w.create(f"c{number}", dict.fromkeys(capacity, limit), priority=number % 3)
-        sessions.append(w.start(f"c{number}"))
+        host.create(f"c{number}", dict.fromkeys(capacity, limit), priority=number % 3)
+        sessions.append(host.start(f"c{number}"))
     for who, what, size in steps:
-        w.now += 1.0
+        host.now += 1.0
         session = sessions[who % len(sessions)]
         device = f"g{size % devices}"
-        used = w.processes[session].used[device]
+        used = host.processes[session].used[device]
         if what == 0:
-            w.end(session)
-            sessions[who % len(sessions)] = w.start(f"c{who % len(sessions)}")
+            host.end(session)
+            sessions[who % len(sessions)] = host.start(f"c{who % len(sessions)}")
         elif what == 1 and size > 4:
-            w.dispatch(e.LimitsChanged(f"c{who % len(sessions)}", {device: 2 * size - 8}))
+            host.dispatch(e.LimitsChanged(f"c{who % len(sessions)}", {device: 2 * size - 8}))
         elif what == 1:
-            w.dispatch(e.PolicyChosen(sorted(POLICIES)[size % len(POLICIES)], seed=1))
+            host.dispatch(e.PolicyChosen(sorted(POLICIES)[size % len(POLICIES)], seed=1))
         elif what < 4 and used:
-            w.free(session, min(size, used), device)
-        elif all(asked.session != session for asked in w.open.values()):
-            w.allocate(session, size, device)
-        w.check()
-    while w.open:
-        blocked = {w.processes[asked.session].container for asked in w.open.values()}
-        runnable = [session for session, process in w.processes.items() if process.container not in blocked]
-        assert runnable, f"deadlock: {w.open}"
+            host.free(session, min(size, used), device)
+        elif all(asked.session != session for asked in host.pending.values()):
+            host.allocate(session, size, device)
+        host.check()
+    while host.pending:
+        blocked = {host.processes[asked.session].container for asked in host.pending.values()}
+        runnable = [session for session, process in host.processes.items() if process.container not in blocked]
+        assert runnable, f"deadlock: {host.pending}"
         for session in runnable:
-            w.end(session)
+            host.end(session)

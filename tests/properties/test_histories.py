@@ -1,17 +1,17 @@
-"""No history of what containers, processes, drivers, administrators and dying schedulers do breaks an invariant.
+"""No history of containers, processes, drivers, administrators and restarts of the scheduler breaks an invariant.
 
-`World.dispatch` and `World.check` hold the machine against rules and a second book after every step. At the end of each
-history: if the foreign memory goes and everybody who can run ends, everybody is served.
+`CheckedHost` holds the machine against the invariants and a second account of all memory after every step. At the end
+of each history the external memory goes, every process that can run ends, and every allocation has to have been served.
 
-CONVGPU_EXAMPLES=5000 in the environment looks deeper; CONVGPU_SHRINK=1 makes a failing history small.
+CONVGPU_EXAMPLES=5000 in the environment tries more histories; CONVGPU_SHRINK=1 makes a failing one small.
 """
 
 import os
 
+from checked_host import CheckedHost
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from world import World
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
@@ -35,7 +35,7 @@ class Histories(RuleBasedStateMachine):
     def begin(self, capacity: list[int], starvation_timeout: float) -> None:
         self.capacity = {f"g{number}": size for number, size in enumerate(capacity)}
         self.starvation_timeout = starvation_timeout
-        self.world = World(Machine(self.capacity, make_policy(self.policy_name, seed=1), starvation_timeout))
+        self.host = CheckedHost(Machine(self.capacity, make_policy(self.policy_name, seed=1), starvation_timeout))
         self.count = 0
         self.late_facts = False
 
@@ -46,22 +46,22 @@ class Histories(RuleBasedStateMachine):
         self.count += 1
         devices = data.draw(st.sets(st.sampled_from(sorted(self.capacity)), min_size=1, max_size=3))
         limits = {device: data.draw(st.integers(1, self.capacity[device])) for device in sorted(devices)}
-        self.world.create(f"c{self.count}", limits if at_once else {}, wait, priority)
+        self.host.create(f"c{self.count}", limits if at_once else {}, wait, priority)
         if not at_once:
-            self.world.dispatch(e.LimitsSet(f"c{self.count}", limits))
+            self.host.dispatch(e.LimitsSet(f"c{self.count}", limits))
 
-    @precondition(lambda self: self.world.terms)
+    @precondition(lambda self: self.host.terms)
     @rule(data=DRAW)
     def start(self, data: st.DataObject) -> None:
-        self.world.start(self.container(data))
+        self.host.start(self.container(data))
 
     @rule(data=DRAW)
     def arrive(self, data: st.DataObject) -> None:
         """What happens most: a container comes, and takes a part of its limit."""
         self.create(data, None, 0, at_once=True)
-        session = self.world.start(f"c{self.count}")
+        session = self.host.start(f"c{self.count}")
         device, account = data.draw(st.sampled_from(sorted(self.accounts(session).items(), key=lambda item: item[0])))
-        self.world.allocate(session, data.draw(st.integers(1, account.limit)), device)
+        self.host.allocate(session, data.draw(st.integers(1, account.limit)), device)
 
     @precondition(lambda self: self.present())
     @rule(data=DRAW)
@@ -73,164 +73,164 @@ class Histories(RuleBasedStateMachine):
     def allocate(self, data: st.DataObject) -> None:
         session = self.session(data)
         device, account = data.draw(st.sampled_from(sorted(self.accounts(session).items(), key=lambda item: item[0])))
-        self.world.allocate(session, data.draw(st.integers(1, account.limit + 1)), device)
+        self.host.allocate(session, data.draw(st.integers(1, account.limit + 1)), device)
 
-    @precondition(lambda self: any(any(self.world.processes[session].used.values()) for session in self.present()))
+    @precondition(lambda self: any(any(self.host.processes[session].used.values()) for session in self.present()))
     @rule(data=DRAW)
     def free(self, data: st.DataObject) -> None:
         used = [
             (session, device, size)
-            for session, process in self.world.processes.items()
-            if session not in self.world.absent
+            for session, process in self.host.processes.items()
+            if session not in self.host.adopted
             for device, size in process.used.items()
             if size
         ]
         session, device, size = data.draw(st.sampled_from(used))
-        self.world.free(session, data.draw(st.integers(1, size)), device)
+        self.host.free(session, data.draw(st.integers(1, size)), device)
 
     @precondition(lambda self: self.present())
     @rule(data=DRAW, settled=st.booleans())
     def end(self, data: st.DataObject, settled: bool) -> None:
-        self.world.end(self.session(data), settled=settled)
+        self.host.end(self.session(data), settled=settled)
 
-    @precondition(lambda self: self.world.unsettled)
+    @precondition(lambda self: self.host.unsettled)
     @rule(data=DRAW)
     def settle(self, data: st.DataObject) -> None:
-        self.world.settle(data.draw(st.sampled_from(sorted(self.world.unsettled))))
+        self.host.settle(data.draw(st.sampled_from(sorted(self.host.unsettled))))
 
     @precondition(lambda self: self.present())
     @rule(data=DRAW)
     def reconnect(self, data: st.DataObject) -> None:
         session = self.session(data)
-        self.world.resume(session, dict(self.world.processes[session].used))
+        self.host.reconnect(session, dict(self.host.processes[session].used))
 
-    @precondition(lambda self: self.world.terms)
+    @precondition(lambda self: self.host.terms)
     @rule(data=DRAW, way=st.sampled_from(["mount", "unmount", "finish", "remove"]))
     def mount_or_end(self, data: st.DataObject, way: str) -> None:
-        getattr(self.world, way)(self.container(data))
+        getattr(self.host, way)(self.container(data))
 
     @rule(seconds=st.floats(0.1, 20))
     def time_passes(self, seconds: float) -> None:
-        self.world.now += seconds
-        deadline = self.world.machine.next_deadline()
-        if deadline is not None and deadline <= self.world.now:
-            self.world.dispatch(e.TimePassed())
+        self.host.now += seconds
+        deadline = self.host.machine.next_deadline()
+        if deadline is not None and deadline <= self.host.now:
+            self.host.dispatch(e.TimePassed())
 
     # -- administrators and facts ---------------------------------------------------------------------------
 
-    @precondition(lambda self: self.world.terms)
+    @precondition(lambda self: self.host.terms)
     @rule(data=DRAW)
     def change_limit(self, data: st.DataObject) -> None:
         name, device = self.account(data)
-        self.world.dispatch(e.LimitsChanged(name, {device: data.draw(st.integers(1, self.capacity[device]))}))
+        self.host.dispatch(e.LimitsChanged(name, {device: data.draw(st.integers(1, self.capacity[device]))}))
 
     @rule(name=st.sampled_from(sorted(POLICIES)))
     def choose_policy(self, name: str) -> None:
-        self.world.dispatch(e.PolicyChosen(name, seed=1))
+        self.host.dispatch(e.PolicyChosen(name, seed=1))
 
     @rule(data=DRAW, drained=st.booleans())
     def drain(self, data: st.DataObject, drained: bool) -> None:
-        self.world.dispatch(e.DeviceDrained(self.device(data), drained))
+        self.host.dispatch(e.DeviceDrained(self.device(data), drained))
 
     @rule(data=DRAW)
     def change_capacity(self, data: st.DataObject) -> None:
         device = self.device(data)
-        self.world.dispatch(e.CapacityChanged(device, data.draw(st.integers(0, self.capacity[device]))))
+        self.host.dispatch(e.CapacityChanged(device, data.draw(st.integers(0, self.capacity[device]))))
 
-    @precondition(lambda self: self.world.terms)
+    @precondition(lambda self: self.host.terms)
     @rule(data=DRAW, size=st.integers(0, 12))
     def overuse(self, data: st.DataObject, size: int) -> None:
-        self.world.dispatch(e.UnleasedMemory(*self.account(data), size))
+        self.host.dispatch(e.UnleasedMemory(*self.account(data), size))
 
     # -- the scheduler dies -----------------------------------------------------------------------------------
 
-    @precondition(lambda self: not self.world.machine.recovering)
+    @precondition(lambda self: not self.host.machine.recovering)
     @rule(name=st.sampled_from(sorted(POLICIES)))
     def restart(self, name: str) -> None:
-        self.world.restart(Machine(self.capacity, make_policy(name, seed=1), self.starvation_timeout, recovering=True))
+        self.host.restart(Machine(self.capacity, make_policy(name, seed=1), self.starvation_timeout, recovering=True))
 
-    @precondition(lambda self: self.world.lost)
+    @precondition(lambda self: self.host.previous)
     @rule(data=DRAW)
     def come_back(self, data: st.DataObject) -> None:
-        self.world.come_back(data.draw(st.integers(0, len(self.world.lost) - 1)))
+        self.host.reconnect_previous(data.draw(st.integers(0, len(self.host.previous) - 1)))
 
-    @precondition(lambda self: self.world.lost and self.world.machine.recovering)
+    @precondition(lambda self: self.host.previous and self.host.machine.recovering)
     @rule(data=DRAW)
     def guess(self, data: st.DataObject) -> None:
-        place = data.draw(st.integers(0, len(self.world.lost) - 1))
-        used = self.world.lost[place].used
-        self.world.guess(place, {device: data.draw(st.integers(0, size + 1)) for device, size in used.items()})
+        place = data.draw(st.integers(0, len(self.host.previous) - 1))
+        used = self.host.previous[place].used
+        self.host.adopt(place, {device: data.draw(st.integers(0, size + 1)) for device, size in used.items()})
 
-    @precondition(lambda self: self.world.absent)
+    @precondition(lambda self: self.host.adopted)
     @rule(data=DRAW)
     def come_back_late(self, data: st.DataObject) -> None:
-        self.world.come_back_late(data.draw(st.sampled_from(sorted(self.world.absent))))
+        self.host.reconnect_adopted(data.draw(st.sampled_from(sorted(self.host.adopted))))
 
-    @precondition(lambda self: self.world.machine.recovering)
+    @precondition(lambda self: self.host.machine.recovering)
     @rule()
     def recovery_ends(self) -> None:
         # What they hold may be granted to others before they come back.
-        self.late_facts |= bool(self.world.lost or self.world.absent)
-        self.world.dispatch(e.RecoveryEnded())
+        self.late_facts |= bool(self.host.previous or self.host.adopted)
+        self.host.dispatch(e.RecoveryEnded())
 
     # -- what is drawn from -----------------------------------------------------------------------------------
 
     def container(self, data: st.DataObject) -> str:
-        return data.draw(st.sampled_from(sorted(self.world.terms)))
+        return data.draw(st.sampled_from(sorted(self.host.terms)))
 
     def session(self, data: st.DataObject) -> int:
         return data.draw(st.sampled_from(sorted(self.present())))
 
     def present(self) -> set[int]:
-        return self.world.processes.keys() - self.world.absent.keys()
+        return self.host.processes.keys() - self.host.adopted.keys()
 
     def device(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(sorted(self.capacity)))
 
     def account(self, data: st.DataObject) -> tuple[str, str]:
         name = self.container(data)
-        return name, data.draw(st.sampled_from(sorted(self.world.machine.ledger.accounts[name])))
+        return name, data.draw(st.sampled_from(sorted(self.host.machine.ledger.accounts[name])))
 
     def accounts(self, session: int) -> dict[str, object]:
-        return self.world.machine.ledger.accounts[self.world.processes[session].container]
+        return self.host.machine.ledger.accounts[self.host.processes[session].container]
 
     # -- what must be true --------------------------------------------------------------------------------------
 
     @invariant()
     def everything_holds(self) -> None:
-        if hasattr(self, "world"):
-            self.world.check()
+        if hasattr(self, "host"):
+            self.host.check()
 
     def teardown(self) -> None:
         """Liveness: when the facts are undone and everybody who can run ends, everybody is served."""
-        if not hasattr(self, "world"):
+        if not hasattr(self, "host"):
             return
         self.undo_facts()
-        deficit = sum(self.world.machine.ledger.deficit.values())
-        assert deficit == sum(self.world.machine.ledger.nominal_deficit.values())
+        deficit = sum(self.host.machine.ledger.deficit.values())
+        assert deficit == sum(self.host.machine.ledger.nominal_deficit.values())
         assert not deficit or self.late_facts, "the deficit is not gone with what made it"
-        while self.world.processes and not deficit:
-            waiting = {asked.session for asked in self.world.open.values()}
-            blocked = {self.world.processes[session].container for session in waiting}
-            runnable = [s for s, process in self.world.processes.items() if process.container not in blocked]
-            assert runnable or not self.world.open, f"deadlock: {self.world.open}"
+        while self.host.processes and not deficit:
+            waiting = {asked.session for asked in self.host.pending.values()}
+            blocked = {self.host.processes[session].container for session in waiting}
+            runnable = [s for s, process in self.host.processes.items() if process.container not in blocked]
+            assert runnable or not self.host.pending, f"deadlock: {self.host.pending}"
             for session in runnable:
-                self.world.end(session)
-            self.world.check()
+                self.host.end(session)
+            self.host.check()
 
     def undo_facts(self) -> None:
-        while self.world.lost:
-            self.world.come_back(0)
-        for session in list(self.world.absent):
-            self.world.come_back_late(session)
-        self.world.dispatch(e.RecoveryEnded())
-        for name, accounts in self.world.machine.ledger.accounts.items():
+        while self.host.previous:
+            self.host.reconnect_previous(0)
+        for session in list(self.host.adopted):
+            self.host.reconnect_adopted(session)
+        self.host.dispatch(e.RecoveryEnded())
+        for name, accounts in self.host.machine.ledger.accounts.items():
             for device in accounts:
-                self.world.dispatch(e.UnleasedMemory(name, device, 0))
+                self.host.dispatch(e.UnleasedMemory(name, device, 0))
         for device, capacity in self.capacity.items():
-            self.world.dispatch(e.CapacityChanged(device, capacity))
-            self.world.dispatch(e.DeviceDrained(device, drained=False))
-        self.world.check()
+            self.host.dispatch(e.CapacityChanged(device, capacity))
+            self.host.dispatch(e.DeviceDrained(device, drained=False))
+        self.host.check()
 
 
 def histories(name: str) -> type:

@@ -1,7 +1,7 @@
 """What everybody outside of the core reads: copies of the ledger."""
 
 import pytest
-from world import World
+from checked_host import CheckedHost
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
@@ -11,13 +11,13 @@ from convgpu.policies.memory import Fifo
 
 
 def test_a_snapshot_holds_every_account_and_device_and_does_not_change() -> None:
-    w = World(Machine({"gpu": 16, "other": 8}, Fifo()))
-    w.create("a", {"gpu": 10, "other": 2})
-    w.create("b", {"gpu": 4})
-    session = w.start("a")
-    w.allocate(session, 3)
-    w.dispatch(e.UnleasedMemory("b", "gpu", 1))
-    before = w.machine.snapshot()
+    host = CheckedHost(Machine({"gpu": 16, "other": 8}, Fifo()))
+    host.create("a", {"gpu": 10, "other": 2})
+    host.create("b", {"gpu": 4})
+    session = host.start("a")
+    host.allocate(session, 3)
+    host.dispatch(e.UnleasedMemory("b", "gpu", 1))
+    before = host.machine.snapshot()
     unused = AccountView(2, 0, 0, 0, 0, None, {session: 0})
     assert before == LedgerSnapshot(
         accounts={
@@ -27,20 +27,20 @@ def test_a_snapshot_holds_every_account_and_device_and_does_not_change() -> None
         devices={"gpu": DeviceView(16, 15, 5, 0, 0), "other": DeviceView(8, 8, 8, 0, 0)},
     )
     assert before.on("other") == {"a": unused}
-    w.free(session, 3)
-    w.end(session)
-    w.remove("b")
+    host.free(session, 3)
+    host.end(session)
+    host.remove("b")
     assert before.accounts["a"]["gpu"].leases == {session: 10}
     assert before.accounts.keys() == {"a", "b"}
-    assert w.machine.snapshot() != before
+    assert host.machine.snapshot() != before
 
 
 def test_single_reads_are_the_snapshot_s() -> None:
-    w = World(Machine({"gpu": 16, "other": 8}, Fifo()))
-    w.create("a", {"gpu": 10})
-    session = w.start("a")
-    w.allocate(session, 3)
-    machine, snapshot = w.machine, w.machine.snapshot()
+    host = CheckedHost(Machine({"gpu": 16, "other": 8}, Fifo()))
+    host.create("a", {"gpu": 10})
+    session = host.start("a")
+    host.allocate(session, 3)
+    machine, snapshot = host.machine, host.machine.snapshot()
     assert machine.devices == snapshot.devices.keys()
     assert machine.device("gpu") == snapshot.devices["gpu"]
     assert machine.accounts("a") == snapshot.accounts["a"]

@@ -1,0 +1,1 @@
+"""Workloads in virtual time: hosts, jobs, and the schemes that share memory among them; pure."""

@@ -1,0 +1,125 @@
+"""A simulated host that holds every answer of the machine against the invariants."""
+
+from collections import Counter
+
+from convgpu.core import events as e
+from convgpu.core.machine import Machine
+from convgpu.policies.memory import Waiting
+from convgpu.simulate.host import SimulatedHost
+
+FACTS = (e.SessionStarted, e.CapacityChanged, e.UnleasedMemory)
+
+
+class CheckedHost(SimulatedHost):
+    """No decision may make an excess grow, let newcomers overtake, or pass over an overdue request (invariant 5)."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        # As they were when the event came:
+        self._newcomers: set[str] = set()  # containers that hold nothing
+        self._waiting: list[Waiting] = []
+        self._held: dict[tuple[str, str], tuple[int, int]] = {}  # by container and device: grant, high-water mark
+
+    def dispatch(self, event: e.Event) -> None:
+        before = self.excess()
+        self._newcomers = set(self.machine.ledger.accounts) - set(self.machine.ledger.holders)
+        self._waiting = self.machine.waiting
+        self._held = {
+            (name, device): (account.grant, account.high_water_mark)
+            for name, accounts in self.machine.ledger.accounts.items()
+            for device, account in accounts.items()
+        }
+        super().dispatch(event)
+        after = self.excess()
+        if any(before[device] for device in self.machine.ledger.free):
+            del after["deficit"]  # returned bytes go against the overcommit first, and help no container to end
+        is_fact = isinstance(event, FACTS) or (isinstance(event, e.SessionReconnected) and event.late)
+        assert is_fact or not after - before, f"{event} made it worse: {before} -> {after}"
+
+    def excess(self) -> Counter[str]:
+        """Bytes that facts took against the rules: beyond capacity, beyond a limit, and the safety deficit."""
+        ledger = self.machine.ledger
+        excess = Counter({device: max(-free, 0) for device, free in ledger.free.items()})
+        for name, accounts in ledger.accounts.items():
+            for device, account in accounts.items():
+                excess[f"{name} on {device}"] = max(account.grant + account.charged - account.limit, 0)
+        excess["deficit"] = sum(ledger.deficit.values())
+        excess["nominal deficit"] = sum(ledger.nominal_deficit.values())
+        return excess
+
+    def _accept(self, effect: e.Accept) -> None:
+        request = self.pending[effect.request]
+        super()._accept(effect)
+        container = self.processes[effect.session].container
+        # A process calls the driver at once only if nothing is settling.
+        assert effect.settling == sum(used[request.device] for used in self.unsettled.values())
+        self._check_overtaking(container, request)
+        self._check_age(container, request)
+        self._newcomers.discard(container)
+
+    def _check_overtaking(self, container: str, request: e.AllocationRequested) -> None:
+        """No newcomer is served before an overdue request, unless that waits for external memory.
+
+        The bound is the starvation timeout on the request's own device, and twice that on all others on which the
+        newcomer has a limit (invariant 5).
+        """
+        ledger = self.machine.ledger
+        if container not in self._newcomers:
+            return
+        for other in self._waiting:
+            if other.request == request.request:
+                return
+            if other.request not in self.pending or other.device in self.machine.drained:
+                continue
+            timeouts = 1 if other.device == request.device else 2
+            is_bound = (
+                other.device in ledger.accounts[container]
+                and self.now - other.since >= timeouts * self.machine.starvation_timeout
+            )
+            leased = ledger.accounts[other.container][other.device].leased
+            lacks_external = leased + other.size > ledger.usable[other.device]
+            assert lacks_external or not is_bound, f"{request} is served before {other}"
+
+    def _check_age(self, container: str, request: e.AllocationRequested) -> None:
+        """No overdue request that could be served is passed over for a holder that only takes again what it freed.
+
+        A holder above its high-water mark may be served; one that is overdue itself is checked as a newcomer.
+        """
+        machine, device = self.machine, request.device
+        used = sum(process.used[device] for process in self.processes.values() if process.container == container)
+        grant, high_water_mark = self._held.get((container, device), (0, 0))
+        is_holder = container not in self._newcomers
+        self._held[container, device] = (grant, max(high_water_mark, used))
+        if used <= grant or (is_holder and used > high_water_mark) or device in machine.drained or machine.recovering:
+            return
+        overdue = [other for other in self._waiting if self.now - other.since >= machine.starvation_timeout]
+        mine = [(not is_holder, other.sequence) for other in overdue if other.request == request.request]
+        still_waiting = {other.request for other in machine.waiting}
+        for other in overdue:
+            # A container that returned everything in this very event is a newcomer, and so is one served after that.
+            holds = other.container in machine.ledger.holding and other.container not in self._newcomers
+            if (
+                other.request not in still_waiting
+                or other.device != device
+                or [] < mine < [(not holds, other.sequence)]
+            ):
+                continue
+            if other is overdue[0] or holds:
+                machine.ledger.grant(container, device, -request.size)
+                was_passed_over = machine.ledger.is_safe_to_grant(other.container, device, other.size)
+                machine.ledger.grant(container, device, request.size)
+                assert not was_passed_over, f"{request} is served although {other} could be"
+
+    def check(self) -> None:
+        """Check the machine's own invariants, and its ledger against what processes and driver hold."""
+        self.machine.check_invariants(self.now)
+        ledger = self.machine.ledger
+        for device, capacity in ledger.capacity.items():
+            used = sum(process.used[device] for process in self.processes.values())
+            assert used <= capacity + max(-ledger.free[device], 0)
+            assert self.machine.settling(device) == sum(used[device] for used in self.unsettled.values())
+        for session, process in self.processes.items():
+            for device, account in ledger.accounts[process.container].items():
+                assert account.leases.get(session, 0) == process.used[device] + process.headroom[device]
+        assert {request.request for request in self.machine.waiting} == self.pending.keys()
+        assert self.machine.explain(self.now).keys() == self.pending.keys()
