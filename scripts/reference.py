@@ -17,7 +17,7 @@ from convgpu.cli.__main__ import COMMANDS
 from convgpu.cli.__main__ import main as convgpu
 from convgpu.core.volume_options import KNOWN
 from convgpu.daemon.__main__ import main as convgpud
-from convgpu.plugin.admin_api.metrics import SchedulerCollector, TimedCalls
+from convgpu.plugin.admin_api.metrics import CallDurations, SchedulerCollector
 from convgpu.plugin.admin_api.openapi import OPERATIONS
 from convgpu.plugin.settings import Settings
 from convgpu.protocol.records import KINDS, Event
@@ -138,7 +138,7 @@ class _Scheduler:
 def metrics() -> str:
     """Return the metrics, with what they are of."""
     registry = CollectorRegistry()
-    TimedCalls(lambda _environ, _start: [], registry)
+    CallDurations(registry)
     registry.register(SchedulerCollector(_Scheduler()))
     rows = []
     for family in registry.collect():

@@ -14,19 +14,19 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the plugin can be told.
+    """The plugin's settings.
 
     Attributes:
         name: of the plugin in the Engine, as users write it behind `volume-driver=`.
         directory: the scheduler's directory; `admin.sock` and the volumes lie in it.
         socket: where the Engine looks for the plugin.
         engine: the Engine's own socket; a folder above it is mounted, because the socket comes anew with each Engine.
-        devices: what the scheduler hands out; see `convgpud --help`.
+        devices: GPUs that the scheduler manages; see `convgpud --help`.
         read_only: whether containers get their folders read-only: yes, no, or auto (not with simulated devices, whose
             driver writes beside itself).
         rules: the file with the rules of the site; need not be there.
         keep: how long a volume that was made for one container stays after its last use.
-        log: the least level that is logged.
+        log: the lowest level that is logged.
         log_format: of its lines: text, or json.
     """
 
@@ -48,12 +48,12 @@ class Settings:
 
     @property
     def folders(self) -> Path:
-        """Where the scheduler makes the containers' folders."""
+        """The scheduler's folders of the containers."""
         return self.directory / CONTAINERS_FOLDER
 
     @property
-    def view(self) -> Path | None:
-        """Where containers get them from, read-only; None if as they are."""
+    def read_only_folders(self) -> Path | None:
+        """Where they are mounted read-only for containers; None: containers get the folders themselves."""
         simulated = self.devices.startswith("simulated:")
         read_only = self.read_only == "yes" or (self.read_only == "auto" and not simulated)
         return self.directory / "volumes" if read_only else None

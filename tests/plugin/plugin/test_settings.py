@@ -54,7 +54,7 @@ def test_an_option_goes_before_its_variable(capsys):
 
 
 @pytest.mark.parametrize(
-    ("devices", "read_only", "view"),
+    ("devices", "read_only", "folders"),
     [
         ("nvml", "auto", Path("/d/volumes")),
         ("simulated:1GiB", "auto", None),
@@ -62,5 +62,5 @@ def test_an_option_goes_before_its_variable(capsys):
         ("nvml", "no", None),
     ],
 )
-def test_containers_get_their_folders_read_only(devices, read_only, view):
-    assert Settings(directory=Path("/d"), devices=devices, read_only=read_only).view == view
+def test_containers_get_their_folders_read_only(devices, read_only, folders):
+    assert Settings(directory=Path("/d"), devices=devices, read_only=read_only).read_only_folders == folders

@@ -1,7 +1,7 @@
 """Figures for Prometheus: what the scheduler says at the moment of the question, and how long Docker's calls took.
 
 Names and units follow https://prometheus.io/docs/practices/naming/. Labels are bounded: devices by UUID, and of the
-containers only those that run or wait, at most MOST_CONTAINERS of them, those with the largest grants; of their devices
+containers only those that run or wait, at most MAX_CONTAINERS of them, those with the largest grants; of their devices
 those on which they have something or wait.
 """
 
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from flask import Blueprint, Response, request
@@ -24,14 +24,11 @@ from convgpu.plugin.docker_api import wire
 from convgpu.plugin.scheduler import Scheduler, ask
 from convgpu.protocol.records import WAITS, Container, Containers, Device, Devices, Events, Totals
 
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-
 # When a series began is of no use here, and doubles their number.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-MOST_CONTAINERS: Final = 1000
-_MOST_TEXT: Final = 128  # characters of a name that somebody else chose
+MAX_CONTAINERS: Final = 1000
+_MAX_TEXT: Final = 128  # characters of a name that somebody else chose
 _REASONS: Final = ("memory", "turn", "safety", "drained", "recovering")
 _STATES: Final = ("created", "running", "waiting", "ended")
 _CALLS: Final = {
@@ -107,11 +104,10 @@ def _write(family: Metric) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-class TimedCalls:
-    """WSGI: measures how long Docker waits for each of its calls, and hands everything on."""
+class CallDurations:
+    """How long the Engine waits for the answers to its calls, but for those that `answer_at_once` gives."""
 
-    def __init__(self, application: "WSGIApplication", registry: CollectorRegistry) -> None:
-        self._application = application
+    def __init__(self, registry: CollectorRegistry) -> None:
         histogram = Histogram(
             "convgpu_docker_request_duration_seconds",
             "How long the Engine waited for an answer of the plugin.",
@@ -121,13 +117,8 @@ class TimedCalls:
         )
         self._calls = {path: histogram.labels(call) for path, call in _CALLS.items()}
 
-    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """Serve one request."""
-        with self.measure(environ.get("PATH_INFO", "")):
-            return self._application(environ, start_response)
-
     def measure(self, path: str) -> AbstractContextManager[object]:
-        """Return what measures its body as a call of Docker, if `path` is one."""
+        """Return a context that measures its body as the call `path`, if that is one of the Engine's."""
         call = self._calls.get(path)
         return nullcontext() if call is None else call.time()
 
@@ -216,10 +207,10 @@ def _containers(containers: Sequence[Container]) -> Iterator[Metric]:
     active.sort(key=lambda container: sum(share.grant for share in container.devices), reverse=True)
     left_out = GaugeMetricFamily(
         "convgpu_containers_left_out",
-        f"Containers that run or wait and have no figures of their own, because there are more than {MOST_CONTAINERS}.",
-        max(0, len(active) - MOST_CONTAINERS),
+        f"Containers that run or wait and have no figures of their own, because there are more than {MAX_CONTAINERS}.",
+        max(0, len(active) - MAX_CONTAINERS),
     )
-    yield from (count, processes, left_out, *_each(active[:MOST_CONTAINERS]))
+    yield from (count, processes, left_out, *_each(active[:MAX_CONTAINERS]))
 
 
 def _each(containers: Sequence[Container]) -> Iterator[Metric]:
@@ -256,4 +247,4 @@ def _totals(totals: Totals) -> Iterator[Metric]:
 
 
 def _bounded(text: str) -> str:
-    return text[:_MOST_TEXT]
+    return text[:_MAX_TEXT]

@@ -1,8 +1,8 @@
-"""The authorization calls, answered in front of Flask: every call of the Engine's API waits for two of them."""
+"""The authorization calls: every call of the Engine's API waits for two of them."""
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from convgpu.authz.judge import Judge
 from convgpu.authz.requests.callers import caller
@@ -10,12 +10,7 @@ from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.verdict import NOT_JUDGED, Refusal, Verdict, allow
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
-from convgpu.plugin import log_setup
 from convgpu.plugin.docker_api import wire
-from convgpu.plugin.docker_api.body_limits import MOST, SILENCE, Stream, discard
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 _log: Final = logging.getLogger(__name__)
 
@@ -52,7 +47,7 @@ class Authorizer:
     def __init__(self, judge: Judge, rules: Callable[[], Rules]) -> None:
         self._judge = judge
         self._rules = rules
-        # How many calls were looked at: it tells that the Engine asks. Off by some when threads meet, never still.
+        # Calls that were judged: a growing number proves that the Engine asks. Threads may lose single increments.
         self.judged = 0
 
     def answer(self, raw: bytes) -> bytes:
@@ -96,41 +91,3 @@ class Authorizer:
             reason = f"{type(error).__name__}: {error}"
         _log.warning("would be denied: %s of %s: %s", request.uri, user, reason)
         return allow("audit")
-
-
-class AuthorizationGate:
-    """WSGI: answers the two authorization paths itself and hands everything else on.
-
-    Args:
-        application: for everything else.
-        answer: `AuthZReq`'s answer to its body.
-    """
-
-    def __init__(self, application: "WSGIApplication", answer: Callable[[bytes], bytes]) -> None:
-        self._application = application
-        self._answer = answer
-
-    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """Serve one request."""
-        path = environ.get("PATH_INFO")
-        if path not in {wire.AUTHORIZE_REQUEST, wire.AUTHORIZE_RESPONSE} or environ["REQUEST_METHOD"] != "POST":
-            return self._application(environ, start_response)
-        log_setup.begin_request(path)
-        reply = self._reply(path, environ["wsgi.input"])
-        log_setup.end_request()
-        headers = [("Content-Type", wire.CONTENT_TYPE), ("Content-Length", str(len(reply)))]
-        start_response("200 OK", headers)
-        return [reply]
-
-    def _reply(self, path: str, stream: Stream) -> bytes:
-        try:
-            raw = stream.read(MOST + 1)
-            if path == wire.AUTHORIZE_RESPONSE:
-                return PASS
-            if len(raw) <= MOST:
-                return self._answer(raw)
-            discard(stream)
-            refusal = Refusal("request-too-large", f"more than {MOST} bytes; make it smaller.")
-        except OSError as error:
-            refusal = Refusal("request-malformed", f"it did not go on for {SILENCE} s: {error}.")
-        return wire.encode_authorization(allow=False, message=refusal.verdict().message)

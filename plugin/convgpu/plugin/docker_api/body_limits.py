@@ -1,14 +1,14 @@
-"""How much of a request is read, and how long it is waited for."""
+"""Limits on a request's body: its size, and the time between its pieces."""
 
 from typing import Final, Protocol
 
 # Bytes of a body that are understood. An Engine shows at most 4 MiB of a call, a third more as base64.
-MOST: Final = 16 << 20
-# Bytes that are read and thrown away, so that the client hears the reason before its connection is closed.
-_PATIENCE: Final = 64 << 20
-_PIECE: Final = 64 << 10
+MAX_BODY: Final = 16 << 20
+# Bytes that are read and thrown away, so that the client reads the refusal before its connection is closed.
+_MAX_DISCARDED: Final = 64 << 20
+_CHUNK: Final = 64 << 10
 # Seconds without a further byte of a request that has begun; the Engine sends each at once, from its memory.
-SILENCE: Final = 10
+READ_TIMEOUT: Final = 10
 
 
 class Stream(Protocol):
@@ -20,7 +20,7 @@ class Stream(Protocol):
 
 
 def discard(stream: Stream) -> None:
-    """Read what is left of a body that is too long."""
-    left = _PATIENCE
-    while left > 0 and (piece := stream.read(_PIECE)):
-        left -= len(piece)
+    """Read the rest of a body that is too long."""
+    left = _MAX_DISCARDED
+    while left > 0 and (chunk := stream.read(_CHUNK)):
+        left -= len(chunk)

@@ -1,10 +1,10 @@
-"""The containers' folders as containers get them: read-only, whatever their users ask for.
+"""A read-only bind mount of the containers' folders, from which containers get them whatever their users ask for.
 
-The scheduler writes into `containers/`; what Docker mounts lies in a read-only view of it. So neither a container nor
+The scheduler writes into `containers/`; Docker mounts folders of the read-only mount. So neither a container nor
 `docker cp` can replace the library. A socket in a read-only mount can still be connected to.
 
-The view is one bind mount for all containers. It is made under the propagated mount, so the host has it too, also after
-the plugin was killed.
+There is one mount for all containers. It is made under the propagated mount, so the host has it too, also after the
+plugin was killed.
 """
 
 import ctypes
@@ -27,17 +27,17 @@ _MNT_DETACH: Final = 2
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
-class ReadOnlyView:
-    """The view of one folder; may be shared between threads.
+class ReadOnlyMount:
+    """The read-only mount of one folder; may be shared between threads.
 
     Args:
         folder: in which the scheduler makes the containers' folders.
-        view: where containers get them from; None when they get them as they are.
+        target: where they are mounted read-only; None: containers get the folders themselves.
     """
 
-    def __init__(self, folder: Path, view: Path | None) -> None:
+    def __init__(self, folder: Path, target: Path | None) -> None:
         self._folder = folder
-        self._view = view
+        self._target = target
 
     def folder(self, volume: str) -> Path | None:
         """Return the folder of a volume, as the scheduler has it; None if there is none."""
@@ -45,34 +45,34 @@ class ReadOnlyView:
         return folder if folder.is_dir() else None
 
     def path(self, mountpoint: str) -> str:
-        """Return where a container gets `mountpoint` from, a folder in `folder`."""
-        if self._view is None:
+        """Return the folder that Docker mounts for `mountpoint`, which is a folder in `folder`."""
+        if self._target is None:
             return mountpoint
-        return str(self._view / Path(mountpoint).relative_to(self._folder))
+        return str(self._target / Path(mountpoint).relative_to(self._folder))
 
     def prepare(self) -> None:
-        """Make the view, unless it is there.
+        """Make the mount, unless it is there.
 
         Raises:
             OSError: it cannot be made, and no container may get a folder that it could write.
         """
-        if self._view is None or is_read_only(self._view):
+        if self._target is None or is_read_only(self._target):
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._view.mkdir(exist_ok=True)
-        # Made elsewhere first: what is made read-only after it was propagated stays writable on the host.
+        self._target.mkdir(exist_ok=True)
+        # Made elsewhere first: a mount that becomes read-only after it was propagated stays writable on the host.
         with tempfile.TemporaryDirectory() as elsewhere:
             _mount(str(self._folder), elsewhere, _MS_BIND)
             try:
                 _mount(None, elsewhere, _MS_REMOUNT | _MS_BIND | _MS_RDONLY)
-                _mount(elsewhere, str(self._view), _MS_BIND)
+                _mount(elsewhere, str(self._target), _MS_BIND)
             finally:
                 _check(_libc.umount2(elsewhere.encode(), _MNT_DETACH), elsewhere)
-        _log.info("containers get %s read-only, as %s", self._folder, self._view)
+        _log.info("containers get %s read-only, as %s", self._folder, self._target)
 
 
 def is_read_only(folder: Path) -> bool:
-    """Tell whether a folder is there and can be written by nobody."""
+    """Tell whether a folder exists on a read-only file system."""
     try:
         return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
     except FileNotFoundError:
@@ -80,8 +80,8 @@ def is_read_only(folder: Path) -> bool:
 
 
 def _mount(source: str | None, target: str, flags: int) -> None:
-    what = None if source is None else source.encode()
-    _check(_libc.mount(what, target.encode(), None, ctypes.c_ulong(flags), None), target)
+    encoded = None if source is None else source.encode()
+    _check(_libc.mount(encoded, target.encode(), None, ctypes.c_ulong(flags), None), target)
 
 
 def _check(result: int, path: str) -> None:

@@ -1,4 +1,4 @@
-"""The meaning of each volume call: it is put to the scheduler, whose answers and refusals go back to the user."""
+"""The volume calls: each becomes a request to the scheduler, whose answers and refusals go back to the user."""
 
 import logging
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Final
 
 from convgpu.client.admin import SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
-from convgpu.plugin.docker_api.readonly_mount import ReadOnlyView
+from convgpu.plugin.docker_api.readonly_mount import ReadOnlyMount
 from convgpu.plugin.scheduler import Scheduler, find_container, list_containers
 from convgpu.protocol.records import Container, Share
 from convgpu.protocol.sizes import format_size
@@ -27,71 +27,67 @@ class UnknownVolume(LookupError):  # noqa: N818 - an answer
 
 
 class VolumeDriver:
-    """Every call may come twice and changes nothing the second time; the scheduler sees to that.
+    """The driver of the volumes. Every call is idempotent; the scheduler guarantees that.
 
     Args:
         scheduler: decides.
-        view: of the containers' folders.
+        mount: of the containers' folders, read-only.
         on_use: is called after each mount and unmount.
     """
 
-    def __init__(self, scheduler: Scheduler, view: ReadOnlyView, on_use: Callable[[], None]) -> None:
+    def __init__(self, scheduler: Scheduler, mount: ReadOnlyMount, on_use: Callable[[], None]) -> None:
         self._scheduler = scheduler
-        self._view = view
+        self._mount = mount
         self._on_use = on_use
 
     def create(self, request: wire.CreateRequest) -> bytes:
-        """Reserve nothing yet: the scheduler checks the options and keeps them."""
+        """Create a volume: the scheduler checks its options and keeps them; no memory is reserved yet."""
         self._scheduler.request("create", name=request.name, options=dict(request.options))
         _log.info("volume %s created with %s", request.name, dict(request.options))
         return wire.encode_done()
 
     def remove(self, request: wire.NameRequest) -> bytes:
-        """Forget a volume that is not mounted."""
+        """Remove a volume that is not mounted."""
         self._scheduler.request("remove", name=request.name)
         _log.info("volume %s removed", request.name)
         return wire.encode_done()
 
     def mount(self, request: wire.MountRequest) -> bytes:
-        """A container starts, or `docker cp` looks into one: the scheduler counts them by id."""
-        self._view.prepare()
+        """Mount a volume for a container that starts, or for `docker cp`; the scheduler counts mounts by id."""
+        self._mount.prepare()
         mountpoint = self._scheduler.request("mount", name=request.name, id=request.id).get("mountpoint")
         if not isinstance(mountpoint, str):
             raise TypeError(f"the scheduler named no mountpoint for volume {request.name}")
         _log.info("volume %s mounted for %.12s", request.name, request.id)
         self._on_use()
-        return wire.encode_mountpoint(self._view.path(mountpoint))
+        return wire.encode_mountpoint(self._mount.path(mountpoint))
 
     def unmount(self, request: wire.MountRequest) -> bytes:
-        """A container ended, or `docker cp` is done."""
+        """Undo one mount: its container ended, or `docker cp` is done."""
         self._scheduler.request("unmount", name=request.name, id=request.id)
         _log.info("volume %s unmounted for %.12s", request.name, request.id)
         self._on_use()
         return wire.encode_done()
 
     def path(self, request: wire.NameRequest) -> bytes:
-        """Say where the volume lies."""
-        return wire.encode_mountpoint(self._view.path(self._find(request.name).mountpoint))
+        """Return the folder of a volume."""
+        return wire.encode_mountpoint(self._mount.path(self._find(request.name).mountpoint))
 
     def get(self, request: wire.NameRequest) -> bytes:
-        """Show one volume, as far as it is known: the Engine takes an error for "no such volume"."""
+        """Describe one volume, also without the scheduler: the Engine takes an error for "no such volume"."""
         try:
             return wire.encode_volume(self._describe(self._find(request.name)))
         except SchedulerUnavailable as error:
-            folder = self._view.folder(request.name)
+            folder = self._mount.folder(request.name)
             if folder is None:
                 raise
             status = {"state": "unknown", "reason": str(error)}
-            mountpoint = self._view.path(str(folder))
+            mountpoint = self._mount.path(str(folder))
             return wire.encode_volume(wire.Volume(request.name, mountpoint, _date(folder.stat().st_ctime), status))
 
     def list(self) -> bytes:
-        """Show all volumes."""
+        """Describe all volumes."""
         return wire.encode_volumes([self._describe(each) for each in list_containers(self._scheduler)])
-
-    def capabilities(self) -> bytes:
-        """Say what kind of volume driver this is."""
-        return wire.encode_capabilities(SCOPE)
 
     def _find(self, name: str) -> Container:
         container = find_container(self._scheduler, name)
@@ -108,7 +104,7 @@ class VolumeDriver:
             "waiting": len(container.waiting),
             "devices": [_share(device) for device in container.devices],
         }
-        mountpoint = self._view.path(container.mountpoint)
+        mountpoint = self._mount.path(container.mountpoint)
         return wire.Volume(container.name, mountpoint, _date(container.created), status)
 
 

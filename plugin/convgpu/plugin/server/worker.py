@@ -1,9 +1,10 @@
-"""gunicorn's threaded worker, with a way past its threads for calls that need no thought.
+"""gunicorn's threaded worker, which answers a whole call of the Engine without gunicorn's parser.
 
-Each call of the Engine's API costs two of ours, one after the other. Most of them have nothing to do with GPUs: those
-are answered by the thread that waits for connections, from the bytes that lie in the socket. So is the question what
-kind of driver this is, which the Engine puts ten times while one container comes and goes. Everything else takes
-gunicorn's own way, with nothing of it read before. See docs/decisions/0017-connections-are-kept.md.
+Each call of the Engine's API costs two of ours, one after the other, and a container with a volume some twenty. A call
+that lies whole in its socket is answered by `EngineCalls`: in the thread that waits for connections if the answer needs
+nobody, else in a thread of a pool. A call that is not whole yet, and every other request, is read by gunicorn in such a
+thread, with no byte of it consumed before; `PluginApp` hands a call of the Engine to the same `EngineCalls`. See
+docs/decisions/0031-one-table-for-the-engines-calls.md.
 """
 
 import contextlib
@@ -21,38 +22,33 @@ from typing import Any, Final
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from convgpu.plugin.docker_api import wire
-from convgpu.plugin.docker_api.authorization import pass_at_once
-from convgpu.plugin.docker_api.body_limits import SILENCE
-from convgpu.plugin.docker_api.volume_driver import SCOPE
-from convgpu.plugin.server.app import DIRECT
+from convgpu.plugin.docker_api.body_limits import READ_TIMEOUT
+from convgpu.plugin.docker_api.engine_calls import answer_at_once
 
-# Bytes of a call that are looked at here. The Engine shows 64 KiB of an answer at most, most calls have a few hundred.
-_MOST: Final = 1 << 16
+# Bytes of a call that are read at once. The Engine shows 64 KiB of an answer at most, most calls have a few hundred.
+_MAX_PEEK: Final = 1 << 16
 _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"\r\nContent-Length: "  # in this spelling, as Go's client writes it
 _VERSION: Final = b" HTTP/1.1\r\n"
-# By these, in small letters, a body may be of another length, or its client waits for the connection's end.
-_OTHERWISE: Final = (b"\r\ntransfer-encoding:", b"\r\nconnection:")
+# With one of these headers (lower case) a body may have another length, or its client waits for the connection's end.
+_UNUSUAL_HEADERS: Final = (b"\r\ntransfer-encoding:", b"\r\nconnection:")
 _CALLS: Final = (b"POST /AuthZPlugin.", b"POST /VolumeDriver.")
-# Calls that need a thread, but neither gunicorn's reading nor Flask's: the Engine puts nine of them for a container.
-_DIRECT: Final = frozenset({wire.CREATE, wire.REMOVE, wire.MOUNT, wire.UNMOUNT, wire.PATH, wire.GET})
-_CAPABLE: Final = wire.encode_capabilities(SCOPE)
-_QUESTION: Final = f"POST {wire.AUTHORIZE_REQUEST} ".encode()
-# Threads that may wait for the Engine's and the scheduler's answers. Volume calls have others, and so has what the
-# Engine says of its answers: a judge waits for one of these, and it may be too long for the loop.
+_AUTHORIZATION: Final = f"POST {wire.AUTHORIZE_REQUEST} ".encode()
+# Threads that judge authorizations, and wait for the Engine's and the scheduler's answers meanwhile. Volume calls and
+# `AuthZRes` have a pool of their own: a judge waits for the Engine, and the Engine for these.
 _JUDGES: Final = 32
-# Seconds after which a thread that computes lets the one that waits for connections go on; Python's own 5 ms are as
-# much as ten calls.
-_SWITCH: Final = 0.0005
+# Seconds after which a thread that computes releases the interpreter for the one that waits for connections; Python's
+# own 5 ms are as long as ten calls.
+_SWITCH_INTERVAL: Final = 0.0005
 # Seconds for which a stopping worker keeps idle connections, for a call that may be on its way.
 _LINGER: Final = 0.2
-# The kernel's bound for each read and write of a thread (socket(7), SO_RCVTIMEO): gunicorn takes back a timeout of
+# The kernel's timeout for each read and write of a thread (socket(7), SO_RCVTIMEO): gunicorn undoes a timeout of
 # Python's own, because it sets sockets to block.
-_BOUND: Final = struct.pack("ll", SILENCE, 0)
+_SOCKET_TIMEOUT: Final = struct.pack("ll", READ_TIMEOUT, 0)
 
 
 class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
-    """Keeps connections until the client closes them, and answers what it can at once.
+    """Keeps connections until the client closes them, and answers whole calls of the Engine itself.
 
     The Engine keeps two idle connections and never closes them. A server that closes one first may do so while the
     Engine sends: the Engine then tries again with an empty body.
@@ -60,18 +56,18 @@ class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def init_process(self) -> None:
         """Start the second pool of threads."""
-        sys.setswitchinterval(_SWITCH)
+        sys.setswitchinterval(_SWITCH_INTERVAL)
         self._judges = ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge")
         super().init_process()
 
     def accept(self, listener: socket.socket) -> None:
-        """Take a connection into the loop, where its first call is met like all others."""
+        """Take a connection into the loop, which waits for its first call as for all others."""
         try:
             client, address = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _BOUND)
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _BOUND)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _SOCKET_TIMEOUT)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SOCKET_TIMEOUT)
         self.nr_conns += 1
         self._keep(_Connection(self.cfg, client, address, listener.getsockname()))
 
@@ -79,28 +75,25 @@ class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         """Answer at once, or hand the connection to a thread."""
         waiting = _peek(client)
         call = _whole_call(waiting) if self.alive else None
-        if call is not None and _answer_at_once(client, waiting, *call):
+        if call is not None and _send_answer_at_once(client, waiting, *call):
             return
         self.poller.unregister(client)
         self.keepalived_conns.remove(conn)
         conn.data_ready = True
-        if call is not None and call[0] in _DIRECT:
-            self._submit(
-                self.tpool, partial(self._answer_directly, client, len(waiting), *call), self._finish_directly, conn
-            )
+        pool = self._judges if waiting.startswith(_AUTHORIZATION) else self.tpool
+        if call is not None and call[0] in self.wsgi.calls.paths:
+            self._submit(pool, partial(self._answer_call, client, len(waiting), *call), self._finish_call, conn)
         else:
-            pool = self._judges if waiting.startswith(_QUESTION) else self.tpool
             self._submit(pool, partial(self.handle, conn), self.finish_request, conn)
 
-    def _answer_directly(self, client: socket.socket, length: int, path: str, body: bytes) -> bool:
-        """Answer one whole call that waits in a socket, in a thread but without gunicorn and Flask."""
+    def _answer_call(self, client: socket.socket, length: int, path: str, body: bytes) -> None:
+        """Answer one whole call, of `length` bytes in the socket, in a thread."""
         client.recv(length)
-        status, reply = self.wsgi.extensions[DIRECT](path, body)
+        status, reply = self.wsgi.calls.answer(path, body)
         client.setblocking(True)
         client.sendall(_response(reply, status))
-        return True
 
-    def _finish_directly(self, conn: Any, future: "Future[bool]") -> None:
+    def _finish_call(self, conn: Any, future: "Future[None]") -> None:
         if future.exception() is None:
             self._keep(conn)
             if not self.alive:
@@ -119,7 +112,7 @@ class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         finish: Callable[[Any, "Future[Any]"], None],
         conn: Any,
     ) -> None:
-        """Have a thread do something for a connection, and then the thread that waits finish it."""
+        """Run `work` for a connection in a thread of `pool`, then `finish` in the thread that waits for connections."""
         pool.submit(work).add_done_callback(lambda future: self.method_queue.defer(finish, conn, future))
 
     def _keep(self, conn: Any) -> None:
@@ -140,13 +133,13 @@ class _Connection(TConn):  # type: ignore[misc]  # gunicorn has no types
 
 def _peek(client: socket.socket) -> bytes:
     try:
-        return client.recv(_MOST, socket.MSG_PEEK)
+        return client.recv(_MAX_PEEK, socket.MSG_PEEK)
     except OSError:
         return b""
 
 
 def _whole_call(waiting: bytes) -> tuple[str, bytes] | None:
-    """Return path and body of a call of Docker's, if it is whole and nothing follows it; else None."""
+    """Return path and body of a call of the Engine, if it is whole and nothing follows it; else None."""
     if not waiting.startswith(_CALLS):
         return None
     end = waiting.find(_HEAD_END)
@@ -164,12 +157,12 @@ def _whole_call(waiting: bytes) -> tuple[str, bytes] | None:
 
 
 def _is_unusual(head: bytes) -> bool:
-    return head.count(b"\r\ncontent-length:") != 1 or any(word in head for word in _OTHERWISE)
+    return head.count(b"\r\ncontent-length:") != 1 or any(word in head for word in _UNUSUAL_HEADERS)
 
 
-def _answer_at_once(client: socket.socket, waiting: bytes, path: str, body: bytes) -> bool:
-    """Answer a whole call that waits in a socket, if that needs no thought; else leave the socket as it is."""
-    reply = _CAPABLE if path == wire.CAPABILITIES else pass_at_once(path, body)
+def _send_answer_at_once(client: socket.socket, waiting: bytes, path: str, body: bytes) -> bool:
+    """Answer a whole call that waits in a socket, if that needs nobody; else leave the socket as it is."""
+    reply = answer_at_once(path, body)
     if reply is None:
         return False
     try:
@@ -178,7 +171,7 @@ def _answer_at_once(client: socket.socket, waiting: bytes, path: str, body: byte
         client.sendall(_response(reply))
     except OSError:
         with contextlib.suppress(OSError):
-            client.shutdown(socket.SHUT_RDWR)  # readable from now on, so the next look finds its end
+            client.shutdown(socket.SHUT_RDWR)  # readable from now on, so that the loop finds its end
     return True
 
 

@@ -8,12 +8,10 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from flask import Flask
-
 from convgpu.client.admin import AdminClient
 from convgpu.plugin.engine.client import Engine
 from convgpu.plugin.engine.container_sync import Listing
-from convgpu.plugin.server.app import create_app
+from convgpu.plugin.server.app import PluginApp, create_app
 from convgpu.plugin.settings import read_settings
 from convgpu.protocol.durations import parse_duration
 
@@ -41,7 +39,7 @@ def _end_scheduler(path: Path) -> None:
         _log.exception("the scheduler could not be ended")
 
 
-def create() -> Flask:
+def create() -> PluginApp:
     """Return the application as the environment's settings describe it."""
     settings = read_settings(os.environ)
     scheduler = AdminClient(str(settings.admin_socket), _PATIENCE, _ANSWER)

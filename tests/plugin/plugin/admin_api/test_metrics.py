@@ -8,7 +8,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from convgpu.client.admin import SchedulerUnavailable
-from convgpu.plugin.admin_api.metrics import MOST_CONTAINERS, SchedulerCollector
+from convgpu.plugin.admin_api.metrics import MAX_CONTAINERS, SchedulerCollector
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.server.app import create_app
 from convgpu.plugin.settings import Settings
@@ -111,10 +111,10 @@ def test_only_containers_that_run_or_wait_have_series_of_their_own(samples, told
 
 
 def test_the_number_of_series_is_bounded(samples, told):
-    told.containers = [container(f"v{i}", grant=i + 1) for i in range(MOST_CONTAINERS + 7)]
+    told.containers = [container(f"v{i}", grant=i + 1) for i in range(MAX_CONTAINERS + 7)]
     said = samples()
     kept = {key[1][1] for key in said if key[0] == "container_used_bytes"}
-    assert (len(kept), "v0" in kept, "v6" in kept, "v7" in kept) == (MOST_CONTAINERS, False, False, True)
+    assert (len(kept), "v0" in kept, "v6" in kept, "v7" in kept) == (MAX_CONTAINERS, False, False, True)
     assert said["containers_left_out",] == 7
 
 

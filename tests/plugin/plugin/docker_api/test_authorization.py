@@ -11,7 +11,7 @@ from convgpu.authz.ports import EngineUnreachable
 from convgpu.authz.requests.callers import caller
 from convgpu.client.admin import SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
-from convgpu.plugin.docker_api.body_limits import MOST
+from convgpu.plugin.docker_api.body_limits import MAX_BODY
 from convgpu.plugin.engine.facts import EngineView
 
 # The docker library leaves a socket that it could not connect to the garbage collector.
@@ -122,8 +122,8 @@ def test_a_malformed_question_is_denied(docker, raw, text):
 
 
 def test_a_question_that_is_too_long_is_denied(docker):
-    answer = ask(docker, raw=b" " * (MOST + 1))
-    assert answer == {"Allow": False, "Msg": f"request-too-large: more than {MOST} bytes; make it smaller."}
+    answer = ask(docker, raw=b" " * (MAX_BODY + 1))
+    assert answer == {"Allow": False, "Msg": f"request-too-large: more than {MAX_BODY} bytes; make it smaller."}
 
 
 def test_a_body_that_the_engine_keeps_back_is_denied(docker):

@@ -6,7 +6,7 @@ import pytest
 
 from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
-from convgpu.plugin.docker_api.body_limits import MOST
+from convgpu.plugin.docker_api.body_limits import MAX_BODY
 from convgpu.protocol.folder_names import folder_of
 
 UUID = "GPU-00000000-0000-0000-0000-000000000001"
@@ -171,8 +171,8 @@ def test_wrong_method(docker):
 
 
 def test_a_request_that_is_too_long(docker, scheduler):
-    answer = post(docker, wire.CREATE, raw=b" " * (MOST + 1))
-    assert answer == (413, {"Err": f"the request is longer than {MOST} bytes"})
+    answer = post(docker, wire.CREATE, raw=b" " * (MAX_BODY + 1))
+    assert answer == (413, {"Err": f"the request is longer than {MAX_BODY} bytes"})
     assert scheduler.asked == []
 
 

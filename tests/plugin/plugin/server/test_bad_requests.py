@@ -89,7 +89,8 @@ def served(tmp_path_factory):
         )
     end = time.monotonic() + 30
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        while probe.connect_ex(str(one.socket)) != 0 or not (one.directory / "admin.sock").exists():
+        # Connected last: a socket that is connected already answers EISCONN for ever.
+        while not (one.directory / "admin.sock").exists() or probe.connect_ex(str(one.socket)) != 0:
             assert process.poll() is None, one.log.read_text()
             assert time.monotonic() < end, one.log.read_text()
             time.sleep(0.02)

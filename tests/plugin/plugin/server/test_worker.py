@@ -20,9 +20,9 @@ import pytest
 
 from convgpu.plugin.__main__ import _commands
 from convgpu.plugin.docker_api import wire
-from convgpu.plugin.docker_api.body_limits import MOST, SILENCE
+from convgpu.plugin.docker_api.body_limits import MAX_BODY, READ_TIMEOUT
 from convgpu.plugin.server import worker
-from convgpu.plugin.server.worker import _answer_at_once, _peek, _whole_call
+from convgpu.plugin.server.worker import _peek, _send_answer_at_once, _whole_call
 
 
 def ask(path, raw=b"", method="POST", target=wire.CAPABILITIES):
@@ -80,7 +80,7 @@ def test_what_kind_of_driver_this_is_needs_no_thread():
 
     def answered(client):
         waiting = _peek(client)
-        return _answer_at_once(client, waiting, *_whole_call(waiting))
+        return _send_answer_at_once(client, waiting, *_whole_call(waiting))
 
     engine, ours = socket.socketpair()
     with engine, ours:
@@ -129,8 +129,8 @@ def test_nothing_that_a_client_sends_ends_the_worker(settings, server, tmp_path)
 
     assert ask(settings.socket)[0] == 200
     before = worker()
-    assert ask(settings.socket, b"{" * (2 * MOST), target=wire.CREATE)[0] == 413
-    assert ask(settings.socket, b"\0" * (2 * MOST), target=wire.AUTHORIZE_REQUEST)[0] == 200
+    assert ask(settings.socket, b"{" * (2 * MAX_BODY), target=wire.CREATE)[0] == 413
+    assert ask(settings.socket, b"\0" * (2 * MAX_BODY), target=wire.AUTHORIZE_REQUEST)[0] == 200
     assert ask(settings.socket, target="/" + "x" * 9000)[0] == 414
     endless = b"POST /AuthZPlugin.AuthZRes HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n"
     for garbage in (b"", b"\0" * 4096, b"GET\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n{", endless):
@@ -160,11 +160,11 @@ def test_the_engines_own_answers_pass_while_every_judge_waits_for_the_rest_of_a_
             connection.sendall(waiting)
             half.append(connection)
         # More than the loop looks at.
-        inspected = json.dumps({"RequestMethod": "GET", "ResponseBody": "A" * (2 * worker._MOST)}).encode()
+        inspected = json.dumps({"RequestMethod": "GET", "ResponseBody": "A" * (2 * worker._MAX_PEEK)}).encode()
         assert ask(settings.socket, inspected, target=wire.AUTHORIZE_RESPONSE)[0] == 200
         # None of them holds its thread for ever.
         for connection in half:
-            connection.settimeout(3 * SILENCE)
+            connection.settimeout(3 * READ_TIMEOUT)
             answer = http.client.HTTPResponse(connection)
             answer.begin()
             assert json.loads(answer.read())["Msg"].startswith("request-malformed: it did not go on for ")
@@ -172,11 +172,11 @@ def test_the_engines_own_answers_pass_while_every_judge_waits_for_the_rest_of_a_
         assert ask(settings.socket)[0] == 200
         hung_up = select.poll()
         hung_up.register(deaf, 0)
-        assert [event & select.POLLHUP for _, event in hung_up.poll(3000 * SILENCE)] == [select.POLLHUP]
+        assert [event & select.POLLHUP for _, event in hung_up.poll(3000 * READ_TIMEOUT)] == [select.POLLHUP]
 
 
 @pytest.mark.usefixtures("server")
-def test_a_call_is_answered_alike_with_and_without_flask(settings, scheduler):
+def test_a_call_is_answered_alike_with_and_without_gunicorns_parser(settings, scheduler):
     scheduler.volumes["v"] = {}
     for target, raw in (
         (wire.GET, b'{"Name": "v"}'),
@@ -187,10 +187,10 @@ def test_a_call_is_answered_alike_with_and_without_flask(settings, scheduler):
         (wire.PATH, b'{"Name": 7}'),
     ):
         status, head, body = ask(settings.socket, raw, target=target)
-        assert "Server: gunicorn" not in head or len(raw) > worker._MOST
-        by_flask = ask(settings.socket, raw, target=f"{target}?")
-        assert "Server: gunicorn" in by_flask[1]
-        assert (status, body) == (by_flask[0], by_flask[2])
+        assert "Server: gunicorn" not in head or len(raw) > worker._MAX_PEEK
+        by_gunicorn = ask(settings.socket, raw, target=f"{target}?")
+        assert "Server: gunicorn" in by_gunicorn[1]
+        assert (status, body) == (by_gunicorn[0], by_gunicorn[2])
 
 
 def test_a_call_that_is_under_way_when_the_server_is_ended_is_answered(settings, server, scheduler, tmp_path):
