@@ -4,7 +4,7 @@ from collections import Counter
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.policies.memory import Waiting
+from convgpu.policies.memory import WaitingAllocation
 from convgpu.simulate.host import SimulatedHost
 
 FACTS = (e.SessionStarted, e.CapacityChanged, e.UnleasedMemory)
@@ -17,7 +17,7 @@ class CheckedHost(SimulatedHost):
         super().__init__(machine)
         # As they were when the event came:
         self._newcomers: set[str] = set()  # containers that hold nothing
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingAllocation] = []
         self._held: dict[tuple[str, str], tuple[int, int]] = {}  # by container and device: grant, high-water mark
 
     def dispatch(self, event: e.Event) -> None:
@@ -97,7 +97,7 @@ class CheckedHost(SimulatedHost):
         still_waiting = {other.request for other in machine.waiting}
         for other in overdue:
             # A container that returned everything in this very event is a newcomer, and so is one served after that.
-            holds = other.container in machine.ledger.holding and other.container not in self._newcomers
+            holds = other.container in machine.ledger.holders and other.container not in self._newcomers
             if (
                 other.request not in still_waiting
                 or other.device != device

@@ -8,15 +8,20 @@ from enum import StrEnum
 
 import msgspec
 
+SlotKey = tuple[int, str]  # session and device: the slot with the headroom of a process on a device
+
 
 class Record(msgspec.Struct, frozen=True, tag_field="type", tag=True, forbid_unknown_fields=True):
     """An event or an effect. In a recording `type` is the name of its class."""
 
 
 class ContainerCreated(Record, frozen=True):
-    """A container is known. `wait`: seconds that an allocation may be paused, None for ever.
+    """A container was created.
 
-    `limits` may be empty: they come later, with LimitsSet. Of higher `priority` is served first (docs/policies.md).
+    Attributes:
+        limits: bytes per device; may be empty until LimitsSet.
+        wait: seconds that an allocation may be paused, None without end.
+        priority: containers of higher priority are served first (docs/policies.md).
     """
 
     container: str
@@ -26,17 +31,17 @@ class ContainerCreated(Record, frozen=True):
 
 
 class LimitsSet(Record, frozen=True):
-    """The limits of a container that was created without."""
+    """A container that was created without limits got them."""
 
     container: str
     limits: Mapping[str, int]
 
 
 class LimitsChanged(Record, frozen=True):
-    """Other limits are asked for, on devices on which the container has one; each comes into force when it can.
+    """Other limits are requested, on devices on which the container has one; LimitInForce reports each change.
 
-    A lower one at once as far as memory in use allows, then with what is freed; a higher one when the state with it
-    is safe. LimitInForce tells. The last word counts: the limit in force again ends what was pending.
+    A lower limit comes into force at once as far as memory in use allows, the rest as memory is freed; a higher one as
+    soon as it is safe. A later request replaces an earlier one; a request for the limit in force cancels it.
     """
 
     container: str
@@ -44,25 +49,25 @@ class LimitsChanged(Record, frozen=True):
 
 
 class ContainerStarted(Record, frozen=True):
-    """It is mounted: from now on its grants may outlive its processes."""
+    """The container's volume was mounted: from now on its grants may outlive its processes."""
 
     container: str
 
 
 class ContainerEnded(Record, frozen=True):
-    """Its last mount is gone. Processes that are still connected keep what they hold until they end."""
+    """The container's last mount is gone. Processes that are still connected keep what they hold until they end."""
 
     container: str
 
 
 class ContainerRemoved(Record, frozen=True):
-    """Its volume is gone for good. Its sessions have ended before."""
+    """The container's volume was removed. Its sessions have ended before."""
 
     container: str
 
 
 class SessionStarted(Record, frozen=True):
-    """A process of the container connected; `held` is what it already uses (it lost an earlier scheduler)."""
+    """A process of the container connected; `held`: what it uses already, because an earlier scheduler knew it."""
 
     session: int
     container: str
@@ -70,27 +75,29 @@ class SessionStarted(Record, frozen=True):
 
 
 class SessionReconnected(Record, frozen=True):
-    """A process whose connection was lost has another one: session `former` goes on as `session`.
+    """A process whose connection was lost has connected again: `session` takes the place of session `replaced`.
 
-    `held` is what it uses; it never counts for more than was leased to it. Unless `late`: it comes back to another
-    scheduler after its time, which had to guess what it holds. That is a fact then, whatever was granted meanwhile.
+    Attributes:
+        held: what the process uses; it never counts for more than was leased to it, unless `late`.
+        late: it reconnects to another scheduler after the recovery, which had to assume what it holds. Then `held` is
+            a fact, whatever was granted meanwhile.
     """
 
     session: int
-    former: int
+    replaced: int
     held: Mapping[str, int]
     late: bool = False
 
 
 class SessionEnded(Record, frozen=True):
-    """The process is gone; `headroom` is what of its leases it did not use, per device."""
+    """A process ended; `headroom`: what of its leases it did not use, per device."""
 
     session: int
     headroom: Mapping[str, int]
 
 
 class AllocationRequested(Record, frozen=True):
-    """A process needs `size` bytes that its headroom does not hold. `request` is its number for the answer."""
+    """A process needs `size` bytes that its headroom does not hold; `request` numbers the answer."""
 
     session: int
     request: int
@@ -99,26 +106,26 @@ class AllocationRequested(Record, frozen=True):
 
 
 class MemoryFreed(Record, frozen=True):
-    """A process that was told that somebody waits has headroom again."""
+    """A process whose slot is armed has freed memory."""
 
     session: int
     device: str
 
 
 class HeadroomTaken(Record, frozen=True):
-    """Answer to TakeHeadroom: each slot (session, device), and the bytes that it held."""
+    """The answer to TakeHeadroom: each of its slots, and the bytes that it held."""
 
-    taken: tuple[tuple[tuple[int, str], int], ...]
+    taken: tuple[tuple[SlotKey, int], ...]
 
 
 class SettlingEnded(Record, frozen=True):
-    """The driver has freed what the ended session used."""
+    """The driver has freed what an ended session used."""
 
     session: int
 
 
 class UnleasedMemory(Record, frozen=True):
-    """The container holds `size` bytes of the device that no session leases; 0 when it does not any more."""
+    """A container holds `size` bytes of a device that none of its sessions leases; 0 when there are none any more."""
 
     container: str
     device: str
@@ -126,9 +133,9 @@ class UnleasedMemory(Record, frozen=True):
 
 
 class CapacityChanged(Record, frozen=True):
-    """So many bytes of the device may be handed out from now on; 0 when it is lost.
+    """At most `capacity` bytes of the device may be handed out from now on; 0 when it is lost.
 
-    `nominal`: what it would be without memory of programs outside, as far as that is known.
+    `nominal`: the capacity without external memory, as far as that is known.
     """
 
     device: str
@@ -137,25 +144,25 @@ class CapacityChanged(Record, frozen=True):
 
 
 class DeviceDrained(Record, frozen=True):
-    """No grants are to be given on the device any more, or they are again."""
+    """New grants on the device are stopped, or allowed again."""
 
     device: str
     drained: bool
 
 
 class PolicyChosen(Record, frozen=True):
-    """Another policy chooses from now on: its name, and the seed of what it draws by lot."""
+    """Another policy chooses from now on which waiting allocation is served; `seed`: for one that chooses at random."""
 
     policy: str
     seed: int = 0
 
 
 class RecoveryEnded(Record, frozen=True):
-    """The processes of an earlier scheduler had their time to come back; grants may be given."""
+    """The time in which processes of an earlier scheduler may reconnect is over; grants may be given."""
 
 
 class TimePassed(Record, frozen=True):
-    """`Machine.next_deadline` is reached."""
+    """`Machine.next_deadline` has passed."""
 
 
 Event = (
@@ -190,7 +197,7 @@ class RejectReason(StrEnum):
 
 
 class Accept(Record, frozen=True):
-    """Answer a request: the bytes are the process's; `settling` bytes of the device may not be free yet."""
+    """Answer a request: its bytes are leased; `settling` bytes of the device may not be free in the driver yet."""
 
     session: int
     request: int
@@ -199,7 +206,7 @@ class Accept(Record, frozen=True):
 
 
 class Reject(Record, frozen=True):
-    """Answer a request: refused."""
+    """Answer a request: it is rejected."""
 
     session: int
     request: int
@@ -215,13 +222,13 @@ class Lease(Record, frozen=True):
 
 
 class TakeHeadroom(Record, frozen=True):
-    """Take all headroom out of these slots (session, device) and answer with HeadroomTaken, as the very next event."""
+    """Take all headroom out of these slots and answer with HeadroomTaken, as the very next event."""
 
-    slots: tuple[tuple[int, str], ...]
+    slots: tuple[SlotKey, ...]
 
 
 class NotifyOnFree(Record, frozen=True):
-    """Tell a process whether to report the next free on the device."""
+    """Arm or disarm a slot: whether the process reports its next free on the device."""
 
     session: int
     device: str
@@ -229,7 +236,7 @@ class NotifyOnFree(Record, frozen=True):
 
 
 class LimitInForce(Record, frozen=True):
-    """A limit changed, or what is pending did. `target`: what was asked for and is not in force yet, or None."""
+    """A limit or a target changed; `target`: a limit that was requested and is not in force yet, or None."""
 
     container: str
     device: str
@@ -238,7 +245,7 @@ class LimitInForce(Record, frozen=True):
 
 
 class HistoryKind(StrEnum):
-    """What the history records."""
+    """What the machine records in the history."""
 
     ACCEPTED = "accepted"
     PAUSED = "paused"
@@ -248,7 +255,7 @@ class HistoryKind(StrEnum):
 
 
 class HistoryEntry(Record, frozen=True):
-    """For the history. `waited`: seconds that the allocation was paused."""
+    """Add an entry to the history; `waited`: seconds that the allocation was paused, None when it was not."""
 
     kind: HistoryKind
     container: str

@@ -1,29 +1,35 @@
-"""What the machine keeps: containers, sessions, settling memory, and the allocations without an answer."""
+"""The state from which the machine decides: containers, sessions, settling memory, allocations without an answer."""
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from convgpu.core import events as e
+from convgpu.core.events import SlotKey
 from convgpu.core.memory.account import Account
 from convgpu.core.memory.ledger import Ledger
-from convgpu.policies.memory.base import Policy, Waiting
-
-SlotKey = tuple[int, str]  # the headroom of a session on a device
+from convgpu.policies.memory.base import Policy, WaitingAllocation
 
 
 @dataclass(slots=True)
-class Request:
-    """An allocation without an answer. `deadline`: on the clock of the events. `paused`: the history knows of it."""
+class PendingAllocation:
+    """An allocation without an answer.
 
-    asked: e.AllocationRequested
-    view: Waiting
+    Attributes:
+        event: the request for it.
+        view: the allocation as policies see it.
+        deadline: seconds on the clock of the events, after which it is rejected; None without one.
+        is_paused: the history says that it was paused.
+    """
+
+    event: e.AllocationRequested
+    view: WaitingAllocation
     deadline: float | None
-    paused: bool = False
+    is_paused: bool = False
 
     @property
     def sequence(self) -> int:
-        """Order in which it was asked for."""
+        """Its place in the order of arrival."""
         return self.view.sequence
 
     @property
@@ -31,74 +37,100 @@ class Request:
         """Its container."""
         return self.view.container
 
+    @property
+    def device(self) -> str:
+        """The device that it needs memory of."""
+        return self.event.device
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.event.size
+
 
 @dataclass(slots=True)
 class Container:
-    """`order`: containers are numbered as they come. `wait`: seconds, None for ever. `requests`: those that wait."""
+    """A container, without its accounts.
+
+    Attributes:
+        order: its place in the order in which containers arrived.
+        wait: seconds that its allocations may be paused, None without end.
+        priority: containers of higher priority are served first.
+        mounted: its volume is mounted.
+        sessions: how many processes are connected, or live without their connection.
+        pending: its allocations without an answer, by sequence.
+    """
 
     order: int
     wait: float | None
     priority: int = 0
     mounted: bool = False
     sessions: int = 0
-    requests: dict[int, Request] = field(default_factory=dict)
+    pending: dict[int, PendingAllocation] = field(default_factory=dict)
 
 
 class Queue:
     """The allocations without an answer, oldest first: all of them, and those of each device."""
 
     def __init__(self, devices: Iterable[str]) -> None:
-        self._requests: dict[int, Request] = {}
-        self._on: dict[str, dict[int, Request]] = {device: {} for device in devices}
-        self._deadlines: list[tuple[float, int]] = []  # a heap; answered ones leave it when they come up
+        self._all: dict[int, PendingAllocation] = {}
+        self._by_device: dict[str, dict[int, PendingAllocation]] = {device: {} for device in devices}
+        self._deadlines: list[tuple[float, int]] = []  # a heap; answered ones are dropped when they come up
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self._all)
 
-    def __iter__(self) -> Iterator[Request]:
-        return iter(self._requests.values())
+    def __iter__(self) -> Iterator[PendingAllocation]:
+        return iter(self._all.values())
 
-    def __contains__(self, request: Request) -> bool:
-        return request.sequence in self._requests
+    def __contains__(self, pending: PendingAllocation) -> bool:
+        return pending.sequence in self._all
 
-    def __getitem__(self, sequence: int) -> Request:
-        return self._requests[sequence]
+    def __getitem__(self, sequence: int) -> PendingAllocation:
+        return self._all[sequence]
 
-    def on(self, device: str) -> Iterable[Request]:
-        """Return those that wait for the device, oldest first."""
-        return self._on[device].values()
+    def on(self, device: str) -> Iterable[PendingAllocation]:
+        """Return those that wait for memory of the device, oldest first."""
+        return self._by_device[device].values()
 
-    def add(self, request: Request) -> None:
+    def add(self, pending: PendingAllocation) -> None:
         """Add the youngest."""
-        self._requests[request.sequence] = request
-        self._on[request.asked.device][request.sequence] = request
-        if request.deadline is not None:
-            heapq.heappush(self._deadlines, (request.deadline, request.sequence))
+        self._all[pending.sequence] = pending
+        self._by_device[pending.device][pending.sequence] = pending
+        if pending.deadline is not None:
+            heapq.heappush(self._deadlines, (pending.deadline, pending.sequence))
 
-    def remove(self, request: Request) -> None:
-        """It has an answer, or nobody who waits for one."""
-        del self._requests[request.sequence]
-        del self._on[request.asked.device][request.sequence]
+    def remove(self, pending: PendingAllocation) -> None:
+        """Remove one that was answered, or whose session has ended."""
+        del self._all[pending.sequence]
+        del self._by_device[pending.device][pending.sequence]
 
     def next_deadline(self) -> float | None:
-        """Return the earliest time up to which one of them may wait."""
-        while self._deadlines and self._deadlines[0][1] not in self._requests:
+        """Return the earliest deadline, None without one."""
+        while self._deadlines and self._deadlines[0][1] not in self._all:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def late(self, now: float) -> Iterator[Request]:
-        """Yield those that may not wait any longer; each has to be removed before the next."""
+    def expired(self, now: float) -> Iterator[PendingAllocation]:
+        """Yield those whose deadline has passed; each has to be removed before the next is taken."""
         while (deadline := self.next_deadline()) is not None and deadline <= now:
-            yield self._requests[self._deadlines[0][1]]
+            yield self._all[self._deadlines[0][1]]
 
 
 class State:
     """Everything that decisions are made from.
 
     Attributes:
-        armed: the words (session, device) whose processes report what they free.
-        ahead: by device, the sessions that were leased more than they asked for and not looked at since, in this order.
-        fresh: requests that are not yet recorded as paused.
+        now: seconds, on the clock of the events, of the event that is being handled.
+        drained: devices on which no new grants are given.
+        containers: by name.
+        sessions: container of each session.
+        queue: the allocations without an answer.
+        unrecorded: those of them that the history does not know as paused yet.
+        settling: by device and ended session, bytes that the driver may not have freed yet.
+        armed: slots whose processes report what they free.
+        leased_ahead: by device, sessions that were leased more than they asked for and whose headroom was not taken
+            since, longest ago first.
     """
 
     def __init__(
@@ -108,53 +140,54 @@ class State:
         self.policy = policy
         self.starvation_timeout = starvation_timeout
         self.recovering = recovering
+        self.now = 0.0
         self.drained: set[str] = set()
         self.containers: dict[str, Container] = {}
         self.sessions: dict[int, str] = {}
         self.queue = Queue(capacity)
-        self.fresh: list[Request] = []
+        self.unrecorded: list[PendingAllocation] = []
         self.settling: dict[str, dict[int, int]] = {device: {} for device in capacity}
         self.armed: dict[SlotKey, None] = {}
-        self.ahead: dict[str, dict[int, None]] = {device: {} for device in capacity}
+        self.leased_ahead: dict[str, dict[int, None]] = {device: {} for device in capacity}
         self._arrivals = 0
 
-    def arrive(self) -> int:
-        """Return the number of the next container or allocation that comes."""
+    def next_arrival(self) -> int:
+        """Return the number of the next container or allocation that arrives."""
         self._arrivals += 1
         return self._arrivals
 
-    def account(self, request: Request) -> Account:
-        """Return the account that a request is about."""
-        return self.ledger.accounts[request.container][request.asked.device]
+    def account(self, pending: PendingAllocation) -> Account:
+        """Return the account that an allocation is charged to."""
+        return self.ledger.accounts[pending.container][pending.device]
 
-    def enqueue(self, request: Request) -> None:
-        """Let a request wait for its answer."""
-        self.queue.add(request)
-        self.containers[request.container].requests[request.sequence] = request
-        self.fresh.append(request)
-        self.ledger.touched[request.container] = None
+    def enqueue(self, pending: PendingAllocation) -> None:
+        """Let an allocation wait for its answer."""
+        self.queue.add(pending)
+        self.containers[pending.container].pending[pending.sequence] = pending
+        self.unrecorded.append(pending)
+        self.ledger.changed_containers[pending.container] = None
 
-    def dequeue(self, request: Request) -> None:
-        """It waits no longer."""
-        self.queue.remove(request)
-        del self.containers[request.container].requests[request.sequence]
+    def dequeue(self, pending: PendingAllocation) -> None:
+        """End an allocation's wait."""
+        self.queue.remove(pending)
+        del self.containers[pending.container].pending[pending.sequence]
 
-    def forget_requests(self, container: str, session: int) -> None:
-        """Nobody waits for the answers to this session any more."""
-        for request in list(self.containers[container].requests.values()):
-            if request.asked.session == session:
-                self.dequeue(request)
+    def drop_pending(self, container: str, session: int) -> None:
+        """Drop the allocations of a session that can receive no answer any more."""
+        for pending in list(self.containers[container].pending.values()):
+            if pending.event.session == session:
+                self.dequeue(pending)
 
-    def forget_word(self, session: int, device: str) -> None:
-        """The page with its headroom is gone."""
+    def forget_slot(self, session: int, device: str) -> None:
+        """Forget a slot whose page is gone."""
         self.armed.pop((session, device), None)
-        self.ahead[device].pop(session, None)
+        self.leased_ahead[device].pop(session, None)
 
     def is_needed(self, device: str) -> bool:
-        """Does anybody wait for memory of the device who could be given it?"""
+        """Return whether an allocation waits for memory of the device and could be given it."""
         return device not in self.drained and any(True for _ in self.queue.on(device))
 
     @property
-    def scarce(self) -> bool:
-        """Does anybody wait whom freed memory could help? Then nothing of a grant is left idle."""
+    def is_scarce(self) -> bool:
+        """Whether an allocation waits that freed memory could serve. Then no part of a grant is left idle."""
         return any(self.is_needed(device) for device in self.settling)

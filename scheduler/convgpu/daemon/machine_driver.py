@@ -11,8 +11,8 @@ from typing import Protocol
 
 from convgpu.core import events as e
 from convgpu.core.allocation.wait_reasons import Wait
+from convgpu.core.events import SlotKey
 from convgpu.core.machine import Machine
-from convgpu.core.state import SlotKey
 
 log = logging.getLogger(__name__)
 

@@ -1,131 +1,130 @@
-"""Whose turn it is, and who has to stand back for whom (docs/policies.md)."""
+"""The serving order of waiting allocations, and which newcomers are held back (docs/policies.md)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from convgpu.core.state import Request, State
-from convgpu.policies.memory.base import Waiting
+from convgpu.core.state import PendingAllocation, State
+from convgpu.policies.memory.base import WaitingAllocation
 
 
-def serving_order(state: State, waiting: Sequence[Waiting], now: float) -> Iterator[Waiting]:
-    """Yield allocations in the order in which to serve them: advances, then age, then priority, then the policy.
+def serving_order(state: State, waiting: Sequence[WaitingAllocation], now: float) -> Iterator[WaitingAllocation]:
+    """Yield allocations in the order in which to serve them.
 
-    What a container holds while it waits is of use to nobody, so those that get nearer to their ends go first: they
-    cannot overtake anybody for ever, because no advance goes beyond a limit. Among the overdue who holds memory goes
-    before who holds none.
+    First the requests of holders that raise a high-water mark, then the overdue ones, then by priority and policy.
+    What a container holds while it waits is of use to nobody, so holders that make progress go first; they cannot
+    overtake others for ever, because no high-water mark exceeds a limit. Among the overdue, holders go first.
     """
-    holders = state.ledger.holding
-    advances = [one for one in waiting if one.container in holders and is_advance(state, one)]
-    if advances:
-        yield from _ranked(state, advances)
-        done = {one.sequence for one in advances}
-        waiting = [one for one in waiting if one.sequence not in done]
-    late = [one for one in waiting if is_overdue(state, one, now)]
-    yield from sorted(late, key=lambda one: (one.container not in holders, one.sequence))
-    yield from _ranked(state, [one for one in waiting if not is_overdue(state, one, now)] if late else waiting)
+    holders = state.ledger.holders
+    progressing = [w for w in waiting if w.container in holders and raises_high_water_mark(state, w)]
+    if progressing:
+        yield from _ranked(state, progressing)
+        done = {w.sequence for w in progressing}
+        waiting = [w for w in waiting if w.sequence not in done]
+    overdue = [w for w in waiting if is_overdue(state, w, now)]
+    yield from sorted(overdue, key=lambda w: (w.container not in holders, w.sequence))
+    yield from _ranked(state, [w for w in waiting if not is_overdue(state, w, now)] if overdue else waiting)
 
 
-def _ranked(state: State, waiting: Sequence[Waiting]) -> Iterator[Waiting]:
-    for priority in sorted({one.priority for one in waiting}, reverse=True):
-        yield from state.policy.rank([one for one in waiting if one.priority == priority], state.ledger.free)
+def _ranked(state: State, waiting: Sequence[WaitingAllocation]) -> Iterator[WaitingAllocation]:
+    for priority in sorted({w.priority for w in waiting}, reverse=True):
+        yield from state.policy.rank([w for w in waiting if w.priority == priority], state.ledger.free)
 
 
-def is_advance(state: State, one: Waiting) -> bool:
-    """Would its container, which holds memory, hold more of the device than ever? Else it takes again what it freed."""
-    account = state.ledger.accounts[one.container][one.device]
-    return account.leased + one.size > account.high_water_mark
+def raises_high_water_mark(state: State, waiting: WaitingAllocation) -> bool:
+    """Return whether its container would hold more of the device than ever; else it takes again what it freed."""
+    account = state.ledger.accounts[waiting.container][waiting.device]
+    return account.leased + waiting.size > account.high_water_mark
 
 
-def is_overdue(state: State, one: Waiting, now: float) -> bool:
-    """Has it waited as long as others may be served before it?"""
-    return now - one.since >= state.starvation_timeout
+def is_overdue(state: State, waiting: WaitingAllocation, now: float) -> bool:
+    """Return whether it has waited for the starvation timeout."""
+    return now - waiting.since >= state.starvation_timeout
 
 
 @dataclass(frozen=True, slots=True)
-class Precedence:
-    """For whose sake newcomers, who hold nothing yet, stand back.
+class HoldBack:
+    """The overdue allocations behind which newcomers, which hold nothing yet, are held back.
 
     Attributes:
-        asking: by device: whoever asks there.
-        claiming: by device: whoever has a limit there, wherever it asks.
+        requesting: by device: for newcomers that request memory of it.
+        limited: by device: for newcomers that have a limit on it, whatever device they request memory of.
     """
 
-    asking: dict[str, Waiting]
-    claiming: dict[str, Waiting]
+    requesting: dict[str, WaitingAllocation]
+    limited: dict[str, WaitingAllocation]
 
-    def before(self, state: State, one: Waiting) -> Waiting | None:
-        """Return an older one that it has to let go first, None when there is none."""
-        if one.container in state.ledger.holding:
+    def find(self, state: State, waiting: WaitingAllocation) -> WaitingAllocation | None:
+        """Return the older allocation behind which one is held back, None when there is none."""
+        if waiting.container in state.ledger.holders:
             return None
-        first = self.asking.get(one.device)
-        if first is not None and first.sequence < one.sequence:
-            return first
-        for device in state.ledger.accounts[one.container] if self.claiming else ():
-            first = self.claiming.get(device)
-            if first is not None and first.sequence < one.sequence:
-                return first
+        overdue = self.requesting.get(waiting.device)
+        if overdue is not None and overdue.sequence < waiting.sequence:
+            return overdue
+        for device in state.ledger.accounts[waiting.container] if self.limited else ():
+            overdue = self.limited.get(device)
+            if overdue is not None and overdue.sequence < waiting.sequence:
+                return overdue
         return None
 
 
-def precedence(state: State, now: float) -> Precedence:
-    """Find who must not be overtaken by newcomers any more.
+def hold_back(state: State, now: float) -> HoldBack:
+    """Find the overdue allocations that newcomers must not overtake any more.
 
-    Newcomers do not ask on a device before its oldest overdue allocation is served; if that fits but would not be
-    safe, it is the holders of other devices that it waits for, so then on none of its container's devices. If it has
-    waited for twice the timeout, whoever has a limit on one of these devices gets nothing anywhere: then those who can
-    keep it waiting become fewer, and all of them can end without help of those that hold none (the state is safe).
+    On each device that is its oldest overdue allocation. If that fits but would not be safe, it waits for holders of
+    other devices, so newcomers are held back on all devices of its container. If it has waited for twice the timeout,
+    newcomers with a limit on one of these devices get nothing anywhere: then those that can keep it waiting become
+    fewer, and all of them can end without those that hold nothing (the state is safe).
     """
-    asking: dict[str, Waiting] = {}
-    claiming: dict[str, Waiting] = {}
-    for device, one in overdue(state, now).items():
-        asking.setdefault(device, one)
-        devices = state.ledger.accounts[one.container]
-        if one.missing <= state.ledger.free[device]:
-            asking = dict.fromkeys(devices, one) | asking
-        if now - one.since >= 2 * state.starvation_timeout:
-            claiming = dict.fromkeys(devices, one) | claiming
-    return Precedence(asking, claiming)
+    requesting: dict[str, WaitingAllocation] = {}
+    limited: dict[str, WaitingAllocation] = {}
+    for device, overdue in oldest_overdue(state, now).items():
+        requesting.setdefault(device, overdue)
+        devices = state.ledger.accounts[overdue.container]
+        if overdue.size <= state.ledger.free[device]:
+            requesting = dict.fromkeys(devices, overdue) | requesting
+        if now - overdue.since >= 2 * state.starvation_timeout:
+            limited = dict.fromkeys(devices, overdue) | limited
+    return HoldBack(requesting, limited)
 
 
-def eligible(state: State, now: float) -> list[Waiting]:
-    """Return all that fit and need not stand back."""
-    first = precedence(state, now)
-    fits = fitting(state)
-    if not first.asking:
+def eligible(state: State, now: float) -> list[WaitingAllocation]:
+    """Return all that fit into free memory and are not held back."""
+    held_back = hold_back(state, now)
+    fits = _fitting(state)
+    if not held_back.requesting:
         return fits
-    # Most newcomers stand back for one on their own device: that is quickly seen.
-    holding = state.ledger.holding
-    oldest = {device: first.asking[device].sequence if device in first.asking else inf for device in state.settling}
-    fits = [one for one in fits if one.container in holding or one.sequence <= oldest[one.device]]
-    return [one for one in fits if first.before(state, one) is None]
+    # Most newcomers are held back by the oldest overdue allocation of their own device: a cheap test first.
+    holders, requesting = state.ledger.holders, held_back.requesting
+    oldest = {device: requesting[device].sequence if device in requesting else inf for device in state.settling}
+    fits = [w for w in fits if w.container in holders or w.sequence <= oldest[w.device]]
+    return [w for w in fits if held_back.find(state, w) is None]
 
 
-def fitting(state: State) -> list[Waiting]:
-    """Return all that fit into what is free."""
+def _fitting(state: State) -> list[WaitingAllocation]:
     fits = []
     for device, free in state.ledger.free.items():
         if free > 0 and device not in state.drained:
-            fits += [request.view for request in state.queue.on(device) if request.view.missing <= free]
+            fits += [pending.view for pending in state.queue.on(device) if pending.size <= free]
     return fits
 
 
-def overdue(state: State, now: float) -> dict[str, Waiting]:
+def oldest_overdue(state: State, now: float) -> dict[str, WaitingAllocation]:
     """Return the oldest overdue allocation of each device that has one, oldest first.
 
-    One that waits for memory that no container holds (of programs outside) keeps nobody back.
+    An allocation that waits for external memory, which no container holds, holds nobody back.
     """
     found = []
     for device in state.settling:
         if device not in state.drained:
-            found += [request.view for request in _overdue_on(state, device, now)]
-    return {one.device: one for one in sorted(found, key=lambda one: one.sequence)}
+            found += [pending.view for pending in _oldest_overdue_on(state, device, now)]
+    return {w.device: w for w in sorted(found, key=lambda w: w.sequence)}
 
 
-def _overdue_on(state: State, device: str, now: float) -> list[Request]:
-    for request in state.queue.on(device):
-        if not is_overdue(state, request.view, now):
+def _oldest_overdue_on(state: State, device: str, now: float) -> list[PendingAllocation]:
+    for pending in state.queue.on(device):
+        if not is_overdue(state, pending.view, now):
             break
-        if state.account(request).leased + request.asked.size <= state.ledger.usable[device]:
-            return [request]
+        if state.account(pending).leased + pending.size <= state.ledger.usable[device]:
+            return [pending]
     return []

@@ -1,30 +1,34 @@
-"""Why does it wait? A view for people (`convgpu ps`, the dashboard); it changes nothing."""
+"""The reason why each allocation waits: a view for people (`convgpu ps`, the dashboard) that changes nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from convgpu.core.allocation.fairness import precedence, serving_order
+from convgpu.core.allocation.fairness import hold_back, serving_order
 from convgpu.core.memory.ledger import Ledger
 from convgpu.core.state import State
-from convgpu.policies.memory.base import Waiting
+from convgpu.policies.memory.base import WaitingAllocation
 
 
 class WaitReason(StrEnum):
     """Why a waiting allocation is not served."""
 
     MEMORY = "memory"  # not enough is free
-    TURN = "turn"  # an overdue one is before it
-    SAFETY = "safety"  # it fits, but then not everybody could end
+    TURN = "turn"  # it is held back behind an overdue one
+    SAFETY = "safety"  # it fits, but then not every container could end
     DRAINED = "drained"
     RECOVERING = "recovering"
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Of one waiting allocation: `ahead` are served before it on its device if there is room, `behind` hold that room.
+    """Why one allocation waits.
 
-    `behind` are containers, most first, and only as many as would do if they ended.
+    Attributes:
+        reason: the first that applies.
+        ahead: how many allocations are served before it on its device if there is room.
+        behind: the containers that hold the room that it lacks, largest first; only as many as would suffice if they
+            ended.
     """
 
     reason: WaitReason
@@ -34,57 +38,63 @@ class Wait:
 
 def explain(state: State, now: float) -> dict[int, Wait]:
     """Return why each waiting allocation waits, by the number of its request."""
-    first = precedence(state, now)
-    most = _most_first(state.ledger)
+    held_back = hold_back(state, now)
+    holdings = _largest_holdings_first(state.ledger)
     ahead = dict.fromkeys(state.settling, 0)
     waits = {}
-    for one in serving_order(state, [request.view for request in state.queue], now):
-        before = first.before(state, one)
-        reason = _reason(state, one, before)
-        waits[one.request] = Wait(reason, ahead[one.device], _behind(state.ledger, one, reason, before, most))
-        ahead[one.device] += 1
+    for waiting in serving_order(state, [pending.view for pending in state.queue], now):
+        overdue = held_back.find(state, waiting)
+        reason = _find_reason(state, waiting, overdue)
+        behind = _find_behind(state.ledger, waiting, reason, overdue, holdings)
+        waits[waiting.request] = Wait(reason, ahead[waiting.device], behind)
+        ahead[waiting.device] += 1
     return waits
 
 
-def _reason(state: State, one: Waiting, before: Waiting | None) -> WaitReason:
-    """Say why one is not served; `before`: the overdue one that it has to stand back for."""
+def _find_reason(state: State, waiting: WaitingAllocation, overdue: WaitingAllocation | None) -> WaitReason:
+    """Return why one is not served; `overdue`: the allocation behind which it is held back."""
     if state.recovering:
         return WaitReason.RECOVERING
-    if one.device in state.drained:
+    if waiting.device in state.drained:
         return WaitReason.DRAINED
-    if one.missing > state.ledger.free[one.device]:
+    if waiting.size > state.ledger.free[waiting.device]:
         return WaitReason.MEMORY
-    return WaitReason.SAFETY if before is None else WaitReason.TURN
+    return WaitReason.SAFETY if overdue is None else WaitReason.TURN
 
 
-def _most_first(ledger: Ledger) -> dict[str, list[tuple[str, int]]]:
-    """Return who holds how much of each device."""
-    most: dict[str, list[tuple[str, int]]] = {device: [] for device in ledger.capacity}
+def _largest_holdings_first(ledger: Ledger) -> dict[str, list[tuple[str, int]]]:
+    """Return by device which containers hold how many bytes of it."""
+    holdings: dict[str, list[tuple[str, int]]] = {device: [] for device in ledger.capacity}
     for name, accounts in ledger.accounts.items():
         for device, account in accounts.items():
             if account.grant or account.charged:
-                most[device].append((name, account.grant + account.charged))
-    for held in most.values():
-        held.sort(key=lambda one: (-one[1], one[0]))
-    return most
+                holdings[device].append((name, account.grant + account.charged))
+    for held in holdings.values():
+        held.sort(key=lambda holding: (-holding[1], holding[0]))
+    return holdings
 
 
-def _behind(
-    ledger: Ledger, one: Waiting, reason: WaitReason, before: Waiting | None, most: Mapping[str, list[tuple[str, int]]]
+def _find_behind(
+    ledger: Ledger,
+    waiting: WaitingAllocation,
+    reason: WaitReason,
+    overdue: WaitingAllocation | None,
+    holdings: Mapping[str, list[tuple[str, int]]],
 ) -> tuple[str, ...]:
     """Return the containers whose ends would make room: for it, or for all its container may still ask for."""
     if reason is WaitReason.MEMORY:
-        lacking = {one.device: one.missing - ledger.free[one.device]}
+        lacking = {waiting.device: waiting.size - ledger.free[waiting.device]}
     elif reason is WaitReason.SAFETY:
-        lacking = {device: ledger.lacking(one.container, device) for device in ledger.accounts[one.container]}
+        own = waiting.container
+        lacking = {device: ledger.shortage(own, device) for device in ledger.accounts[own]}
     else:
-        return (before.container,) if before is not None and reason is WaitReason.TURN else ()
+        return (overdue.container,) if overdue is not None and reason is WaitReason.TURN else ()
     found: dict[str, int] = {}
     for device in lacking:
-        for name, held in most[device]:
+        for name, size in holdings[device]:
             if lacking[device] <= 0:
                 break
-            if name != one.container:
-                found[name] = max(found.get(name, 0), held)
-                lacking[device] -= held
+            if name != waiting.container:
+                found[name] = max(found.get(name, 0), size)
+                lacking[device] -= size
     return tuple(sorted(found, key=lambda name: -found[name]))

@@ -1,6 +1,7 @@
-"""The Banker's algorithm: is there an order in which everybody can get all that is claimed, and end?
+"""The Banker's algorithm: is there an order in which every container can get its whole limit and end?
 
-E. W. Dijkstra, EWD 623 (1977); over limits as claims and grants as allocations, for all devices jointly.
+E. W. Dijkstra, EWD 623 (1977), with limits as claims and grants as allocations, for all devices jointly. The names
+`need` and `work` are those of the textbooks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,45 +14,60 @@ Sizes = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Claim:
-    """What one container holds and may still ask for: (device, bytes), without those of no bytes."""
+    """What one container was granted and may still ask for, as (device, bytes), without devices of no bytes."""
 
-    held: Sizes
-    missing: Sizes
+    granted: Sizes
+    need: Sizes
 
     @cached_property
-    def total(self) -> int:
+    def total_need(self) -> int:
         """Bytes that it may still ask for, of all devices."""
-        return sum(size for _, size in self.missing)
+        return sum(size for _, size in self.need)
 
     def fits(self, free: Mapping[str, int]) -> bool:
-        """Could it get all it may still ask for out of `free`?"""
-        return all(size <= free[device] for device, size in self.missing)
+        """Return whether `free` holds all that it may still ask for."""
+        return all(size <= free[device] for device, size in self.need)
 
     def shortage(self, free: Mapping[str, int]) -> int:
-        """Bytes that `free` lacks for it, of all devices."""
-        return sum(max(size - free[device], 0) for device, size in self.missing)
+        """Return the bytes of all devices by which its need exceeds `free`."""
+        return sum(max(size - free[device], 0) for device, size in self.need)
+
+    def with_grant(self, device: str, size: int) -> "Claim":
+        """Return the claim as it would be after a further grant of `size` bytes."""
+        granted, need = dict(self.granted), dict(self.need)
+        granted[device] = granted.get(device, 0) + size
+        need[device] = need.get(device, 0) - size
+        return Claim(_positive(granted), _positive(need))
+
+    def with_need(self, device: str, size: int) -> "Claim":
+        """Return the claim as it would be if the container might still ask for `size` bytes of the device."""
+        return Claim(self.granted, _positive(dict(self.need) | {device: size}))
 
 
-def ordered(claims: Iterable[Claim]) -> list[Claim]:
-    """Return the claims in the order in which to try them: those that miss least first.
+def _positive(sizes: Mapping[str, int]) -> Sizes:
+    return tuple((device, size) for device, size in sizes.items() if size > 0)
+
+
+def least_need_first(claims: Iterable[Claim]) -> list[Claim]:
+    """Return the claims in the order in which to try them.
 
     With one device a single pass in this order decides; several may need as many passes as there are claims.
     """
-    return sorted(claims, key=attrgetter("total"))
+    return sorted(claims, key=attrgetter("total_need"))
 
 
-def end_those_that_can(work: dict[str, int], claims: Sequence[Claim]) -> list[Claim]:
-    """Let the claims that fit end, one after the other, each giving back to `work` what it holds; return the rest."""
+def finish_feasible(work: dict[str, int], claims: Sequence[Claim]) -> list[Claim]:
+    """Finish the claims that fit, one after the other, each returning its grants to `work`; return the stuck ones."""
     pending = claims
     while True:
         stuck = []
         for claim in pending:
-            for device, size in claim.missing:  # as `fits`, written out: this is where the time goes
+            for device, size in claim.need:  # as `fits`, inlined: this loop takes most of a decision's time
                 if size > work[device]:
                     stuck.append(claim)
                     break
             else:
-                for device, size in claim.held:
+                for device, size in claim.granted:
                     work[device] += size
         if len(stuck) == len(pending):
             return stuck
@@ -59,42 +75,40 @@ def end_those_that_can(work: dict[str, int], claims: Sequence[Claim]) -> list[Cl
 
 
 def is_safe(free: Mapping[str, int], claims: Sequence[Claim]) -> bool:
-    """Say whether every holder can end.
+    """Return whether every holder can end.
 
-    Containers that hold nothing need not be given: they can always come last, because no claim is above what the
-    device has.
+    Containers without grants need not be among the claims: they can always come last, because no need exceeds the
+    device.
     """
-    return not end_those_that_can(dict(free), claims)
+    return not finish_feasible(dict(free), claims)
 
 
-def can_end(claim: Claim, free: Mapping[str, int], others: Sequence[Claim]) -> bool:
-    """Say whether one can end, if need be after others.
+def can_finish(claim: Claim, free: Mapping[str, int], others: Sequence[Claim]) -> bool:
+    """Return whether one claim can finish, if need be after others.
 
-    That is all there is to see when a safe state gave it something: from then on everything is as it was before.
+    That suffices when a safe state granted it something: once it has finished, everything is as it was before.
     """
     work = dict(free)
-    end_those_that_can(work, others)
+    finish_feasible(work, others)
     return claim.fits(work)
 
 
 def deficit(free: Mapping[str, int], claims: Sequence[Claim], taken: Mapping[str, int]) -> dict[str, int]:
-    """Return bytes per device that would make the state safe, if they were there: none when it is safe.
+    """Return the bytes per device that would make the state safe if they were there; all 0 when it is safe.
 
-    Whenever nobody can end, the one who lacks least is lent that; out of what was `taken` from the devices if
-    possible: then the state is safe when that comes back. (If the state was safe before it was taken, it is possible:
-    of those who cannot end, the first of the former order could with what was taken.)
+    Whenever every claim is stuck, the one with the least shortage is lent the shortage, out of the bytes that were
+    `taken` from the devices if possible: then the state is safe once these come back. (If the state was safe before
+    they were taken, it is possible: of the stuck claims, the first of the previous order fits with what was taken.)
     """
     work = dict(free)
     left = dict(taken)
-    stuck = end_those_that_can(work, claims)
+    stuck = finish_feasible(work, claims)
     while stuck:
-        covered = [
-            claim for claim in stuck if all(size - work[device] <= left[device] for device, size in claim.missing)
-        ]
-        nearest = min(covered or stuck, key=lambda claim: claim.shortage(work))
-        for device, size in nearest.missing:
-            lack = max(size - work[device], 0)
-            left[device] -= lack
-            work[device] += lack
-        stuck = end_those_that_can(work, stuck)
+        lendable = [claim for claim in stuck if all(size - work[device] <= left[device] for device, size in claim.need)]
+        nearest = min(lendable or stuck, key=lambda claim: claim.shortage(work))
+        for device, size in nearest.need:
+            lent = max(size - work[device], 0)
+            left[device] -= lent
+            work[device] += lent
+        stuck = finish_feasible(work, stuck)
     return {device: size - left[device] for device, size in taken.items()}

@@ -108,7 +108,7 @@ class Views:
                 call=asked.call,
                 pid=asked.session.pid,
                 since=asked.since,
-                missing=one.missing,
+                missing=one.size,
                 reason=wait.reason,
                 ahead=wait.ahead,
                 behind=wait.behind,

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol, assert_never
 
 from convgpu.core import events as e
+from convgpu.core.events import SlotKey
 from convgpu.core.machine import Machine
-from convgpu.core.state import SlotKey
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation
 from convgpu.daemon.storage.history import History

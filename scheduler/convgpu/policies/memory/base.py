@@ -1,4 +1,4 @@
-"""What a policy sees and what it answers."""
+"""The interface of memory policies: the waiting allocations go in, their order comes out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,17 +6,16 @@ from typing import ClassVar, Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingAllocation:
     """One paused allocation, as a policy sees it.
 
     Attributes:
-        sequence: order in which the allocations were asked for; unique.
+        sequence: its place in the order in which allocations were requested; unique.
         container: its container.
-        container_order: order in which the containers came; smaller is older.
-        device: UUID of the device it waits for.
-        request: number of the request.
-        size: bytes asked for.
-        missing: bytes that the container's grant lacks for it.
+        container_order: the container's place in the order in which containers arrived; smaller is older.
+        device: UUID of the device that it waits for.
+        request: number of the request, for the answer.
+        size: bytes requested; its container has no idle grant for any of them.
         since: seconds, on the clock of the events.
         priority: of its container; the machine heeds it, not the policy.
     """
@@ -27,7 +26,6 @@ class Waiting:
     device: str
     request: int
     size: int
-    missing: int
     since: float
     priority: int = 0
 
@@ -35,13 +33,13 @@ class Waiting:
 class Policy(Protocol):
     """Chooses which waiting allocation gets free memory.
 
-    Pure: the same snapshot gives the same answer. The machine serves the first of the answer whose grant leaves
-    the state safe, then asks again; it gives only allocations of equal priority, and does not let anybody be overtaken
-    for ever whatever is answered here.
+    Pure: the same arguments give the same answer. The machine serves the first allocation of the answer whose grant
+    leaves the state safe, then asks again. It passes only allocations of equal priority, and bounds by age how often
+    an allocation is overtaken, whatever the policy answers.
     """
 
     name: ClassVar[str]
 
-    def rank(self, waiting: Sequence[Waiting], free: Mapping[str, int]) -> Sequence[Waiting]:
+    def rank(self, waiting: Sequence[WaitingAllocation], free: Mapping[str, int]) -> Sequence[WaitingAllocation]:
         """Return `waiting` in the order in which to serve them, if there were room; `free`: bytes per device."""
         ...

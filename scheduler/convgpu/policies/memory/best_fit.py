@@ -1,9 +1,9 @@
-"""Policy `best-fit`: the missing amount that fits the free memory most closely."""
+"""Policy `best-fit`: the allocation that fits the free memory most closely."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from convgpu.policies.memory.base import Waiting
+from convgpu.policies.memory.base import WaitingAllocation
 
 
 class BestFit:
@@ -11,6 +11,6 @@ class BestFit:
 
     name: ClassVar[str] = "best-fit"
 
-    def rank(self, waiting: Sequence[Waiting], free: Mapping[str, int]) -> Sequence[Waiting]:
-        """Least remainder first, then oldest allocation."""
-        return sorted(waiting, key=lambda one: (free[one.device] - one.missing, one.sequence))
+    def rank(self, waiting: Sequence[WaitingAllocation], free: Mapping[str, int]) -> Sequence[WaitingAllocation]:
+        """Order by least remainder, then by age."""
+        return sorted(waiting, key=lambda w: (free[w.device] - w.size, w.sequence))

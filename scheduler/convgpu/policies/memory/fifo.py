@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from convgpu.policies.memory.base import Waiting
+from convgpu.policies.memory.base import WaitingAllocation
 
 
 class Fifo:
-    """Serves containers in the order in which they came, and within one container the oldest allocation first.
+    """Serves containers in the order in which they arrived, and within a container the oldest allocation first.
 
-    A younger one that fits goes ahead of an older one that does not: memory that a waiter could use is never
-    idle. How often an older one may be overtaken is bounded by the machine, not here.
+    A younger allocation that fits goes before an older one that does not: memory that a waiting allocation could use
+    is never idle (invariant 3). The machine bounds how often an allocation is overtaken, not the policy.
     """
 
     name: ClassVar[str] = "fifo"
 
-    def rank(self, waiting: Sequence[Waiting], free: Mapping[str, int]) -> Sequence[Waiting]:  # noqa: ARG002
-        """Oldest container, then oldest allocation."""
-        return sorted(waiting, key=lambda one: (one.container_order, one.sequence))
+    def rank(self, waiting: Sequence[WaitingAllocation], free: Mapping[str, int]) -> Sequence[WaitingAllocation]:  # noqa: ARG002
+        """Order by age of the container, then of the allocation."""
+        return sorted(waiting, key=lambda w: (w.container_order, w.sequence))

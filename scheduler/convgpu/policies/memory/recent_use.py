@@ -3,20 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from convgpu.policies.memory.base import Waiting
+from convgpu.policies.memory.base import WaitingAllocation
 
 
 class RecentUse:
     """Serves the container whose youngest allocation was paused last, and within it the oldest allocation first.
 
-    Who was running a moment ago goes on first; those that have waited long are overdue then.
+    The container that ran most recently continues first; what it overtakes for long becomes overdue.
     """
 
     name: ClassVar[str] = "recent-use"
 
-    def rank(self, waiting: Sequence[Waiting], free: Mapping[str, int]) -> Sequence[Waiting]:  # noqa: ARG002
-        """Container of the youngest allocation, then oldest allocation."""
+    def rank(self, waiting: Sequence[WaitingAllocation], free: Mapping[str, int]) -> Sequence[WaitingAllocation]:  # noqa: ARG002
+        """Order by youngest allocation of the container, last first, then by age."""
         youngest: dict[str, int] = {}
-        for one in waiting:
-            youngest[one.container] = max(one.sequence, youngest.get(one.container, 0))
-        return sorted(waiting, key=lambda one: (-youngest[one.container], one.sequence))
+        for w in waiting:
+            youngest[w.container] = max(w.sequence, youngest.get(w.container, 0))
+        return sorted(waiting, key=lambda w: (-youngest[w.container], w.sequence))

@@ -2,13 +2,13 @@ from collections import Counter
 
 import pytest
 
-from convgpu.policies.memory import POLICIES, BestFit, Fifo, RandomLot, RecentUse, Waiting, make_policy
+from convgpu.policies.memory import POLICIES, BestFit, Fifo, RandomChoice, RecentUse, WaitingAllocation, make_policy
 
 FREE = {"g0": 10, "g1": 6}
 
 
-def waiting(sequence: int, order: int, missing: int, device: str = "g0") -> Waiting:
-    return Waiting(sequence, f"c{order}", order, device, sequence, missing, missing, 0.0)
+def waiting(sequence: int, order: int, size: int, device: str = "g0") -> WaitingAllocation:
+    return WaitingAllocation(sequence, f"c{order}", order, device, sequence, size, 0.0)
 
 
 def test_fifo_takes_the_oldest_container_and_in_it_the_oldest_allocation() -> None:
@@ -28,15 +28,15 @@ def test_recent_use_takes_the_container_that_was_paused_last_and_in_it_the_oldes
 
 def test_random_gives_each_container_one_lot_and_repeats_itself_under_a_seed() -> None:
     many = [waiting(number, number % 3, 1) for number in range(1, 10)]
-    once = RandomLot(seed=7).rank(many, FREE)
-    assert once == RandomLot(seed=7).rank(list(reversed(many)), FREE)
+    once = RandomChoice(seed=7).rank(many, FREE)
+    assert once == RandomChoice(seed=7).rank(list(reversed(many)), FREE)
     assert [one.container for one in once[::3]] == [one.container for one in once[1::3]]
     assert [one.sequence for one in once[:3]] == sorted(one.sequence for one in once[:3])
 
 
 def test_random_is_fair() -> None:
     three = [waiting(number, number, 1) for number in range(1, 4)]
-    first = Counter(RandomLot(seed).rank(three, FREE)[0].sequence for seed in range(3000))
+    first = Counter(RandomChoice(seed).rank(three, FREE)[0].sequence for seed in range(3000))
     assert all(900 < count < 1100 for count in first.values()), first
 
 

@@ -1,0 +1,45 @@
+"""The ladder of reclaiming: how memory that nobody uses is taken back before an allocation has to wait."""
+
+from collections.abc import Callable
+
+from convgpu.core.allocation.headroom import Headroom
+from convgpu.core.state import State
+
+
+class ReclaimLadder:
+    """Rungs of reclaiming, the cheapest first.
+
+    1. Idle grants: granted to a container and leased to no process. The ledger takes them back at once.
+    2. Likely headroom: slots of processes that were leased more than they asked for, a few at a time, so that an
+       answer does not cost more the more containers there are. Needs the answer of the shell.
+    3. All headroom: every slot of every holder, armed first. Needs the answer of the shell.
+
+    After the last rung an allocation waits. Further rungs, which take memory that is in use, belong after the third.
+    """
+
+    def __init__(self, state: State, headroom: Headroom) -> None:
+        self._state = state
+        self._ledger = state.ledger
+        self._rungs_with_answers: tuple[Callable[[], bool], ...] = (headroom.take_likely, headroom.take_all_armed)
+
+    def take_idle_grants(self) -> None:
+        """Take rung 1: all idle grants. On a drained device they could be given to nobody."""
+        for name in self._ledger.changed_containers:
+            for device in self._ledger.accounts[name]:
+                if device not in self._state.drained:
+                    self._ledger.take_idle(name, device)
+        self._ledger.changed_containers.clear()
+        self._ledger.update_deficits()
+
+    def take_idle_of_overcommitted(self) -> None:
+        """Take the idle grants of overcommitted devices, whether or not an allocation waits."""
+        overcommitted = self._ledger.overcommitted
+        for name in list(self._ledger.holders) if overcommitted else ():
+            for device in overcommitted:
+                if device in self._ledger.accounts[name]:
+                    self._ledger.take_idle(name, device)
+        self._ledger.update_deficits()
+
+    def climb(self) -> bool:
+        """Take the next rung with anything left; return whether its answer is due before anything can be decided."""
+        return any(rung() for rung in self._rungs_with_answers)

@@ -1,0 +1,182 @@
+"""What each event changes. Which allocations are answered because of it, the allocator decides afterwards."""
+
+from functools import singledispatchmethod
+
+from convgpu.core import events as e
+from convgpu.core.allocation.allocator import Allocator
+from convgpu.core.allocation.headroom import Headroom
+from convgpu.core.events import Event, HistoryKind
+from convgpu.core.state import Container, State
+from convgpu.core.step import StepBuilder
+from convgpu.policies.memory import make_policy
+
+
+class Transitions:
+    """One method for each event; `apply` calls the one whose parameter has the event's type."""
+
+    def __init__(self, state: State, headroom: Headroom, allocator: Allocator, step: StepBuilder) -> None:
+        self._state = state
+        self._ledger = state.ledger
+        self._headroom = headroom
+        self._allocator = allocator
+        self._step = step
+
+    @singledispatchmethod
+    def apply(self, event: Event) -> None:
+        """Change the state as the event says, and have headroom taken where that decides what follows.
+
+        Raises:
+            TypeError: no method is registered for the type of the event.
+        """
+        raise TypeError(f"not an event: {event!r}")
+
+    # -- containers --------------------------------------------------------------------------------------
+
+    @apply.register
+    def _create_container(self, event: e.ContainerCreated) -> None:
+        container = Container(self._state.next_arrival(), event.wait, event.priority)
+        self._state.containers[event.container] = container
+        self._ledger.open(event.container, event.limits)
+
+    @apply.register
+    def _set_limits(self, event: e.LimitsSet) -> None:
+        self._ledger.open(event.container, event.limits)
+
+    @apply.register
+    def _start_container(self, event: e.ContainerStarted) -> None:
+        self._state.containers[event.container].mounted = True
+
+    @apply.register
+    def _end_container(self, event: e.ContainerEnded) -> None:
+        self._state.containers[event.container].mounted = False
+        self._take_idle(event.container)
+
+    @apply.register
+    def _remove_container(self, event: e.ContainerRemoved) -> None:
+        self._ledger.close(event.container)
+        del self._state.containers[event.container]
+
+    def _take_idle(self, container: str) -> None:
+        for device in self._ledger.accounts[container]:
+            self._ledger.take_idle(container, device)
+
+    # -- sessions ----------------------------------------------------------------------------------------
+
+    @apply.register
+    def _start_session(self, event: e.SessionStarted) -> None:
+        """Open a session. What it holds already is a fact: granted even if nothing is free, up to its limit."""
+        self._state.sessions[event.session] = event.container
+        self._state.containers[event.container].sessions += 1
+        for device in self._ledger.accounts[event.container]:
+            self._ledger.adopt(event.container, device, event.session, event.held.get(device, 0))
+        self._headroom.arm([event.container])
+        self._take_headroom_if_overcommitted()
+
+    @apply.register
+    def _reconnect_session(self, event: e.SessionReconnected) -> None:
+        """Move the leases to the new session; what the process does not use of them is idle.
+
+        The process sends its requests again: those of the replaced session are dropped.
+        """
+        name = self._state.sessions.pop(event.replaced)
+        self._state.sessions[event.session] = name
+        self._state.drop_pending(name, event.replaced)
+        for device in self._ledger.accounts[name]:
+            self._state.forget_slot(event.replaced, device)
+            held = event.held.get(device, 0)
+            lease = self._ledger.move_lease(name, device, event.replaced, event.session, held)
+            if event.late:
+                self._ledger.adopt(name, device, event.session, held - lease)
+        self._headroom.arm([name])
+        if event.late:
+            self._take_headroom_if_overcommitted()
+
+    @apply.register
+    def _end_session(self, event: e.SessionEnded) -> None:
+        """Return the whole lease (invariant 4); the part that was used is settling."""
+        name = self._state.sessions.pop(event.session)
+        container = self._state.containers[name]
+        container.sessions -= 1
+        self._state.drop_pending(name, event.session)
+        for device in self._ledger.accounts[name]:
+            self._state.forget_slot(event.session, device)
+            lease = self._ledger.end_lease(name, device, event.session)
+            used = lease - min(event.headroom.get(device, 0), lease)
+            if used:
+                self._state.settling[device][event.session] = used
+                self._step.add(e.HistoryEntry(HistoryKind.RETURNED, name, device, used, event.session))
+        if not container.mounted and not container.sessions:
+            self._take_idle(name)
+
+    @apply.register
+    def _end_settling(self, event: e.SettlingEnded) -> None:
+        for settling in self._state.settling.values():
+            settling.pop(event.session, None)
+
+    # -- allocations -------------------------------------------------------------------------------------
+
+    @apply.register
+    def _request_allocation(self, event: e.AllocationRequested) -> None:
+        self._allocator.request(event)
+
+    @apply.register
+    def _free_memory(self, event: e.MemoryFreed) -> None:
+        self._headroom.take_freed(event)
+
+    @apply.register
+    def _record_headroom(self, event: e.HeadroomTaken) -> None:
+        self._headroom.record_taken(event)
+
+    @apply.register
+    def _pass_time(self, _event: e.TimePassed) -> None:
+        if not self._state.recovering:
+            self._allocator.reject_expired()
+
+    # -- limits and devices ------------------------------------------------------------------------------
+
+    @apply.register
+    def _change_limits(self, event: e.LimitsChanged) -> None:
+        for device, limit in event.limits.items():
+            self._ledger.ask_limit(event.container, device, limit)
+        self._headroom.arm([event.container])
+        if not self._state.recovering:
+            self._take_headroom_if_targets()
+
+    @apply.register
+    def _charge_unleased_memory(self, event: e.UnleasedMemory) -> None:
+        is_growing = event.size > self._ledger.accounts[event.container][event.device].charged
+        self._ledger.charge(event.container, event.device, event.size)
+        if is_growing and not self._take_headroom_if_overcommitted():
+            self._headroom.take_from([event.container])
+
+    @apply.register
+    def _change_capacity(self, event: e.CapacityChanged) -> None:
+        self._ledger.change_capacity(event.device, event.capacity, event.nominal)
+        self._take_headroom_if_overcommitted()
+
+    @apply.register
+    def _drain_device(self, event: e.DeviceDrained) -> None:
+        (self._state.drained.add if event.drained else self._state.drained.discard)(event.device)
+        # Idle grants of a device that is not drained any more may be taken back again, whoever holds them.
+        self._ledger.changed_containers |= dict.fromkeys(self._ledger.holders)
+
+    def _take_headroom_if_overcommitted(self) -> bool:
+        overcommitted = bool(self._ledger.overcommitted)
+        if overcommitted:
+            self._headroom.take_from(self._ledger.holders)
+        return overcommitted
+
+    def _take_headroom_if_targets(self) -> None:
+        if self._ledger.targets:
+            self._headroom.take_from(self._ledger.holders)
+
+    # -- rules -------------------------------------------------------------------------------------------
+
+    @apply.register
+    def _choose_policy(self, event: e.PolicyChosen) -> None:
+        self._state.policy = make_policy(event.policy, event.seed)
+
+    @apply.register
+    def _end_recovery(self, _event: e.RecoveryEnded) -> None:
+        self._state.recovering = False
+        self._take_headroom_if_targets()
