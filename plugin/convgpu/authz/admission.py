@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from convgpu.authz.checks.limits import asked_limit, missing_limit, quotas, too_large
+from convgpu.authz.checks.limits import asked_limit, missing_limit, too_large
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.ports import EnginePort, SchedulerPort
 from convgpu.authz.subject.injection import expect_limits
@@ -98,7 +98,7 @@ class Admission:
     def _exceeded_quotas(
         self, subject: Subject, limits: _LimitsByName, total: Mapping[str, int], running: _Running
     ) -> Iterator[Refusal]:
-        for quota_subject, allowance in quotas(subject):
+        for quota_subject, allowance in subject.quotas:
             bound = allowance.total_quota
             if bound is None:
                 continue
@@ -122,7 +122,7 @@ class Admission:
             )
 
     def _count(self, subject: Subject, limits: _LimitsByName, running: _Running) -> None:
-        labels = [quota_subject.name for quota_subject, _ in quotas(subject) if quota_subject.kind == "label"]
+        labels = [quota_subject.name for quota_subject, _ in subject.quotas if quota_subject.kind == "label"]
         again = subject.container.state == EngineState.EXITED
         owner = self._owners.owner(subject.caller.user, labels, again=again)
         self._owners.add(limits, owner, running.known, running.states)

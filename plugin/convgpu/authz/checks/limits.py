@@ -3,9 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from convgpu.authz.facts.owners import QuotaSubject
 from convgpu.authz.requests.templates import has_template
-from convgpu.authz.site.rules import Allowance, has_label
 from convgpu.authz.subject.injection import size_or_zero
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
@@ -60,14 +58,6 @@ def asked_limit(variables: Mapping[str, str]) -> str | None:
     return variables.get(_VARIABLE) or (f"{reserved}m" if reserved else None)
 
 
-def quotas(subject: Subject) -> list[tuple[QuotaSubject, Allowance]]:
-    """Return the allowances that hold for a container: of its user, and of each of its labels that has one."""
-    rules, user = subject.caller.rules, subject.caller.user
-    labels = [label for label in rules.labels if has_label(subject.container.labels, label)]
-    by_label = [(QuotaSubject("label", label), rules.labels[label]) for label in labels]
-    return [(QuotaSubject("user", user), rules.allowance(user)), *by_label]
-
-
 def missing_limit() -> Refusal:
     """Return the refusal of a ConvGPU volume without a limit."""
     return Refusal(
@@ -80,7 +70,7 @@ def missing_limit() -> Refusal:
 def too_large(limits: Collection[int], subject: Subject) -> Iterator[Refusal]:
     """Refuse the largest limit, in bytes, where it is above an allowance."""
     largest = max(limits, default=0)
-    for quota_subject, allowance in quotas(subject):
+    for quota_subject, allowance in subject.quotas:
         bound = allowance.largest_limit
         if bound is not None and largest > bound:
             yield Refusal(
@@ -91,5 +81,5 @@ def too_large(limits: Collection[int], subject: Subject) -> Iterator[Refusal]:
 
 
 def _unknown_size(text: str, subject: Subject) -> Iterator[Refusal]:
-    if any(allowance.largest_limit is not None for _, allowance in quotas(subject)):
+    if any(allowance.largest_limit is not None for _, allowance in subject.quotas):
         yield Refusal("limit-too-large", f"how much {text:.60} is, is known when a task starts.\nName a size.")

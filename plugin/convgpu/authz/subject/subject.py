@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from convgpu.authz.facts.owners import QuotaSubject
 from convgpu.authz.ports import HostFacts
 from convgpu.authz.requests.callers import LOCAL
 from convgpu.authz.requests.container import ContainerSettings, MountSettings
-from convgpu.authz.site.rules import Rules
+from convgpu.authz.site.rules import Allowance, Rules, has_label
 from convgpu.authz.subject.injection import Injection
 from convgpu.authz.verdict import Refusal
 from convgpu.protocol.layout import MOUNT_PATH
@@ -82,6 +83,14 @@ class Subject:
         if self.gpu is None:
             return "no-gpu"
         return "injected" if self.injection else "exempt"
+
+    @property
+    def quotas(self) -> list[tuple[QuotaSubject, Allowance]]:
+        """The allowances that hold for the container: of its user, and of each of its labels that has one."""
+        rules, user = self.caller.rules, self.caller.user
+        labels = [label for label in rules.labels if has_label(self.container.labels, label)]
+        by_label = [(QuotaSubject("label", label), rules.labels[label]) for label in labels]
+        return [(QuotaSubject("user", user), rules.allowance(user)), *by_label]
 
     def first_refusal(self, refusals: Iterable[Refusal]) -> Refusal | None:
         """Return the first refusal that no exemption of the site lifts. This is the only place that applies them."""
