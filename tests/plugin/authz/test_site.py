@@ -3,7 +3,7 @@
 import pytest
 
 from convgpu.authz.site.rules import Rules, RulesError, parse_rules
-from convgpu.authz.site.rules_file import SiteFile
+from convgpu.authz.site.rules_file import RulesFile
 
 WHOLE = """
 mode = "audit"
@@ -101,7 +101,7 @@ def test_all_errors_are_told():
 
 @pytest.fixture
 def file(tmp_path):
-    return SiteFile(tmp_path / "rules.toml")
+    return RulesFile(tmp_path / "rules.toml")
 
 
 def write(file, text):

@@ -1,4 +1,4 @@
-"""The host's device nodes and links, as the plugin sees them."""
+"""The host's device nodes and symbolic links, as the plugin can read them."""
 
 import os
 import socket
@@ -12,19 +12,20 @@ from convgpu.runtime.devices import GpuNumbers
 from convgpu.runtime.gpu_requests import is_nvidia_node
 from convgpu.runtime.paths import is_at_or_below, normal
 
-_PATIENCE: Final = 1.0
-_LINKS: Final = 40  # as many as the kernel follows
-_NODES: Final = 20_000  # in one folder; more are not looked at
+_CONNECT_TIMEOUT: Final = 1.0  # seconds
+_MAX_LINKS: Final = 40  # the kernel's own bound
+_MAX_NODES: Final = 20_000  # of one folder; a folder with more counts as one that holds a GPU
 
 
 def engine_root(engine: Path) -> Path | None:
-    """Return where the root of the process shows that listens on the Engine's socket; None if nobody may look.
+    """Return the root folder of the process that listens on the Engine's socket; None if it cannot be read.
 
-    That is the Engine, or the systemd that opened the socket for it. It takes pidHost and CAP_SYS_PTRACE.
+    The process is the Engine, or the systemd that opened the socket for it. Reading its root takes the host's PID
+    namespace and CAP_SYS_PTRACE.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         try:
-            connection.settimeout(_PATIENCE)
+            connection.settimeout(_CONNECT_TIMEOUT)
             connection.connect(str(engine))
             pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         except OSError:
@@ -34,10 +35,10 @@ def engine_root(engine: Path) -> Path | None:
 
 
 class HostDevices:
-    """What lies on the host now; links and nodes can change until the container starts, by whoever may write there.
+    """Device nodes and links at this moment; users of the host can change them until the container starts.
 
     Args:
-        root: returns where the Engine's `/` is seen; without it only `/dev` is.
+        root: returns a path to the Engine's `/`; if it returns None, only `/dev` can be read.
         sysfs: of the host's kernel.
         devices: `/proc/devices`.
     """
@@ -49,24 +50,24 @@ class HostDevices:
         self._numbers = GpuNumbers(sysfs, devices)
 
     def resolve(self, path: str) -> str:
-        """Return a path of the host without links, as far as it can be seen; normal in any case."""
+        """Return a path of the host with its links resolved, as far as they can be read; normal in any case."""
         path = normal(path)
         if not path.startswith("/"):
             return path
         done, todo = "/", [part for part in path.split("/") if part]
         links = 0
-        while todo and links < _LINKS:
+        while todo and links < _MAX_LINKS:
             part = todo.pop(0)
             if part == "..":
                 done = os.path.dirname(done)  # noqa: PTH120 - text, not a path of this process
                 continue
             step = os.path.join(done, part)  # noqa: PTH118 - as above
-            target = self._link(step)
+            target = self._read_link(step)
             if target is None:
                 done = step
                 continue
             links += 1
-            todo = [each for each in target.split("/") if each not in {"", "."}] + todo
+            todo = [part for part in target.split("/") if part not in {"", "."}] + todo
             if target.startswith("/"):
                 done = "/"
         return normal(os.path.join(done, *todo))  # noqa: PTH118 - as above
@@ -76,15 +77,15 @@ class HostDevices:
         path = self.resolve(path)
         if is_nvidia_node(path) or path in {"/", "/dev"}:
             return True
-        seen = self._seen(path)
-        if seen is None:
-            return True  # outside /dev, where nothing can be seen; nobody keeps devices there
+        local = self._local_path(path)
+        if local is None:
+            return True  # a path outside of /dev that cannot be read; device nodes belong into /dev
         try:
-            status = seen.stat()
+            status = local.stat()
         except (OSError, ValueError):
-            return False  # the Engine refuses what is not there, and what has a NUL in its name
+            return False  # the Engine refuses a path that does not exist, and one with a NUL in it
         if stat.S_ISDIR(status.st_mode):
-            return self._holds_gpu(seen)
+            return self._holds_gpu(local)
         return self._is_gpu(status)
 
     def is_gpu_number(self, major: int, minor: int | None = None) -> bool:
@@ -104,22 +105,22 @@ class HostDevices:
                     status = os.stat(os.path.join(top, name))  # noqa: PTH116, PTH118 - thousands of them
                 except OSError:
                     continue
-                if count > _NODES or self._is_gpu(status):
+                if count > _MAX_NODES or self._is_gpu(status):
                     return True
         return False
 
-    def _seen(self, path: str) -> Path | None:
-        """Return where this process finds a path of the host."""
+    def _local_path(self, path: str) -> Path | None:
+        """Return the path by which this process reads a path of the host; None if it cannot."""
         root = self._root()
         if root is not None:
             return root / path.lstrip("/")
         return Path(path) if is_at_or_below(path, "/dev") else None
 
-    def _link(self, path: str) -> str | None:
-        seen = self._seen(path)
-        if seen is None:
+    def _read_link(self, path: str) -> str | None:
+        local = self._local_path(path)
+        if local is None:
             return None
         try:
-            return os.readlink(seen)  # noqa: PTH115 - its text, not a Path
+            return os.readlink(local)  # noqa: PTH115 - its text, not a Path
         except (OSError, ValueError):
             return None

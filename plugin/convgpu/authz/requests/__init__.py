@@ -1,1 +1,1 @@
-"""Reads what a call of the Engine's API asks for."""
+"""Reads the calls of the Engine's API: addresses, callers, bodies, and the Engine's answers about containers."""

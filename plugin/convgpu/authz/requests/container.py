@@ -1,4 +1,4 @@
-"""A container as far as the rules look at it, in one form: read from a request, from a service, or from the Engine."""
+"""The settings of a container that rules depend on, in one form for a request, a service and the Engine's answer."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,25 +10,25 @@ from convgpu.runtime.paths import normal, plain
 
 # vendor.com/class=name, as the Container Device Interface qualifies a device.
 CDI_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*/[A-Za-z][A-Za-z0-9._-]*=.+", re.DOTALL)
-# Stands for a subpath of a volume that came from another container; no client can write it, because it is absolute.
+# In place of the unknown subpath of a volume from another container; clients cannot send it, because it is absolute.
 HIDDEN: Final = "/"
-# A CDI device of ours: it gives no GPU, but a limit, and with it the hook (convgpu.runtime.cdi).
+# A CDI device of ours: it gives no GPU, but injects a limit and the hook (convgpu.runtime.cdi).
 LIMIT_DEVICE: Final = "convgpu.io/memory="
-_MOST_GPUS: Final = 64  # who asks for more gets all there are
+_MAX_GPUS: Final = 64  # a larger number stands for all GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class MountSettings:
-    """Something that is mounted.
+    """A mount of a container.
 
     Attributes:
-        kind: `bind`, `volume`, `tmpfs`, or what else the client wrote.
+        kind: `bind`, `volume`, `tmpfs`, or another text of the client.
         source: path on the host, or name of a volume; empty for an anonymous one.
-        target: path in the container, plain: whether it has the links that `normal` knows, its image decides.
-        driver: of a volume; empty when it is not told.
+        target: path in the container, made `plain`; its image decides whether /var/run is a link there.
+        driver: of a volume; empty if it is not named.
         options: of the volume's driver.
         read_only: nothing can be written through it, nor through what is mounted below it.
-        subpath: the part of the volume that is mounted; `HIDDEN` if there may be one that nobody tells.
+        subpath: the part of the volume that is mounted; `HIDDEN` if there may be one that the Engine does not show.
     """
 
     kind: str
@@ -42,17 +42,17 @@ class MountSettings:
 
 @dataclass(frozen=True, slots=True)
 class ContainerSettings:
-    """What is asked for, or what is there.
+    """The settings of a container, asked for or existing.
 
     Attributes:
-        id: the Engine's, of one that is there.
-        state: the Engine's word, of one that is there: `created`, `running`, `exited`...
+        id: the Engine's, of an existing container.
+        state: the Engine's, of an existing container: `created`, `running`, `exited`...
         environment: as the process gets it: the last value of each name.
         chosen: the GPUs that --gpus asks for, by index or UUID with commas between; empty for no choice.
-        known: the Engine itself told it, with all that the image and other containers bring along.
-        readonly_paths: None for the Engine's own choice.
-        service: it comes from a Swarm service, which never passes here again.
-        opaque: what nobody knows before a task of the service starts, and could be anything.
+        known: complete, with the settings that come from the image and from other containers.
+        readonly_paths: None for the Engine's default.
+        service: it is a task of a Swarm service, whose start is not judged.
+        opaque: texts that can expand to anything when a task of the service starts.
     """
 
     id: str = ""
@@ -84,9 +84,9 @@ class ContainerSettings:
 
 
 def read_request(document: Mapping[str, object]) -> ContainerSettings:
-    """Return what the body of `POST /containers/create` asks for.
+    """Return the container that the body of `POST /containers/create` asks for.
 
-    Without a HostConfig, Engines up to 26 take its fields from the top level: they are honoured as such here.
+    Without a HostConfig, Engines up to 26 take its fields from the top level, and so does this reader.
 
     Raises:
         go_json.Ambiguous: the request can be read in two ways.
@@ -98,17 +98,17 @@ def read_request(document: Mapping[str, object]) -> ContainerSettings:
 
 
 def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping[str, str]]) -> ContainerSettings:
-    """Return what the Engine says in answer to `GET /containers/ID/json`.
+    """Return the container in the Engine's answer to `GET /containers/ID/json`.
 
     Args:
         document: the answer.
         volumes: the options of each of its volumes of driver `local`.
     """
     config, host = go_json.child(document, "config"), go_json.child(document, "hostconfig")
-    asked = list(read_mounts(host))
-    subpaths = {mount.target: mount.subpath for mount in (*asked, *_binds(host))}
-    # A volume that came by --volumes-from has its subpath with it, and the Engine shows neither.
-    unasked = HIDDEN if go_json.texts(host, "volumesfrom") else ""
+    requested = list(read_mounts(host))
+    subpaths = {mount.target: mount.subpath for mount in (*requested, *_binds(host))}
+    # A volume from --volumes-from keeps its subpath there, and the Engine does not show it.
+    inherited = HIDDEN if go_json.texts(host, "volumesfrom") else ""
     mounts = [
         MountSettings(
             kind=go_json.text(row, "type"),
@@ -117,12 +117,12 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
             driver=go_json.text(row, "driver"),
             options=volumes.get(go_json.text(row, "name"), {}),
             read_only=go_json.field(row, "rw") is False,
-            subpath=subpaths.get(plain(go_json.text(row, "destination")), unasked),
+            subpath=subpaths.get(plain(go_json.text(row, "destination")), inherited),
         )
         for row in go_json.children(document, "mounts")
     ]
-    # The Engine's list shows neither --tmpfs nor how far a mount is read-only.
-    others = [mount for mount in asked if mount.kind != "volume"]
+    # The Engine's list shows neither --tmpfs nor whether mounts below a read-only one can be written.
+    others = [mount for mount in requested if mount.kind != "volume"]
     container = _read(config, host, [*mounts, *others])
     identity, image_id = go_json.text(document, "id"), go_json.text(document, "image")
     state = go_json.text(go_json.child(document, "state"), "status")
@@ -130,7 +130,7 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
 
 
 def environment(rows: Sequence[str]) -> dict[str, str]:
-    """Return the variables that `NAME=VALUE` rows set; a bare `NAME` takes back defaults only, no row before it."""
+    """Return the variables that `NAME=VALUE` rows set; a bare `NAME` removes a default only, and no row before it."""
     return {name: value for name, equals, value in (row.partition("=") for row in rows) if equals}
 
 
@@ -208,10 +208,10 @@ def _names(request: Mapping[str, object]) -> list[str]:
 
 
 def _chosen(request: Mapping[str, object]) -> Iterator[str]:
-    """Return the GPUs that a request of NVIDIA's driver names; a number of them is as many from the first one on."""
+    """Return the GPUs that a request of NVIDIA's driver names; a number stands for as many, counted from the first."""
     count = go_json.field(request, "count")
     yield from (name for name in go_json.texts(request, "deviceids") if not _is_cdi(name))
-    yield from map(str, range(count if isinstance(count, int) and count < _MOST_GPUS else 0))
+    yield from map(str, range(count if isinstance(count, int) and count < _MAX_GPUS else 0))
 
 
 def _is_limit_only(request: Mapping[str, object]) -> bool:
@@ -227,5 +227,5 @@ def _is_limit(name: str) -> bool:
 
 
 def capability(name: str) -> str:
-    """Return the name of a capability as rules have it: `SYS_ADMIN`."""
+    """Return the name of a capability in the form of the rules: `SYS_ADMIN`."""
     return name.strip().upper().removeprefix("CAP_")

@@ -1,8 +1,8 @@
-"""JSON as the Engine's decoder (Go's encoding/json) understands it, and refused where two readers could differ.
+"""Reads JSON as the Engine's decoder does (Go's encoding/json), and refuses it where two readers could differ.
 
 Go matches the name of a field in any case, and folds U+017F to `s` and U+212A to `k`; it merges objects that are
-named twice and, on old Engines, ignores what follows the document. A reader that does less sees another request
-than the Engine carries out. So: names are folded in the same way, and what is ambiguous is `Ambiguous`.
+named twice and, on old Engines, ignores text behind the document. A stricter reader would see another request than
+the Engine carries out. Therefore names are folded in the same way, and an ambiguous document raises `Ambiguous`.
 """
 
 import json
@@ -13,16 +13,16 @@ _FOLD: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)} | 
 
 
 class Ambiguous(ValueError):  # noqa: N818 - the state of a document
-    """The document is no JSON, or not of the shape that the Engine reads, or can be read in two ways."""
+    """The document is not JSON, or has not the Engine's types, or can be read in two ways."""
 
 
 def fold(name: str) -> str:
-    """Return `name` in the form that Go compares: lower case, as far as ASCII letters can be meant."""
+    """Return `name` as Go compares it: in lower case, also the two letters that Go folds to ASCII."""
     return name.translate(_FOLD)
 
 
 def parse(raw: bytes) -> dict[str, object]:
-    """Return the document, whose names are as written: `field` folds them.
+    """Return the document with its names as they are written; `field` folds them.
 
     Raises:
         Ambiguous: not strict UTF-8, no single JSON object, a name twice in one object, NaN or infinity.
@@ -39,10 +39,10 @@ def parse(raw: bytes) -> dict[str, object]:
 
 
 def field(document: Mapping[str, object], name: str) -> object:
-    """Return the field that Go would take for `name` (given folded), None if there is none or it is null.
+    """Return the field that Go would read as `name` (given folded), None if there is none or it is null.
 
     Raises:
-        Ambiguous: several names mean this field.
+        Ambiguous: several names fold to this one.
     """
     found = [key for key in document if fold(key) == name]
     if len(found) > 1:
@@ -91,13 +91,13 @@ def texts(document: Mapping[str, object], name: str) -> list[str]:
 
 
 def words(document: Mapping[str, object], name: str) -> list[str]:
-    """Return a field that is a list of texts or, as Go's `strslice` takes it as well, one text."""
+    """Return a field that is a list of texts, or one text, which Docker's `strslice` reads as a list of one."""
     value = field(document, name)
     return [value] if isinstance(value, str) else texts(document, name)
 
 
 def flag(document: Mapping[str, object], name: str) -> bool:
-    """Return a truth value, False if it is missing or null."""
+    """Return a Boolean field, False if it is missing or null."""
     value = field(document, name)
     if value is None:
         return False
@@ -107,7 +107,7 @@ def flag(document: Mapping[str, object], name: str) -> bool:
 
 
 def map_of_texts(document: Mapping[str, object], name: str) -> dict[str, str]:
-    """Return a field that maps texts of the user's, which are not folded, to texts; Go reads a null as an empty one."""
+    """Return a field that maps names of the user's, which are not folded, to texts; Go reads null as an empty text."""
     found = {}
     for key, value in child(document, name).items():
         if value is not None and not isinstance(value, str):

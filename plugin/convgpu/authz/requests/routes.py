@@ -1,7 +1,7 @@
-"""Which calls of the Engine's API are judged, in every spelling that the Engine's router understands.
+"""Recognizes the judged calls of the Engine's API, in every spelling that the Engine's router accepts.
 
-The Engine shows a call's address as the client wrote it: percent-encoded, in absolute form, with any version. Its
-router works on the decoded path. What is matched here is more than the router accepts (it wants no doubled and no
+The Engine passes a call's address on as the client wrote it: percent-encoded, in absolute form, with any version. Its
+router works on the decoded path. The patterns here match more than the router (which accepts no doubled and no
 trailing slash), never less.
 """
 
@@ -12,12 +12,12 @@ from enum import Enum, auto
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-# These change nothing. The plugin's own questions to the Engine are of this kind, so they are answered at once.
-_HARMLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+# These change nothing. The plugin's own queries to the Engine are of this kind, so they pass at once.
+_READ_ONLY: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Kind(Enum):
-    """What a judged call does."""
+    """The kinds of judged calls."""
 
     CREATE = auto()
     START = auto()
@@ -53,13 +53,13 @@ _TABLE: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that is judged.
+    """A judged call.
 
     Attributes:
-        kind: what it does.
+        kind: of its action.
         name: of the container, plugin or service, as the client wrote it, decoded; empty where there is none.
         query: all values of each parameter, as any Engine reads them.
-        version: of the API, as written behind the `v`; None when none is written.
+        version: of the API, as written behind the `v`; None if there is none.
     """
 
     kind: Kind
@@ -68,7 +68,7 @@ class Call:
     version: str | None = None
 
     def older_than(self, major: int, minor: int) -> bool:
-        """Tell whether the client asked for an API older than that; compared as the Engine does, part by part."""
+        """Tell whether the client asked for an API older than that; compared part by part, like the Engine."""
         if self.version is None:
             return False
         parts = [_number(part) for part in self.version.split(".")]
@@ -76,11 +76,11 @@ class Call:
 
 
 def route(method: str, uri: str) -> Call | None:
-    """Return what is judged about a call, None if it may pass unread."""
+    """Return the judged call at an address, None for a call that may pass unread."""
     method = method.upper()
-    if method in _HARMLESS:
+    if method in _READ_ONLY:
         return None
-    # A fragment means nothing to the Engine, which takes it for a part of the path or of the query.
+    # The Engine knows no fragments: it reads them as a part of the path or of the query.
     path, query = _split(uri.replace("#", "%23"))
     for kind, pattern in _TABLE:
         found = pattern.fullmatch(path)
@@ -92,7 +92,7 @@ def route(method: str, uri: str) -> Call | None:
 
 
 def _parameters(query: str) -> dict[str, list[str]]:
-    """Return all values of each parameter: Engines that were built with a Go before 1.17 split at `;` as well."""
+    """Return all values of each parameter; Engines built with a Go before 1.17 split at `;` as well."""
     found = parse_qs(query, keep_blank_values=True)
     if ";" in query:
         for name, values in parse_qs(query.replace(";", "&"), keep_blank_values=True).items():
@@ -101,7 +101,7 @@ def _parameters(query: str) -> dict[str, list[str]]:
 
 
 def _number(text: str) -> int:
-    # What is no number counts as 0 for the Engine. Cut short, because Python converts no more than 4,300 digits.
+    # The Engine reads a text that is no number as 0. Cut short, because Python converts at most 4,300 digits.
     return int(text.lstrip("0")[:9] or "0") if text.isascii() and text.isdecimal() else 0
 
 
@@ -110,8 +110,8 @@ def _split(uri: str) -> tuple[str, str]:
         parts = urlsplit(uri)
         path, query = parts.path, parts.query
     except ValueError:
-        # Python refuses hosts that Go accepts.
+        # Python refuses host names that Go accepts.
         address, _, query = uri.partition("?")
         path = "/" + address.partition("://")[2].partition("/")[2]
-    # Doubled slashes are joined, and not left to the patterns, which could take minutes for thousands of them.
+    # Doubled slashes are joined here, because a pattern for them would take minutes on thousands of slashes.
     return _SLASHES.sub("/", unquote(path, errors="replace")), query

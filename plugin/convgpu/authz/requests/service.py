@@ -1,4 +1,4 @@
-"""A Swarm service as the containers that its tasks will be: they start without ever being judged."""
+"""Reads a Swarm service as the container that each of its tasks will be; starts of tasks are not judged."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -9,18 +9,18 @@ from convgpu.authz.requests.container import ContainerSettings, MountSettings, c
 from convgpu.authz.requests.templates import expand
 from convgpu.runtime.paths import plain
 
-# Where Swarm puts files whose targets are relative.
+# Folders of files whose targets are relative.
 _FOLDERS: Final = {"secret": "/run/secrets", "config": "/"}
-# What Swarm reserved comes to a task as a variable: this, and the kind of resource in capitals.
+# A reserved resource is given to a task as a variable: this prefix, and the kind of resource in capitals.
 _RESOURCE: Final = "DOCKER_RESOURCE_"
-# An option that is judged as the client wrote it.
+# An option whose templates are judged by `checks.limits`.
 _MEMORY: Final = "memory"
 
 
 def read_service(document: Mapping[str, object]) -> ContainerSettings:
-    """Return what the tasks of a service will be, from its specification (`POST /services/create`).
+    """Return the container that each task of a service will be, from its specification (`POST /services/create`).
 
-    Swarm expands templates in mounts and in the values of variables; the latter are judged as they are written.
+    Swarm expands templates in mounts and in values of variables; the latter are judged unexpanded.
 
     Raises:
         go_json.Ambiguous: the specification can be read in two ways.
@@ -47,7 +47,7 @@ def read_service(document: Mapping[str, object]) -> ContainerSettings:
 
 
 def _expanded(mounts: Iterator[MountSettings], name: str) -> tuple[list[MountSettings], list[str]]:
-    found, opaque = [], []
+    expanded, opaque = [], []
     for mount in mounts:
         texts = {"source": mount.source, "target": mount.target}
         texts |= {f"option {key}": value for key, value in mount.options.items() if key != _MEMORY}
@@ -55,8 +55,8 @@ def _expanded(mounts: Iterator[MountSettings], name: str) -> tuple[list[MountSet
         opaque += [texts[key] for key, text in known.items() if text is None]
         options = {key: known.get(f"option {key}") or value for key, value in mount.options.items()}
         source, target = known["source"] or mount.source, plain(known["target"] or mount.target)
-        found.append(replace(mount, source=source, target=target, options=options))
-    return found, opaque
+        expanded.append(replace(mount, source=source, target=target, options=options))
+    return expanded, opaque
 
 
 def _resources(template: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -72,5 +72,5 @@ def _files(task: Mapping[str, object], kind: str) -> Iterator[MountSettings]:
     """Return the secrets or configs that Swarm mounts as files."""
     for row in go_json.children(task, f"{kind}s"):
         if target := go_json.text(go_json.child(row, "file"), "name"):
-            place = target if target.startswith("/") else f"{_FOLDERS[kind]}/{target}"
-            yield MountSettings(kind, "", plain(place), read_only=True)
+            path = target if target.startswith("/") else f"{_FOLDERS[kind]}/{target}"
+            yield MountSettings(kind, "", plain(path), read_only=True)

@@ -1,1 +1,1 @@
-"""The rules of the site, and the file that they come from."""
+"""The rules of a site, and the file that holds them."""

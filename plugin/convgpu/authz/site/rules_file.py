@@ -1,4 +1,4 @@
-"""The file with the rules of the site, read again whenever it has changed."""
+"""The file with the rules of a site, read again whenever it has changed."""
 
 import logging
 import os
@@ -10,14 +10,14 @@ from convgpu.authz.site.rules import Rules, RulesError, parse_rules
 
 _log: Final = logging.getLogger(__name__)
 
-_MOST: Final = 1 << 20
+_MAX_BYTES: Final = 1 << 20
 
 
-class SiteFile:
-    """Rules that follow a file; may be asked by several threads.
+class RulesFile:
+    """The rules in a file; several threads may use it.
 
-    A file that cannot be used changes nothing: the rules from before stay, and `error` says what is wrong. No file
-    means the defaults.
+    While the file cannot be used, the previous rules stay in force and `error` gives the reason. Without a file the
+    defaults hold.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,7 +28,7 @@ class SiteFile:
         self._lock = threading.Lock()
 
     def rules(self) -> Rules:
-        """Return the rules in force; costs one look at the file's status when it has not changed."""
+        """Return the rules in force; one `stat` of the file if it has not changed."""
         status = self._status()
         if status != self._seen:
             with self._lock:
@@ -38,7 +38,7 @@ class SiteFile:
 
     def _status(self) -> tuple[int, ...]:
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - on the way of each judged call, and three times faster
+            found = os.stat(self.path)  # noqa: PTH116 - each judged call comes here, and it is three times faster
         except OSError as error:
             return (-(error.errno or 0),)
         return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
@@ -52,7 +52,9 @@ class SiteFile:
                 _log.warning("%s is gone: the defaults are in force", self.path)
         except (OSError, UnicodeDecodeError, RulesError) as error:
             self.error = str(error)
-            _log.error("%s cannot be used, the rules from before stay: %s", self.path, self.error.replace("\n", "; "))
+            _log.error(
+                "%s cannot be used, the previous rules stay in force: %s", self.path, self.error.replace("\n", "; ")
+            )
             self._seen = status
             return
         else:
@@ -63,7 +65,7 @@ class SiteFile:
 
     def _text(self) -> str:
         with self.path.open("rb") as file:
-            raw = file.read(_MOST + 1)
-        if len(raw) > _MOST:
-            raise RulesError(f"line 1: longer than {_MOST} bytes")
+            raw = file.read(_MAX_BYTES + 1)
+        if len(raw) > _MAX_BYTES:
+            raise RulesError(f"line 1: longer than {_MAX_BYTES} bytes")
         return raw.decode("utf-8")

@@ -9,7 +9,7 @@ from convgpu.authz.facts.device_nodes import HostDevices, engine_root
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.judge import Judge
 from convgpu.authz.ports import Ports
-from convgpu.authz.site.rules_file import SiteFile
+from convgpu.authz.site.rules_file import RulesFile
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.plugin.engine.facts import EngineView
 from convgpu.plugin.scheduler import Scheduler, ask, find_container, list_containers
@@ -51,7 +51,7 @@ def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:
     return Judge(settings.name, Ports(engine, devices, SchedulerRecords(scheduler)), owners)
 
 
-def create_status(settings: Settings, site: SiteFile, judged: Callable[[], int]) -> Blueprint:
+def create_status(settings: Settings, site: RulesFile, judged: Callable[[], int]) -> Blueprint:
     """Return the route `/v1/authorization`, by which `convgpu authz status` learns what is in force."""
     blueprint = Blueprint("authorization", __name__, url_prefix="/v1")
     engine = Engine(settings.engine, _PATIENCE)

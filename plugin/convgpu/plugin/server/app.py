@@ -10,7 +10,7 @@ from flask import Flask, Response, request
 from prometheus_client import CollectorRegistry
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
-from convgpu.authz.site.rules_file import SiteFile
+from convgpu.authz.site.rules_file import RulesFile
 from convgpu.authz.verdict import Refusal
 from convgpu.plugin import log_setup
 from convgpu.plugin.admin_api import dashboard, metrics, openapi
@@ -98,7 +98,7 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     app.json.sort_keys = False  # type: ignore[attr-defined]  # Flask's own provider has it
     registry = CollectorRegistry()
-    site = SiteFile(settings.rules)
+    site = RulesFile(settings.rules)
     authorizer = Authorizer(create_judge(scheduler, settings), site.rules)
     driver = VolumeDriver(scheduler, ReadOnlyMount(settings.folders, settings.read_only_folders), on_use)
     app.calls = EngineCalls(driver, authorizer, metrics.CallDurations(registry).measure)
