@@ -1,9 +1,9 @@
-"""What the driver says that processes hold, held against the book; pure.
+"""Attribution: which container, if any, holds the memory that NVML counts on a device; pure.
 
-NVML counts a little more for a process than the hook charges: code of modules, what libraries take (92 MiB for PyTorch,
-162 MiB with `cudaMallocAsync`: docs/measurements.md). So much is tolerated for each process that has a session and
-counted nowhere; `CONVGPU_RESERVE` is the place for it. Compared is with the lease, not the usage: what a process took
-between two looks was leased to it before. Only what two looks find one after the other counts.
+NVML counts a little more for a process than the hook charges: code of modules, and what libraries take (92 MiB for
+PyTorch, 162 MiB with `cudaMallocAsync`: docs/measurements.md). That much is tolerated for each process with a session
+and counted nowhere; `CONVGPU_RESERVE` makes room for it. NVML's count is compared with the lease and not with the
+usage: what a process allocated between two samples was leased to it before. Only what two samples in a row show counts.
 """
 
 from collections import defaultdict
@@ -13,17 +13,22 @@ from typing import Final
 
 # More than any library was seen to take beyond what is charged.
 TOLERATED: Final = 256 << 20
-# Smaller changes are not worth a decision.
+# A smaller change of a figure leads to no new decision.
 NOISE: Final = 16 << 20
-# The driver takes a little for each process and counts it for nobody (9 MiB on an H200).
+# The driver takes a little for each process and counts it for none of them (9 MiB on an H200).
 UNCOUNTED: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What NVML says of one device: its bytes, those in use by anybody, and by living processes.
+class MemorySample:
+    """What NVML says of one device at one moment, in bytes.
 
-    `held` is None when the driver cannot tell; `error` says what is wrong with the device.
+    Attributes:
+        device: UUID.
+        total: of the device.
+        used: in use by anybody.
+        held: by the pid of each living process; None when the driver does not tell.
+        error: what is wrong with the device, None when nothing is.
     """
 
     device: str
@@ -34,16 +39,22 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """On one device, in bytes. By container: held in all, tolerated, and beyond its leases. And by foreigners.
+class Attribution:
+    """A sample of one device by owner, in bytes.
 
-    `unheld`: in use, and held by no process, at most; `unattributed`: at least.
+    Attributes:
+        seen: NVML's count for each container.
+        tolerated: what each container may hold beyond its leases.
+        unleased: what each container holds beyond its leases and beyond what is tolerated.
+        external: held by processes outside of ConvGPU.
+        unheld: in use and held by no process, at most.
+        unattributed: the same, at least.
     """
 
     seen: Mapping[str, int]
     tolerated: Mapping[str, int]
-    beyond: Mapping[str, int]
-    foreign: int
+    unleased: Mapping[str, int]
+    external: int
     unheld: int
     unattributed: int
 
@@ -52,61 +63,61 @@ def attribute(
     used: int,
     held: Mapping[int, int],
     lease: Mapping[int, int],
-    volume_of: Callable[[int], str | None],
+    container_of: Callable[[int], str | None],
     managed: int = 0,
-) -> Found:
-    """Say who holds what of a device.
+) -> Attribution:
+    """Attribute the memory of one device to its owners.
 
     Args:
         used: bytes in use by anybody.
         held: bytes by the pid of each living process.
         lease: bytes by the pid of each process that has a session.
-        volume_of: the container of a pid, None for a foreign process.
-        managed: bytes that processes use by our book and the driver lists for nobody (managed memory).
+        container_of: the container of a pid, None for an external process.
+        managed: bytes that processes use by our ledger and the driver lists for none of them (managed memory).
     """
     seen: dict[str, int] = defaultdict(int)
     tolerated: dict[str, int] = defaultdict(int)
-    beyond: dict[str, int] = defaultdict(int)
-    foreign = 0
+    unleased: dict[str, int] = defaultdict(int)
+    external = 0
     for pid, size in held.items():
-        volume = volume_of(pid)
-        if volume is None:
-            foreign += size
+        container = container_of(pid)
+        if container is None:
+            external += size
             continue
-        seen[volume] += size
+        seen[container] += size
         allowance = TOLERATED if pid in lease else 0
-        tolerated[volume] += allowance
+        tolerated[container] += allowance
         excess = size - lease.get(pid, 0)
         if excess > allowance:
-            beyond[volume] += excess
+            unleased[container] += excess
     unheld = max(used - sum(held.values()), 0)
     unattributed = max(unheld - managed - UNCOUNTED * len(held), 0)
-    return Found(dict(seen), dict(tolerated), dict(beyond), foreign, unheld, unattributed)
+    return Attribution(dict(seen), dict(tolerated), dict(unleased), external, unheld, unattributed)
 
 
 def lasting(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """Return what was found twice, by container."""
-    return {volume: min(size, before[volume]) for volume, size in now.items() if volume in before}
+    """Return by container what two samples in a row show: the smaller figure of both."""
+    return {container: min(size, before[container]) for container, size in now.items() if container in before}
 
 
-def is_news(old: int, new: int) -> bool:
-    """Is a figure different enough to decide anew? All that ends, and what is not noise."""
+def is_significant(old: int, new: int) -> bool:
+    """Say whether a figure changed enough to decide again: it became zero, or changed by more than noise."""
     return (new == 0 and old != 0) or abs(new - old) >= NOISE
 
 
-class Overuse:
-    """Accounts (container, device) above their limit, and since when.
+class OveruseTimer:
+    """Knows since when each (container, device) is above its limit.
 
     Args:
-        after: seconds that a container may stay there.
+        after: seconds after which a container has been above its limit for too long.
     """
 
     def __init__(self, after: float) -> None:
         self._after = after
         self._since: dict[tuple[str, str], float] = {}
 
-    def look(self, over: set[tuple[str, str]], now: float) -> tuple[set[tuple[str, str]], set[str]]:
-        """Return what is above its limit since this look, and the containers that have been there for too long."""
+    def update(self, over: set[tuple[str, str]], now: float) -> tuple[set[tuple[str, str]], set[str]]:
+        """Return what is above its limit since this call, and the containers that have been there for too long."""
         fresh = over - self._since.keys()
-        self._since = {one: self._since.get(one, now) for one in over}
+        self._since = {key: self._since.get(key, now) for key in over}
         return fresh, {container for (container, _), since in self._since.items() if now - since >= self._after}

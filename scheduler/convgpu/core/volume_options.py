@@ -23,7 +23,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DeviceCapacity:
-    """What the limits of a container are held against; `nominal`: the capacity without foreign programs.
+    """What the limits of a container are held against; `nominal`: the capacity without external programs.
 
     `trouble`: why there is no capacity, empty if there is.
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from convgpu.daemon.audit.loop import OVERUSE
+from convgpu.daemon.audit.overuse import OVERUSE_ACTIONS
 from convgpu.daemon.gpu.nvml import DeviceError
 from convgpu.daemon.service import Service, Settings
 from convgpu.daemon.system.log_rate_limit import Quiet
@@ -67,7 +67,10 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
 )
 @click.option("--audit", default="2s", callback=_duration, help="Time between looks at NVML; 0: none.")
 @click.option(
-    "--overuse", type=click.Choice(OVERUSE), default="warn", help="What happens to a container that holds too much."
+    "--overuse",
+    type=click.Choice(OVERUSE_ACTIONS),
+    default="warn",
+    help="What happens to a container that holds too much.",
 )
 @click.option("--overuse-after", default="10s", callback=_duration, help="How long it may before it is stopped.")
 @click.option("--history-age", default="720h", callback=_duration, help="How long events are kept.")

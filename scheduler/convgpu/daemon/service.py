@@ -18,9 +18,14 @@ from convgpu.core.volume_options import DeviceCapacity
 from convgpu.daemon.admin_api.live_settings import Changes, chosen_policy, draw_seed
 from convgpu.daemon.admin_api.server import Administration
 from convgpu.daemon.admin_api.views import Views
-from convgpu.daemon.audit.capacity import Capacities, as_rows, measure_memory
+from convgpu.daemon.audit.attributor import Attributor
+from convgpu.daemon.audit.capacity import Capacities, initial_capacities, measure_memory
 from convgpu.daemon.audit.container_resolver import ContainerResolver
-from convgpu.daemon.audit.loop import Audit, Rules
+from convgpu.daemon.audit.holdings import HoldingsWriter
+from convgpu.daemon.audit.loop import Audit
+from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
+from convgpu.daemon.audit.refusals import RefusalJudge
+from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.containers.folders import Folders, make_staging
 from convgpu.daemon.containers.reconciliation import Reconciliation
 from convgpu.daemon.containers.registry import Containers
@@ -104,7 +109,7 @@ class Service:
         present = self._devices.list()
         strangers: set[int] = set()  # processes of our containers that are not in the book
         memory = self._measure(present, strangers)
-        rows = as_rows(present, memory, settings.reserve)
+        rows = initial_capacities(present, memory, settings.reserve)
         self._store.set_devices({device.uuid: device.name for device in present}, memory)
         folders = Folders(settings.directory, settings.libraries / LIBRARY_FILE, driver)
         self._make_machine(rows, recovering=recovering or bool(strangers))
@@ -126,15 +131,15 @@ class Service:
         )
         changes.restore_targets()
         self._reconciliation = Reconciliation(self._containers, self._sessions, self._store, folders, time.time)
-        self._audit = self._begin_audit(capacities)
-        self._processes.is_outside = self._audit.is_outside
-        self._audit.findings.health |= {one.uuid: one.trouble for one in present if one.trouble}
+        report = AuditReport()
+        self._audit = self._begin_audit(capacities, report)
+        report.health |= {one.uuid: one.trouble for one in present if one.trouble}
         self._administration = Administration(
             self._containers,
             self._history,
             self._reconciliation,
             self._store,
-            Views(self._containers, self._driver, self._sessions, present, capacities, self._audit.findings),
+            Views(self._containers, self._driver, self._sessions, present, capacities, report),
             changes,
             simulated=driver is not None,
         )
@@ -220,19 +225,25 @@ class Service:
             time.time,
         )
 
-    def _begin_audit(self, capacities: Capacities) -> Audit:
+    def _begin_audit(self, capacities: Capacities, report: AuditReport) -> Audit:
         belonging = ContainerResolver(self._sessions, lambda: self._reconciliation.volume_of)
-        rules = Rules(self._settings.audit, self._settings.overuse, self._settings.overuse_after)
-        return Audit(
+        attributor = Attributor(self._driver.machine, self._sessions, belonging)
+        rules = OveruseRules(self._settings.overuse, self._settings.overuse_after)
+        overuse = OveruseEnforcer(self._sessions, self._history, report, rules)
+        holdings = HoldingsWriter(self._driver.machine, self._sessions, self._store)
+        judge = RefusalJudge(
             self._asking,
-            self._driver,
+            self._driver.machine,
             self._sessions,
-            self._history,
-            belonging,
+            attributor,
             capacities,
-            self._store,
-            rules,
+            audited=bool(self._settings.audit),
         )
+        self._processes.is_outside = judge.may_wait
+        audit = Audit(self._asking, self._driver, attributor, capacities, overuse, holdings, report)
+        if self._settings.audit:
+            audit.start(self._settings.audit)
+        return audit
 
     def _begin_recovery(self, settling: Settling, known: bool) -> Recovery:
         return Recovery(
@@ -249,7 +260,7 @@ class Service:
         await self._processes.adopt(missing)
         if self._settings.audit:
             try:
-                await self._audit.look(at_once=True)  # what is in no book is charged before it can be granted
+                await self._audit.audit(at_once=True)  # what is in no book is charged before it can be granted
             except Exception:  # as in the audit itself
                 log.exception("who holds memory without being known is not known")
         self._driver.dispatch(e.RecoveryEnded())

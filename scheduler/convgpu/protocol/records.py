@@ -102,7 +102,7 @@ class Containers(Record, frozen=True):
 class Device(Record, frozen=True):
     """One GPU; `used` by containers as the ledger says, `settling` as in docs/protocol.md.
 
-    `foreign` is what programs outside ConvGPU hold; `health` is `ok` or one line that says what is wrong with it.
+    `external` is what programs outside ConvGPU hold; `health` is `ok` or one line that says what is wrong with it.
     """
 
     uuid: str
@@ -113,7 +113,7 @@ class Device(Record, frozen=True):
     granted: int
     used: int
     settling: int
-    foreign: int = 0
+    external: int = 0
     drained: bool = False
     health: str = "ok"
 

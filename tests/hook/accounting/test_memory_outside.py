@@ -75,7 +75,7 @@ def test_a_call_waits_for_memory_that_was_taken_just_now(
     program.begin(command)
     waiting = see_waiting(daemon, "a")
     assert (waiting["call"], waiting["size"], waiting["reason"]) == (*CALLS[command], "memory")
-    assert device(daemon)["foreign"] > 10 * GIB
+    assert device(daemon)["external"] > 10 * GIB
     for one, thread in ((program, 1), (other, 0)):  # what has room goes on
         assert one.call(f"alloc {GIB}", thread).code == SUCCESS
     foreigner.kill()
@@ -87,7 +87,7 @@ def test_a_call_waits_for_memory_that_was_taken_just_now(
 def test_it_waits_the_same_for_memory_that_is_known(daemon: Daemon, join: Join, outside: Outside) -> None:
     program = join(daemon.container("a", memory="12g"))
     foreigner = outside(f"alloc {10 * GIB}")
-    wait_until(lambda: device(daemon)["foreign"] > 10 * GIB, "the audit sees it")
+    wait_until(lambda: device(daemon)["external"] > 10 * GIB, "the audit sees it")
     program.begin(f"alloc {SIZE}")
     assert see_waiting(daemon, "a")["reason"] == "memory"
     foreigner.kill()
@@ -209,7 +209,7 @@ def test_a_book_with_more_room_than_the_driver_keeps_nobody_waiting(
         devices.write(f"process_size={12 << 20}\n")
     program = join(daemon.container("a", memory="16g"))
     outside(f"alloc {10 * GIB}")
-    wait_until(lambda: device(daemon)["foreign"] > 10 * GIB, "the audit sees it")
+    wait_until(lambda: device(daemon)["external"] > 10 * GIB, "the audit sees it")
     share = daemon.state("a")["devices"][0]
     room = device(daemon)["capacity"] - share["usage"]
     assert program.call(f"alloc {room // (2 * MIB) * 2 * MIB}").code == OUT_OF_MEMORY

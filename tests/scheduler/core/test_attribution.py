@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from convgpu.core.attribution import NOISE, TOLERATED, UNCOUNTED, Overuse, attribute, is_news, lasting
+from convgpu.core.attribution import NOISE, TOLERATED, UNCOUNTED, OveruseTimer, attribute, is_significant, lasting
 from convgpu.daemon.system import procfs as host
 
 GIB = 1 << 30
 MIB = 1 << 20
-WHOSE = {1: "a", 2: "a", 3: "b"}  # 9 is foreign
+WHOSE = {1: "a", 2: "a", 3: "b"}  # 9 is external
 
 
 @pytest.mark.parametrize(
-    ("held", "lease", "seen", "beyond", "foreign"),
+    ("held", "lease", "seen", "unleased", "external"),
     [
         ({}, {}, {}, {}, 0),
         ({1: GIB}, {1: GIB}, {"a": GIB}, {}, 0),
@@ -29,10 +29,14 @@ WHOSE = {1: "a", 2: "a", 3: "b"}  # 9 is foreign
     ],
 )
 def test_who_holds_what(
-    held: Mapping[int, int], lease: Mapping[int, int], seen: Mapping[str, int], beyond: Mapping[str, int], foreign: int
+    held: Mapping[int, int],
+    lease: Mapping[int, int],
+    seen: Mapping[str, int],
+    unleased: Mapping[str, int],
+    external: int,
 ) -> None:
     found = attribute(10 * GIB, held, lease, WHOSE.get)
-    assert (found.seen, found.beyond, found.foreign) == (seen, beyond, foreign)
+    assert (found.seen, found.unleased, found.external) == (seen, unleased, external)
     assert found.unattributed == 10 * GIB - sum(held.values()) - UNCOUNTED * len(held)
 
 
@@ -52,17 +56,17 @@ def test_only_what_two_looks_find_counts_and_the_smaller_of_both() -> None:
     ],
 )
 def test_small_changes_are_no_news_but_ends_are(old: int, new: int, news: bool) -> None:
-    assert is_news(old, new) == news
+    assert is_significant(old, new) == news
 
 
 def test_who_stays_above_the_limit_is_named_once_and_expires() -> None:
-    overuse = Overuse(10.0)
+    overuse = OveruseTimer(10.0)
     one, two = ("a", "gpu"), ("b", "gpu")
-    assert overuse.look({one}, 0.0) == ({one}, set())
-    assert overuse.look({one, two}, 9.9) == ({two}, set())
-    assert overuse.look({one}, 10.0) == (set(), {"a"})
-    assert overuse.look(set(), 12.0) == (set(), set())
-    assert overuse.look({one, two}, 13.0) == ({one, two}, set())
+    assert overuse.update({one}, 0.0) == ({one}, set())
+    assert overuse.update({one, two}, 9.9) == ({two}, set())
+    assert overuse.update({one}, 10.0) == (set(), {"a"})
+    assert overuse.update(set(), 12.0) == (set(), set())
+    assert overuse.update({one, two}, 13.0) == ({one, two}, set())
 
 
 ID, OTHER = "0123456789abcdef" * 4, "f" * 64

@@ -102,8 +102,8 @@ def _look_at(devices: tuple[Device, ...]) -> Iterator[Finding]:
             yield Finding("GPU", "fail", f"{seen}; {device.health}", "Look with nvidia-smi -q what is wrong with it.")
         elif device.drained:
             yield Finding("GPU", "warn", f"{seen}; drained", f"Undo it: convgpu drain --undo {device.index}")
-        elif device.foreign:
-            others = f"{format_size(device.foreign)} held by programs outside ConvGPU"
+        elif device.external:
+            others = f"{format_size(device.external)} held by programs outside ConvGPU"
             yield Finding("GPU", "warn", f"{seen}; {others}", "See which: nvidia-smi. What they take later is missing.")
         else:
             yield Finding("GPU", "ok", seen)

@@ -37,7 +37,7 @@ _DEVICES: Final = """Show the GPUs: what may be handed out, what is granted and 
 
 \b
 --json prints a list in the order of their indices; sizes are bytes:
-  uuid, index, name, total, capacity, granted, used, settling, foreign, drained, health
+  uuid, index, name, total, capacity, granted, used, settling, external, drained, health
 """
 
 _POLICY: Final = """Show the policy, or choose another one for the containers that wait.
@@ -124,7 +124,7 @@ def _show_devices(found: "list[Device] | tuple[Device, ...]") -> None:
     for device in found:
         state = "drained" if device.drained else "ok"
         sick = device.health != "ok"
-        sizes = (device.capacity, device.granted, device.used, device.foreign)
+        sizes = (device.capacity, device.granted, device.used, device.external)
         rows.append((str(device.index), device.name, *map(format_size, sizes), device.health if sick else state))
         styles.append("red" if sick else "yellow" if device.drained else "")
     print_table(_COLUMNS, rows, styles)

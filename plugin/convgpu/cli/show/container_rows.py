@@ -75,8 +75,8 @@ def waits(row: Waiting, devices: Mapping[str, Device], names: Mapping[str, str],
     text = f"waits {age(now - row.since)} for {format_size(row.size)} on GPU {_index(row.uuid, devices)}: "
     health = devices[row.uuid].health if row.uuid in devices else "ok"
     text += health if health != "ok" else _REASONS.get(row.reason, row.reason)
-    if row.reason == "memory" and row.uuid in devices and devices[row.uuid].foreign:
-        text += f", {format_size(devices[row.uuid].foreign)} are memory outside ConvGPU"
+    if row.reason == "memory" and row.uuid in devices and devices[row.uuid].external:
+        text += f", {format_size(devices[row.uuid].external)} are memory outside ConvGPU"
     if row.behind:
         text += ", held by " + ", ".join(names.get(name, shortened(name)) for name in row.behind)
     if row.ahead:

@@ -50,7 +50,7 @@ _DEVICE_BYTES: Final[dict[str, tuple[str, Callable[[Device], int]]]] = {
     "granted": ("Memory set aside for containers.", lambda device: device.granted),
     "used": ("Memory that containers hold, by the ledger.", lambda device: device.used),
     "settling": ("Memory of ended processes that the driver has not freed yet.", lambda device: device.settling),
-    "foreign": ("Memory that programs outside ConvGPU hold.", lambda device: device.foreign),
+    "external": ("Memory that programs outside ConvGPU hold.", lambda device: device.external),
 }
 
 

@@ -64,7 +64,7 @@ class Changes:
         cause = journal.current() or f"set:{name}"
         self._history.add("limited", name, cause, limits=limits)
         self._driver.dispatch(e.LimitsChanged(name, limits))
-        accounts = self._driver.machine.ledger.accounts[name]
+        accounts = self._driver.machine.accounts(name)
         rows = [
             records.LimitChange(
                 uuid=uuid,

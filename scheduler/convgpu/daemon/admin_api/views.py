@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from convgpu.core.memory.snapshot import LedgerSnapshot
 from convgpu.daemon.audit.capacity import Capacities
-from convgpu.daemon.audit.loop import Findings
+from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.containers.registry import Container, ContainerRefusedError, Containers
 from convgpu.daemon.gpu.nvml import Device
 from convgpu.daemon.machine_driver import MachineDriver
@@ -19,7 +20,7 @@ class Views:
     Args:
         devices: that are present.
         capacities: what may be handed out of each that has anything.
-        findings: of the audit.
+        report: of the audit.
     """
 
     def __init__(
@@ -29,13 +30,13 @@ class Views:
         sessions: SessionRegistry,
         devices: Sequence[Device],
         capacities: Capacities,
-        findings: Findings,
+        report: AuditReport,
     ) -> None:
         self._containers = containers
         self._driver = driver
         self._sessions = sessions
         self._capacities = capacities
-        self._findings = findings
+        self._report = report
         self._devices = devices
 
     def containers(self, name: str | None) -> list[records.Container]:
@@ -62,7 +63,7 @@ class Views:
         self, container: Container, sessions: Sequence[Session], waiting: Sequence[records.Waiting]
     ) -> records.Container:
         volume = container.volume
-        accounts = self._driver.machine.ledger.accounts.get(volume.name, {})
+        accounts = self._driver.machine.accounts(volume.name)
         state: Literal["created", "running", "waiting", "ended"] = "running" if sessions else volume.state
         since = volume.since
         if waiting:
@@ -82,7 +83,7 @@ class Views:
                     limit=account.limit,
                     grant=account.grant,
                     usage=self._sessions.used(volume.name, uuid) + account.charged,
-                    seen=self._findings.seen_of(volume.name, uuid),
+                    seen=self._report.seen_of(volume.name, uuid),
                     target=account.target,
                 )
                 for uuid, account in accounts.items()
@@ -118,22 +119,21 @@ class Views:
 
     def devices(self) -> list[records.Device]:
         """Return all devices, also those that have nothing to hand out."""
-        capacity = {one.uuid: one.capacity for one in self._capacities.rows}
-        return [self._device(device, capacity[device.uuid]) for device in self._devices]
+        capacity = {row.uuid: row.capacity for row in self._capacities.rows}
+        ledger = self._driver.machine.snapshot()
+        return [self._device(device, capacity[device.uuid], ledger) for device in self._devices]
 
-    def _device(self, device: Device, capacity: int) -> records.Device:
-        ledger = self._driver.machine.ledger
-        accounts = [account[device.uuid] for account in ledger.accounts.values() if device.uuid in account]
+    def _device(self, device: Device, capacity: int, ledger: LedgerSnapshot) -> records.Device:
         return records.Device(
             uuid=device.uuid,
             index=device.index,
             name=device.name,
             total=self._capacities.total[device.uuid],
             capacity=capacity,
-            granted=sum(account.grant for account in accounts),
+            granted=sum(account.grant for account in ledger.on(device.uuid).values()),
             used=self._sessions.used_on(device.uuid),
             settling=self._driver.machine.settling(device.uuid),
-            foreign=self._capacities.foreign[device.uuid],
-            health=self._findings.health.get(device.uuid, "ok"),
+            external=self._capacities.external[device.uuid],
+            health=self._report.health.get(device.uuid, "ok"),
             drained=device.uuid in self._driver.machine.drained,
         )

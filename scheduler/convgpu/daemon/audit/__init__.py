@@ -1,1 +1,11 @@
-"""Compares what NVML counts with the ledger, and acts on the difference."""
+"""The audit: what NVML counts, compared with the ledger.
+
+- `loop`: runs the audit.
+- `sampling`: asks NVML.
+- `container_resolver`, `attributor`: find the owners of memory.
+- `capacity`: follows with what may be handed out.
+- `overuse`, `terminate`: act on containers above their limit.
+- `holdings`: writes figures into the database.
+- `refusals`: judges allocations that the driver refused.
+- `report`: is what others read.
+"""

@@ -1,6 +1,6 @@
-"""What of each device may be handed out.
+"""The capacity of each device: what ConvGPU may hand out of it.
 
-Its total, less what the driver takes for itself, less what foreign processes hold, less the reserve.
+It is the device's total, less what the driver takes for itself, less external memory, less the reserve.
 """
 
 import logging
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from convgpu.core import events as e
-from convgpu.core.attribution import NOISE, Found, Look, is_news
+from convgpu.core.attribution import NOISE, Attribution, MemorySample, is_significant
 from convgpu.core.volume_options import DeviceCapacity
 from convgpu.daemon.gpu.nvml import Device, DeviceError, Devices
 from convgpu.daemon.gpu.settling import Settling
@@ -29,17 +29,17 @@ def measure_memory(
     known: Mapping[str, DeviceMemory],
     is_ours: Callable[[int], bool],
 ) -> list[DeviceMemory]:
-    """Return what is known of the memory of each device at the scheduler's start.
+    """Return the memory figures of each device at the scheduler's start.
 
-    What nobody holds is the driver's own; or an ended process's that the driver has not freed yet, so a smaller figure
-    of an earlier run of the scheduler is believed.
+    Memory that no process holds is the driver's own, or that of an ended process and not freed yet. Hence the smaller
+    figure counts, if an earlier run of the scheduler saw one.
 
     Args:
-        devices: to ask.
-        present: all of them, as found just now.
+        devices: NVML.
+        present: all devices, as found just now.
         reserve: bytes of each device that are never handed out.
-        known: what an earlier run of the scheduler knew, since the machine was started.
-        is_ours: says whether a pid is a container's.
+        known: the figures of an earlier run of the scheduler since the machine was started.
+        is_ours: says whether a pid belongs to a container.
     """
     rows = []
     for device in present:
@@ -51,18 +51,18 @@ def measure_memory(
             held = devices.used_by(device.uuid)
         except DeviceError as error:
             log.warning("who uses %s is not known: %s", device.uuid, error)
-        foreigners = sum(size for pid, size in held.items() if not is_ours(pid))
+        external = sum(size for pid, size in held.items() if not is_ours(pid))
         own = max(device.total - device.free - sum(held.values()), 0)
         earlier = known.get(device.uuid)
         if earlier is not None and earlier.total == device.total:
             own = min(own, earlier.own)
-        capacity = max(device.total - own - foreigners - reserve, 0)
-        rows.append(DeviceMemory(device.uuid, device.total, capacity, own, foreigners))
+        capacity = max(device.total - own - external - reserve, 0)
+        rows.append(DeviceMemory(device.uuid, device.total, capacity, own, external))
     return rows
 
 
-def as_rows(present: Sequence[Device], memory: Sequence[DeviceMemory], reserve: int) -> list[DeviceCapacity]:
-    """Return what may be handed out of each device, also of those that have nothing now.
+def initial_capacities(present: Sequence[Device], memory: Sequence[DeviceMemory], reserve: int) -> list[DeviceCapacity]:
+    """Return the capacity of each device, also of those that have none now.
 
     Raises:
         DeviceError: there is no device.
@@ -70,24 +70,30 @@ def as_rows(present: Sequence[Device], memory: Sequence[DeviceMemory], reserve: 
     if not present:
         raise DeviceError("NVML shows no device that can be named: see what nvidia-smi says, and start again")
     rows = []
-    for device, one in zip(present, memory, strict=True):
-        nominal = max(one.total - one.own - reserve, 0)
-        trouble = device.trouble or ("" if one.capacity else FULL)
+    for device, figures in zip(present, memory, strict=True):
+        nominal = max(figures.total - figures.own - reserve, 0)
+        trouble = device.trouble or ("" if figures.capacity else FULL)
         if trouble:
             log.error("device %s hands out nothing: %s", device.uuid, trouble)
-        rows.append(DeviceCapacity(device.uuid, device.index, one.capacity, nominal, trouble))
+        rows.append(DeviceCapacity(device.uuid, device.index, figures.capacity, nominal, trouble))
     return rows
 
 
 class Capacities:
-    """Lets what may be handed out follow what foreign programs hold.
+    """Lets the capacity of each device follow external memory.
 
-    `rows` are the devices as they are now; in bytes by device: `total`, `foreign`, and `own`, what the driver takes for
-    itself, with what lasts and no process holds.
+    Attributes:
+        rows: the capacities as they are now.
+        total: bytes of each device.
+        external: bytes of each device that external programs hold.
+        own: bytes of each device that the driver takes for itself, with lasting memory that no process holds.
 
     Args:
+        driver: of the machine, which learns of each change.
+        store: keeps the figures over restarts.
+        settling: has to know the driver's own share.
         memory: of all devices, as measured at the start.
-        rows: the same as it may be handed out.
+        rows: the capacities that follow from it.
         reserve: bytes of each device that are never handed out.
     """
 
@@ -101,72 +107,74 @@ class Capacities:
         reserve: int,
     ) -> None:
         self.rows = list(rows)
-        self.total = {one.device: one.total for one in memory}
-        self.foreign = {one.device: one.foreigners for one in memory}
+        self.total = {figures.device: figures.total for figures in memory}
+        self.external = {figures.device: figures.external for figures in memory}
         self._driver = driver
         self._store = store
         self._settling = settling
         self._reserve = reserve
-        self._least = {one.device: one.own for one in memory}  # that the driver was seen to take for itself
+        self._least = {figures.device: figures.own for figures in memory}  # smallest figure that was seen for `own`
         self.own = dict(self._least)
 
     def lose(self, device: str, why: str) -> None:
-        """Nothing may be handed out while nobody knows what the device is at."""
+        """Hand out nothing of a device that does not answer."""
         self._set(device, 0, why)
 
-    def see(self, look: Look) -> None:
-        """Measure a device that could not be at the start; whatever it is, it answers."""
-        if self.total[look.device] == 0:
-            held = 0 if look.held is None else sum(look.held.values())
-            self.own[look.device] = self._least[look.device] = max(look.used - held, 0)
-            self._settling.set_own(look.device, self.own[look.device])
-        self.total[look.device] = look.total
-        if look.held is None:
-            self._hand_out(look.device)
+    def measure(self, sample: MemorySample) -> None:
+        """Take up a device that answers again, or for the first time."""
+        if self.total[sample.device] == 0:
+            held = 0 if sample.held is None else sum(sample.held.values())
+            self.own[sample.device] = self._least[sample.device] = max(sample.used - held, 0)
+            self._settling.set_own(sample.device, self.own[sample.device])
+        self.total[sample.device] = sample.total
+        if sample.held is None:
+            self._hand_out(sample.device)
 
-    def is_more(self, device: str, found: Found) -> bool:
-        """Is there more memory that nobody holds than is known of?"""
-        return found.unattributed > self.own[device]
+    def is_more(self, device: str, attribution: Attribution) -> bool:
+        """Say whether a device has more memory without an owner than the driver is known to take."""
+        return attribution.unattributed > self.own[device]
 
-    def follow(self, device: str, found: Found, before: Found | None, *, quiet: bool) -> None:
-        """Take up what a look found, and what the look before did.
+    def follow(self, device: str, attribution: Attribution, before: Attribution | None, *, is_settled: bool) -> None:
+        """Let the capacity of a device follow an attribution.
 
         Args:
             device: UUID.
-            found: now.
-            before: at the look before, if there was one.
-            quiet: nothing settles, and NVML names every process of ours: what nobody holds is the driver's, or of a
-                program that NVML does not name.
+            attribution: of the latest sample.
+            before: of the sample before, None if there was none.
+            is_settled: nothing settles, and NVML lists every process of ours: memory without an owner is the driver's,
+                or that of a program that NVML does not list.
         """
         if before is not None:
-            self._least[device] = min(self._least[device], max(before.unheld, found.unheld))
-            lasting = min(before.unattributed, found.unattributed) if quiet else self.own[device]
+            self._least[device] = min(self._least[device], max(before.unheld, attribution.unheld))
+            lasting = min(before.unattributed, attribution.unattributed) if is_settled else self.own[device]
             self.own[device] = max(self._least[device], lasting)
             self._settling.set_own(device, self.own[device])
-        foreign = found.foreign + self.own[device] - self._least[device]
-        if is_news(self.foreign[device], foreign):
-            self.foreign[device] = foreign
+        external = attribution.external + self.own[device] - self._least[device]
+        if is_significant(self.external[device], external):
+            self.external[device] = external
         self._hand_out(device)
 
     def _hand_out(self, device: str) -> None:
-        """Hand out what the device has, foreign memory as it is known: it answers."""
+        """Hand out what the device has, less the external memory that is known."""
+        row = self._row(device)
         nominal = max(self.total[device] - self._least[device] - self._reserve, 0)
-        if abs(nominal - self._row(device).nominal) < NOISE:
-            nominal = self._row(device).nominal
-        capacity = max(nominal - self.foreign[device], 0)
-        self.rows[:] = [replace(one, nominal=nominal) if one.uuid == device else one for one in self.rows]
+        if abs(nominal - row.nominal) < NOISE:
+            nominal = row.nominal
+        capacity = max(nominal - self.external[device], 0)
+        self._replace(replace(row, nominal=nominal))
         self._set(device, capacity, "" if capacity else FULL)
 
     def _row(self, device: str) -> DeviceCapacity:
-        return next(one for one in self.rows if one.uuid == device)
+        return next(row for row in self.rows if row.uuid == device)
+
+    def _replace(self, changed: DeviceCapacity) -> None:
+        self.rows[:] = [changed if row.uuid == changed.uuid else row for row in self.rows]
 
     def _set(self, device: str, capacity: int, trouble: str) -> None:
-        self.rows[:] = [
-            replace(one, capacity=capacity, trouble=trouble) if one.uuid == device else one for one in self.rows
-        ]
-        if self._driver.machine.ledger.capacity[device] == capacity:
+        self._replace(replace(self._row(device), capacity=capacity, trouble=trouble))
+        if self._driver.machine.device(device).capacity == capacity:
             return
-        foreign = self.foreign[device]
-        log.info("device %s: capacity=%d foreign=%d", device, capacity, foreign)
-        self._store.set_memory(DeviceMemory(device, self.total[device], capacity, self._least[device], foreign))
+        external = self.external[device]
+        log.info("device %s: capacity=%d external=%d", device, capacity, external)
+        self._store.set_memory(DeviceMemory(device, self.total[device], capacity, self._least[device], external))
         self._driver.dispatch(e.CapacityChanged(device, capacity, self._row(device).nominal))

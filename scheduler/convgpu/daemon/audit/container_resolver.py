@@ -1,4 +1,4 @@
-"""To which container does a process belong? The kernel tells, never the process."""
+"""Finds the container that a process belongs to. The kernel tells, never the process itself."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -9,8 +9,8 @@ from convgpu.daemon.system.procfs import containers_of, pid_namespace
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
-    """How processes are told apart, at one moment.
+class ProcessIndex:
+    """The facts by which processes are told apart, as they were at one moment.
 
     Attributes:
         by_pid: volumes by the pids of connected processes.
@@ -23,14 +23,14 @@ class Members:
     by_namespace: Mapping[int, str]
 
     def volume_of(self, pid: int) -> str | None:
-        """Return the volume of the container that a process belongs to, None outside of all."""
+        """Return the volume of the container that a process belongs to, None for an external process."""
         return self.by_pid.get(pid) or self.without_session(pid)
 
     def without_session(self, pid: int) -> str | None:
-        """As `volume_of`, by the kernel's word of this moment alone."""
+        """As `volume_of`, but only by what the kernel says of the process now."""
         ids = containers_of(pid)
-        # The outermost that is known: a container may call cgroups below its own what it likes.
-        known = next((self.by_id[one] for one in ids if one in self.by_id), None)
+        # The outermost known id counts: a container may name cgroups below its own as it likes.
+        known = next((self.by_id[container_id] for container_id in ids if container_id in self.by_id), None)
         if known is not None or ids:
             return known
         namespace = pid_namespace(pid)
@@ -38,19 +38,20 @@ class Members:
 
 
 class ContainerResolver:
-    """Knows the members of all containers.
+    """Makes indices of the processes of all containers.
 
     Args:
-        listed: volumes by the Engine's ids of containers, as the Engine listed them last.
+        sessions: of all containers.
+        listed: gives volumes by the Engine's ids of containers, as the Engine listed them last.
     """
 
     def __init__(self, sessions: SessionRegistry, listed: Callable[[], Mapping[str, str]]) -> None:
         self._sessions = sessions
         self._listed = listed
-        self._ours = set(containers_of(os.getpid()))
-        self._namespace = pid_namespace(os.getpid())
+        self._own_ids = set(containers_of(os.getpid()))
+        self._own_namespace = pid_namespace(os.getpid())
 
-    def members(self) -> Members:
+    def index(self) -> ProcessIndex:
         """Return what is known now."""
         by_id = dict(self._listed())
         by_namespace: dict[int, str] = {}
@@ -58,13 +59,13 @@ class ContainerResolver:
         sessions = self._sessions.by_number.values()
         for session in sessions:
             ids, namespace = session.ids, session.namespace
-            # Of a container that was not listed yet: its own id is the innermost.
-            if ids and not any(one in by_id for one in ids) and ids[-1] not in self._ours:
+            # A container that was not listed yet: its own id is the innermost.
+            if ids and not any(container_id in by_id for container_id in ids) and ids[-1] not in self._own_ids:
                 by_id[ids[-1]] = session.container
-            if ids or namespace is None or namespace == self._namespace:
+            if ids or namespace is None or namespace == self._own_namespace:
                 continue
             if by_namespace.setdefault(namespace, session.container) != session.container:
                 shared.add(namespace)
-        by_namespace = {one: volume for one, volume in by_namespace.items() if one not in shared}
+        by_namespace = {namespace: volume for namespace, volume in by_namespace.items() if namespace not in shared}
         by_pid = {session.pid: session.container for session in sessions if session.pid}
-        return Members(by_pid, by_id, by_namespace)
+        return ProcessIndex(by_pid, by_id, by_namespace)

@@ -1,4 +1,4 @@
-"""Ends a container's processes: all of them, none of another's, and none by a pid that may be another's by now."""
+"""Ends the processes of a container: all of them, and no other process that got the pid of an ended one."""
 
 import logging
 import os
@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable
 from typing import Final
 
-from convgpu.daemon.audit.container_resolver import Members
+from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.system.procfs import open_process, processes
 
 log = logging.getLogger(__name__)
@@ -16,37 +16,37 @@ _ROUNDS: Final = 20
 
 
 def end_connected(pidfds: Iterable[int | None]) -> None:
-    """End processes that are connected; a pidfd names the one that connected, whatever its pid is used for now."""
+    """End connected processes by their pidfds, which always name the process that connected."""
     for pidfd in pidfds:
         if pidfd is not None:
             _kill(pidfd)
 
 
-def end_members(members: Members, volume: str) -> int:
-    """End the processes that the kernel says are in the container, until there are none; return how many there were.
+def end_all_processes(index: ProcessIndex, volume: str) -> int:
+    """End the processes that the kernel counts to the container, until there are none; return how many there were.
 
-    Reads all of /proc, so it is for a thread.
+    Reads all of /proc: call it in a thread.
     """
     ended = 0
     for _ in range(_ROUNDS):
-        found = [pid for pid in processes() if pid != os.getpid() and _end(pid, members, volume)]
+        found = [pid for pid in processes() if pid != os.getpid() and _end(pid, index, volume)]
         ended += len(found)
         if not found:
             break
     return ended
 
 
-def _end(pid: int, members: Members, volume: str) -> bool:
+def _end(pid: int, index: ProcessIndex, volume: str) -> bool:
     try:
         pidfd = open_process(pid)
     except OSError as error:
-        log.error("pid %d cannot be looked at: %s", pid, error)
+        log.error("pid %d cannot be opened: %s", pid, error)
         return False
     if pidfd is None:
         return False
     try:
-        # Asked after the pidfd was opened: if the pid has passed on since, the signal goes to nobody.
-        return members.without_session(pid) == volume and _kill(pidfd)
+        # Checked after the pidfd was opened: if the pid was reused since, the signal reaches no process.
+        return index.without_session(pid) == volume and _kill(pidfd)
     finally:
         os.close(pidfd)
 

@@ -77,7 +77,7 @@ class Containers:
     def restore(self, accept: Callable[[str, socket.socket], None], on_removed: Callable[[str], None]) -> None:
         """Take up what an earlier scheduler left.
 
-        A volume that cannot be taken up now (a device is gone, or smaller) is kept for a better time. What foreign
+        A volume that cannot be taken up now (a device is gone, or smaller) is kept for a better time. What external
         programs hold just now is no reason: the container may be running.
 
         Args:
@@ -126,7 +126,7 @@ class Containers:
         self._history.add("created", name, cause, limits=dict(container.terms.limits) or None)
 
     def _reopen(self, volume: Volume) -> Container:
-        """Open a volume of an earlier run, with what foreign programs may leave. A device that is lost is left out."""
+        """Open a volume of an earlier run, with what external programs may leave. A device that is lost is left out."""
         devices = [replace(one, capacity=one.nominal) for one in self._devices]
         if not volume.limits:
             return self._open(volume, parse_options(volume.options, devices), {})

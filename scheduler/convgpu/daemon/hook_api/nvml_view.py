@@ -23,7 +23,7 @@ def observe(machine: Machine, sessions: SessionRegistry, container: str, asker: 
         device: binary UUID.
     """
     uuid = uuid_text(device)
-    account = machine.ledger.accounts[container].get(uuid)
+    account = machine.account(container, uuid)
     if account is None:
         return Observed(0, 0)
     used = ((session, sessions.used_by(session, uuid)) for session in sessions.of(container))

@@ -156,9 +156,10 @@ class Processes:
             self._lifecycle.reject_as_driver(session, request, session.rows[message.device], message.size, message.call)
 
     def _usage(self, session: Session, device: str) -> m.Usage:
-        account = self._machine.ledger.accounts[session.container][device]
+        account = self._machine.account(session.container, device)
+        limit = account.limit if account is not None else 0
         used = self._sessions.used(session.container, device)
-        return m.Usage(account.limit, used, self._machine.settling(device))
+        return m.Usage(limit, used, self._machine.settling(device))
 
     def _observe(self, container: str, connection: Connection, request: int, message: m.Observe) -> None:
         """Answer who has no session and needs none; a bound on silent connections holds for it as well."""
@@ -188,7 +189,7 @@ class Processes:
 
     async def _ask_and_admit(self, container: str, connection: Connection, request: int, hello: m.Hello) -> None:
         """Hold what a process says that it holds against the driver's word, and admit it."""
-        known = {uuid_text(device) for device, _ in hello.held} & self._machine.ledger.capacity.keys()
+        known = {uuid_text(device) for device, _ in hello.held} & self._machine.devices
         seen = await self._seen(known, connection.pid)
         self._asking.discard(connection)
         if not connection.closed:
@@ -219,7 +220,7 @@ class Processes:
     def _welcome(
         self, container: str, connection: Connection, request: int, hello: m.Hello, seen: Mapping[str, int] | None
     ) -> None:
-        accounts = self._machine.ledger.accounts[container]
+        accounts = self._machine.accounts(container)
         rows = tuple(accounts)
         page = Page(self._pages, len(rows))
         session = Session(
@@ -271,12 +272,11 @@ class Processes:
 
     async def adopt(self, formers: Sequence[PreviousSession]) -> None:
         """Open sessions for processes that live but do not come back: what they hold is not to be granted twice."""
-        ledger = self._machine.ledger
         all_seen = await asyncio.gather(
-            *(self._seen(ledger.accounts.get(former.container, {}), former.pid) for former in formers)
+            *(self._seen(self._machine.accounts(former.container), former.pid) for former in formers)
         )
         for former, seen in zip(formers, all_seen, strict=True):
-            accounts = ledger.accounts.get(former.container, {})  # meanwhile its volume may be gone, or another
+            accounts = self._machine.accounts(former.container)  # meanwhile its volume may be gone, or another
             # Not known is not nothing.
             held = {
                 uuid: accounts[uuid].limit if size is None else size for uuid, size in seen.items() if uuid in accounts
@@ -295,7 +295,7 @@ class Processes:
                 os.close(process)
             self._store.drop_session(former)
             return
-        accounts = self._machine.ledger.accounts[former.container]
+        accounts = self._machine.accounts(former.container)
         log.warning("pid %d of %s does not come back; what it holds stays its own", former.pid, former.container)
         page = Page(self._pages, len(accounts))
         page.close_descriptor()

@@ -47,10 +47,10 @@ class PreviousSession:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """A device's memory in bytes: what the driver takes for itself, and what programs outside ConvGPU held."""
+    """The memory of one device in bytes; `own`: taken by the driver for itself, `external`: by external programs."""
 
     device: str
     total: int
     capacity: int
     own: int
-    foreigners: int
+    external: int

@@ -33,7 +33,7 @@ def wait(uuid, since, reason="memory"):
 
 class ToldScheduler:
     def __init__(self):
-        self.devices = [device(A), device(B, drained=True, health="XID 79", foreign=6)]
+        self.devices = [device(A), device(B, drained=True, health="XID 79", external=6)]
         self.containers = []
         self.totals = {"events": {"paused": 2, "accepted": 5}, "waits": [1, 0, 0, 0, 0, 0, 0, 0, 0, 2], "waited": 9.5}
         self.failure = None
@@ -72,9 +72,9 @@ def samples(told):
 def test_devices(samples):
     said = samples()
     on = (("device", B),)
-    figures = {name: said[name, *on] for name in ("device_drained", "device_healthy", "device_foreign_bytes")}
-    assert figures == {"device_drained": 1, "device_healthy": 0, "device_foreign_bytes": 6}
-    named = ("memory", "capacity", "granted", "used", "settling", "foreign")
+    figures = {name: said[name, *on] for name in ("device_drained", "device_healthy", "device_external_bytes")}
+    assert figures == {"device_drained": 1, "device_healthy": 0, "device_external_bytes": 6}
+    named = ("memory", "capacity", "granted", "used", "settling", "external")
     assert [said[f"device_{name}_bytes", ("device", A)] for name in named] == [100, 90, 50, 40, 3, 0]
     assert said["device_info", ("device", A), ("index", "0"), ("name", 'Card "1"\n')] == 1
     assert said["policy_info", ("policy", "fifo")] == 1

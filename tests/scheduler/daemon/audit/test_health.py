@@ -14,9 +14,13 @@ import pytest
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.daemon.audit.capacity import Capacities, as_rows, measure_memory
+from convgpu.daemon.audit.attributor import Attributor
+from convgpu.daemon.audit.capacity import Capacities, initial_capacities, measure_memory
 from convgpu.daemon.audit.container_resolver import ContainerResolver
-from convgpu.daemon.audit.loop import Audit, Rules
+from convgpu.daemon.audit.holdings import HoldingsWriter
+from convgpu.daemon.audit.loop import Audit
+from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
+from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.gpu.context_sizes import Contexts
 from convgpu.daemon.gpu.nvml import Device, DeviceError, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
@@ -74,7 +78,7 @@ class Parts:
         self.asking = asking = NvmlExecutor(cards)
         self.store = Store(directory, "boot", loop.call_later)
         memory = measure_memory(cards, cards.list(), 0, {}, lambda _: False)
-        rows = as_rows(cards.list(), memory, 0)
+        rows = initial_capacities(cards.list(), memory, 0)
         machine = Machine({one.uuid: one.capacity for one in rows}, Fifo())
         history = History(time.time, self.store, Bounds(10, 10.0))
         self.sessions = SessionRegistry(machine)
@@ -83,9 +87,11 @@ class Parts:
         settling = Settling(asking, {one.device: one.own for one in memory}, lambda _: None)
         self.lifecycle = SessionLifecycle(driver, self.sessions, history, settling, self.store, time.time)
         self.capacities = Capacities(driver, self.store, settling, memory, rows, 0)
-        belonging = ContainerResolver(self.sessions, dict)
-        rules = Rules(0.0, "warn", 10.0)
-        self.audit = Audit(asking, driver, self.sessions, history, belonging, self.capacities, self.store, rules)
+        self.report = AuditReport()
+        self.attributor = Attributor(machine, self.sessions, ContainerResolver(self.sessions, dict))
+        overuse = OveruseEnforcer(self.sessions, history, self.report, OveruseRules("warn", 10.0))
+        holdings = HoldingsWriter(machine, self.sessions, self.store)
+        self.audit = Audit(asking, driver, self.attributor, self.capacities, overuse, holdings, self.report)
 
     def processes(self, contexts: Contexts) -> Processes:
         """Return what serves processes, but for their sockets and pages."""
@@ -106,9 +112,9 @@ def play(directory: Path, cards: Cards, *steps: tuple[str, object]) -> list[tupl
         with closing(parts.store):
             for name, value in steps:
                 setattr(cards, name, value)
-                await parts.audit.look()
+                await parts.audit.audit()
                 parts.driver.machine.check_invariants(0.0)
-                seen.append((parts.audit.findings.health["one"], parts.capacity()))
+                seen.append((parts.report.health["one"], parts.capacity()))
         return seen
 
     return asyncio.run(run())
@@ -163,10 +169,10 @@ def test_a_process_that_ends_while_the_audit_looks_is_no_foreigner(tmp_path: Pat
                 process.wait()
                 return {}
 
-            parts.audit._belonging = ContainerResolver(parts.sessions, listed)
+            parts.attributor._resolver = ContainerResolver(parts.sessions, listed)
             cards.held[process.pid] = 10 * GIB
             cards.used_bytes["one"] += 10 * GIB
-            await parts.audit.look()
+            await parts.audit.audit()
             assert parts.capacity() == [15.5, 15.5]
 
     asyncio.run(run())
@@ -183,7 +189,7 @@ def test_of_a_device_that_comes_late_what_the_driver_takes_is_not_taken_for_what
         parts = Parts(cards, tmp_path)
         contexts = Contexts(parts.asking, parts.capacities.own)
         with closing(parts.store):
-            await parts.audit.look()
+            await parts.audit.audit()
             assert parts.capacity() == [15.5, 15.5]
             cards.held = {pid: 518 << 20}
             cards.used_bytes["one"] += (518 + 9) << 20
@@ -222,8 +228,8 @@ def test_an_event_of_a_device_without_capacity_is_no_fault(tmp_path: Path) -> No
         with closing(parts.store):
             parts.driver.dispatch(e.ContainerCreated("a", {"one": GIB}))
             cards.wrong = LOST
-            await parts.audit.look()
-            await parts.audit.look()
+            await parts.audit.audit()
+            await parts.audit.audit()
             parts.driver.dispatch(e.ContainerRemoved("a"))
             assert parts.capacity() == [0.0, 15.5]
 

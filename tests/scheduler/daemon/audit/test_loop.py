@@ -56,24 +56,24 @@ ESCAPED = f"tail -f /dev/null | {HOLD} --wait-for-stdin 3g & wait"
 def test_memory_of_foreign_programs_is_not_handed_out(daemon: Daemon) -> None:
     folder = daemon.container("a", memory="14g")
     with running(folder, f"exec {HOLD} --wait-for-stdin 5g"):
-        wait_until(lambda: device(daemon)["foreign"] > 5 * GIB, "it is seen")
-        assert device(daemon)["capacity"] == 16 * GIB - device(daemon)["foreign"]
+        wait_until(lambda: device(daemon)["external"] > 5 * GIB, "it is seen")
+        assert device(daemon)["capacity"] == 16 * GIB - device(daemon)["external"]
         process = Process(folder)
         process.hello()
         request = process.allocate(12 * GIB)
         wait_until(lambda: daemon.state("a")["state"] == "waiting", "a waits")
     assert process.answer(request) == m.Accepted(12 * GIB, 0)
-    wait_until(lambda: (device(daemon)["foreign"], device(daemon)["capacity"]) == (0, 16 * GIB), "it is given back")
+    wait_until(lambda: (device(daemon)["external"], device(daemon)["capacity"]) == (0, 16 * GIB), "it is given back")
     assert daemon.events("overused") == []
 
 
 def test_a_limit_that_comes_later_is_held_against_what_there_is_then(daemon: Daemon) -> None:
     folder = daemon.container("a")
     with running(folder, f"exec {HOLD} --wait-for-stdin 5g"):
-        wait_until(lambda: device(daemon)["foreign"] > 5 * GIB, "it is seen")
+        wait_until(lambda: device(daemon)["external"] > 5 * GIB, "it is seen")
         daemon.container("late")
         daemon.container("later")
-    wait_until(lambda: device(daemon)["foreign"] == 0, "it is given back")
+    wait_until(lambda: device(daemon)["external"] == 0, "it is given back")
     daemon.admin.request("set", name="late", memory="14g")
     assert share(daemon, "late")["limit"] == 14 * GIB
     assert Process(Path(str(daemon.state("later")["mountpoint"]))).hello(memory="14g").devices[0].limit == 14 * GIB
@@ -87,7 +87,7 @@ def test_what_escapes_the_hook_is_charged_to_its_container_and_shown(daemon: Dae
         wait_until(lambda: share(daemon, "a")["usage"] > 4 * GIB, "it is charged")
         a = share(daemon, "a")
         assert a["usage"] == a["seen"] > 4 * GIB + 800 * MIB, a
-        assert (device(daemon)["foreign"], device(daemon)["health"]) == (0, "ok")
+        assert (device(daemon)["external"], device(daemon)["health"]) == (0, "ok")
         process = Process(other)
         process.hello()
         request = process.allocate(12 * GIB)

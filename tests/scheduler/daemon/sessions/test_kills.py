@@ -169,4 +169,4 @@ def test_a_scheduler_killed_at_any_instant_loses_nothing_and_grants_nothing_twic
 def is_all_free(daemon: Daemon) -> bool:
     [device] = daemon.admin.request("devices")["devices"]
     sessions = [one["sessions"] for one in daemon.admin.request("containers")["containers"]]
-    return (device["used"], device["settling"], device["foreign"]) == (0, 0, 0) and not any(sessions)
+    return (device["used"], device["settling"], device["external"]) == (0, 0, 0) and not any(sessions)

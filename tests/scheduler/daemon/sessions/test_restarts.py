@@ -175,4 +175,4 @@ def test_capacity_is_right_after_a_restart_whoever_holds_memory(daemon: Daemon) 
 
 def figures(daemon: Daemon) -> tuple[int, int]:
     [device] = daemon.admin.request("devices")["devices"]
-    return device["capacity"], device["foreign"]
+    return device["capacity"], device["external"]

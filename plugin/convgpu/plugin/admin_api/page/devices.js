@@ -74,7 +74,7 @@ class Card {
     this.figure("Used", device.used);
     this.figure("Free", free);
     this.figure("Settling", device.settling, device.settling === 0);
-    this.figure("Foreign", device.foreign, device.foreign === 0);
+    this.figure("External", device.external, device.external === 0);
     this.figure("Capacity", device.capacity);
     setText(this.top, bytes(device.capacity));
     const text = `GPU ${device.index}: ${bytes(device.used)} used and ${bytes(device.granted)} granted of ${bytes(device.capacity)}`;

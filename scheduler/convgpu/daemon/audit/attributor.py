@@ -1,0 +1,68 @@
+"""Attributes samples: joins NVML's counts with leases, sessions and what the kernel says of processes."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+from convgpu.core.attribution import Attribution, MemorySample, attribute
+from convgpu.core.machine import Machine
+from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIndex
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.system.procfs import is_alive
+
+# Bytes by pid and device.
+Leases = Mapping[tuple[int, str], int]
+
+
+class Attributor:
+    """Finds the owners of the memory in a sample. Nothing here awaits: one call sees one state of the ledger.
+
+    Args:
+        machine: knows the leases; only read.
+        sessions: of all containers.
+        resolver: finds the containers of processes.
+    """
+
+    def __init__(self, machine: Machine, sessions: SessionRegistry, resolver: ContainerResolver) -> None:
+        self._machine = machine
+        self._sessions = sessions
+        self._resolver = resolver
+
+    def index(self) -> ProcessIndex:
+        """Return the index of processes as of now; for one audit or one refused allocation."""
+        return self._resolver.index()
+
+    def leases(self, pids: AbstractSet[int]) -> dict[tuple[int, str], int]:
+        """Return what is leased to these processes now; of a thousand that are connected few use memory."""
+        return {
+            (session.pid, uuid): self._machine.lease(session.number, uuid)
+            for session in self._sessions.by_number.values()
+            if session.pid in pids
+            for uuid in session.rows
+        }
+
+    def attribute(self, sample: MemorySample, leases: Leases, index: ProcessIndex) -> Attribution:
+        """Attribute a sample; a container on a device where it has no limit is external there."""
+        held, device = sample.held or {}, sample.device
+        owners = {pid: index.volume_of(pid) for pid in held}
+        # A process that ended since the sample has no owner any more and is not external: the order matters.
+        held = {pid: size for pid, size in held.items() if owners[pid] or is_alive(pid)}
+        limited = {pid: name for pid, name in owners.items() if name and self._machine.account(name, device)}
+        lease = {pid: leases.get((pid, device), 0) for pid in limited if pid in index.by_pid}
+        return attribute(sample.used, held, lease, limited.get, self._managed(device, held))
+
+    def _managed(self, device: str, held: Mapping[int, int]) -> int:
+        """Return what processes with a session use beyond what the driver lists for them, in bytes."""
+        used: dict[int, int] = defaultdict(int)
+        for session in self._sessions.by_number.values():
+            if session.pid in held and device in session.rows:
+                used[session.pid] += self._sessions.used_by(session, device)
+        return sum(max(size - held[pid], 0) for pid, size in used.items())
+
+    def are_all_listed(self, device: str, pids: AbstractSet[int]) -> bool:
+        """Say whether every process of ours that uses the device is among these pids."""
+        return all(
+            session.pid in pids
+            for session in self._sessions.by_number.values()
+            if device in session.rows and self._sessions.used_by(session, device)
+        )

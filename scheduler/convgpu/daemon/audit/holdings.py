@@ -1,0 +1,35 @@
+"""Writes what containers hold into the database, for people who read it; a part of the containers at a time."""
+
+from typing import Final
+
+from convgpu.core.machine import Machine
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.storage.store import Store
+
+# Containers whose figures are written after one audit.
+_BATCH: Final = 100
+
+
+class HoldingsWriter:
+    """Writes the figures that changed."""
+
+    def __init__(self, machine: Machine, sessions: SessionRegistry, store: Store) -> None:
+        self._machine = machine
+        self._sessions = sessions
+        self._store = store
+        self._written: dict[tuple[str, str], tuple[int, int]] = {}
+        self._due: list[str] = []
+
+    def write(self) -> None:
+        """Write the figures of some containers; the others follow after the next audits."""
+        if not self._due:
+            self._due = list({*self._machine.holders, *(name for name, _ in self._written)})
+        batch, self._due = self._due[:_BATCH], self._due[_BATCH:]
+        for name in batch:
+            for device, account in self._machine.accounts(name).items():
+                before = self._written.pop((name, device), (0, 0))
+                used = self._sessions.used(name, device) + account.charged if account.held else 0
+                if (account.grant, used) != before:
+                    self._store.set_holding(name, device, account.grant, used)
+                if account.grant or used:
+                    self._written[name, device] = (account.grant, used)

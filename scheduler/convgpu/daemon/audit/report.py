@@ -1,0 +1,16 @@
+"""The last results of the audit, for administrators."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class AuditReport:
+    """NVML's count in bytes by device and container, and the health of each device (`ok`, or what is wrong)."""
+
+    seen: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    health: dict[str, str] = field(default_factory=dict)
+
+    def seen_of(self, container: str, device: str) -> int | None:
+        """Return NVML's count for a container in bytes, None when NVML was not asked or does not tell."""
+        return self.seen[device].get(container, 0) if device in self.seen else None

@@ -1,0 +1,28 @@
+"""Samples of the memory of devices, taken through NVML."""
+
+from convgpu.core.attribution import MemorySample
+from convgpu.daemon.gpu.nvml import DeviceError, Devices
+from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
+from convgpu.daemon.system.procfs import is_alive
+
+
+async def take_sample(executor: NvmlExecutor, uuid: str) -> MemorySample:
+    """Return a sample of one device; when NVML fails or does not answer in time, the sample carries the error."""
+    try:
+        return await executor.ask(uuid, sample_device)
+    except DeviceError as error:
+        return MemorySample(uuid, error=str(error))
+
+
+def sample_device(devices: Devices, uuid: str) -> MemorySample:
+    """Ask NVML about one device. It is no error when the driver does not tell which process holds what."""
+    try:
+        devices.check(uuid)
+        total, used = devices.total(uuid), devices.used(uuid)
+    except DeviceError as error:
+        return MemorySample(uuid, error=str(error))
+    try:
+        held = devices.used_by(uuid)
+    except DeviceError:
+        return MemorySample(uuid, total, used)
+    return MemorySample(uuid, total, used, {pid: size for pid, size in held.items() if is_alive(pid)})
