@@ -43,7 +43,8 @@ class Machine:
         self._due: TakeHeadroom | None = None  # the question whose answer has to be the next event
         headroom = Headroom(self._state, self._step)
         self._allocator = Allocator(self._state, headroom, self._step)
-        self._transitions = Transitions(self._state, headroom, self._allocator, self._step)
+        # Bound once: each access to a singledispatchmethod builds its dispatcher anew.
+        self._apply = Transitions(self._state, headroom, self._allocator, self._step).apply
 
     # -- views -------------------------------------------------------------------------------------------
 
@@ -144,7 +145,7 @@ class Machine:
         """
         self._check_answer(event)
         self._state.now = now
-        self._transitions.apply(event)
+        self._apply(event)
         if not self._step.is_waiting and not isinstance(event, _FREES_NOTHING):
             self._allocator.serve()
         if not self._step.is_waiting:

@@ -105,7 +105,7 @@ def _fitting(state: State) -> list[WaitingAllocation]:
     fits = []
     for device, free in state.ledger.free.items():
         if free > 0 and device not in state.drained:
-            fits += [pending.view for pending in state.queue.on(device) if pending.size <= free]
+            fits += [pending.view for pending in state.queue.on(device) if pending.view.size <= free]
     return fits
 
 
