@@ -1,4 +1,4 @@
-"""Services of Swarm whose tasks would get a GPU without a limit, the host, or undo the hook; and innocent ones.
+"""Swarm services whose tasks would get a GPU without a limit or the host, or bypass the hook; and harmless ones.
 
 Tasks never pass the authorization, so a service is judged by what its tasks will be. Where a GPU is meant, the
 Engine's default runtime is one that reads variables as NVIDIA's does.
@@ -143,7 +143,7 @@ def _hook_ways(files: dict[str, str]) -> Iterator[_Row]:
 
 
 def innocents(files: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """Return services that are nobody's affair."""
+    """Return services that have nothing to do with GPUs."""
     secret = {"SecretID": files["secret"], "SecretName": "secret", "File": {"Name": "password", **FILES}}
     config = {"ConfigID": files["config"], "ConfigName": "config", "File": {"Name": "/etc/nginx.conf", **FILES}}
     memory = {"DiscreteResourceSpec": {"Kind": "gpumem", "Value": 1024}}

@@ -1,4 +1,4 @@
-"""Tables of attempts to get a GPU without a limit, to get the host, or to undo the hook.
+"""Tables of attempts to get a GPU without a limit, to get the host, or to bypass the hook.
 
 A way is what is asked for, with a look at what the Engine made of it. Spellings say the same in other words. An attempt
 is a way in a spelling.
@@ -39,7 +39,7 @@ VISIBLE = "NVIDIA_VISIBLE_DEVICES=all"
 
 @dataclass(frozen=True)
 class Way:
-    """What is asked for, whether the container that came of it has it, and the first Engine that knows the words."""
+    """A request, a test whether its container got the request, and the first Engine that knows its fields."""
 
     name: str
     look: Look
@@ -53,7 +53,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A call that makes a container, and the look at it; Engines from `before` on refuse it or read it otherwise."""
+    """A call that creates a container, and its test; Engines from `before` on refuse or read it otherwise."""
 
     name: str
     call: Call
@@ -250,7 +250,7 @@ def hook_ways() -> Iterator[Way]:
 
 
 def part(target: str, subpath: str) -> dict[str, Any]:
-    """Mount a part of somebody else's volume of ours."""
+    """Mount a part of another user's ConvGPU volume."""
     return {"Type": "volume", "Source": THEIRS, "Target": target, "VolumeOptions": {"Subpath": subpath}}
 
 
@@ -315,7 +315,7 @@ NEWER_URIS = {
 
 
 def spell_body(body: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """Say the same in other words, as Go's JSON reads it."""
+    """Return another spelling that Go's JSON decoder reads alike."""
     host = json.dumps(body["HostConfig"])
     rest = json.dumps({key: value for key, value in body.items() if key != "HostConfig"})[1:-1]
 
@@ -352,7 +352,7 @@ REFUSED_SINCE = {"trailing": (23, 0), "second document": (23, 0), "top level": (
 
 
 def attempts(engine: Version) -> Iterator[Attempt]:
-    """Return all attempts that this version understands: every way plainly, and some in every spelling."""
+    """Return all attempts that this version understands: each in plain form, and some in every spelling."""
     ways = [*gpu_ways(), *host_ways(), *hook_ways()]
     for way in ways:
         yield Attempt(way.name, Call("POST", CREATE, way.body()), way.look)
@@ -366,7 +366,7 @@ def attempts(engine: Version) -> Iterator[Attempt]:
 
 
 def spell(way: Way, engine: Version) -> Iterator[Attempt]:
-    """Return a way in every spelling."""
+    """Return an attempt in every spelling."""
     for name, uri in {**URIS, **{name: uri for name, (uri, since) in NEWER_URIS.items() if since <= engine}}.items():
         yield Attempt(f"{way.name}: {name}", Call("POST", uri, way.body()), way.look)
     for name, raw in spell_body(way.body()):

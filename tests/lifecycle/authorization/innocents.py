@@ -19,7 +19,7 @@ TAR = {"Content-Type": "application/x-tar"}
 
 
 def compose(service: str, **host: Any) -> dict[str, Any]:
-    """What `docker compose up` sends."""
+    """The requests of `docker compose up`."""
     labels = {
         "com.docker.compose.config-hash": "0" * 64,
         "com.docker.compose.container-number": "1",
@@ -175,7 +175,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def creates() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Return the bodies of containers that are created and started."""
+    """Return the bodies of harmless containers."""
     for name, host in HOSTS.items():
         yield f"compose {name}", compose(name, **host)
     for name, config in CONFIGS.items():
@@ -183,7 +183,7 @@ def creates() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def context() -> bytes:
-    """Return what `docker build` sends."""
+    """Return the requests of `docker build`."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         text = b"FROM scratch\nLABEL a=b\n"
@@ -194,7 +194,7 @@ def context() -> bytes:
 
 
 def calls(container: str) -> Iterator[Call]:
-    """Return calls about a running container, and about none."""
+    """Return calls with and without a running container."""
     one = f"/v1.41/containers/{container}"
     for path in (
         *("/_ping", "/version", "/info", "/v1.41/images/json?all=1", "/v1.41/containers/json?all=1", "/v1.41/networks"),

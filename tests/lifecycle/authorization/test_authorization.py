@@ -1,4 +1,4 @@
-"""The plugin as authorization plugin of an Engine: a GPU without a limit is refused, everything else passes."""
+"""The plugin as an Engine's authorization plugin: a GPU without a limit is refused, other calls pass."""
 
 import pytest
 
@@ -30,6 +30,6 @@ def test_a_gpu_with_a_limit_passes(guarded):
     guarded("rm", "-v", created)
 
 
-def test_what_uses_no_gpu_passes(guarded):
+def test_a_container_without_gpu_passes(guarded):
     assert guarded("run", "--rm", "--network", "none", "convgpu/demo", "echo", "passed") == "passed"
     assert "convgpu/demo" in guarded("images")

@@ -1,4 +1,4 @@
-"""`convgpu authz` on an Engine of its own: on, off, and out of every corner that somebody could be locked into."""
+"""`convgpu authz` on an Engine of its own: on, off, and recovery from every lockout."""
 
 import json
 import os
@@ -15,7 +15,7 @@ PRIVILEGED = {"Image": "none", "Cmd": ["true"], "HostConfig": {"Privileged": Tru
 
 
 class Host:
-    """An Engine, and somebody who types `convgpu authz` on its host."""
+    """An Engine, and a user who types `convgpu authz` on its host."""
 
     def __init__(self, engine: Engine, plugin: str) -> None:
         self.engine, self.plugin = engine, plugin
@@ -84,7 +84,7 @@ def test_a_disabled_plugin_is_not_named(host):
     assert host.engine.process.poll() is None
 
 
-def test_a_settings_file_that_names_what_is_not_there_is_not_read(host):
+def test_settings_that_name_a_missing_plugin_are_not_loaded(host):
     host.engine.settings.write_text(json.dumps({"authorization-plugins": ["gone"]}))
     refused = host.authz("enable")
     assert refused.returncode == 1
@@ -93,15 +93,15 @@ def test_a_settings_file_that_names_what_is_not_there_is_not_read(host):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"authorization-plugins": "convgpu"}', "\x00"])
-def test_a_settings_file_with_errors_stays_as_it_is(host, text):
+def test_settings_with_errors_stay_unchanged(host, text):
     host.engine.settings.write_text(text)
     for words in (["enable"], ["disable"], ["status"]):
         assert host.authz(*words).returncode == 1
     assert host.engine.settings.read_text() == text
 
 
-def test_disabled_while_it_was_named(host):
-    """Somebody disabled the plugin by force: nobody is asked, and the next reload would end the Engine."""
+def test_a_plugin_disabled_while_the_settings_name_it(host):
+    """The plugin was disabled by force: the Engine does not ask it, and the next reload would end the Engine."""
     assert host.authz("enable").returncode == 0
     host.engine.configure({"authorization-plugins": []})
     host.engine("plugin", "disable", "-f", host.plugin)
@@ -128,8 +128,8 @@ def test_the_order_of_an_upgrade(host):
     assert host.judges()
 
 
-def test_a_plugin_that_was_removed_locks_everybody_out_until_it_is_taken_out(plugin_version):
-    """`docker plugin rm -f` by an administrator: every call fails; the rescue of docs/operations.md."""
+def test_a_removed_plugin_locks_all_users_out_until_the_settings_drop_it(plugin_version):
+    """`docker plugin rm -f` by an administrator: every call fails; recovery as in docs/operations.md."""
     engine = Engine()
     try:
         engine("plugin", "create", "convgpu", str(plugin_version("rescue")))
@@ -162,7 +162,7 @@ def test_a_plugin_that_was_removed_locks_everybody_out_until_it_is_taken_out(plu
         engine.close()
 
 
-def test_no_root_no_change(host):
+def test_without_root_nothing_is_changed(host):
     if os.geteuid() != 0:
         return
     command = ["setpriv", "--reuid=65534", "--clear-groups", "--regid=65534", sys.executable, "-m", "convgpu.cli"]

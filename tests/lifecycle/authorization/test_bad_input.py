@@ -1,4 +1,4 @@
-"""What cannot be asked for is refused when the volume is created, in one line, and changes nothing."""
+"""Bad options are refused when the volume is created, in one line, and change nothing."""
 
 import pytest
 

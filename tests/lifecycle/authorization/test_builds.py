@@ -1,4 +1,4 @@
-"""Builds: whether their containers get a GPU is for the Engine's default runtime to say, not for what is built."""
+"""Builds: the Engine's default runtime decides whether their containers get a GPU."""
 
 import io
 import tarfile
@@ -31,7 +31,7 @@ REFUSED = {
 
 
 def build(tag, dockerfile, arguments=""):
-    """Return the call of the classic builder; its containers are kept."""
+    """Return the call of the classic builder, which keeps its containers."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         row = tarfile.TarInfo("Dockerfile")
@@ -42,7 +42,7 @@ def build(tag, dockerfile, arguments=""):
 
 
 def containers(raw):
-    """Return what the containers of builds have, as the Engine says it, and remove them."""
+    """Return the Engine's inspections of the containers of builds, and remove them."""
     rows = [raw.get(f"/containers/{row['Id']}/json") for row in raw.get("/containers/json?all=1")]
     for row in rows:
         raw.remove(row["Id"])
@@ -67,7 +67,7 @@ def raw(engine, plugin, runtimes):  # noqa: ARG001
     engine.configure({"runtimes": {}})
 
 
-def test_what_is_built_by_a_plain_runtime_gets_no_gpu(engine, plugin, raw):
+def test_builds_by_a_plain_runtime_get_no_gpu(engine, plugin, raw):
     engine.configure({"authorization-plugins": [plugin], "default-runtime": "runc"})
     wait_until(engine, raw, "builds pass", denied=False)
     for name, (dockerfile, arguments) in BUILDS.items():
@@ -102,11 +102,11 @@ def test_no_build_gets_the_gpus_of_the_default_runtime(engine, plugin, raw):
 
 
 def wait_until(engine, raw, what, *, denied):
-    """The plugin believes for ten seconds what the Engine told of its settings."""
+    """The plugin caches the Engine's settings for ten seconds."""
     engine.wait_for(what, lambda: raw.send(build("probe", "FROM nothing/at-all\n")).denied is denied)
 
 
-def test_a_checkpoint_is_no_way_around_the_hook(engine, plugin, raw):
+def test_a_start_from_a_checkpoint_is_refused(engine, plugin, raw):
     engine.configure({"authorization-plugins": [], "default-runtime": "runc"})
     limited = {"Image": bypasses.IMAGE, "Cmd": ["true"], "Env": [bypasses.HOOK], "HostConfig": bypasses.LIMITED}
     plain = {"Image": bypasses.IMAGE, "Cmd": ["true"], "HostConfig": {"NetworkMode": "none"}}

@@ -1,4 +1,4 @@
-"""Attempts to get past the authorization, sent raw to a real Engine: without the plugin each works, with it none.
+"""Attempts to bypass authorization, sent raw to a real Engine: without the plugin each works, with it none.
 
 What counts is the container that came of an attempt, as the Engine describes it, not the answer.
 """
@@ -19,7 +19,7 @@ ATTEMPTS = {attempt.name: attempt for attempt in bypasses.attempts(version())}
 
 
 def make_links():
-    """Make what a user with an account on the host could make; the node only root can."""
+    """Create files that a user of the host could create, and a device node that only root can."""
     shutil.rmtree(LINKS, ignore_errors=True)
     (LINKS / "folder").mkdir(parents=True)
     (LINKS / "link-to-root").symlink_to("/")
@@ -30,7 +30,7 @@ def make_links():
 
 
 def create(raw: RawEngine, attempt: Attempt) -> str | None:
-    """Send an attempt; return the container that came of it, if that has what was asked for."""
+    """Send an attempt; return its container, if that got the request."""
     answer = raw.send(attempt.call)
     if answer.status != 201:
         return None
@@ -43,7 +43,7 @@ def create(raw: RawEngine, attempt: Attempt) -> str | None:
 
 @pytest.fixture(scope="module")
 def prepared(engine, plugin, runtimes):
-    """An Engine without authorization, with what some attempts lean on."""
+    """An Engine without authorization, with the objects that some attempts need."""
     make_links()
     engine.configure({"authorization-plugins": [], "runtimes": runtimes})
     raw = RawEngine(f"{engine.directory}/docker.sock")
@@ -70,7 +70,7 @@ def prepared(engine, plugin, runtimes):
 
 @pytest.fixture(scope="module")
 def unguarded(prepared):
-    """The containers that came of the attempts without authorization; none was started."""
+    """The containers of the attempts without authorization; none was started."""
     created = {name: create(prepared, attempt) for name, attempt in ATTEMPTS.items()}
     yield {name: container for name, container in created.items() if container is not None}
     for container in created.values():
@@ -108,6 +108,6 @@ def test_no_attempt_gets_through(guarded, name):
 
 @pytest.mark.parametrize("name", ATTEMPTS)
 @pytest.mark.parametrize("action", ["start", "restart"])
-def test_what_was_there_before_does_not_start(guarded, unguarded, name, action):
+def test_existing_containers_without_a_limit_do_not_start(guarded, unguarded, name, action):
     if name in unguarded:
         assert guarded.post(f"/v1.41/containers/{unguarded[name]}/{action}").denied

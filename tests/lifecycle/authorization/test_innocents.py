@@ -1,4 +1,4 @@
-"""Whoever has nothing to do with GPUs does not notice that there is an authorization."""
+"""Authorization does not affect calls that have nothing to do with GPUs."""
 
 import shutil
 from pathlib import Path

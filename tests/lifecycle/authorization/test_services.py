@@ -24,7 +24,7 @@ def tasks(raw):
 
 
 def settled(raw):
-    """Return the services whose task was made, whatever became of it."""
+    """Return the services with a task, in any state."""
     ends = {"running", "complete", "failed", "rejected"}
     return {row["ServiceID"] for row in raw.get("/tasks") if row["Status"]["State"] in ends}
 
@@ -39,7 +39,7 @@ def remove_all(engine, raw):
 
 @pytest.fixture(scope="module")
 def raw(swarm, runtimes):
-    """A swarm without authorization whose default runtime reads variables, with what some attempts lean on."""
+    """A swarm without authorization whose default runtime reads variables, with the objects that attempts need."""
     swarm.configure({"authorization-plugins": [], "runtimes": runtimes, "default-runtime": "nvidia"})
     raw = RawEngine(f"{swarm.directory}/docker.sock")
     source = raw.post("/containers/create", PLAIN).json["Id"]
@@ -70,7 +70,7 @@ def attempts(files):
 
 @pytest.fixture(scope="module")
 def unguarded(swarm, raw, attempts):
-    """What came of the attempts without authorization: names of those whose task has what was asked for."""
+    """Names of the attempts without authorization whose task got the request."""
     created = {name: raw.post("/services/create", body) for name, (_, body) in attempts.items()}
     services = {name: answer.json["ID"] for name, answer in created.items() if answer.status == 201}
     swarm.wait_for("each service had its task", lambda: set(services.values()) <= settled(raw))
@@ -82,7 +82,7 @@ def unguarded(swarm, raw, attempts):
 
 @pytest.fixture(scope="module")
 def base(raw, unguarded):  # noqa: ARG001
-    """A service that is nobody's affair, and that was mounted the host before anybody was asked."""
+    """A harmless service, whose previous specification mounted the host before authorization was on."""
     before = bypass_services.specification("base", {"Mounts": [bypass_services.bind("/etc")]})
     raw.post("/services/create", before)
     after = bypass_services.specification("base", {})
@@ -97,7 +97,7 @@ def guarded(swarm, plugin, raw, base):  # noqa: ARG001
 
 
 def update(raw, name, body, query=""):
-    """Update a service; Swarm may be changing it as well, and then wants the call again."""
+    """Update a service; repeated when Swarm changes the service at the same time."""
     while True:
         version = raw.get(f"/services/{name}")["Version"]["Index"]
         answer = raw.post(f"/services/{name}/update?version={version}{query}", {**body, "Name": name})
@@ -130,7 +130,7 @@ def test_no_service_gets_through(guarded, base, attempts, name):
     assert base["TaskTemplate"]["ContainerSpec"].get("Mounts") is None
 
 
-def test_a_rollback_brings_back_nothing_that_would_be_refused(swarm, guarded, base):
+def test_a_rollback_to_a_refused_specification_is_refused(swarm, guarded, base):
     before = guarded.get("/services/base")
     for query in ("&rollback=previous", "&x=;rollback=previous", "&roll%62ack=previous"):
         answer = update(guarded, "base", base, query)
@@ -141,7 +141,7 @@ def test_a_rollback_brings_back_nothing_that_would_be_refused(swarm, guarded, ba
     swarm.wait_for("it is rolled back", lambda: guarded.get("/services/base")["Spec"]["Labels"] == base["Labels"])
 
 
-def test_innocent_services_run(swarm, guarded, files):
+def test_services_without_gpu_run(swarm, guarded, files):
     created = {body["Name"]: guarded.post("/v1.41/services/create", body) for body in bypass_services.innocents(files)}
     refused = {name: answer.raw for name, answer in created.items() if answer.status != 201}
     assert refused == {}

@@ -1,4 +1,4 @@
-"""The rules of a site on a real Engine: read again when they change, by user (TLS), and by what runs."""
+"""The rules of a site on a real Engine: reloads, users (TLS), and totals of running containers."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def openssl(*words: str, directory: Path) -> None:
 
 
 def certificates(directory: Path, *names: str) -> None:
-    """Make an authority, the Engine's certificate, and one for each user."""
+    """Create an authority, the Engine's certificate, and one for each user."""
     openssl(
         *[
             "req",
@@ -70,7 +70,7 @@ class Site:
         new.replace(self.file)
 
     def run(self, user: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run the docker client as somebody: by a certificate, or `local` over the UNIX socket."""
+        """Run the docker client as a user: by a certificate, or `local` over the UNIX socket."""
         if user == "local":
             return self.engine.run(*words, check=False)
         tls = ["--tlsverify", "--tlscacert", "ca.pem", "--tlscert", f"{user}.pem", "--tlskey", f"{user}.key"]
@@ -191,22 +191,22 @@ def test_largest_limit_and_total_quota(site):
 
 
 @pytest.fixture
-def covering(site):
-    """The runtime `convgpu`, by which a container has a limit without a volume; 1 GiB if it names none."""
+def runtime(site):
+    """The runtime `convgpu`, which injects a limit; 1 GiB into a container that names none."""
     words = [f"--convgpu-directory={site.engine.directory_of('convgpu')}", "--convgpu-memory=1g"]
     program = str(Path(sys.executable).with_name("convgpu-runtime"))
     site.engine.configure({"runtimes": {"convgpu": {"path": program, "runtimeArgs": words}}})
     site.rules('[users.bob]\nlargest_limit = "512m"')
     create = ("create", "--runtime", "convgpu", "-e", "NVIDIA_VISIBLE_DEVICES=all", "convgpu/demo", "true")
-    # It believes for ten seconds what the Engine told of its runtimes.
+    # The plugin caches the Engine's runtimes for ten seconds.
     site.engine.wait_for("the plugin knows the limit", lambda: site.rule("bob", *create) == "limit-too-large")
     yield
     site.engine("rm", "-f", "-v", *site.engine("ps", "-a", "-q").split())
     site.engine.configure({"runtimes": {}})
 
 
-@pytest.mark.usefixtures("covering")
-def test_the_sum_has_containers_without_a_volume(site):
+@pytest.mark.usefixtures("runtime")
+def test_the_total_includes_injected_limits(site):
     site.rules('[users.bob]\nlargest_limit = "3g"\ntotal_quota = "4g"')
 
     def start(user, *options):
@@ -240,8 +240,8 @@ def test_a_volume_without_limit_gets_the_default(site):
     site.engine("rm", "-f", "-v", *site.engine("ps", "-a", "-q").split())
 
 
-def test_many_starts_at_once_block_nobody(site):
-    """Each start asks the Engine, which asks us: more of them than we have threads."""
+def test_many_starts_at_once_do_not_block(site):
+    """Each start queries the Engine, which queries the plugin: more starts than the plugin has threads."""
     site.rules("")
     raw = RawEngine(f"{site.engine.directory}/docker.sock")
     body = {"Image": "convgpu/demo", "Cmd": ["true"], "HostConfig": {"Privileged": True}}

@@ -1,4 +1,4 @@
-"""An Engine, a host and rules of ours for the judge; what it asks is answered from dictionaries."""
+"""Fakes of the judge's ports, which answer from dictionaries."""
 
 import json
 
@@ -17,7 +17,7 @@ from convgpu.runtime.paths import normal
 
 
 class FakeEngine:
-    """What `EngineView` would tell; `asked` are its questions."""
+    """A fake of the Engine port; `asked` records the queries."""
 
     def __init__(self):
         self.containers, self.volumes, self.images, self.services = {}, {}, {}, {}
@@ -70,7 +70,7 @@ class FakeDevices:
 
 
 class FakeScheduler:
-    """What the scheduler would keep: `limits` by the name of the volume, 0 for none yet; `running` those of them."""
+    """A fake of the scheduler port: `limits` by the volume's name, 0 for none yet; `running` holds names."""
 
     def __init__(self):
         self.limits, self.running, self.since = {}, set(), {}
@@ -101,7 +101,7 @@ class FakeScheduler:
 
 
 class Harness:
-    """Everything that a judge looks at."""
+    """A judge with fakes of all its ports."""
 
     def __init__(self, directory):
         self.engine, self.devices, self.scheduler = FakeEngine(), FakeDevices(), FakeScheduler()
@@ -120,7 +120,7 @@ class Harness:
         return judge.judge(call, raw, user, self.rules)
 
     def start(self, inspected, query="", version="v1.41", user="local"):
-        """Return the verdict about the start of a container of which the Engine says `inspected`."""
+        """Return the verdict about the start of a container that the Engine inspects as `inspected`."""
         self.engine.containers["c"] = inspected
         return self.judge(b"", f"/{version}/containers/c/start{query}", user=user)
 

@@ -1,4 +1,4 @@
-"""What an Engine says about a container, as far as the authorization looks at it."""
+"""The Engine's inspection of a container, as far as authorization reads it."""
 
 GPU = {"DeviceRequests": [{"Count": -1}]}
 HOOK = "LD_PRELOAD=/run/convgpu/libconvgpu.so"
@@ -6,7 +6,7 @@ OURS = {"Type": "volume", "Name": "mine", "Source": "/x", "Destination": "/run/c
 
 
 def inspected(host=None, env=(HOOK,), mounts=(OURS,), **config):
-    """Return what the Engine says about a container; its own fields are never missing."""
+    """Return the Engine's inspection of a container; fields that it always sends are never missing."""
     return {
         "Id": "c" * 64,
         "Image": "sha256:1",

@@ -1,4 +1,4 @@
-"""What is asked for at create: which calls are judged, what asks for a GPU, what counts as a limit."""
+"""Creation of containers: judged calls, requests for a GPU, and forms of a limit."""
 
 import json
 
@@ -45,7 +45,7 @@ def rule(harness):
         "//v1.41//containers//create/",
     ],
 )
-def test_create_is_judged_in_every_spelling(harness, uri):
+def test_every_spelling_of_create_is_judged(harness, uri):
     assert harness.judge({"HostConfig": GPUS}, uri).rule == "gpu-needs-limit"
 
 
@@ -64,7 +64,7 @@ def test_create_is_judged_in_every_spelling(harness, uri):
         ("GET", "/v1.41/plugins/convgpu/json"),
     ],
 )
-def test_everything_else_passes_unread(harness, method, uri):
+def test_other_calls_pass_unread(harness, method, uri):
     assert harness.judge(b"no JSON", uri, method) == NOT_JUDGED
     assert harness.engine.asked == []
 
@@ -85,7 +85,7 @@ def test_a_container_without_gpu_passes(rule, host):
     assert rule(host) == "no-gpu"
 
 
-def test_the_plain_container_asks_nobody(harness, rule):
+def test_a_plain_container_is_judged_without_queries(harness, rule):
     assert rule({"NetworkMode": "host", "Tmpfs": {"/tmp": ""}}, Env=["A=b"], Labels={"x": "y"}) == "no-gpu"
     assert harness.engine.asked == []
     assert harness.scheduler.asked == 0
@@ -178,7 +178,7 @@ def test_forms_of_a_volume(rule, host, config):
         ({"VolumesFrom": ["other"]}, {}),
     ],
 )
-def test_what_is_no_volume_of_ours(harness, rule, host, config):
+def test_other_volumes_are_no_limit(harness, rule, host, config):
     harness.engine.volumes["other"] = {"Driver": "rclone", "Options": {}}
     # The options of OURS are not possible for another driver, so another refusal may come first.
     assert rule({**GPUS, **host}, **PRELOAD, **config) in {"gpu-needs-limit", "local-volume"}
@@ -212,7 +212,7 @@ def test_a_name_with_registry_and_tag(harness, rule):
 
 
 @pytest.mark.parametrize("driver", ["convgpu", "convgpu:latest"])
-def test_a_tag_that_is_left_out_is_the_latest(harness, rule, driver):
+def test_a_missing_tag_means_latest(harness, rule, driver):
     for harness.name in ("convgpu", "convgpu:latest"):
         assert rule({**GPUS, **mount_of(driver)}, **PRELOAD) == "limited"
     harness.name = "convgpu:2"
@@ -220,11 +220,11 @@ def test_a_tag_that_is_left_out_is_the_latest(harness, rule, driver):
 
 
 @pytest.mark.parametrize("driver", ["convgpu2", "convgpu:2", "convgpu-demo", "x/convgpu", "convgp"])
-def test_a_name_like_ours_is_somebody_elses(rule, driver):
+def test_a_similar_name_is_another_plugin(rule, driver):
     assert rule({**GPUS, **mount_of(driver)}, **PRELOAD) == "gpu-needs-limit"
 
 
-def test_the_default_runtime_may_cover_what_asks_by_a_flag(harness, rule):
+def test_the_default_runtime_may_inject_the_limit_of_a_container_with_gpus(harness, rule):
     harness.engine.runtime = "convgpu"
     assert rule(GPUS, Env=["CONVGPU_MEMORY=2g"]) == "injected"
     assert rule({**GPUS, "Runtime": "runc"}) == "gpu-needs-limit"
@@ -286,7 +286,7 @@ def test_top_level_fields_are_honoured_like_a_host_config(harness):
     ],
 )
 @pytest.mark.parametrize("uri", ["/containers/create", "/containers/c/exec", "/volumes/create", "/services/create"])
-def test_what_can_be_read_in_two_ways_is_denied(harness, body, uri):
+def test_an_ambiguous_body_is_denied(harness, body, uri):
     verdict = harness.judge(body, uri)
     if uri == "/containers/create":
         assert verdict.message.startswith("body-ambiguous: ")
@@ -354,7 +354,7 @@ def test_folding_joins_only_what_go_joins():
 
 
 @pytest.mark.parametrize("part", ["/", "/start", "a/", "/v1", "%2F", "/containers/x"])
-def test_no_address_takes_long(part):
+def test_the_time_for_an_address_is_linear(part):
     # Linear: cubic would be hours.
     assert route("POST", "/containers/" + part * 20_000 + "/nothing") is None
 

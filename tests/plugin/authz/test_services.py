@@ -1,4 +1,4 @@
-"""Services of Swarm are judged by what their tasks will be: those never pass the authorization."""
+"""Swarm services are judged by the containers that their tasks will be."""
 
 import pytest
 from engine_says import HOOK
@@ -10,7 +10,7 @@ def service(**task):
     return {"Name": "s", "TaskTemplate": {"ContainerSpec": {"Image": "i", **task}}}
 
 
-def test_a_service_is_judged_once_because_its_tasks_never_are(harness):
+def test_a_service_is_judged_in_place_of_its_tasks(harness):
     uri = "/v1.41/services/create"
     assert harness.judge(service(), uri).rule == "no-gpu"
     assert harness.judge(service(Mounts=[{"Type": "bind", "Source": "/", "Target": "/x"}]), uri).rule == "host-path"
@@ -48,12 +48,12 @@ def mounting(**mount):
         (service(Env=["NODE={{.Node.Hostname}}", "X={{.Service.Labels.x}}"]), "no-gpu"),
     ],
 )
-def test_what_swarm_expands_later(harness, body, rule):
+def test_templates_in_mounts(harness, body, rule):
     body["Name"] = "run"
     assert harness.judge(body, "/services/create").rule == rule
 
 
-def test_what_swarm_reserves_comes_as_a_variable(harness):
+def test_a_reserved_gpu_is_given_by_a_variable(harness):
     harness.engine.runtime = "nvidia"
     harness.engine.images["i"] = {"Config": {"Env": ["NVIDIA_VISIBLE_DEVICES=void"]}}
     for resource in (
@@ -107,7 +107,7 @@ def test_files_that_swarm_mounts(harness, kind, target, rule):
     assert harness.judge(gpu_service(**{kind: [{"File": {"Name": target}}]}), "/services/create").rule == rule
 
 
-def test_a_rollback_is_judged_by_what_it_brings_back(harness):
+def test_a_rollback_is_judged_by_the_previous_specification(harness):
     uri = "/v1.41/services/s/update?version=7"
     harness.engine.services["s"] = {"PreviousSpec": mounting(Source="/"), "Spec": service()}
     assert harness.judge(service(), uri).rule == "no-gpu"

@@ -15,15 +15,15 @@ def test_a_container_with_its_limit_starts(harness):
     assert harness.start(inspected(GPU)).rule == "limited"
 
 
-def test_an_innocent_container_starts(harness):
+def test_a_container_without_gpu_starts(harness):
     assert harness.start(inspected(env=[], mounts=[])).rule == "no-gpu"
 
 
-def test_a_container_that_is_not_there_is_the_engines_affair(harness):
+def test_the_start_of_an_unknown_container_is_left_to_the_engine(harness):
     assert harness.judge(b"", "/containers/nobody/start").rule == "no-such-container"
 
 
-def test_without_the_engines_view_nothing_starts(harness):
+def test_nothing_starts_while_the_engine_does_not_answer(harness):
     harness.engine.down = True
     verdict = harness.start(inspected())
     assert (verdict.allow, verdict.rule) == (False, "engine-unavailable")
@@ -37,12 +37,12 @@ def test_a_restart_is_a_start(harness, uri):
 
 
 @pytest.mark.parametrize("version", ["v1.23", "v01.23", "v1.9", "v1.23.9", "v0", "v", "vx", "v1", "v1.x"])
-def test_old_clients_could_change_the_container_by_its_start(harness, version):
+def test_a_start_by_an_old_api_is_refused(harness, version):
     assert harness.start(inspected(GPU), version=version).rule == "start-old-api"
 
 
 @pytest.mark.parametrize("version", ["v1.24", "v01.024", "v1.41", "v1.100", "v2.0", "v" + "9" * 5000])
-def test_clients_since_then_cannot(harness, version):
+def test_a_start_by_a_newer_api_is_judged(harness, version):
     assert harness.start(inspected(GPU), version=version).rule == "limited"
 
 
@@ -84,12 +84,12 @@ UNDOING = {
 
 
 @pytest.mark.parametrize(("host", "env", "mounts", "rule"), UNDOING.values(), ids=UNDOING.keys())
-def test_a_gpu_with_a_hole(harness, host, env, mounts, rule):
+def test_bypasses_of_the_hook_are_refused_beside_a_gpu(harness, host, env, mounts, rule):
     assert harness.start(inspected({**GPU, **host}, env, mounts)).rule == rule
 
 
 @pytest.mark.parametrize(("host", "env", "mounts", "rule"), UNDOING.values(), ids=UNDOING.keys())
-def test_without_a_gpu_the_same_is_nobodys_affair(harness, host, env, mounts, rule):  # noqa: ARG001
+def test_the_same_settings_pass_without_a_gpu(harness, host, env, mounts, rule):  # noqa: ARG001
     harness.engine.containers["web"] = inspected(env=[], mounts=[])
     theirs = [mount for mount in mounts if mount.get("Driver") != OURS["Driver"]]
     assert harness.start(inspected(host, env, theirs)).rule == "no-gpu"
@@ -102,7 +102,7 @@ def test_old_engines_split_queries_at_semicolons_as_well(harness, query):
     assert harness.judge(b"", "/containers/c/archive?path=/tmp;x=/etc", "PUT").allow
 
 
-def test_the_volume_may_lie_elsewhere(harness):
+def test_the_volume_may_be_mounted_elsewhere(harness):
     for target in ("/other", "/var/run/convgpu"):
         env = [f"LD_PRELOAD={target}/libconvgpu.so"]
         assert harness.start(inspected(GPU, env, [{**OURS, "Destination": target}])).rule == "limited"
@@ -112,7 +112,7 @@ def test_the_volume_may_lie_elsewhere(harness):
 
 
 def part(target, subpath):
-    """Return the part of a volume of ours, as a request asks for it and as the Engine lists it."""
+    """Return a part of a ConvGPU volume, as a request asks for it and as the Engine lists it."""
     asked = {"Type": "volume", "Source": "mine", "Target": target, "VolumeOptions": {"Subpath": subpath}}
     return asked, {**OURS, "Destination": target}
 
@@ -128,7 +128,7 @@ def part(target, subpath):
         ("/opt/library", "libconvgpu.so", "limited"),
     ],
 )
-def test_a_part_of_a_volume_of_ours_is_judged_by_where_it_lies(harness, target, subpath, rule):
+def test_a_part_of_a_convgpu_volume_is_judged_by_its_target(harness, target, subpath, rule):
     asked, listed = part(target, subpath)
     assert harness.start(inspected({**GPU, "Mounts": [asked]}, [HOOK], [OURS, listed])).rule == rule
     whole = {"Type": "volume", "Source": "mine", "Target": "/run/convgpu"}
@@ -137,7 +137,7 @@ def test_a_part_of_a_volume_of_ours_is_judged_by_where_it_lies(harness, target, 
     assert harness.judge(body).rule == rule
 
 
-def test_a_part_of_a_volume_of_ours_loads_nothing(harness):
+def test_a_part_of_a_convgpu_volume_does_not_load_the_hook(harness):
     asked, listed = part("/run/convgpu", "driver")
     assert harness.start(inspected({**GPU, "Mounts": [asked]}, [HOOK], [listed])).rule == "hook-not-loaded"
     # The Engine does not tell of which parts another container's mounts are.
@@ -152,7 +152,7 @@ def test_a_part_of_a_volume_of_ours_loads_nothing(harness):
     ("options", "rule"),
     [({}, "no-gpu"), ({"NonRecursive": True}, "no-gpu"), ({"ReadOnlyNonRecursive": True}, "host-path")],
 )
-def test_what_is_mounted_below_a_read_only_mount_may_be_writable(harness, options, rule):
+def test_mounts_below_a_read_only_mount_may_be_writable(harness, options, rule):
     asked = {"Type": "bind", "Source": "/sys", "Target": "/x", "ReadOnly": True, "BindOptions": options}
     listed = {"Type": "bind", "Source": "/sys", "Destination": "/x", "RW": False}
     assert harness.start(inspected({"Mounts": [asked]}, [], [listed])).rule == rule
@@ -165,7 +165,7 @@ def test_a_volume_that_is_a_bind_is_read_only_at_its_top(harness, o, rule):
     assert harness.start(inspected(env=[], mounts=[mount])).rule == rule
 
 
-def test_what_harms_nothing_passes_beside_a_gpu(harness):
+def test_harmless_settings_pass_beside_a_gpu(harness):
     host = {
         **GPU,
         "CgroupParent": "/teams/vision",
@@ -183,26 +183,26 @@ def test_the_images_environment_counts_with_nvidias_runtime(harness):
     assert harness.start(inspected({"Runtime": "nvidia"}, [], [])).rule == "no-gpu"
 
 
-def test_a_bare_name_takes_nothing_back(harness):
+def test_a_bare_name_removes_no_earlier_variable(harness):
     rows = ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES"]
     assert harness.start(inspected({"Runtime": "nvidia"}, rows, [])).rule == "gpu-needs-limit"
     assert harness.start(inspected({"Runtime": "nvidia"}, rows[1:], [])).rule == "no-gpu"
 
 
-def test_a_volume_that_is_a_bind_is_looked_into(harness):
+def test_a_volume_that_is_a_bind_mount_is_judged_as_one(harness):
     harness.engine.volumes["v"] = {"Driver": "local", "Options": {"type": "none", "o": "bind", "device": "/run"}}
     mount = {"Type": "volume", "Name": "v", "Destination": "/x", "Driver": "local"}
     assert harness.start(inspected(env=[], mounts=[mount])).rule == "host-path"
 
 
-def test_links_of_the_host_are_followed(harness):
+def test_links_of_the_host_are_resolved(harness):
     harness.devices.links["/srv/link"] = "/"
     mount = {"Type": "bind", "Source": "/srv/link", "Destination": "/x", "RW": False}
     verdict = harness.start(inspected(env=[], mounts=[mount]))
     assert "/srv/link (which is /)" in verdict.message
 
 
-def test_the_engines_socket_is_for_those_who_have_it_anyway(harness):
+def test_the_engines_socket_is_for_local_callers(harness):
     mount = {"Type": "bind", "Source": "/var/run/docker.sock", "Destination": "/var/run/docker.sock"}
     assert harness.start(inspected(env=[], mounts=[mount])).rule == "no-gpu"
     assert harness.start(inspected(env=[], mounts=[mount]), user="alice").rule == "host-path"
@@ -252,12 +252,12 @@ def cdi(*names):
         (cdi("nvidia.com/gpu=0", "convgpu.io/memory=2g"), ["CONVGPU_MEMORY=9g"], "injected"),
     ],
 )
-def test_a_container_that_is_covered_below_the_engine(harness, host, env, rule):
+def test_injected_limits(harness, host, env, rule):
     harness.rules = parse_rules('[users."*"]\nlargest_limit = "4g"')
     assert harness.start(inspected(host, env, [])).rule == rule
 
 
-def test_the_runtimes_own_limit_is_judged_as_well(harness):
+def test_the_default_limit_of_the_runtime_is_judged(harness):
     harness.rules = parse_rules('[users."*"]\nlargest_limit = "4g"')
     harness.engine.runtime_memory = "9g"
     assert harness.start(inspected({"Runtime": "convgpu", **GPU}, [], [])).rule == "limit-too-large"
@@ -266,7 +266,7 @@ def test_the_runtimes_own_limit_is_judged_as_well(harness):
     assert harness.start(inspected({**GPU, "Runtime": ""}, [], [])).rule == "limit-too-large"
 
 
-def test_a_second_limit_beside_a_volume_is_none(harness):
+def test_a_second_limit_beside_a_volume_is_refused(harness):
     device = cdi("nvidia.com/gpu=0", "convgpu.io/memory=2g")
     assert harness.start(inspected(device)).rule == "hook-shadowed"
     runtime = {**GPU, "Runtime": "convgpu"}
@@ -275,7 +275,7 @@ def test_a_second_limit_beside_a_volume_is_none(harness):
     assert harness.start(elsewhere).rule == "hook-shadowed"
 
 
-def test_exec_and_archive_are_judged_below_the_engine_as_well(harness):
+def test_exec_and_archive_are_judged_for_injected_limits(harness):
     harness.engine.containers["c"] = inspected({"Runtime": "convgpu", **GPU}, [], [])
     exec_ = "/containers/c/exec"
     assert harness.judge({"Env": ["CONVGPU_SOCKET=/x"]}, exec_).rule == "hook-environment"
@@ -286,7 +286,7 @@ def test_exec_and_archive_are_judged_below_the_engine_as_well(harness):
     assert harness.judge({"Env": ["LD_AUDIT=/x"]}, exec_).allow
 
 
-def test_exec_may_preload_what_it_likes_where_our_file_comes_first(harness):
+def test_exec_may_preload_other_libraries_beside_our_preload_file(harness):
     for mine in (inspected(GPU, [], [OURS, PRELOAD]), inspected({"Runtime": "convgpu", **GPU}, [], [])):
         harness.engine.containers["c"] = mine
         assert harness.judge({"Env": ["LD_PRELOAD=/usr/lib/libjemalloc.so"]}, "/containers/c/exec").allow
@@ -300,7 +300,7 @@ def test_a_checkpoint_would_not_load_the_hook(harness):
     assert harness.start(inspected(env=[], mounts=[]), query="?checkpoint=x").rule == "no-gpu"
 
 
-def test_the_processes_of_a_limited_container_are_its_own(harness):
+def test_the_processes_of_a_container_with_a_hook_cannot_be_joined(harness):
     harness.engine.containers["gpu"] = inspected(GPU)
     harness.engine.containers["injected"] = inspected({"Runtime": "convgpu", **GPU}, [], [])
     harness.engine.containers["web"] = inspected(env=[], mounts=[])
@@ -309,7 +309,7 @@ def test_the_processes_of_a_limited_container_are_its_own(harness):
     assert harness.start(inspected({"PidMode": "container:web"}, [], [])).rule == "no-gpu"
 
 
-def test_a_build_gets_what_the_default_runtime_gives(harness):
+def test_builds_are_refused_where_the_default_runtime_gives_gpus(harness):
     for uri in ("/build?t=x", "/v1.41/session", "/grpc"):
         harness.engine.runtime = "runc"
         assert harness.judge(b"", uri).allow
@@ -330,5 +330,5 @@ def test_a_build_gets_what_the_default_runtime_gives(harness):
         ("DELETE", "/plugins/%63onvgpu?force=1"),
     ],
 )
-def test_plugins_are_for_administrators(harness, method, uri):
+def test_changes_of_plugins_are_refused(harness, method, uri):
     assert harness.judge(b"", uri, method).rule == "plugin-management"

@@ -1,4 +1,4 @@
-"""One table for both users of `gpu_requests`: a request to the Engine, and the OCI bundle that comes of it."""
+"""One table for both users of `gpu_requests`: a request to the Engine, and its OCI bundle."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a user or a label may have: by container, and by the sum of what runs."""
+"""Limits and total quotas of users and labels."""
 
 import pytest
 from engine_says import GPU, HOOK, OURS, inspected
@@ -50,20 +50,20 @@ def test_a_default_is_a_limit(harness):
     assert harness.judge(asked()).rule == "limited"
 
 
-def test_a_volume_of_its_own_is_judged_too(harness):
+def test_volume_create_is_judged_too(harness):
     harness.rules = parse_rules('[users.bob]\nlargest_limit = "4g"')
     body = {"Name": "v", "Driver": "convgpu:latest", "DriverOpts": {"memory": "5g"}}
     assert harness.judge(body, "/volumes/create", user="bob").rule == "limit-too-large"
     assert harness.judge(body, "/volumes/create", user="carol").allow
 
 
-def test_a_label_has_bounds_as_well(harness):
+def test_a_label_has_a_largest_limit(harness):
     harness.rules = parse_rules('[labels."team=vision"]\nlargest_limit = "1g"')
     assert harness.judge(asked("2g", Labels={"team": "vision"})).rule == "limit-too-large"
     assert harness.judge(asked("2g", Labels={"team": "speech"})).rule == "limited"
 
 
-def test_the_message_says_what_would_do(harness):
+def test_the_message_names_the_largest_possible_limit(harness):
     harness.rules = parse_rules('[users.local]\nlargest_limit = "1500m"')
     assert harness.judge(asked("2g")).message == (
         "limit-too-large: 2GiB on one GPU is more than user local may have, 1.46GiB.\n"
@@ -71,7 +71,7 @@ def test_the_message_says_what_would_do(harness):
     )
 
 
-def test_the_sum_of_a_user(harness, start):
+def test_the_total_quota_of_a_user(harness, start):
     harness.rules = parse_rules('[users.bob]\ntotal_quota = "4g"')
     assert start("one").rule == "limited"
     assert start("two").rule == "limited"
@@ -83,7 +83,7 @@ def test_the_sum_of_a_user(harness, start):
     assert start("two").rule == "limited"
 
 
-def test_what_ended_counts_no_more(harness, start):
+def test_ended_containers_do_not_count(harness, start):
     harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
     assert start("one").allow
     assert start("two").rule == "total-quota-exceeded"
@@ -96,7 +96,7 @@ def test_what_ended_counts_no_more(harness, start):
     assert start("one").allow
 
 
-def test_what_ran_and_ended_at_once_counts_no_more(harness, start):
+def test_a_container_that_ended_at_once_does_not_count(harness, start):
     harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
     assert start("one").allow
     harness.scheduler.since["one"] = harness.now + 1
@@ -105,7 +105,7 @@ def test_what_ran_and_ended_at_once_counts_no_more(harness, start):
     assert start("one").rule == "total-quota-exceeded"
 
 
-def test_the_sum_of_a_label(harness, start):
+def test_the_total_quota_of_a_label(harness, start):
     harness.rules = parse_rules('[labels."team=vision"]\ntotal_quota = "2g"')
     labels = {"team": "vision"}
     assert start("one", Labels=labels).allow
@@ -114,14 +114,14 @@ def test_the_sum_of_a_label(harness, start):
 
 
 def start_injected(harness, name, *env, user="bob", status="created", **host):
-    """Start a container that the runtime `convgpu` covers; the scheduler never hears of it, the Engine does."""
+    """Start a container into which the runtime `convgpu` injects a limit; only the Engine lists it yet."""
     host = {"Runtime": "convgpu", **GPU, **host}
     seen = {**inspected(host, env or ("CONVGPU_MEMORY=2g",), []), "Id": name, "State": {"Status": status}}
     harness.engine.containers[name] = seen
     return harness.judge(b"", f"/containers/{name}/start", user=user).rule
 
 
-def test_the_sum_has_containers_without_a_volume(harness, start):
+def test_the_total_includes_injected_limits(harness, start):
     harness.rules = parse_rules('[users.bob]\ntotal_quota = "4g"')
     assert start_injected(harness, "a") == "injected"
     assert start_injected(harness, "b", "CONVGPU_MEMORY=3g") == "total-quota-exceeded"
@@ -135,7 +135,7 @@ def test_the_sum_has_containers_without_a_volume(harness, start):
 
 
 @pytest.mark.parametrize("status", ["running", "paused", "restarting"])
-def test_the_engine_tells_whether_one_without_a_volume_runs(harness, status):
+def test_the_engine_knows_whether_a_container_without_a_volume_runs(harness, status):
     harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
     assert start_injected(harness, "a") == "injected"
     harness.engine.containers["a"]["State"]["Status"] = status
@@ -150,7 +150,7 @@ def test_the_engine_tells_whether_one_without_a_volume_runs(harness, status):
     assert harness.owners._owners.keys() == {"c"}
 
 
-def test_one_that_is_started_again_counts_at_once(harness):
+def test_a_container_that_is_started_again_counts_at_once(harness):
     harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
     assert start_injected(harness, "a", status="exited") == "injected"
     assert start_injected(harness, "b", status="exited") == "total-quota-exceeded"  # for the Engine, neither runs yet
@@ -162,7 +162,7 @@ def test_one_that_is_started_again_counts_at_once(harness):
     assert start_injected(harness, "c") == "injected"
 
 
-def test_the_scheduler_tells_once_it_knows_one_without_a_volume(harness):
+def test_the_schedulers_limit_counts_once_the_container_is_registered(harness):
     harness.rules = parse_rules('[users.bob]\ntotal_quota = "3g"')
     assert start_injected(harness, "a") == "injected"
     harness.scheduler.limits["a"] = 1 << 30  # an administrator lowered it
@@ -170,7 +170,7 @@ def test_the_scheduler_tells_once_it_knows_one_without_a_volume(harness):
     assert start_injected(harness, "b") == "injected"
 
 
-def test_a_container_without_a_volume_counts_on_its_own_gpus(harness):
+def test_an_injected_limit_counts_on_the_chosen_gpus(harness):
     harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
     one = {"DeviceRequests": [{"Driver": "nvidia", "DeviceIDs": ["1"]}]}
     assert (
@@ -204,7 +204,7 @@ def test_two_volumes_have_the_sum_of_their_limits(harness):
     assert harness.start(both).rule == "limit-too-large"
 
 
-def test_a_volume_in_use_is_nobody_elses(harness, start):
+def test_a_volume_in_use_is_refused_to_other_users(harness, start):
     assert start("one").rule == "limited"
     assert start("one", user="carol").rule == "limited"  # it did not run yet
     harness.scheduler.running.add("one")
@@ -213,7 +213,7 @@ def test_a_volume_in_use_is_nobody_elses(harness, start):
     assert verdict.message.startswith("gpu-isolation: the volume one is that of a running container of carol")
 
 
-def test_owners_outlive_the_plugin(harness, start, tmp_path):
+def test_owners_survive_a_restart_of_the_plugin(harness, start, tmp_path):
     harness.rules = parse_rules('[users.bob]\ntotal_quota = "2g"')
     assert start("one").allow
     harness.scheduler.running.add("one")
@@ -222,13 +222,13 @@ def test_owners_outlive_the_plugin(harness, start, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"one": 7}', '{"one": {"user": "bob"}}'])
-def test_owners_that_cannot_be_read_are_forgotten(tmp_path, text, caplog):
+def test_an_unreadable_file_of_owners_is_ignored(tmp_path, text, caplog):
     (tmp_path / "owners.json").write_text(text)
     Owners(tmp_path / "owners.json")
     assert "cannot be read" in caplog.text
 
 
-def test_a_limit_is_given_before_the_first_program_could_ask(harness, start):
+def test_a_limit_is_set_before_the_first_program_runs(harness, start):
     harness.scheduler.limits = {"one": 0, "two": 0, "three": 0}
     assert start("one").rule == "limit-missing"
     assert start("one", env=[HOOK, "CONVGPU_MEMORY=2g"]).rule == "limited"

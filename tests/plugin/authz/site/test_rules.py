@@ -1,4 +1,4 @@
-"""The rules of a site: what a file may say, what is wrong with it, and on which line."""
+"""The rules of a site: valid files, and mistakes with their lines."""
 
 import pytest
 
@@ -30,7 +30,7 @@ users = ["bob"]
 """
 
 
-def test_a_whole_file():
+def test_a_complete_file():
     rules = parse_rules(WHOLE)
     assert (rules.mode, rules.administrators, rules.default_limit) == ("audit", ("alice", "local"), "1g")
     assert rules.allowance("bob").total_quota == 3 << 30
@@ -93,7 +93,7 @@ def test_errors_name_the_line(text, error):
     assert str(raised.value).startswith(error)
 
 
-def test_all_errors_are_told():
+def test_all_errors_are_reported():
     with pytest.raises(RulesError) as raised:
         parse_rules('mode = "x"\n\ndefault_limit = "y"')
     assert [line.partition(":")[0] for line in str(raised.value).splitlines()] == ["line 1", "line 3"]
@@ -137,7 +137,7 @@ def test_a_file_with_errors_from_the_start_leaves_the_default(file):
     assert file.error.startswith("line 1: ")
 
 
-def test_a_folder_is_no_file(file):
+def test_a_folder_in_place_of_the_file(file):
     file.path.mkdir()
     assert file.rules() == Rules()
     assert "directory" in file.error

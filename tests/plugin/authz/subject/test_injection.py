@@ -1,0 +1,54 @@
+"""Limits that the runtime or a CDI device injects."""
+
+import pytest
+
+from convgpu.authz.ports import HostFacts
+from convgpu.authz.requests.container import ContainerSettings
+from convgpu.authz.subject.injection import Injection, expect_limits, find_injection
+from convgpu.protocol.records import Device
+
+GIB = 1 << 30
+NO_MEMORY = {"name": "", "total": 0, "capacity": 0, "granted": 0, "used": 0, "settling": 0}
+DEVICES = [Device(uuid=f"GPU-{number}", index=number - 1, **NO_MEMORY) for number in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("container", "host", "expected"),
+    [
+        (ContainerSettings(), HostFacts(default_runtime="runc", runtime_memory="1g"), None),
+        (ContainerSettings(), HostFacts(default_runtime="convgpu", runtime_memory="1g"), Injection("1g")),
+        (ContainerSettings(runtime="runc"), HostFacts(default_runtime="convgpu"), None),
+        (ContainerSettings(runtime="convgpu"), HostFacts(), Injection(None)),
+        (
+            ContainerSettings(runtime="convgpu", environment={"CONVGPU_MEMORY": "2g"}),
+            HostFacts(runtime_memory="1g"),
+            Injection("2g"),
+        ),
+        (
+            ContainerSettings(
+                runtime="convgpu",
+                environment={"CONVGPU_MEMORY": "9g"},
+                cdi_names=("convgpu.io/memory=2g", "nvidia.com/gpu=0", "convgpu.io/memory=3g"),
+            ),
+            HostFacts(),
+            Injection("2g,3g", by_device=True),
+        ),
+    ],
+)
+def test_injection(container: ContainerSettings, host: HostFacts, expected: Injection | None) -> None:
+    assert find_injection(container, host) == expected
+
+
+@pytest.mark.parametrize(
+    ("memory", "container", "expected"),
+    [
+        ("2g", ContainerSettings(), {"GPU-1": 2 * GIB, "GPU-2": 2 * GIB}),
+        ("1g,2g", ContainerSettings(chosen="0"), {"GPU-1": 2 * GIB}),
+        ("1g", ContainerSettings(chosen="0,nvidia.com/gpu=1"), {"GPU-1": GIB, "GPU-2": GIB}),
+        ("1g", ContainerSettings(chosen="0", environment={"CONVGPU_GPUS": "GPU-2"}), {"GPU-2": GIB}),
+        ("GPU-2:1g", ContainerSettings(chosen="0"), {"GPU-2": GIB}),
+        ("much", ContainerSettings(chosen="1"), {"GPU-2": 0}),
+    ],
+)
+def test_expected_limits(memory: str, container: ContainerSettings, expected: dict[str, int]) -> None:
+    assert expect_limits(memory, container, DEVICES) == expected
