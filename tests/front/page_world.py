@@ -11,7 +11,7 @@ from pathlib import Path
 
 from daemon import GIB, Daemon, Process, running_daemon, wait_until
 
-from convgpu.cli.connect import unix_http
+from convgpu.cli.connect.quick_http import QuickHttp
 from convgpu.plugin.__main__ import _commands
 from convgpu.plugin.settings import Settings
 
@@ -84,7 +84,7 @@ class House:
         if self.server.poll() is not None:
             raise AssertionError(f"the plugin's server ended: {(self.directory / 'server.log').read_text()[-2000:]}")
         try:
-            return unix_http.get(self.settings.socket, "/metrics")[0] == HTTPStatus.OK
+            return QuickHttp(self.settings.socket).ask("GET", "/metrics").status == HTTPStatus.OK
         except OSError:
             return False
 

@@ -30,7 +30,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "devices": ("convgpu.cli.setup.administer:devices", "the GPUs: capacity, grants, usage"),
         "set": ("convgpu.cli.setup.administer:set_limit", "change a container's limit"),
         "drain": ("convgpu.cli.setup.administer:drain", "give no new memory on a GPU"),
-        "policy": ("convgpu.cli.setup.administer:policy", "show or choose who of the waiting is next"),
+        "policy": ("convgpu.cli.setup.policy:policy", "show or choose who of the waiting is next"),
     },
     "Setting up": {
         "authz": ("convgpu.cli.setup.authorization:authz", "turn authorization on or off, or show whether it works"),

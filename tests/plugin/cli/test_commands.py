@@ -67,7 +67,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         containers=lambda: {"v1": (EngineContainer("c" * 64, "train", "pytorch:2"),)},
     )
     asked.fake = fake
-    monkeypatch.setattr(Engine, "connect", lambda: fake)
+    monkeypatch.setattr(Engine, "connect", lambda *_: fake)
     monkeypatch.setattr(DaemonTransport, "ask", lambda _transport, op, **_: ANSWERS[op])
     return asked
 
@@ -133,7 +133,7 @@ def test_what_cannot_work_is_refused_before_docker_is_asked(words: list[str], me
 
 
 def test_without_an_engine_the_exit_code_is_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    def connect() -> Engine:
+    def connect(*_: object) -> Engine:
         raise Unavailable("the Docker Engine does not answer")
 
     monkeypatch.setattr(Engine, "connect", connect)

@@ -3,15 +3,17 @@
 import json
 import ssl
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from convgpu.cli.connect import engine_endpoint, unix_http
+from convgpu.cli.connect import engine_endpoint
 from convgpu.cli.connect.engine_endpoint import Endpoint, Tls
+from convgpu.cli.connect.quick_http import QuickHttp
+from convgpu.cli.connect.unix_http import OpenHttp, causes
 from convgpu.cli.terminal.errors import Unavailable
 from convgpu.cli.terminal.signals import unbroken
 
@@ -60,19 +62,21 @@ class EngineRefused(Unavailable):
 
 
 class Engine:
-    """One Engine. Short questions to a UNIX socket do without the Docker SDK, whose import takes 0.1 s.
+    """One Engine. Short questions to a UNIX socket do without the Docker SDK, whose import takes 0.1 s (decision 32).
 
     Args:
         where: which one.
+        open_http: the client of its UNIX socket, and of the plugin's.
     """
 
-    def __init__(self, where: Endpoint) -> None:
+    def __init__(self, where: Endpoint, open_http: OpenHttp = QuickHttp) -> None:
         self.endpoint = where
+        self._http = None if where.socket is None else open_http(where.socket)
 
     @classmethod
-    def connect(cls) -> "Engine":
+    def connect(cls, open_http: OpenHttp = QuickHttp) -> "Engine":
         """Return the Engine that the command line means, chosen as `docker` does."""
-        return cls(engine_endpoint.current())
+        return cls(engine_endpoint.current(), open_http)
 
     @cached_property
     def client(self) -> "docker.DockerClient":
@@ -103,25 +107,27 @@ class Engine:
         """
         words = {key: json.dumps(value) if isinstance(value, dict) else str(value) for key, value in query.items()}
         url = path + ("?" + "&".join(f"{key}={quote(value)}" for key, value in words.items()) if words else "")
-        if self.endpoint.socket is None:
+        if self._http is None:
             return self._get_by_sdk(url)
         for _ in range(_TRIES):
             try:
-                status, answer = unix_http.ask(self.endpoint.socket, "GET", url)
+                reply = self._http.ask("GET", url)
+                answer = reply.json()
             except (OSError, ValueError) as error:
                 raise explain(error, self.endpoint.host) from error
             if answer is not None:
                 break
         else:
-            raise EngineRefused(status, "the Engine answered nothing")
-        if status >= 400:
-            raise EngineRefused(status, str(answer.get("message")) if isinstance(answer, dict) else f"status {status}")
+            raise EngineRefused(reply.status, "the Engine answered nothing")
+        if reply.status >= 400:
+            text = str(answer.get("message")) if isinstance(answer, dict) else f"status {reply.status}"
+            raise EngineRefused(reply.status, text)
         return answer
 
     def _get_by_sdk(self, url: str) -> Any:
         from docker.errors import APIError, DockerException  # noqa: PLC0415
 
-        # The SDK's client is a session of requests: it has no other door for any path.
+        # The SDK's client is a session of requests: only private methods take any path.
         api: Any = self.client.api
         try:
             return api._result(api._get(api.base_url + url), json=True)  # noqa: SLF001
@@ -257,7 +263,7 @@ def explain(error: BaseException, host: str) -> Unavailable:
     if getattr(error, "status_code", None) is not None:  # the SDK's APIError, which is not imported for this
         return Unavailable(f"the Docker Engine refused: {getattr(error, 'explanation', None) or error}")
     reason: object = error
-    for seen in _causes(error):
+    for seen in causes(error):
         if isinstance(seen, PermissionError) or "PermissionError" in str(seen):
             return Unavailable(
                 "no permission to talk to the Docker Engine.\n"
@@ -270,14 +276,3 @@ def explain(error: BaseException, host: str) -> Unavailable:
         f"the Docker Engine at {host} does not answer ({reason}).\n"
         "Start it with: systemctl start docker   (or name another one: -H, --context, DOCKER_HOST)"
     )
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Return an error and what it came from; urllib3 names that in `reason` or in its arguments."""
-    seen: list[BaseException] = []
-    following: BaseException | None = error
-    while following is not None and following not in seen:
-        yield following
-        seen.append(following)
-        inner = (following.__cause__, following.__context__, getattr(following, "reason", None), *following.args)
-        following = next((one for one in inner if isinstance(one, BaseException)), None)

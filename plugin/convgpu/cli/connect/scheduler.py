@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from convgpu.cli.connect import unix_http
+from convgpu.cli.connect.unix_http import HttpClient
 from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.protocol.layout import ADMIN_SOCKET_FILE
 from convgpu.protocol.records import (
@@ -70,30 +70,35 @@ class DaemonTransport:
 
 
 class PluginTransport:
-    """The plugin's HTTP administration on its socket, which only root may reach."""
+    """The plugin's HTTP administration on its socket, which only root may reach.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Args:
+        http: a client of that socket.
+    """
+
+    def __init__(self, http: HttpClient) -> None:
+        self._http = http
 
     def ask(self, op: str, **fields: object) -> object:
         """See `Transport.ask`; volumes are made by the Engine only."""
         method, url, body = route(op, fields)
         try:
-            status, answer = unix_http.ask(self._path, method, url, body)
+            reply = self._http.ask(method, url, body)
+            answer = reply.json()
         except (OSError, ValueError) as error:
             raise self._explain(error) from error
-        if status >= 400:
-            raise _refusal(status, answer)
+        if reply.status >= 400:
+            raise _refusal(reply.status, answer)
         return answer
 
     def _explain(self, error: Exception) -> Unavailable:
         if isinstance(error, PermissionError):
             return Unavailable(
-                f"no permission to open the plugin's socket {self._path}.\nRun this as root: sudo convgpu ..."
+                f"no permission to open the plugin's socket {self._http.path}.\nRun this as root: sudo convgpu ..."
             )
         reason = getattr(error, "strerror", None) or error
         return Unavailable(
-            f"the plugin does not answer on {self._path} ({reason}).\nLook at the Engine's log for lines with "
+            f"the plugin does not answer on {self._http.path} ({reason}).\nLook at the Engine's log for lines with "
             "plugin=..., and restart it: docker plugin disable -f NAME && docker plugin enable NAME"
         )
 

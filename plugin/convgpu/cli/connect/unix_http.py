@@ -1,60 +1,67 @@
-"""HTTP over a UNIX socket, for what has to answer fast: an HTTP library takes longer to import than to ask."""
+"""HTTP over a UNIX socket: the interface of its two clients, `quick_http` and `requests_http`.
 
-import http.client
+Commands that answer and end use the quick one (decision 32); everything else uses the library.
+"""
+
 import json
-import socket
-from email.message import Message
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
-_TIMEOUT: Final = 10.0  # seconds
-
-
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=_TIMEOUT)
-        self._path = path
-
-    def connect(self) -> None:
-        # Set before it connects, so that `close` closes it when that fails.
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
+TIMEOUT: Final = 10.0  # seconds for each step of an exchange
 
 
-def ask(path: Path, method: str, url: str, body: object = None) -> tuple[int, object]:
-    """Return status and JSON of one request; an answer without body is None.
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one request; the names of its headers are in lower case."""
 
-    Args:
-        path: of the socket.
-        method: of HTTP.
-        url: path and query.
-        body: sent as JSON; None sends none.
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
 
-    Raises:
-        OSError: nobody answers.
-        ValueError: the answer is not JSON.
-    """
-    status, _, content = _exchange(path, method, url, None if body is None else json.dumps(body))
-    return status, json.loads(content) if content else None
+    def json(self) -> Any:
+        """Return the document of the body, None for an empty body.
 
-
-def get(path: Path, url: str) -> tuple[int, Message, bytes]:
-    """Return status, headers and body of a GET, as they are.
-
-    Raises:
-        OSError: nobody answers.
-    """
-    return _exchange(path, "GET", url, None)
+        Raises:
+            ValueError: the body is not JSON.
+        """
+        return json.loads(self.content) if self.content else None
 
 
-def _exchange(path: Path, method: str, url: str, data: str | None) -> tuple[int, Message, bytes]:
-    connection = _Connection(path)
-    try:
-        connection.request(method, url, data, {"Content-Type": "application/json"} if data else {})
-        response = connection.getresponse()
-        return response.status, response.headers, response.read()
-    except http.client.HTTPException as error:
-        raise ConnectionError(f"no HTTP answer: {error!r}") from error
-    finally:
-        connection.close()
+class HttpClient(Protocol):
+    """A client of one socket; may be shared between threads."""
+
+    path: Path
+
+    def ask(self, method: str, url: str, document: object = None) -> Answer:
+        """Return the answer to one request.
+
+        Args:
+            method: of HTTP.
+            url: path and query.
+            document: sent as JSON; None sends no body.
+
+        Raises:
+            OSError: nobody answers; the error of the socket itself if there is one.
+        """
+
+
+# Opens a client of a socket; both classes are one.
+OpenHttp = Callable[[Path], HttpClient]
+
+
+def encode(document: object) -> tuple[bytes | None, dict[str, str]]:
+    """Return the body that carries a document, and its headers."""
+    return (None, {}) if document is None else (json.dumps(document).encode(), {"Content-Type": "application/json"})
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and its causes; urllib3 names them in `reason` or in its arguments."""
+    seen: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in seen:
+        yield following
+        seen.append(following)
+        inner = (following.__cause__, following.__context__, getattr(following, "reason", None), *following.args)
+        following = next((cause for cause in inner if isinstance(cause, BaseException)), None)

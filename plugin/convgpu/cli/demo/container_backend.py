@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
 from convgpu.cli.connect.engine import Engine, Plugin
+from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
 from convgpu.cli.demo.backend import DemoProcess, Exited
 from convgpu.cli.demo.scenario import DemoContainer
@@ -31,10 +32,10 @@ class ContainerBackend:
     """
 
     def __init__(self, drivers: Sequence[str]) -> None:
-        self._engine = Engine.connect()
+        self._engine = Engine.connect(RequestsHttp)
         plugin = _first_plugin(self._engine, drivers)
         self._driver = plugin.name
-        self.scheduler = Scheduler(PluginTransport(plugin.socket))
+        self.scheduler = Scheduler(PluginTransport(RequestsHttp(plugin.socket)))
         self.description = f"containers of the image {IMAGE} with the plugin {plugin.name}"
         self._running: dict[str, DemoProcess] = {}
         self._containers: dict[str, DemoContainer] = {}

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from convgpu.cli.connect.engine import Engine
+from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
 from convgpu.cli.doctor.containers import Containers, ProbeFailed
 from convgpu.cli.run.command import check_version
@@ -50,7 +51,7 @@ def doctor(*, image: str | None, no_pause: bool, as_json: bool, driver: str) -> 
     """Look for what is wrong."""
     exit_on_signals()
     findings = []
-    for finding in _examine(Engine.connect(), driver, image, pause=not no_pause):
+    for finding in _examine(Engine.connect(RequestsHttp), driver, image, pause=not no_pause):
         findings.append(finding)
         if not as_json:
             seen, mend = finding.lines(width())
@@ -69,7 +70,7 @@ def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> 
         check_version(engine)
         yield Finding("Engine", "ok", f"Docker {engine.info['ServerVersion']} at {engine.endpoint.host}")
         plugin = engine.plugin(driver)
-        scheduler = Scheduler(PluginTransport(plugin.socket))
+        scheduler = Scheduler(PluginTransport(RequestsHttp(plugin.socket)))
         told = scheduler.devices()
         devices = told.devices
         yield Finding("plugin", "ok", f"{driver} is enabled, and its scheduler answers")

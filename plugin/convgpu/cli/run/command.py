@@ -8,8 +8,8 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from convgpu.cli.connect.discovery import open_plugin
 from convgpu.cli.connect.engine import Engine, Plugin
-from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
 from convgpu.cli.run import gpu_access
 from convgpu.cli.run.docker_arguments import CommandLine, UsageError, scan
 from convgpu.cli.run.injection import (
@@ -222,7 +222,7 @@ def find_access(engine: Engine, plugin: Plugin, request: Request) -> gpu_access.
 def _is_simulated(plugin: Plugin) -> bool:
     """Ask the plugin; where its socket is out of reach (not root, a remote Engine), its settings say it."""
     if os.access(plugin.socket, os.W_OK):
-        return Scheduler(PluginTransport(plugin.socket)).devices().volume_library_path is not None
+        return open_plugin(plugin.socket).devices().volume_library_path is not None
     return plugin.settings.get("CONVGPU_DEVICES", "").startswith("simulated:")
 
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from convgpu.cli.connect import unix_http
 from convgpu.cli.connect.engine import Engine
+from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
 from convgpu.cli.serve.feed import Feed
 from convgpu.cli.serve.page_server import PageServer
@@ -32,12 +32,12 @@ address holds a secret that is another one each time. From another machine: ssh 
 @volume_driver
 def dashboard(*, port: int, browse: bool, socket: Path | None, driver: str) -> None:
     """Serve the page until interrupted."""
-    path = socket or Engine.connect().plugin(driver).socket
-    scheduler = Scheduler(PluginTransport(path))
+    http = RequestsHttp(socket or Engine.connect(RequestsHttp).plugin(driver).socket)
+    scheduler = Scheduler(PluginTransport(http))
     scheduler.devices()  # whoever cannot be asked is told now, and not in the browser
     feed = Feed(scheduler)
     try:
-        server = PageServer(port, secrets.token_urlsafe(24), partial(unix_http.get, path), feed)
+        server = PageServer(port, secrets.token_urlsafe(24), partial(http.ask, "GET"), feed)
     except OSError as error:
         raise Unavailable(f"127.0.0.1:{port} cannot be had ({error}).\nName another --port, or none.") from error
     threading.Thread(target=feed.run, daemon=True).start()

@@ -1,7 +1,7 @@
-"""What the page shows: the newest state of the scheduler, and samples of who had the memory in the last ten minutes.
+"""The feed of the page: the scheduler's latest state, and samples of each container's memory in the last ten minutes.
 
-One thread asks, however many look; each reader takes the newest there is when it is ready for it, so that a slow one
-misses states and keeps nobody waiting.
+One thread polls, for any number of readers. Each reader takes the latest state when it is ready for one, so a slow
+reader misses states and delays no other.
 """
 
 import threading
@@ -17,19 +17,24 @@ from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.protocol.records import Container, Devices, Event
 
-PERIOD: Final = 0.5  # seconds from an answer to the next question; what happens is seen in less than a second
+PERIOD: Final = 0.5  # seconds from an answer to the next poll; an event is shown in less than a second
 LONGEST_PERIOD: Final = 1.2  # also on a busy machine a pause is seen within two seconds
-MOST_SAMPLES: Final = 600  # one for each second
-MOST_EVENTS: Final = 300
-MOST_BANDS: Final = 24  # containers of a sample; what the others have is one band
+MAX_SAMPLES: Final = 600  # one for each second
+MAX_EVENTS: Final = 300
+MAX_BANDS: Final = 24  # containers of a sample; the others share one band
 OTHERS: Final = -1
 
 
 @dataclass(slots=True)
-class News:
-    """What a reader has not seen yet: the state and the samples as JSON; `next_sample` is the number of the next one.
+class FeedUpdate:
+    """The part of the feed that a reader has not seen yet.
 
-    `silence`: seconds since the scheduler was asked and gave an answer, or an error.
+    Attributes:
+        version: of the state.
+        state: as JSON; None if it has not changed.
+        samples: as JSON; None if there are no new ones.
+        next_sample: the number of the sample after these.
+        silence: seconds since the last poll ended.
     """
 
     version: int
@@ -40,8 +45,8 @@ class News:
 
 
 @dataclass(slots=True)
-class _Known:
-    """The last answers."""
+class _Latest:
+    """The scheduler's last answers."""
 
     devices: Devices = field(default_factory=lambda: Devices(devices=(), policy="-"))
     containers: Sequence[Container] = ()
@@ -50,10 +55,10 @@ class _Known:
 
 
 class Feed:
-    """Asks the scheduler until it is closed.
+    """Polls the scheduler until it is closed.
 
     Args:
-        scheduler: whom to ask; an answer that takes long only delays this thread.
+        scheduler: is polled; an answer that takes long delays this thread only.
         clock: monotonic seconds.
         wall_clock: Unix seconds.
     """
@@ -67,24 +72,24 @@ class Feed:
         self._scheduler = scheduler
         self._clock = clock
         self._wall_clock = wall_clock
-        self._known = _Known()
-        self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self._latest = _Latest()
+        self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._next_event = 0
         self._numbers: dict[str, int] = {}
         self._number = 0
-        self._samples: deque[tuple[int, Mapping[str, object]]] = deque(maxlen=MOST_SAMPLES)
+        self._samples: deque[tuple[int, Mapping[str, object]]] = deque(maxlen=MAX_SAMPLES)
         self._changed = threading.Condition()
         self._version = 0
         self._state = b""
-        self._looked = clock()
+        self._polled = clock()
         self._closed = threading.Event()
 
     def run(self) -> None:
-        """Ask again and again; returns when it is closed."""
+        """Poll again and again; return when it is closed."""
         while not self._closed.is_set():
             begin = self._clock()
-            self.look()
-            # An answer takes the scheduler from others: a tenth of its time is enough for us.
+            self.poll()
+            # An answer takes the scheduler's time from others: the feed takes a tenth of it at most.
             self._closed.wait(min(max(PERIOD, 9 * (self._clock() - begin)), LONGEST_PERIOD))
 
     def close(self) -> None:
@@ -95,51 +100,51 @@ class Feed:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether it was closed."""
         return self._closed.is_set()
 
-    def look(self) -> None:
-        """Ask once, and tell the readers."""
-        known = self._known
+    def poll(self) -> None:
+        """Poll once, and wake the readers."""
+        latest = self._latest
         try:
-            known.devices = self._scheduler.devices()
-            known.containers = self._scheduler.containers()
+            latest.devices = self._scheduler.devices()
+            latest.containers = self._scheduler.containers()
             self._read_events()
         except (Unavailable, Refused) as error:
-            known.away = known.away or {"since": self._wall_clock()}
-            known.away["text"] = error.message
+            latest.away = latest.away or {"since": self._wall_clock()}
+            latest.away["text"] = error.message
         else:
-            known.away = None
-            known.heard = self._wall_clock()
-        self._count(known.containers)
+            latest.away = None
+            latest.heard = self._wall_clock()
+        self._count(latest.containers)
         state = msgspec.json.encode(self._describe())
         with self._changed:
             self._version += 1
             self._state = state
-            self._looked = self._clock()
+            self._polled = self._clock()
             second = int(self._clock())
-            if known.away is None and (not self._samples or self._samples[-1][0] < second):
+            if latest.away is None and (not self._samples or self._samples[-1][0] < second):
                 self._samples.append((second, self._sample()))
             self._changed.notify_all()
 
-    def wait(self, version: int, next_sample: int, patience: float) -> News:
-        """Return what came after `version` and from `next_sample` on; waits `patience` seconds for it.
+    def wait(self, version: int, next_sample: int, timeout: float) -> FeedUpdate:
+        """Return the state after `version`, and the samples from `next_sample` on; wait `timeout` seconds for them.
 
-        Both are 0 for a new reader, and later what the last `News` said.
+        Both are 0 for a new reader, and later those of its last `FeedUpdate`.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._version > version or self.closed, patience)
+            self._changed.wait_for(lambda: self._version > version or self.closed, timeout)
             if self._version <= version:
-                return News(version, None, None, next_sample, self._clock() - self._looked)
+                return FeedUpdate(version, None, None, next_sample, self._clock() - self._polled)
             new = [{"t": second, "devices": devices} for second, devices in self._samples if second >= next_sample]
             samples = msgspec.json.encode({"first": next_sample == 0, "samples": new}) if new else None
             following = self._samples[-1][0] + 1 if self._samples else next_sample
-            return News(self._version, self._state, samples, following, 0.0)
+            return FeedUpdate(self._version, self._state, samples, following, 0.0)
 
     def _read_events(self) -> None:
         answer = self._scheduler.events(self._next_event)
         if answer.next < self._next_event:
-            # Another scheduler, which counts from the beginning again.
+            # A new scheduler, whose sequence numbers begin again.
             self._next_event = 0
             answer = self._scheduler.events(0)
         self._events.extend(event for event in answer.events if event.sequence >= self._next_event)
@@ -155,21 +160,21 @@ class Feed:
                 self._number += 1
 
     def _describe(self) -> dict[str, object]:
-        known = self._known
+        latest = self._latest
         return {
             "time": self._wall_clock(),
-            "heard": known.heard,
-            "away": known.away,
-            "policy": known.devices.policy,
-            "devices": known.devices.devices,
-            "containers": known.containers,
+            "heard": latest.heard,
+            "away": latest.away,
+            "policy": latest.devices.policy,
+            "devices": latest.devices.devices,
+            "containers": latest.containers,
             "numbers": self._numbers,
             "events": list(self._events),
         }
 
     def _sample(self) -> dict[str, object]:
-        bands: dict[str, list[tuple[int, int, int]]] = {device.uuid: [] for device in self._known.devices.devices}
-        for container in self._known.containers:
+        bands: dict[str, list[tuple[int, int, int]]] = {device.uuid: [] for device in self._latest.devices.devices}
+        for container in self._latest.containers:
             for share in container.devices:
                 if share.grant and share.uuid in bands:
                     bands[share.uuid].append((self._numbers[container.name], share.grant, share.usage))
@@ -179,15 +184,15 @@ class Feed:
                 "settling": device.settling,
                 "bands": _largest(bands[device.uuid]),
             }
-            for device in self._known.devices.devices
+            for device in self._latest.devices.devices
         }
 
 
 def _largest(bands: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """Return the largest grants in the order of their numbers, and the sum of all others on top."""
     ordered = sorted(bands, key=lambda band: band[1], reverse=True)
-    others = ordered[MOST_BANDS:]
-    shown = sorted(ordered[:MOST_BANDS])
+    others = ordered[MAX_BANDS:]
+    shown = sorted(ordered[:MAX_BANDS])
     if others:
         shown.append((OTHERS, sum(grant for _, grant, _ in others), sum(usage for _, _, usage in others)))
     return shown

@@ -4,7 +4,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-MOST_CONNECTIONS: Final = 64
+MAX_CONNECTIONS: Final = 64
 IDLE: Final = 10.0  # seconds that a client may take for a request, or to receive a piece of an answer
 
 
@@ -12,10 +12,10 @@ class BoundedServer(ThreadingHTTPServer):
     """Serves each connection in a thread of its own; too many are closed at once."""
 
     daemon_threads = True
-    request_queue_size = MOST_CONNECTIONS
+    request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._connections = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._connections = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:

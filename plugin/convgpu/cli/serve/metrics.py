@@ -11,8 +11,9 @@ from typing import Final
 
 import click
 
-from convgpu.cli.connect import unix_http
 from convgpu.cli.connect.engine import Engine
+from convgpu.cli.connect.requests_http import RequestsHttp
+from convgpu.cli.connect.unix_http import HttpClient
 from convgpu.cli.serve.http_server import BoundedServer, ReadOnlyHandler
 from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
 from convgpu.cli.terminal.options import plugin_socket, volume_driver
@@ -47,26 +48,26 @@ def _address(_ctx: click.Context, _parameter: click.Parameter, text: str | None)
 @volume_driver
 def metrics(*, listen: tuple[str, int] | None, output: Path | None, socket: Path | None, driver: str) -> None:
     """Print, write or serve the figures."""
-    path = socket or Engine.connect().plugin(driver).socket
-    text = _read(path)  # whoever cannot be asked is told now
+    http = RequestsHttp(socket or Engine.connect(RequestsHttp).plugin(driver).socket)
+    text = _read(http)  # now, so that a plugin that does not answer is an error at once
     if output is not None:
         _replace(output, text)
     if listen is not None:
-        _serve(listen, path)
+        _serve(listen, http)
     elif output is None:
         click.echo(text.decode(), nl=False)
 
 
-def _read(path: Path) -> bytes:
+def _read(http: HttpClient) -> bytes:
     try:
-        status, _, body = unix_http.get(path, "/metrics")
+        answer = http.ask("GET", "/metrics")
     except OSError as error:
         raise Unavailable(
             f"the plugin does not answer ({error}).\nSee whether it is enabled: docker plugin ls"
         ) from error
-    if status != HTTPStatus.OK:
-        raise Unavailable(f"the plugin answered {status}; is it older than this command? Upgrade it.")
-    return body
+    if answer.status != HTTPStatus.OK:
+        raise Unavailable(f"the plugin answered {answer.status}; is it older than this command? Upgrade it.")
+    return answer.content
 
 
 def _replace(path: Path, text: bytes) -> None:
@@ -81,7 +82,7 @@ def _replace(path: Path, text: bytes) -> None:
 
 
 class _Server(BoundedServer):
-    path: Path
+    http: HttpClient
 
 
 class _Handler(ReadOnlyHandler):
@@ -93,19 +94,19 @@ class _Handler(ReadOnlyHandler):
             self.say(404, "ask for /metrics")
             return
         try:
-            status, headers, body = unix_http.get(self.server.path, "/metrics")
+            answer = self.server.http.ask("GET", "/metrics")
         except OSError as error:
             self.say(502, f"the plugin does not answer ({error})")
             return
-        self.send(status, {"Content-Type": headers.get("Content-Type", "text/plain")}, body)
+        self.send(answer.status, {"Content-Type": answer.headers.get("content-type", "text/plain")}, answer.content)
 
 
-def _serve(address: tuple[str, int], path: Path) -> None:
+def _serve(address: tuple[str, int], http: HttpClient) -> None:
     try:
         server = _Server(address, _Handler)
     except OSError as error:
         raise Unavailable(f"{address[0]}:{address[1]} cannot be had ({error}); name another --listen.") from error
-    server.path = path
+    server.http = http
     click.echo(f"http://{address[0]}:{server.server_port}/metrics")
     try:
         server.serve_forever()

@@ -10,13 +10,13 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from email.message import Message
 from typing import Final
 
+from convgpu.cli.connect.unix_http import Answer
 from convgpu.cli.serve.feed import Feed
 from convgpu.cli.serve.http_server import IDLE, BoundedServer, ReadOnlyHandler
 
-MOST_STREAMS: Final = 32
+MAX_STREAMS: Final = 32
 _HEARTBEAT: Final = 2.0  # seconds after which a stream shows that it is alive
 _FILE: Final = re.compile(r"([a-z]{1,32}\.[a-z]{2,4})?|stream")
 _PASSED_ON: Final = (
@@ -36,18 +36,18 @@ class PageServer(BoundedServer):
     Args:
         port: 0 for any that is free.
         token: first part of each path.
-        files: returns status, headers and body of a path of the plugin.
+        files: returns the plugin's answer for a path.
         feed: what the page shows.
 
     Raises:
         OSError: the port is taken.
     """
 
-    def __init__(self, port: int, token: str, files: Callable[[str], tuple[int, Message, bytes]], feed: Feed) -> None:
+    def __init__(self, port: int, token: str, files: Callable[[str], Answer], feed: Feed) -> None:
         self.token = token
         self.files = files
         self.feed = feed
-        self._streams = threading.BoundedSemaphore(MOST_STREAMS)
+        self._streams = threading.BoundedSemaphore(MAX_STREAMS)
         super().__init__(("127.0.0.1", port), _Handler)
         self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")}
 
@@ -79,11 +79,12 @@ class _Handler(ReadOnlyHandler):
             self._stream()
             return
         try:
-            status, headers, body = self.server.files(f"/dashboard/{place}")
+            answer = self.server.files(f"/dashboard/{place}")
         except OSError as error:
             self.say(502, f"the plugin does not answer ({error}); `docker plugin ls` says whether it is enabled")
             return
-        self.send(status, {name: headers[name] for name in _PASSED_ON if name in headers}, body)
+        headers = {name: answer.headers[name.lower()] for name in _PASSED_ON if name.lower() in answer.headers}
+        self.send(answer.status, headers, answer.content)
 
     def _place(self) -> str | None:
         """Return the path behind the token, or answer the request and return None."""
@@ -102,7 +103,7 @@ class _Handler(ReadOnlyHandler):
     def _stream(self) -> None:
         with self.server.stream() as got:
             if not got:
-                self.say(503, f"{MOST_STREAMS} pages are open; close one")
+                self.say(503, f"{MAX_STREAMS} pages are open; close one")
                 return
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
@@ -111,14 +112,14 @@ class _Handler(ReadOnlyHandler):
             self.end_headers()
             # A reader that takes nothing for that long is gone.
             self.connection.settimeout(IDLE)
-            self._send_news()
+            self._send_updates()
 
-    def _send_news(self) -> None:
+    def _send_updates(self) -> None:
         feed = self.server.feed
         version = next_sample = 0
         while not feed.closed:
-            news = feed.wait(version, next_sample, _HEARTBEAT)
-            version, next_sample = news.version, news.next_sample
-            pieces = [(b"samples", news.samples), (b"state", news.state)]
+            update = feed.wait(version, next_sample, _HEARTBEAT)
+            version, next_sample = update.version, update.next_sample
+            pieces = [(b"samples", update.samples), (b"state", update.state)]
             text = b"".join(b"event: %s\ndata: %s\n\n" % piece for piece in pieces if piece[1] is not None)
-            self.wfile.write(text or b"event: alive\ndata: %.1f\n\n" % news.silence)
+            self.wfile.write(text or b"event: alive\ndata: %.1f\n\n" % update.silence)

@@ -1,19 +1,18 @@
-"""`convgpu set`, `drain`, `devices` and `policy`: what an administrator changes while containers run."""
+"""`convgpu set`, `drain` and `devices`: changes of an administrator while containers run."""
 
 from pathlib import Path
 from typing import Final
 
 import click
 
-from convgpu.cli.completion import complete_container, complete_device, complete_policy
+from convgpu.cli.completion import complete_container, complete_device
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import find, list_containers
 from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.run.injection import check_memory
-from convgpu.cli.setup import site_rules
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused
 from convgpu.cli.terminal.options import as_json, checked, directory, volume_driver
-from convgpu.cli.terminal.output import Column, echo, echo_data, print_table
+from convgpu.cli.terminal.output import Column, echo_data, print_table
 from convgpu.protocol.records import Device
 from convgpu.protocol.sizes import format_size
 
@@ -38,12 +37,6 @@ _DEVICES: Final = """Show the GPUs: what may be handed out, what is granted and 
 \b
 --json prints a list in the order of their indices; sizes are bytes:
   uuid, index, name, total, capacity, granted, used, settling, external, drained, health
-"""
-
-_POLICY: Final = """Show the policy, or choose another one for the containers that wait.
-
-The policy chooses who of the waiting is next (docs/policies.md). The choice holds until the plugin starts again; for
-good: docker plugin set convgpu CONVGPU_POLICY=NAME.
 """
 
 _COLUMNS: Final = (
@@ -128,36 +121,3 @@ def _show_devices(found: "list[Device] | tuple[Device, ...]") -> None:
         rows.append((str(device.index), device.name, *map(format_size, sizes), device.health if sick else state))
         styles.append("red" if sick else "yellow" if device.drained else "")
     print_table(_COLUMNS, rows, styles)
-
-
-@click.group(help=_POLICY, epilog=EXIT_CODES, invoke_without_command=True)
-@as_json
-@directory
-@volume_driver
-@click.pass_context
-def policy(ctx: click.Context, *, as_json: bool, directory: Path | None, driver: str) -> None:
-    """Show the policy."""
-    ctx.obj = (directory, driver)
-    if ctx.invoked_subcommand is not None:
-        return
-    choice = open_scheduler(directory, driver).policy()
-    if as_json:
-        echo_data(choice)
-        return
-    for name in choice.known or (choice.policy,):
-        chosen = name == choice.policy
-        echo(f"{'*' if chosen else ' '} {name}", "bold" if chosen else "")
-
-
-@policy.command("use", epilog=EXIT_CODES)
-@click.argument("name", shell_complete=complete_policy)
-@click.pass_obj
-def use(source: tuple[Path | None, str], name: str) -> None:
-    """Choose the policy NAME from now on."""
-    choice = open_scheduler(*source).policy(name)
-    click.echo(f"The policy is {choice.policy} from now on.")
-
-
-# The same word for the rules of a site: which containers may be, and which of them is next.
-policy.add_command(site_rules.check)
-policy.add_command(site_rules.test)

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import click
 
-from convgpu.cli.connect import unix_http
 from convgpu.cli.connect.engine import Engine, EngineRefused
+from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.setup import daemon_json
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.options import as_json, volume_driver
@@ -93,7 +93,7 @@ def authz() -> None:
 @dry_run
 def enable(path: Path, pid_file: Path, driver: str, *, dry_run: bool) -> None:
     """Turn it on."""
-    engine = Engine.connect()
+    engine = Engine.connect(RequestsHttp)
     settings = daemon_json.read(path)
     pid = _engine_pid(engine, pid_file)
     _check_before(engine, driver, settings, pid)
@@ -120,7 +120,7 @@ def enable(path: Path, pid_file: Path, driver: str, *, dry_run: bool) -> None:
 @dry_run
 def disable(path: Path, pid_file: Path, driver: str, *, dry_run: bool) -> None:
     """Turn it off; asks the Engine nothing before it has read its settings, for it may answer nothing."""
-    engine = Engine.connect()
+    engine = Engine.connect(RequestsHttp)
     settings = daemon_json.read(path)
     pid = _find_engine_pid(engine, pid_file)
     left = [each for each in daemon_json.names(settings) if not _same(each, driver)]
@@ -151,7 +151,7 @@ def disable(path: Path, pid_file: Path, driver: str, *, dry_run: bool) -> None:
 @click.pass_context
 def status(ctx: click.Context, path: Path, driver: str, *, as_json: bool) -> None:
     """Show it."""
-    found = _status(Engine.connect(), path, driver)
+    found = _status(Engine.connect(RequestsHttp), path, driver)
     if as_json:
         echo_data(asdict(found))
     else:
@@ -256,12 +256,13 @@ def _is_there(engine: Engine, name: str) -> bool:
 def _told(socket_path: Path) -> dict[str, Any]:
     """Return what the plugin says of its authorization; nothing if it does not answer."""
     try:
-        code, answer = unix_http.ask(socket_path, "GET", "/v1/authorization")
+        reply = RequestsHttp(socket_path).ask("GET", "/v1/authorization")
+        answer = reply.json()
     except PermissionError as error:
         raise Unavailable(f"no permission to open {socket_path}.\nRun this as root: sudo convgpu authz ...") from error
     except (OSError, ValueError):
         return {}
-    return answer if code == 200 and isinstance(answer, dict) else {}
+    return answer if reply.status == 200 and isinstance(answer, dict) else {}
 
 
 def _is_asked(engine: Engine, socket_path: Path) -> bool:
@@ -270,7 +271,7 @@ def _is_asked(engine: Engine, socket_path: Path) -> bool:
         raise Unavailable("authorization can be looked at on the Engine's own host only.\nLog in there.")
     before = _told(socket_path).get("judged")
     try:
-        unix_http.ask(engine.endpoint.socket, "POST", "/containers/create", {})
+        RequestsHttp(engine.endpoint.socket).ask("POST", "/containers/create", {})
     except (OSError, ValueError):
         return False
     return bool(_told(socket_path).get("judged") != before)

@@ -116,11 +116,12 @@ def describe_host(engine: Engine, plugin: Plugin, devices: Devices) -> Host:
 
 
 def _ask(driver: str) -> tuple[Host, Engine, Devices]:
-    from convgpu.cli.connect.scheduler import PluginTransport, Scheduler  # noqa: PLC0415 - a link needs none
+    from convgpu.cli.connect.discovery import open_plugin  # noqa: PLC0415 - a link needs none
+    from convgpu.cli.connect.requests_http import RequestsHttp  # noqa: PLC0415 - as above
 
-    engine = Engine.connect()
+    engine = Engine.connect(RequestsHttp)
     plugin = engine.plugin(driver)
-    devices = Scheduler(PluginTransport(plugin.socket)).devices()
+    devices = open_plugin(plugin.socket, RequestsHttp).devices()
     return describe_host(engine, plugin, devices), engine, devices
 
 

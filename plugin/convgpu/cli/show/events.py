@@ -109,7 +109,7 @@ def events(
     driver: str,
 ) -> None:
     """Show what happens."""
-    scheduler = open_scheduler(directory, driver)
+    scheduler = _open_feed(directory, driver) if follow else open_scheduler(directory, driver)
     names = Names(scheduler, directory)
     volume = names.volume(container)
     answer = scheduler.events()
@@ -159,6 +159,12 @@ def history(
         echo(telling.line(event, known, names.gpus, telling.date_and_time), telling.STYLES.get(event.kind, ""))
     if not found:
         click.echo("Nothing is kept that fits. Leave out --since, --kind or the name to see more.", err=True)
+
+
+def _open_feed(directory: Path | None, driver: str) -> Scheduler:
+    from convgpu.cli.connect.requests_http import RequestsHttp  # noqa: PLC0415 - only a feed imports the library
+
+    return open_scheduler(directory, driver, RequestsHttp)
 
 
 def _duration(text: str) -> float:

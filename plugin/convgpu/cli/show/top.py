@@ -18,6 +18,7 @@ from rich.text import Text
 
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import list_containers
+from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.show import event_text as telling
 from convgpu.cli.show.top_view import Controls, Line, Snapshot, view
@@ -50,7 +51,7 @@ def top(*, interval: float, directory: Path | None, driver: str) -> None:
     """Show it live."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         raise click.UsageError("top needs a terminal. For a pipe: convgpu ps --json   Without cursor: convgpu ps")
-    scheduler = open_scheduler(directory, driver)
+    scheduler = open_scheduler(directory, driver, RequestsHttp)
     seen = _look(scheduler, directory)  # whoever cannot be asked is told before the screen is taken
     console = Console(highlight=False)
     with _keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:

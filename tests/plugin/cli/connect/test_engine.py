@@ -1,6 +1,7 @@
 """The Engine, from answers recorded on Docker 20.10.24."""
 
 import io
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,9 +9,9 @@ from typing import Any
 import pytest
 from docker.errors import NotFound
 
-from convgpu.cli.connect import unix_http
 from convgpu.cli.connect.engine import Engine, EngineContainer, Image, Plugin
 from convgpu.cli.connect.engine_endpoint import Endpoint
+from convgpu.cli.connect.unix_http import Answer
 from convgpu.cli.terminal.errors import Unavailable
 
 PLUGIN: dict[str, Any] = {
@@ -42,19 +43,23 @@ def raising(error: Exception) -> Any:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> tuple[Engine, dict[str, Any]]:
+def engine() -> tuple[Engine, dict[str, Any]]:
     """An Engine behind a socket, with its answers by path; an exception is raised, an absent one is a 404."""
     answers: dict[str, Any] = {"/info": INFO}
 
-    def ask(path: Path, method: str, url: str) -> tuple[int, object]:
-        assert (path, method) == (Path("/s"), "GET")
-        answer = answers.get(url, (404, {"message": f"no such thing: {url}"}))
-        if isinstance(answer, Exception):
-            raise answer
-        return answer if isinstance(answer, tuple) else (200, answer)
+    class Recorded:
+        def __init__(self, path: Path) -> None:
+            self.path = path
 
-    monkeypatch.setattr(unix_http, "ask", ask)
-    return Engine(Endpoint("unix:///s")), answers
+        def ask(self, method: str, url: str, _document: object = None) -> Answer:
+            assert (self.path, method) == (Path("/s"), "GET")
+            answer = answers.get(url, (404, {"message": f"no such thing: {url}"}))
+            if isinstance(answer, Exception):
+                raise answer
+            status, document = answer if isinstance(answer, tuple) else (200, answer)
+            return Answer(status, {}, json.dumps(document).encode())
+
+    return Engine(Endpoint("unix:///s"), Recorded), answers
 
 
 def test_the_plugins_socket_settings_and_directory_come_from_the_engine(engine: Any) -> None:

@@ -10,7 +10,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from convgpu.cli.connect.quick_http import QuickHttp
+from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import DaemonTransport, PluginTransport, Scheduler
+from convgpu.cli.connect.unix_http import OpenHttp
 from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.protocol.records import Container, Devices, Event, Events, LimitChange, PolicyChoice, Share
 
@@ -76,13 +79,13 @@ class PluginServer(ThreadingMixIn, UnixStreamServer):
         return connection, ("plugin", 0)  # BaseHTTPRequestHandler wants an address of two
 
 
-@pytest.fixture
-def plugin(tmp_path: Path) -> Iterator[Scheduler]:
+@pytest.fixture(params=[QuickHttp, RequestsHttp])
+def plugin(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Scheduler]:
     path = tmp_path / "convgpu.sock"
     with PluginServer(str(path), Answering) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield Scheduler(PluginTransport(path))
+        yield Scheduler(PluginTransport(request.param(path)))
         server.shutdown()
         thread.join()
 
@@ -128,9 +131,13 @@ def test_an_answer_of_another_version_is_named(plugin: Scheduler) -> None:
         plugin.events(0)
 
 
-def test_a_socket_that_nobody_serves_names_the_next_step(tmp_path: Path) -> None:
-    transport = PluginTransport(tmp_path / "none.sock")
-    with pytest.raises(Unavailable, match=r"(?s)does not answer on .*none.sock.*docker plugin enable"):
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.usefixtures("unconnected_sockets")
+@pytest.mark.parametrize("client", [QuickHttp, RequestsHttp])
+def test_a_socket_that_nobody_serves_names_the_next_step(tmp_path: Path, client: OpenHttp) -> None:
+    transport = PluginTransport(client(tmp_path / "none.sock"))
+    wanted = r"(?s)does not answer on .*none.sock \(No such file or directory\).*docker plugin enable"
+    with pytest.raises(Unavailable, match=wanted):
         Scheduler(transport).devices()
 
 
@@ -139,13 +146,16 @@ def test_a_directory_without_a_daemon_names_the_next_step(tmp_path: Path) -> Non
         Scheduler(DaemonTransport(tmp_path, timeout=0.01)).devices()
 
 
-def test_without_permission_the_user_is_told_to_be_root(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.usefixtures("unconnected_sockets")
+@pytest.mark.parametrize("client", [QuickHttp, RequestsHttp])
+def test_without_permission_the_user_is_told_to_be_root(monkeypatch: pytest.MonkeyPatch, client: OpenHttp) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("convgpu.cli.connect.unix_http.ask", refuse)
+    monkeypatch.setattr("socket.socket.connect", refuse)
     with pytest.raises(Unavailable, match=r"(?s)no permission to open .*Run this as root: sudo convgpu"):
-        Scheduler(PluginTransport(Path("/nowhere/convgpu.sock"))).devices()
+        Scheduler(PluginTransport(client(Path("/nowhere/convgpu.sock")))).devices()
 
 
 def test_devices_have_a_policy_and_maybe_a_driver() -> None:

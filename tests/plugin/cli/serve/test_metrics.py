@@ -11,6 +11,8 @@ def test_an_address_that_is_none(address):
     assert "must be ADDRESS:PORT, for example 127.0.0.1:9870" in done.output
 
 
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+@pytest.mark.usefixtures("unconnected_sockets")
 def test_a_plugin_that_does_not_answer(tmp_path):
     done = CliRunner().invoke(metrics, ["--socket", str(tmp_path / "none.sock")])
     assert done.exit_code == 3

@@ -5,13 +5,13 @@ import http.client
 import json
 import socket
 import threading
-from email.message import Message
 
 import pytest
 
+from convgpu.cli.connect.unix_http import Answer
 from convgpu.cli.serve.feed import Feed
-from convgpu.cli.serve.http_server import MOST_CONNECTIONS
-from convgpu.cli.serve.page_server import MOST_STREAMS, PageServer
+from convgpu.cli.serve.http_server import MAX_CONNECTIONS
+from convgpu.cli.serve.page_server import MAX_STREAMS, PageServer
 from convgpu.protocol.records import Devices, Events
 
 TOKEN = "token-of-the-test"  # noqa: S105 - of no real page
@@ -37,11 +37,12 @@ class Files:
         self.asked.append(target)
         if self.failure:
             raise self.failure
-        headers = Message()
-        headers["Content-Type"] = "text/css"
-        headers["Content-Security-Policy"] = "default-src 'none'"
-        headers["Connection"] = "close"
-        return 200, headers, b"body"
+        headers = {
+            "content-type": "text/css",
+            "content-security-policy": "default-src 'none'",
+            "connection": "close",
+        }
+        return Answer(200, headers, b"body")
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def files():
 @pytest.fixture
 def feed():
     feed = Feed(Nothing())
-    feed.look()
+    feed.poll()
     return feed
 
 
@@ -144,19 +145,19 @@ def test_a_stream_begins_with_all_and_goes_on(stream, feed):
     assert lines.readline() == b"event: state\n"
     assert json.loads(lines.readline().removeprefix(b"data: "))["policy"] == "fifo"
     assert lines.readline() == b"\n"
-    feed.look()
+    feed.poll()
     assert lines.readline() in {b"event: samples\n", b"event: state\n"}
 
 
 def test_streams_and_connections_are_bounded(stream, server, get):
-    for _ in range(MOST_STREAMS):
+    for _ in range(MAX_STREAMS):
         assert stream().readline() == b"HTTP/1.0 200 OK\r\n"
     assert stream().readline() == b"HTTP/1.0 503 Service Unavailable\r\n"
     assert get(f"/{TOKEN}/")[0] == 200
     with contextlib.ExitStack() as stack:
         idle = [
             stack.enter_context(socket.create_connection(("127.0.0.1", server.server_port), 10))
-            for _ in range(MOST_CONNECTIONS)
+            for _ in range(MAX_CONNECTIONS)
         ]
         closed = idle[-1].recv(1)
         assert closed == b""
