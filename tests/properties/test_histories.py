@@ -35,9 +35,12 @@ class Histories(RuleBasedStateMachine):
     def begin(self, capacity: list[int], starvation_timeout: float) -> None:
         self.capacity = {f"g{number}": size for number, size in enumerate(capacity)}
         self.starvation_timeout = starvation_timeout
-        self.host = CheckedHost(Machine(self.capacity, make_policy(self.policy_name, seed=1), starvation_timeout))
+        self.host = CheckedHost(self.make_machine(self.policy_name))
         self.count = 0
         self.late_facts = False
+
+    def make_machine(self, policy: str, *, recovering: bool = False) -> Machine:
+        return Machine(self.capacity, make_policy(policy, seed=1), self.starvation_timeout, recovering=recovering)
 
     # -- containers and processes -------------------------------------------------------------------------
 
@@ -147,7 +150,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: not self.host.machine.recovering)
     @rule(name=st.sampled_from(sorted(POLICIES)))
     def restart(self, name: str) -> None:
-        self.host.restart(Machine(self.capacity, make_policy(name, seed=1), self.starvation_timeout, recovering=True))
+        self.host.restart(self.make_machine(name, recovering=True))
 
     @precondition(lambda self: self.host.previous)
     @rule(data=DRAW)
@@ -233,10 +236,10 @@ class Histories(RuleBasedStateMachine):
         self.host.check()
 
 
-def histories(name: str) -> type:
-    machine = type(f"Histories {name}", (Histories,), {"policy_name": name})
+def histories(name: str, base: type[Histories] = Histories, examples: int = EXAMPLES) -> type:
+    machine = type(f"{base.__name__} {name}", (base,), {"policy_name": name})
     machine.TestCase.settings = settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         stateful_step_count=50,
         suppress_health_check=list(HealthCheck),
         phases=PHASES,

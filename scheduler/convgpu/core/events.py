@@ -268,3 +268,8 @@ class HistoryEntry(Record, frozen=True):
 
 
 Effect = Accept | Reject | Lease | NotifyOnFree | LimitInForce | HistoryEntry
+
+
+def cause_of(session: int, request: int = 0) -> str:
+    """Return the cause of all that a session, or a request of it, leads to: in events, effects, history and logs."""
+    return f"s{session}.r{request}" if request else f"s{session}"

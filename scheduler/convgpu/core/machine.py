@@ -183,9 +183,11 @@ class Machine:
         if any(pending.event.session not in self._state.sessions for pending in self._state.queue):
             raise InvariantBrokenError("an allocation of an ended session waits")
         self._state.now = now
+        changed = dict(self.ledger.changed_containers)
         self.ledger.changed_containers |= dict.fromkeys(self.ledger.accounts)  # consider everything anew
         if (pending := self._allocator.next()) is not None:
             raise InvariantBrokenError(f"waits and could be served: {pending}")
+        self.ledger.changed_containers = changed  # a checked machine decides as one that is not checked
 
     def _check_leases(self, name: str, device: str, account: Account) -> None:
         others = [session for session in account.leases if self._state.sessions.get(session) != name]

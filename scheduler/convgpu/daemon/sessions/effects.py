@@ -72,7 +72,6 @@ class EffectPerformer:
         pending = self._registry.pending.get(entry.request)
         session = pending.session if pending else self._registry.session_of_record(entry.session)
         waited = None if entry.waited is None else round(entry.waited, 3)
-        cause = f"s{entry.session}.r{entry.request}" if entry.request else f"s{entry.session}"
         fields = {
             "uuid": entry.device,
             "size": entry.size,
@@ -82,7 +81,7 @@ class EffectPerformer:
             "reason": entry.reason,
             "waited": waited,
         }
-        self._history.add(entry.kind, entry.container, cause, **fields)
+        self._history.add(entry.kind, entry.container, e.cause_of(entry.session, entry.request), **fields)
         if pending and entry.kind is not e.HistoryKind.PAUSED:
             pending.session.open_requests -= 1
             del self._registry.pending[entry.request]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from convgpu.core.events import cause_of
 from convgpu.daemon.transport.connection import Absent, Connection
 from convgpu.daemon.transport.shared_page import Page
 
@@ -50,7 +51,7 @@ class Session:
     @property
     def cause(self) -> str:
         """What logs and history name the session by."""
-        return f"s{self.number}"
+        return cause_of(self.number)
 
     def take_headroom(self, device: str) -> int:
         """Empty the headroom slot of a device, and return how much it held, in bytes.

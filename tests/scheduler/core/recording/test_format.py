@@ -1,0 +1,105 @@
+"""The lines of a recording: each event and effect is read as it was written, and other lines have one clear error."""
+
+import math
+from typing import get_args
+
+import pytest
+
+from convgpu.core import events as e
+from convgpu.core.recording.format import Entry, Header, RecordingError, decode, encode, entry_of
+from convgpu.core.step import Step
+
+EVENTS = [
+    e.ContainerCreated("a", {"g0": 1, "g1": 2}, 1.5, -1),
+    e.ContainerCreated("\u00fc\n\u2028", {}),
+    e.LimitsSet("a", {"g0": 1 << 40}),
+    e.LimitsChanged("a", {"g0": 0}),
+    e.ContainerStarted("a"),
+    e.ContainerEnded("a"),
+    e.ContainerRemoved("a"),
+    e.SessionStarted(1, "a", {"g0": 5}),
+    e.SessionReconnected(2, 1, {"g0": 5}, late=True),
+    e.SessionEnded(2, {"g0": 3, "g1": 0}),
+    e.AllocationRequested(2, 3, "", 1 << 62),
+    e.MemoryFreed(2, "g0"),
+    e.HeadroomTaken((((2, "g0"), 7), ((3, "g1"), 0))),
+    e.HeadroomTaken(()),
+    e.SettlingEnded(2),
+    e.UnleasedMemory("a", "g0", 8),
+    e.CapacityChanged("g0", 9, 10),
+    e.DeviceDrained("g0", drained=True),
+    e.PolicyChosen("random", (1 << 64) - 1),
+    e.RecoveryEnded(),
+    e.TimePassed(),
+]
+EFFECTS = [
+    e.Accept(2, 3, 4, 5),
+    e.Reject(2, 3, e.RejectReason.DEADLINE),
+    e.Lease(2, "g0", 4),
+    e.NotifyOnFree(2, "g0", armed=True),
+    e.LimitInForce("a", "g0", 4, None),
+    e.HistoryEntry(e.HistoryKind.REJECTED, "a", "g0", 4, 2, 3, 0.1, e.RejectReason.LIMIT),
+    e.HistoryEntry(e.HistoryKind.RETURNED, "a", "g0", 4, 2),
+]
+HEADER = Header("0.1.0", {"g0": 16}, "best-fit", 1, 60.0, recovering=False)
+
+
+def test_the_list_above_has_every_event_and_effect() -> None:
+    assert {type(event) for event in EVENTS} == set(get_args(e.Event))
+    assert {type(effect) for effect in EFFECTS} == set(get_args(e.Effect))
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_an_event_is_read_as_it_was_written(event: e.Event) -> None:
+    entry = entry_of(0.1 + 0.2, event, Step(tuple(EFFECTS), e.TakeHeadroom(((2, "g0"),))))
+    line = encode(entry)
+    assert line.count(b"\n") == 1
+    assert decode(line) == entry
+
+
+def test_an_event_that_a_machine_could_not_handle_keeps_the_error() -> None:
+    entry = entry_of(1.0, e.TimePassed(), KeyError("a"))
+    assert decode(encode(entry)) == Entry(1.0, e.TimePassed(), error="KeyError: 'a'")
+
+
+def test_a_header_makes_the_machine_that_was_recorded() -> None:
+    header = Header("0.1.0", {"g0": 16, "g1": 8}, "random", 7, None, recovering=True)
+    assert decode(encode(header)) == header
+    machine = header.make_machine()
+    assert machine.policy.name == "random"
+    assert machine.starvation_timeout == math.inf
+    assert machine.recovering
+    assert machine.devices == {"g0", "g1"}
+
+
+def test_a_policy_that_this_version_does_not_have_is_an_error() -> None:
+    with pytest.raises(RecordingError, match="no policy 'worst'"):
+        Header("9", {"g0": 1}, "worst", 1, 60.0, recovering=False).make_machine()
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (encode(HEADER)[:-1], "the line is cut off"),
+        (encode(HEADER)[:20], "the line is cut off"),
+        (b"\n", "no line of a recording"),
+        (b"garbage\n", "no line of a recording"),
+        (b"\xff\xfe\x00\n", "no line of a recording"),
+        (b"[" * 100_000 + b"\n", "no line of a recording"),
+        (b"{}\n", "no line of a recording"),
+        (b"[1]\n", "no line of a recording"),
+        (b'{"line":"other"}\n', "no line of a recording"),
+        (encode(HEADER).replace(b'"format":1', b'"format":2'), "has format 2, and this version reads format 1"),
+        (b'{"line":"header","format":3,"of":"another time"}\n', "has format 3, and this version reads format 1"),
+        (encode(HEADER).replace(b'"seed":1', b'"seed":"x"'), "seed"),
+        (b'{"line":"event","now":1,"event":{"type":"Surprise"}}\n', "Surprise"),
+        (b'{"line":"event","now":1,"event":{"type":"TimePassed","size":1}}\n', "unknown field `size`"),
+        (b'{"line":"event","now":1,"event":{"type":"MemoryFreed","session":1}}\n', "missing required field `device`"),
+        (b'{"line":"event","now":1,"event":{"type":"TimePassed"},"cause":"x"}\n', "unknown field `cause`"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_one_clear_error(line: bytes, text: str) -> None:
+    with pytest.raises(RecordingError) as caught:
+        decode(line)
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
