@@ -32,8 +32,8 @@ class Admission:
 
     Args:
         scheduler: knows the limits.
-        owners: records who started which container.
-        engine: tells which containers run that the scheduler does not know.
+        owners: of the containers that were admitted.
+        engine: knows whether a container runs that the scheduler does not know.
     """
 
     def __init__(self, scheduler: SchedulerPort, owners: Owners, engine: EnginePort) -> None:

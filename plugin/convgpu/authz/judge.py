@@ -20,19 +20,19 @@ from convgpu.authz.verdict import Denied, Refusal, Verdict, allow
 _WITHHELD: Final = Refusal(
     "body-withheld",
     "the Engine does not show what is asked for, so it may be a GPU without a limit.\n"
-    "It keeps back a body of more than 1 MiB; make the request smaller and repeat it.",
+    "It withholds a body of more than 1 MiB; make the request smaller and repeat it.",
 )
 _OLD_API: Final = Refusal(
     "start-old-api", "before API 1.24 a start could change what the container is.\nUse a newer client."
 )
 _PLUGINS: Final = Refusal(
     "plugin-management",
-    "whoever manages plugins can switch ConvGPU off, or give a plugin every GPU.\n"
+    "a user who manages plugins can switch ConvGPU off, or give a plugin every GPU.\n"
     "An administrator of the rules of the site may; or root of the host, after `convgpu authz disable`.",
 )
 _SWARM: Final = Refusal(
     "swarm-management",
-    "the other managers of a swarm could start containers here that nobody judges.\n"
+    "the other managers of a swarm could start containers here without a judgement.\n"
     "An administrator of the rules of the site may; or root of the host, after `convgpu authz disable`.",
 )
 _NOTHING: Final = "nothing-to-judge"
@@ -41,7 +41,7 @@ _NO_CONTAINER: Final = "no-such-container"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call, its body, and who makes it."""
+    """One call, its body and its caller."""
 
     call: Call
     body: bytes
@@ -51,7 +51,7 @@ class Case:
         """Return the body as JSON.
 
         Raises:
-            Denied: there is none, or the Engine keeps it back.
+            Denied: there is none, or the Engine withholds it.
             go_json.Ambiguous: it can be read in two ways, or in none.
         """
         document = go_json.parse(self.body) if self.body else {}
@@ -66,7 +66,7 @@ class Judge:
     Args:
         name: the plugin's name in the Engine.
         ports: the Engine, the host and the scheduler.
-        owners: records who started which container.
+        owners: of the containers that were admitted.
     """
 
     def __init__(self, name: str, ports: Ports, owners: Owners) -> None:
@@ -92,7 +92,7 @@ class Judge:
 
         Args:
             call: read from its address.
-            body: of the call; empty if there is none, or if the Engine keeps it back.
+            body: of the call; empty if there is none, or if the Engine withholds it.
             user: the common name of the caller's certificate, or `local`.
             rules: of the site.
         """

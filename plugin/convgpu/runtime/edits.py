@@ -106,7 +106,7 @@ def _has_volume(config: Mapping[str, Any], host: Host) -> bool:
         return False
     if str(mount.get("source")).startswith(f"{host.directory}/"):
         return True
-    raise NoLimit(f"something else is mounted at {MOUNT_PATH}, so nothing would keep the limit: mount it elsewhere")
+    raise NoLimit(f"something else is mounted at {MOUNT_PATH}, so nothing would enforce the limit: mount it elsewhere")
 
 
 def _edit(config: Mapping[str, Any], host: Host, limit: str) -> dict[str, Any]:

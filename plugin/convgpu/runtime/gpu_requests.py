@@ -25,7 +25,7 @@ _RESERVED_MEMORY: Final = "GPUMEM"
 # The toolkit reads destinations that begin so as a list of devices; it wants no slash behind the prefix.
 _DEVICE_LIST: Final = "/run/nvidia-container-devices"
 _NVIDIA_NODE: Final = "/dev/nvidia"
-# In the names of annotations that list CDI devices; NVIDIA's runtime lets a site put a word of its own before it.
+# In the names of annotations that list CDI devices; NVIDIA's runtime lets a site put a prefix of its own before it.
 _CDI_ANNOTATION: Final = "cdi.k8s.io/"
 _NVIDIA_HOOKS: Final = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 
@@ -80,7 +80,7 @@ class DeviceSettings:
 
 
 def find_gpu_requests(settings: DeviceSettings, is_gpu_number: IsGpuNumber) -> Iterator[str]:
-    """Return each setting that gives a container a GPU, in words that its user recognizes."""
+    """Return each setting that gives a container a GPU, as its user would recognize it."""
     if settings.device_requests:
         yield "--gpus, or a CDI device"
     yield from (f"the CDI device {name}" for name in settings.cdi_devices)

@@ -41,7 +41,7 @@ def unknown_templates(subject: Subject) -> Iterator[Refusal]:
     for text in subject.container.opaque[:1]:
         yield Refusal(
             "service-template",
-            f"what comes of {text:.60} is known when a task starts, and nobody judges that.\n"
+            f"what comes of {text:.60} is known only when a task starts, which is not judged.\n"
             "Of templates, use .Node.ID, .Node.Hostname, .Service.ID, .Service.Name, .Task.ID, .Task.Name and "
             ".Task.Slot.",
         )

@@ -51,7 +51,7 @@ class Owners:
     """Owners by the name of the volume, or the id of a container without one.
 
     Args:
-        path: of the file that keeps them.
+        path: of the file that stores them.
         clock: Unix seconds.
     """
 
@@ -115,7 +115,7 @@ class Owners:
         if container is None:
             # Its limit is injected: the runtime registers it with the scheduler just before its program starts.
             runs = state is not None and is_running(state)
-            # A container that is started again keeps its state until it runs. It may have ended again: no way to know.
+            # A container that is started again has its old state until it runs. It may have ended again: no way to know.
             before = {EngineState.CREATED, EngineState.EXITED} if owner.again else {EngineState.CREATED}
             starts = state in before and self._clock() - owner.since < MAX_START_TIME
             return owner.limits if runs or starts else {}
@@ -155,4 +155,6 @@ class Owners:
             new.write_text(text)
             os.replace(new, self._path)  # noqa: PTH105
         except OSError as error:
-            _log.error("%s cannot be written; it is kept in memory until the plugin ends: %s", self._path, error)
+            _log.error(
+                "%s cannot be written; the owners are in memory only until the plugin ends: %s", self._path, error
+            )

@@ -1,8 +1,8 @@
-"""The name of who calls the Engine's API."""
+"""The names of callers of the Engine's API."""
 
 from typing import Final
 
-# Callers over the Engine's own socket, where nobody has a name.
+# Callers over the Engine's own socket, which have no name.
 LOCAL: Final = "local"
 
 
@@ -11,7 +11,7 @@ def caller(name: str, method: str) -> str:
 
     Args:
         name: the Engine's `User`.
-        method: its `UserAuthNMethod`; empty where nobody proved anything.
+        method: its `UserAuthNMethod`; empty without authentication.
     """
     if not name and not method:
         return LOCAL

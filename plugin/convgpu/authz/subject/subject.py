@@ -15,7 +15,7 @@ from convgpu.protocol.layout import MOUNT_PATH
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a call, and the rules of the site that hold for it."""
+    """The caller of the judged call, and the rules of the site."""
 
     user: str
     rules: Rules
@@ -31,7 +31,7 @@ class Subject:
     """Everything that one judgement depends on.
 
     Attributes:
-        caller: who asks.
+        caller: of the judged call.
         plugin: the plugin's name in the Engine.
         container: asked for, or existing; empty for a call that is about none.
         host: the Engine's settings; the defaults where no check needs them.

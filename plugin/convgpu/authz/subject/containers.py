@@ -1,0 +1,106 @@
+"""Reads the settings of a container that a request leaves to the Engine: volumes, image, default runtime."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from convgpu.authz.ports import EngineUnreachable, HostFacts, Ports
+from convgpu.authz.requests import go_json
+from convgpu.authz.requests.container import ContainerSettings, MountSettings, environment, read_inspected
+from convgpu.runtime.gpu_requests import asking_variable, is_plain
+
+# Names of Docker's own volume driver; a volume whose driver is not named has this one.
+LOCAL_DRIVERS: Final = frozenset({"", "local"})
+
+
+class ContainerReader:
+    """Reads containers from the Engine; several threads may use it.
+
+    Args:
+        plugin: its name in the Engine.
+        ports: the Engine, and the scheduler in its place.
+    """
+
+    def __init__(self, plugin: str, ports: Ports) -> None:
+        self._plugin = plugin
+        self._engine = ports.engine
+        self._scheduler = ports.scheduler
+
+    def complete(self, container: ContainerSettings) -> ContainerSettings:
+        """Return a requested container with the settings that come from existing volumes and from the image.
+
+        Raises:
+            EngineUnreachable: they are needed and the Engine does not answer.
+        """
+        container = replace(container, mounts=tuple(map(self._with_driver, container.mounts)))
+        image = self._image(container.image) if container.image and self._depends_on_image(container) else None
+        if image is None:
+            return container
+        config = go_json.child(image, "config")
+        merged = {**environment(go_json.texts(config, "env")), **container.environment}
+        return replace(container, environment=merged, known=True)
+
+    def inspect(self, name: str) -> ContainerSettings | None:
+        """Return an existing container; None if the Engine has none of this name.
+
+        Raises:
+            EngineUnreachable: the Engine does not answer.
+        """
+        document = self._engine.container(name)
+        if document is None:
+            return None
+        options: dict[str, Mapping[str, str]] = {}
+        for row in go_json.children(document, "mounts"):
+            volume = go_json.text(row, "name")
+            if volume and go_json.text(row, "driver") in LOCAL_DRIVERS:
+                options[volume] = go_json.map_of_texts(self._engine.volume(volume) or {}, "options")
+        return read_inspected(document, options)
+
+    def host_facts(self, container: ContainerSettings) -> HostFacts:
+        """Return the Engine's settings; the defaults for a plain container, which is judged without the Engine.
+
+        Raises:
+            EngineUnreachable: the container depends on them and the Engine does not answer.
+        """
+        if container.known or _depends_on_host(container):
+            return self._engine.facts()
+        if container.runtime or not (container.device_requests or container.devices):
+            return HostFacts()
+        try:
+            return self._engine.facts()  # the default runtime may inject a limit
+        except EngineUnreachable:
+            return HostFacts()
+
+    def _depends_on_image(self, container: ContainerSettings) -> bool:
+        if container.device_requests and "LD_PRELOAD" not in container.environment:
+            return True
+        runtime = container.runtime
+        if not runtime and (asking_variable(container.environment) or container.service):
+            runtime = self._engine.facts().default_runtime
+        return bool(runtime) and not is_plain(runtime)
+
+    def _with_driver(self, mount: MountSettings) -> MountSettings:
+        """Add driver and options of a volume that exists."""
+        if mount.kind != "volume" or not mount.source or mount.options:
+            return mount
+        try:
+            volume = self._engine.volume(mount.source)
+        except EngineUnreachable:
+            # The scheduler knows which volumes are ours; the Engine is asked again at the start.
+            is_ours = not mount.driver and self._scheduler.find(mount.source) is not None
+            return replace(mount, driver=self._plugin) if is_ours else mount
+        if volume is None:
+            return mount
+        return replace(mount, driver=go_json.text(volume, "driver"), options=go_json.map_of_texts(volume, "options"))
+
+    def _image(self, name: str) -> Mapping[str, Any] | None:
+        try:
+            return self._engine.image(name)
+        except EngineUnreachable:
+            return None
+
+
+def _depends_on_host(container: ContainerSettings) -> bool:
+    return any(mount.kind == "bind" or mount.options for mount in container.mounts) or (
+        not container.runtime and asking_variable(container.environment) is not None
+    )
