@@ -49,7 +49,7 @@ def not_loaded(subject: Subject) -> Iterator[Refusal]:
     folder = folders[0] if folders else MOUNT_PATH
     yield Refusal(
         "hook-not-loaded",
-        "the container has a ConvGPU volume, but programs in it would not load the hook, so nothing enforces the limit.\n"
+        "the container has a ConvGPU volume, but its programs would not load the hook, so nothing enforces the limit.\n"
         f"Type: -e LD_PRELOAD={folder}/{LIBRARY_FILE}  (other libraries behind it, with a colon)",
     )
 

@@ -115,7 +115,7 @@ class Owners:
         if container is None:
             # Its limit is injected: the runtime registers it with the scheduler just before its program starts.
             runs = state is not None and is_running(state)
-            # A container that is started again has its old state until it runs. It may have ended again: no way to know.
+            # A container that is started again has its old state until it runs; it may also have ended again.
             before = {EngineState.CREATED, EngineState.EXITED} if owner.again else {EngineState.CREATED}
             starts = state in before and self._clock() - owner.since < MAX_START_TIME
             return owner.limits if runs or starts else {}
