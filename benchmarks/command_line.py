@@ -20,6 +20,7 @@ from socketserver import ThreadingMixIn, UnixStreamServer
 from _report import ROOT, Figure, at_most, report
 
 from convgpu.client.admin import AdminClient
+from convgpu.protocol.requests import CreateVolume
 
 CONTAINERS = 1000
 TURNS = 15
@@ -86,7 +87,7 @@ def start_plugin(directory: Path) -> subprocess.Popen[bytes]:
     )
     admin = AdminClient(str(directory / "admin.sock"), timeout=60)
     for name in NAMES:
-        admin.request("create", name=name, options={"memory": "1g"})
+        admin.ask(CreateVolume(name, {"memory": "1g"}))
     while not (SOCKETS / "convgpu.sock").exists():
         time.sleep(0.05)
     return process

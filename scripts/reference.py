@@ -9,18 +9,21 @@ import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 from prometheus_client import CollectorRegistry
 
 from convgpu.cli.__main__ import COMMANDS
 from convgpu.cli.__main__ import main as convgpu
+from convgpu.client.scheduler import Scheduler
 from convgpu.core.volume_options import KNOWN
 from convgpu.daemon.__main__ import main as convgpud
 from convgpu.plugin.admin_api.metrics import CallDurations, SchedulerCollector
 from convgpu.plugin.admin_api.openapi import OPERATIONS
 from convgpu.plugin.settings import Settings
 from convgpu.protocol.records import KINDS, Event
+from convgpu.protocol.requests import Request
 
 ROOT = Path(__file__).parents[1]
 
@@ -118,10 +121,10 @@ def volume_options() -> str:
     return f"## Options of a volume\n\n{text}\n\n{table(('option', 'meaning'), sorted(KNOWN.items()), code=(0,))}"
 
 
-class _Scheduler:
+class _Scheduler(Scheduler):
     """Has one of everything, so that each metric shows its labels."""
 
-    def request_json(self, op: str, **_fields: object) -> bytes:
+    def ask_json(self, request: Request[Any]) -> bytes:
         """Answer as the scheduler does."""
         uuid = "GPU-0"
         sizes = dict.fromkeys(("total", "capacity", "granted", "used", "settling"), 1)
@@ -132,7 +135,7 @@ class _Scheduler:
             "containers": {"containers": [{**known, "engine": {"id": "i", "name": "n", "image": "m"}}]},
             "events": {"events": [], "next": 1, "totals": {"events": {"paused": 1}}},
         }
-        return json.dumps(answers[op]).encode()
+        return json.dumps(answers[request.operation]).encode()
 
 
 def metrics() -> str:

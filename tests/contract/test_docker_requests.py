@@ -11,6 +11,7 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from convgpu.authz.facts.owners import Owners
@@ -18,6 +19,7 @@ from convgpu.authz.judge import Judge
 from convgpu.authz.ports import HostFacts, Ports
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
+from convgpu.client.scheduler import Scheduler
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.authorization_status import SchedulerRecords
 from convgpu.plugin.server.app import create_app
@@ -72,7 +74,7 @@ def requests_of(path):
     return [pytest.param(each, id=each["scenario"]) for each in REQUESTS if each["path"] == path]
 
 
-class RecordingScheduler:
+class RecordingScheduler(Scheduler):
     def __init__(self):
         self.asked = []
 
@@ -80,8 +82,8 @@ class RecordingScheduler:
         self.asked.append({"op": op, **fields})
         return {"mount": {"mountpoint": "/m"}, "containers": {"containers": []}}.get(op, {})
 
-    def request_json(self, op, **fields):
-        return json.dumps(self.request(op, **fields)).encode()
+    def ask_json(self, request):
+        return json.dumps(self.request(**msgspec.to_builtins(request))).encode()
 
 
 def test_every_call_of_the_wire_is_recorded():

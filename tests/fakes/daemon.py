@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from convgpu.client.admin import AdminClient
+from json_admin import JsonAdmin
+
 from convgpu.protocol.messages import (
     Accepted,
     Allocate,
@@ -38,7 +39,7 @@ class Daemon:
     def __init__(self, directory: Path, devices: str = "simulated:16GiB", *options: str) -> None:
         self.directory = directory
         self.log = directory / "log"
-        self.admin = AdminClient(str(directory / "admin.sock"), timeout=20)
+        self.admin = JsonAdmin(str(directory / "admin.sock"), timeout=20)
         self.wrapper: list[str] = []
         self.options = list(options)
         self._command = [

@@ -15,6 +15,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
+from convgpu.client.scheduler import Scheduler
 from convgpu.plugin.admin_api.openapi import OPERATIONS, describe, routes
 from convgpu.plugin.server.app import create_app
 from convgpu.plugin.settings import Settings
@@ -46,11 +47,9 @@ class OneSocket(requests_unixsocket.UnixAdapter):
         return super().send(request, *arguments, **named)
 
 
-class Nobody:
-    def request(self, op, **_fields):
-        raise AssertionError(op)
-
-    request_json = request
+class Nobody(Scheduler):
+    def ask_json(self, request):
+        raise AssertionError(request)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The plugin's log: on standard output, with a cause of its own for each request (`convgpu.logs.formatter`).
+"""The plugin's log: on standard output, with a cause of its own for each request (`convgpu.logs`).
 
 Docker turns a plugin's standard error into errors of its own log, and each line into a record.
 """
@@ -8,7 +8,7 @@ import re
 import secrets
 from typing import Final
 
-from convgpu.logs import formatter
+from convgpu.logs.cause import set_cause
 
 # The first word of an administration path or the last one of Docker's; nothing else that a client chose.
 _WORD: Final = re.compile(r"/(?:\w+\.|v1/)([A-Za-z]{1,16})\b", re.ASCII)
@@ -20,12 +20,12 @@ _numbers: Final = itertools.count(1)
 def begin_request(path: str) -> None:
     """Name the request that this thread serves from now on: `Mount-3f9ac1-7`."""
     word = _WORD.match(path)
-    formatter.begin(f"{word[1] if word else 'http'}-{_RUN}-{next(_numbers)}")
+    set_cause(f"{word[1] if word else 'http'}-{_RUN}-{next(_numbers)}")
 
 
 def end_request() -> None:
     """Say that the request is answered, so that what this thread does next has another cause."""
-    formatter.begin("")
+    set_cause("")
 
 
 def configuration(level: str, form: str) -> dict[str, object]:
@@ -33,7 +33,7 @@ def configuration(level: str, form: str) -> dict[str, object]:
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"line": {"()": "convgpu.logs.formatter.formatter", "form": form}},
+        "formatters": {"line": {"()": "convgpu.logs.formatter.create_formatter", "form": form}},
         "handlers": {"output": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stdout"}},
         "root": {"level": level.upper(), "handlers": ["output"]},
         # gunicorn's own loggers would write to standard error as well.

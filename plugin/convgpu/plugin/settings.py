@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from convgpu.logs import formatter
+from convgpu.logs.formatter import FORMATS
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.layout import ADMIN_SOCKET_FILE, CONTAINERS_FOLDER
 
@@ -116,5 +116,5 @@ _PARSERS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "rules": _absolute,
     "keep": _duration,
     "log": _one_of(*LOG_LEVELS),
-    "log_format": _one_of(*formatter.FORMATS),
+    "log_format": _one_of(*FORMATS),
 }

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
+from convgpu.client.scheduler import SchedulerRefused, SchedulerUnavailable
 from convgpu.protocol.layout import DRIVER_FOLDER
 from convgpu.runtime.edits import volume_options
 from convgpu.runtime.mounting import mount_folder

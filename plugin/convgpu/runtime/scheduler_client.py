@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from convgpu.client.admin import AdminClient, SchedulerRefused
+from convgpu.client.admin import AdminClient
+from convgpu.client.scheduler import SchedulerRefused
 from convgpu.protocol.layout import ADMIN_SOCKET_FILE, CONTAINERS_FOLDER
+from convgpu.protocol.requests import CreateVolume, ListContainers, MountVolume, RemoveVolume, UnmountVolume
 
 _PLUGINS: Final = Path("/var/lib/docker/plugins")
 # Timeouts and intervals in seconds.
@@ -56,18 +58,18 @@ class Registration:
         """Register the container's start, and return its folder as the host sees it.
 
         Raises:
-            SchedulerRefused, SchedulerUnavailable: see `AdminClient`.
+            SchedulerRefused, SchedulerUnavailable: see `Scheduler`.
         """
-        self._client.request("create", name=self._container, options=options)
+        self._client.ask(CreateVolume(self._container, options))
         self._unmount()  # of an earlier start whose end was never registered
-        answer = self._client.request("mount", name=self._container, id=self._container)
-        return self._directory / CONTAINERS_FOLDER / Path(str(answer["mountpoint"])).name
+        mountpoint = self._client.ask(MountVolume(self._container, self._container)).mountpoint
+        return self._directory / CONTAINERS_FOLDER / Path(mountpoint).name
 
     def end(self) -> None:
         """Register the container's end; repeating it is no error.
 
         Raises:
-            SchedulerRefused, SchedulerUnavailable: see `AdminClient`.
+            SchedulerRefused, SchedulerUnavailable: see `Scheduler`.
         """
         try:
             self._unmount()
@@ -76,13 +78,12 @@ class Registration:
                 return
             raise
         deadline = time.monotonic() + _BUSY_TIMEOUT
-        self._retry(lambda: self._client.request("remove", name=self._container), deadline)
+        self._retry(lambda: self._client.ask(RemoveVolume(self._container)), deadline)
 
     def _unmount(self) -> None:
-        rows = self._client.request("containers", name=self._container)["containers"]
-        mounts = sum(int(row["mounts"]) for row in rows) if isinstance(rows, list) else 0
-        for _ in range(mounts):
-            self._client.request("unmount", name=self._container, id=self._container)
+        containers = self._client.ask(ListContainers(self._container)).containers
+        for _ in range(sum(container.mounts for container in containers)):
+            self._client.ask(UnmountVolume(self._container, self._container))
 
     @staticmethod
     def _retry(request: Callable[[], object], deadline: float) -> None:

@@ -4,75 +4,58 @@ import json
 import socket
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-from convgpu.logs import formatter as journal
+import msgspec
+
+from convgpu.client.scheduler import Scheduler, SchedulerRefused, SchedulerUnavailable
+from convgpu.logs.cause import current_cause
 from convgpu.protocol.messages import Admin, AdminReply, MalformedMessageError, pack
+from convgpu.protocol.requests import InvalidRequestError, Request, write_request
 from convgpu.protocol.stream import MessageStream, ProtocolError
 
 _RETRY_STEP: Final = 0.05
 _OK: Final = b'{"ok":'
 
 
-class SchedulerRefused(Exception):  # noqa: N818 - it is an answer, not an accident
-    """The scheduler's `error` answer: `code` for programs, the text for the user."""
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = text
-
-
-class SchedulerUnavailable(Exception):  # noqa: N818 - as above
-    """The scheduler could not be reached, or did not answer, within the client's time."""
-
-
-class AdminClient:
-    """Asks one question per connection, so it may be shared between threads.
+class AdminClient(Scheduler):
+    """Makes a connection for each request, so it may be shared between threads.
 
     Args:
         path: of `admin.sock`.
         timeout: seconds for a whole request, waiting for a scheduler that is just starting included.
-        answer: seconds for the answer of a scheduler that is there; None for what is left of `timeout`.
+        answer_timeout: seconds for the answer of a scheduler that is there; None for the rest of `timeout`.
 
-    Each question carries the cause for which the asking thread works (`convgpu.logs.formatter`).
+    Each request carries the cause for which the asking thread works (`convgpu.logs.cause`).
     """
 
-    def __init__(self, path: str, timeout: float = 10.0, answer: float | None = None) -> None:
+    def __init__(self, path: str, timeout: float = 10.0, answer_timeout: float | None = None) -> None:
         self._path = path
         self._timeout = timeout
-        self._answer = timeout if answer is None else answer
+        self._answer_timeout = timeout if answer_timeout is None else answer_timeout
 
-    def request(self, op: str, **fields: object) -> dict[str, object]:
-        """Return the `ok` object of the answer (docs/protocol.md, Administration).
-
-        Raises:
-            SchedulerRefused: the scheduler said no; the text is for the user.
-            SchedulerUnavailable: no answer in time.
-        """
+    def ask_json(self, request: Request[Any]) -> bytes:
+        """See `Scheduler.ask_json`."""
         try:
-            result = json.loads(self.request_json(op, **fields))
-        except ValueError as error:
-            raise self._unavailable(error) from error
-        return result if isinstance(result, dict) else {}
+            return self.send(write_request(msgspec.structs.replace(request, cause=current_cause() or request.cause)))
+        except InvalidRequestError as error:
+            raise SchedulerRefused("invalid", str(error)) from error
 
-    def request_json(self, op: str, **fields: object) -> bytes:
-        """Return the same as JSON, as the scheduler wrote it: for whoever hands it on.
+    def send(self, body: bytes) -> bytes:
+        """Return the JSON in the `ok` answer to a request that is JSON already.
 
         Raises:
-            SchedulerRefused, SchedulerUnavailable: as `request`.
+            SchedulerRefused, SchedulerUnavailable: see `Scheduler`.
         """
         deadline = time.monotonic() + self._timeout
-        if cause := journal.current():
-            fields["cause"] = cause
         try:
-            frame = pack(Admin(json.dumps({"op": op, **fields}).encode()), 1)
+            frame = pack(Admin(body), 1)
         except MalformedMessageError as error:
             raise SchedulerRefused("invalid", f"the request is too long: {error}") from error
         try:
             with self._connect(deadline) as connection:
-                deadline = min(deadline, time.monotonic() + self._answer)
-                connection.settimeout(self._answer)
+                deadline = min(deadline, time.monotonic() + self._answer_timeout)
+                connection.settimeout(self._answer_timeout)
                 connection.sendall(frame)
                 answer = _read_reply(connection, lambda: deadline - time.monotonic())
             if answer.startswith(_OK) and answer.endswith(b"}"):

@@ -14,7 +14,7 @@ from convgpu.daemon.gpu.nvml import DeviceError
 from convgpu.daemon.service import Service, Settings
 from convgpu.daemon.system.log_rate_limit import Quiet
 from convgpu.daemon.system.log_writer import LogWriter
-from convgpu.logs import formatter as journal
+from convgpu.logs.formatter import FORMATS, create_formatter
 from convgpu.policies.memory import POLICIES
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import parse_size
@@ -83,13 +83,13 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
     "form",
     envvar="CONVGPU_LOG_FORMAT",
     default="text",
-    type=click.Choice(journal.FORMATS),
+    type=click.Choice(FORMATS),
     help="Of lines.",
 )
 def main(level: str, form: str, **settings: object) -> None:
     """Keep the ledger of every GPU: who may use how much, who waits, who is next."""
     handler = LogWriter(sys.stdout.fileno())
-    handler.setFormatter(journal.formatter(form))
+    handler.setFormatter(create_formatter(form))
     handler.addFilter(Quiet())
     logging.basicConfig(handlers=[handler], level=level.upper())
     try:

@@ -1,1 +1,1 @@
-"""How log lines look, and which cause they carry; for scheduler and plugin alike."""
+"""Format of log lines and the cause that each carries, of scheduler and plugin alike."""

@@ -1,59 +1,34 @@
-"""The log's form, of plugin and scheduler alike: one line per record, as text or as JSON, each with its cause.
+"""Log formatters: one line for each log record, as text or as JSON, with its cause.
 
-A cause leads from a request of Docker, or a call of CUDA, to its answer: the same word stands in the plugin's log, in
-the scheduler's log and in the event (`records.Event`). What clients send can stand in a record and forges nothing:
-line breaks are folded and what cannot be printed is escaped.
+Clients' texts can stand in a log record and forge nothing: line breaks are folded and unprintable characters escaped.
 """
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from typing import Final
 
+from convgpu.logs.cause import current_cause
 from convgpu.logs.printable import printable
 
 FORMATS: Final = ("text", "json")
-TEXT: Final = "%(asctime)s level=%(levelname)s cause=%(cause)s %(name)s: %(message)s"
-
-_cause: Final[ContextVar[str]] = ContextVar("cause", default="")
+TEXT_FORMAT: Final = "%(asctime)s level=%(levelname)s cause=%(cause)s %(name)s: %(message)s"
 
 
-def begin(cause: str) -> None:
-    """Say for what this thread works from now on."""
-    _cause.set(cause)
-
-
-def current() -> str:
-    """Return for what this thread works; empty when nobody said."""
-    return _cause.get()
-
-
-@contextmanager
-def working_for(cause: str) -> Iterator[None]:
-    """Say for what the body works."""
-    token = _cause.set(cause)
-    try:
-        yield
-    finally:
-        _cause.reset(token)
-
-
-class OneLine(logging.Formatter):
-    """Text. A record may bring its own `cause` (as `extra`)."""
+class TextFormatter(logging.Formatter):
+    """One line of text. A log record may bring its own `cause` (as `extra`)."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record in one line."""
+        """Return the log record in one line."""
         record.cause = _cause_of(record)
         return printable(" | ".join(super().format(record).splitlines()))
 
 
-class JsonLine(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """JSON: `time` (Unix seconds), `level`, `cause`, `logger`, `message`; `event` and `error` if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as one JSON object in one line."""
+        """Return the log record as one JSON object in one line."""
         line: dict[str, object] = {
             "time": round(record.created, 3),
             "level": record.levelname,
@@ -69,10 +44,10 @@ class JsonLine(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def formatter(form: str) -> logging.Formatter:
+def create_formatter(form: str) -> logging.Formatter:
     """Return the formatter of one of FORMATS."""
-    return JsonLine() if form == "json" else OneLine(TEXT)
+    return JsonFormatter() if form == "json" else TextFormatter(TEXT_FORMAT)
 
 
 def _cause_of(record: logging.LogRecord) -> str:
-    return getattr(record, "cause", "") or _cause.get() or "-"
+    return getattr(record, "cause", "") or current_cause() or "-"

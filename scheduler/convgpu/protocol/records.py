@@ -15,6 +15,16 @@ class Record(msgspec.Struct, frozen=True):
     """An immutable piece of an answer."""
 
 
+class Done(Record, frozen=True):
+    """Answer of a request that has nothing to say but that it was carried out."""
+
+
+class Mounted(Record, frozen=True):
+    """Answer of `mount`: the folder that the container gets."""
+
+    mountpoint: str
+
+
 class Share(Record, frozen=True):
     """What a container has on one device.
 
@@ -203,7 +213,7 @@ class Authorization(Record, frozen=True):
     engine_error: str | None = None
 
 
-class Past(Record, frozen=True):
+class History(Record, frozen=True):
     """Answer of `history`."""
 
     events: tuple[Event, ...]

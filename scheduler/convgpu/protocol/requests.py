@@ -1,153 +1,212 @@
-"""What administrators ask, as JSON objects (docs/protocol.md, Administration). The answers: `records`."""
+"""Administration requests (docs/protocol.md, Administration), declared once for both ends.
 
-from typing import Annotated, Literal
+Each names the type of its answer, one of `records`. Clients send them (`convgpu.client`); the scheduler reads them and
+carries them out (`convgpu.daemon.admin_api.server`). Constructors check nothing; `read_request` does.
+"""
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from typing import Annotated, Any, Final, Generic, TypeVar, get_args
 
-# Docker's own rule for names of volumes, with room for what Swarm makes of templates.
-Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$", max_length=255)]
+import msgspec
+
+from convgpu.protocol import records
+from convgpu.protocol.validation import explain
+
+# Docker's own rule for names of volumes, with room for the names that Swarm makes of templates. \Z, because $ would
+# let a line break pass.
+VolumeName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z", max_length=255)]
+MountId = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+OptionName = Annotated[str, msgspec.Meta(max_length=64)]
+OptionValue = Annotated[str, msgspec.Meta(max_length=4096)]
+Cause = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[!-~]*\Z")]
+
+AnswerT = TypeVar("AnswerT", bound=records.Record)
 
 
-class _Model(BaseModel):
-    """`cause` is the asker's word for what the request is part of, for log and history (`journal`)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    cause: str = Field(default="", max_length=64, pattern=r"^[!-~]*$")
+class InvalidRequestError(ValueError):
+    """Bytes that are no request; the text names the field and what is expected of it."""
 
 
-class Create(_Model):
+class Request(
+    msgspec.Struct,
+    Generic[AnswerT],
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag_field="op",
+):
+    """What all requests have; the type parameter is the type of the answer.
+
+    Attributes:
+        cause: correlation id of the client's own request, for log and history (`convgpu.logs`).
+    """
+
+    cause: Cause = ""
+
+    @classmethod
+    def answer_type(cls) -> type[AnswerT]:
+        """Return the type of the answer."""
+        [base] = cls.__orig_bases__  # type: ignore[attr-defined]
+        [answer] = get_args(base)
+        return answer  # type: ignore[no-any-return]
+
+    @property
+    def operation(self) -> str:
+        """The value of `op`, as it goes over the wire."""
+        return str(self.__struct_config__.tag)
+
+
+class CreateVolume(Request[records.Done], frozen=True, tag="create"):
     """Make a container's volume; options as the user gave them."""
 
-    op: Literal["create"]
-    name: Name
-    options: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=4096)]] = Field(
-        default_factory=dict
-    )
+    name: VolumeName
+    options: dict[OptionName, OptionValue] = {}
 
 
-class Remove(_Model):
-    """Forget a volume."""
+class RemoveVolume(Request[records.Done], frozen=True, tag="remove"):
+    """Remove a volume and everything that is stored for it but the history."""
 
-    op: Literal["remove"]
-    name: Name
+    name: VolumeName
 
 
-class Mount(_Model):
+class MountVolume(Request[records.Mounted], frozen=True, tag="mount"):
     """A container that has the volume starts; `id` is the Engine's for this mount."""
 
-    op: Literal["mount"]
-    name: Name
-    id: str = Field(min_length=1, max_length=255)
+    name: VolumeName
+    id: MountId
 
 
-class Unmount(_Model):
+class UnmountVolume(Request[records.Done], frozen=True, tag="unmount"):
     """The mount `id` ends."""
 
-    op: Literal["unmount"]
-    name: Name
-    id: str = Field(min_length=1, max_length=255)
+    name: VolumeName
+    id: MountId
 
 
-class Containers(_Model):
-    """List all containers, or one."""
+class ListContainers(Request[records.Containers], frozen=True, tag="containers"):
+    """List all containers, or the one with the volume `name`."""
 
-    op: Literal["containers"]
-    name: Name | None = None
+    name: VolumeName | None = None
 
 
-class Devices(_Model):
+class ListDevices(Request[records.Devices], frozen=True, tag="devices"):
     """List the devices."""
 
-    op: Literal["devices"]
+
+class ReadEvents(Request[records.Events], frozen=True, tag="events"):
+    """The newest events, from the sequence number `since` on."""
+
+    since: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 1
 
 
-class Events(_Model):
-    """The history from a sequence number on."""
-
-    op: Literal["events"]
-    since: int = Field(default=1, ge=0)
-
-
-class Past(_Model):
-    """The kept history, newest last; what the database still has of it.
+class ReadHistory(Request[records.History], frozen=True, tag="history"):
+    """The stored history, newest last, as far back as the database goes.
 
     Attributes:
         container: name of a volume, or None for all.
-        kinds: of events, or empty for all.
+        kinds: of events (`EventKind`), or empty for all.
         after: Unix seconds; only later events.
-        limit: at most so many of the newest.
+        limit: at most this number of the newest.
     """
 
-    op: Literal["history"]
-    container: Name | None = None
+    container: VolumeName | None = None
     kinds: tuple[str, ...] = ()
     after: float | None = None
-    limit: int = Field(default=1000, ge=1, le=100_000)
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1000
 
 
-class SetLimits(_Model):
+class SetLimits(Request[records.LimitChanges], frozen=True, tag="set"):
     """Change the limits of a container; `memory` as the option of a volume."""
 
-    op: Literal["set"]
-    name: Name
+    name: VolumeName
     memory: str
 
 
-class Drain(_Model):
-    """Give no new grants on a device (UUID or index), or give them again."""
+class DrainDevice(Request[records.Done], frozen=True, tag="drain"):
+    """Stop giving new grants on a device (UUID or index), or give them again."""
 
-    op: Literal["drain"]
     device: str
     drained: bool
 
 
-class ChoosePolicy(_Model):
-    """Change the policy, or with None only tell it."""
+class ChoosePolicy(Request[records.PolicyChoice], frozen=True, tag="policy"):
+    """Change the policy; None changes nothing and returns it."""
 
-    op: Literal["policy"]
     policy: str | None = None
 
 
-class ListedContainer(_Model):
-    """A container as the Engine lists it; `state` is the Engine's own word, `volumes` the names of its volumes."""
+class ListedContainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A container as the Engine lists it.
+
+    Attributes:
+        state: one of `EngineState`, or that of a newer Engine.
+        volumes: names of its volumes.
+    """
 
     id: str
     name: str
-    image: str = ""
     state: str
+    image: str = ""
     volumes: tuple[str, ...] = ()
 
 
-class Listed(_Model):
+class ReportEngineList(Request[records.Done], frozen=True, tag="listed"):
     """What the Engine lists: all containers that have a volume of ours, whatever their state.
 
     A container that is being started is mounted, and listed with its old state (`created`, `exited`) for as long as
-    that takes. The Engine asks the plugin for its volumes, so `volumes` never lacks one that the plugin has.
+    that takes. The Engine asks the plugin for its volumes, so `volumes` never lacks a volume that the plugin has.
 
     Attributes:
-        asked: Unix seconds, before the Engine was asked; a mount that came later is not contradicted by the list.
+        asked: Unix seconds, before the Engine was asked; the list says nothing about later mounts.
         volumes: names of all volumes of ours that the Engine knows.
     """
 
-    op: Literal["listed"]
     asked: float
     containers: tuple[ListedContainer, ...]
     volumes: tuple[str, ...]
 
 
-Request = Annotated[
-    Create
-    | Remove
-    | Mount
-    | Unmount
-    | Containers
-    | Devices
-    | Events
-    | Past
+AnyRequest = (
+    CreateVolume
+    | RemoveVolume
+    | MountVolume
+    | UnmountVolume
+    | ListContainers
+    | ListDevices
+    | ReadEvents
+    | ReadHistory
     | SetLimits
-    | Drain
+    | DrainDevice
     | ChoosePolicy
-    | Listed,
-    Field(discriminator="op"),
-]
-REQUEST: TypeAdapter[Request] = TypeAdapter(Request)
+    | ReportEngineList
+)
+_OPERATIONS: Final = tuple(str(request.__struct_config__.tag) for request in get_args(AnyRequest))
+_DECODER: Final[msgspec.json.Decoder[AnyRequest]] = msgspec.json.Decoder(AnyRequest)
+
+
+def read_request(body: bytes) -> AnyRequest:
+    """Return the request that a JSON text is.
+
+    Raises:
+        InvalidRequestError: it is none.
+    """
+    try:
+        return _DECODER.decode(body)
+    except msgspec.ValidationError as error:
+        place, problem = explain(error)
+        known = f"; known: {', '.join(_OPERATIONS)}" if place == "op" else ""
+        raise InvalidRequestError(f"{place or 'request'}: {problem}{known}") from error
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"request: {error}") from error
+
+
+def write_request(request: Request[Any]) -> bytes:
+    """Return a request as JSON.
+
+    Raises:
+        InvalidRequestError: a text or a number has no form in JSON.
+    """
+    try:
+        return msgspec.json.encode(request)
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequestError(f"{request.operation}: {error}") from error

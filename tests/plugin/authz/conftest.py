@@ -10,7 +10,7 @@ from convgpu.authz.ports import EngineUnreachable, HostFacts, Ports
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.verdict import NOT_JUDGED
-from convgpu.client.admin import SchedulerRefused
+from convgpu.client.scheduler import SchedulerRefused
 from convgpu.protocol.records import Container, Device, Share
 from convgpu.protocol.sizes import parse_size
 from convgpu.runtime.paths import normal

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from convgpu.cli.__main__ import main
 from convgpu.cli.connect.engine import Engine, EngineContainer, Image, Plugin
 from convgpu.cli.connect.engine_endpoint import Endpoint
-from convgpu.cli.connect.scheduler import DaemonTransport
+from convgpu.cli.connect.scheduler import DaemonTransport, read_answer
 from convgpu.cli.terminal.errors import Unavailable
 
 GIB = 1 << 30
@@ -68,7 +68,9 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     )
     asked.fake = fake
     monkeypatch.setattr(Engine, "connect", lambda *_: fake)
-    monkeypatch.setattr(DaemonTransport, "ask", lambda _transport, op, **_: ANSWERS[op])
+    monkeypatch.setattr(
+        DaemonTransport, "ask", lambda _transport, request: read_answer(request, ANSWERS[request.operation])
+    )
     return asked
 
 

@@ -8,19 +8,21 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from convgpu.client.admin import SchedulerRefused
+from convgpu.client.scheduler import Scheduler, SchedulerRefused
 from convgpu.plugin.server.app import create_app
 from convgpu.plugin.settings import Settings
 from convgpu.protocol.messages import Admin, AdminReply, pack
+from convgpu.protocol.requests import Request, write_request
 from convgpu.protocol.stream import MessageStream
 
 UUID = "GPU-00000000-0000-0000-0000-000000000001"
 
 
-class FakeScheduler:
+class FakeScheduler(Scheduler):
     """Keeps volumes as docs/protocol.md says, records what it was asked, and fails when told to."""
 
     def __init__(self) -> None:
@@ -36,10 +38,11 @@ class FakeScheduler:
             raise self.failure
         return self.answers[op] if op in self.answers else getattr(self, f"_{op}")(**fields)
 
-    def request_json(self, op: str, **fields: object) -> bytes:
-        return json.dumps(self.request(op, **fields)).encode()
+    def ask_json(self, request: Request[Any]) -> bytes:
+        return json.dumps(self.request(**json.loads(write_request(request)))).encode()
 
-    def _create(self, name: str, options: dict[str, str]) -> dict[str, object]:
+    def _create(self, name: str, options: dict[str, str] | None = None) -> dict[str, object]:
+        options = options or {}
         if options.keys() - {"memory", "gpus", "priority", "wait"}:
             raise SchedulerRefused("invalid", "unknown option: the known ones are memory, gpus, wait")
         self.volumes[name] = options

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from convgpu.logs import formatter as logs
+from convgpu.logs.cause import bound_cause, current_cause, set_cause
+from convgpu.logs.formatter import FORMATS, TextFormatter, create_formatter
 from convgpu.plugin import log_setup
 
 FORGED = "a\nlevel=ERROR\r\x85\u2028\x1b[2J\x00\udcff"
@@ -16,7 +17,7 @@ FORGED = "a\nlevel=ERROR\r\x85\u2028\x1b[2J\x00\udcff"
 @pytest.fixture(autouse=True)
 def nothing_begun():
     yield
-    logs.begin("")
+    set_cause("")
 
 
 @pytest.fixture
@@ -31,14 +32,14 @@ def record():
 
 @pytest.fixture
 def line(record):
-    formatter = logs.OneLine("level=%(levelname)s cause=%(cause)s %(name)s: %(message)s")
+    formatter = TextFormatter("level=%(levelname)s cause=%(cause)s %(name)s: %(message)s")
     return lambda *args, **extra: formatter.format(record(*args, **extra))
 
 
 @pytest.fixture
 def data(record):
     def parse(*args, **extra):
-        text = logs.formatter("json").format(record(*args, **extra))
+        text = create_formatter("json").format(record(*args, **extra))
         assert text.isascii()
         assert text.isprintable()
         return json.loads(text)
@@ -66,7 +67,7 @@ def test_a_traceback_stays_in_its_line(line):
 
 
 def test_json_says_the_same(data):
-    with logs.working_for("Mount-1"):
+    with bound_cause("Mount-1"):
         said = data(FORGED, event={"kind": "mounted"})
     assert isinstance(said.pop("time"), float)
     assert said == {
@@ -98,16 +99,16 @@ def test_a_record_may_bring_its_own_cause(line, data):
 )
 def test_a_cause_holds_nothing_that_a_client_chose(path, word):
     log_setup.begin_request(path)
-    assert re.fullmatch(rf"{word}-[0-9a-f]{{6}}-\d+", logs.current())
+    assert re.fullmatch(rf"{word}-[0-9a-f]{{6}}-\d+", current_cause())
 
 
 def test_a_thread_that_has_answered_works_for_nobody():
     log_setup.begin_request("/VolumeDriver.Mount")
     log_setup.end_request()
-    assert logs.current() == ""
+    assert current_cause() == ""
 
 
-@pytest.mark.parametrize("form", logs.FORMATS)
+@pytest.mark.parametrize("form", FORMATS)
 def test_the_configuration_is_accepted(form):
     root = logging.getLogger()
     before = (root.level, root.handlers[:])

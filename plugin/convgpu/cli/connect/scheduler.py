@@ -1,8 +1,7 @@
 """The scheduler as the command line sees it: behind the plugin's HTTP socket or a plain `admin.sock`."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -10,33 +9,31 @@ import msgspec
 from convgpu.cli.connect.unix_http import HttpClient
 from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.protocol.layout import ADMIN_SOCKET_FILE
-from convgpu.protocol.records import (
-    Container,
-    Containers,
-    Devices,
-    Event,
-    Events,
-    LimitChange,
-    LimitChanges,
-    Past,
-    PolicyChoice,
-    Record,
+from convgpu.protocol.records import Container, Devices, Event, Events, LimitChange, PolicyChoice
+from convgpu.protocol.requests import (
+    AnswerT,
+    ChoosePolicy,
+    DrainDevice,
+    ListContainers,
+    ListDevices,
+    ReadEvents,
+    ReadHistory,
+    Request,
+    SetLimits,
 )
 
 _TIMEOUT: Final = 10.0  # seconds
 
-RecordT = TypeVar("RecordT", bound=Record)
-
 
 class Transport(Protocol):
-    """A way to ask the scheduler."""
+    """A way to the scheduler."""
 
-    def ask(self, op: str, **fields: object) -> object:
-        """Return the answer to an op of docs/protocol.md, Administration.
+    def ask(self, request: Request[AnswerT]) -> AnswerT:
+        """Return the answer to a request.
 
         Raises:
-            Unavailable: no answer.
-            Refused: it cannot be.
+            Unavailable: there is no answer, or none that is understood.
+            Refused: the scheduler refused the request; the text is for the user.
         """
 
 
@@ -54,12 +51,18 @@ class DaemonTransport:
         self._client = AdminClient(str(directory / ADMIN_SOCKET_FILE), timeout)
         self._directory = directory
 
-    def ask(self, op: str, **fields: object) -> object:
+    def ask(self, request: Request[AnswerT]) -> AnswerT:
         """See `Transport.ask`."""
-        from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable  # noqa: PLC0415 - as above
+        from convgpu.client.scheduler import (  # noqa: PLC0415 - as above
+            AnswerNotUnderstood,
+            SchedulerRefused,
+            SchedulerUnavailable,
+        )
 
         try:
-            return self._client.request(op, **fields)
+            return self._client.ask(request)
+        except AnswerNotUnderstood as error:
+            raise _not_understood(request, error.__cause__ or error) from error
         except SchedulerRefused as error:
             raise (Unavailable if error.code == "failed" else Refused)(error.text) from error
         except SchedulerUnavailable as error:
@@ -79,9 +82,9 @@ class PluginTransport:
     def __init__(self, http: HttpClient) -> None:
         self._http = http
 
-    def ask(self, op: str, **fields: object) -> object:
+    def ask(self, request: Request[AnswerT]) -> AnswerT:
         """See `Transport.ask`; volumes are made by the Engine only."""
-        method, url, body = route(op, fields)
+        method, url, body = route(request)
         try:
             reply = self._http.ask(method, url, body)
             answer = reply.json()
@@ -89,7 +92,7 @@ class PluginTransport:
             raise self._explain(error) from error
         if reply.status >= 400:
             raise _refusal(reply.status, answer)
-        return answer
+        return read_answer(request, answer)
 
     def _explain(self, error: Exception) -> Unavailable:
         if isinstance(error, PermissionError):
@@ -103,18 +106,38 @@ class PluginTransport:
         )
 
 
-def route(op: str, fields: Mapping[str, object]) -> tuple[str, str, object]:
-    """Return method, URL and body of the HTTP request that means an op of the scheduler."""
-    match op, dict(fields):
-        case "set", {"name": name, "memory": memory}:
-            return "POST", f"/v1/containers/{quote(str(name), safe='')}/limits", {"memory": memory}
-        case "drain", {"device": device, "drained": drained}:
-            return "POST", f"/v1/devices/{quote(str(device), safe='')}/drain", {"drained": drained}
-        case "policy", {"policy": str(policy)}:
+def route(request: Request[Any]) -> tuple[str, str, object]:
+    """Return method, URL and body of the HTTP request that means a request to the scheduler."""
+    match request:
+        case SetLimits(name=name, memory=memory):
+            return "POST", f"/v1/containers/{quote(name, safe='')}/limits", {"memory": memory}
+        case DrainDevice(device=device, drained=drained):
+            return "POST", f"/v1/devices/{quote(device, safe='')}/drain", {"drained": drained}
+        case ChoosePolicy(policy=str(policy)):
             return "POST", "/v1/policy", {"policy": policy}
         case _:
-            given = {name: value for name, value in fields.items() if value is not None}
-            return "GET", f"/v1/{op}" + (f"?{urlencode(given, doseq=True)}" if given else ""), None
+            fields = msgspec.to_builtins(request)
+            operation = fields.pop("op")
+            return "GET", f"/v1/{operation}" + (f"?{urlencode(fields, doseq=True)}" if fields else ""), None
+
+
+def read_answer(request: Request[AnswerT], answer: object) -> AnswerT:
+    """Return an answer that was JSON as the type that the request names.
+
+    Raises:
+        Unavailable: it is of another type.
+    """
+    try:
+        return msgspec.convert(answer, request.answer_type())
+    except msgspec.ValidationError as error:
+        raise _not_understood(request, error) from error
+
+
+def _not_understood(request: Request[Any], error: BaseException) -> Unavailable:
+    return Unavailable(
+        f"the scheduler's answer to {request.operation!r} is not understood ({error}).\n"
+        "The plugin and this command are of different versions: upgrade the older one."
+    )
 
 
 def _refusal(status: int, answer: object) -> Refused | Unavailable:
@@ -128,48 +151,37 @@ def _refusal(status: int, answer: object) -> Refused | Unavailable:
 
 
 class Scheduler:
-    """Typed questions over a transport."""
+    """The requests of the command line, over a transport."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     def devices(self) -> Devices:
         """Return the GPUs, the policy, and where the volume brings a driver along."""
-        return self._read(Devices, "devices")
+        return self._transport.ask(ListDevices())
 
     def containers(self) -> tuple[Container, ...]:
-        """Return what the scheduler knows of each container."""
-        return self._read(Containers, "containers").containers
+        """Return all containers that the scheduler knows."""
+        return self._transport.ask(ListContainers()).containers
 
     def events(self, since: int = 0) -> Events:
-        """Return the events with a sequence number of `since` or more."""
-        return self._read(Events, "events", since=since)
+        """Return the newest events, from the sequence number `since` on."""
+        return self._transport.ask(ReadEvents(since))
 
     def history(
         self, container: str | None = None, kinds: tuple[str, ...] = (), after: float | None = None, limit: int = 1000
     ) -> tuple[Event, ...]:
-        """Return what is kept of the past, newest last; see `requests.Past`."""
-        past = self._read(Past, "history", container=container, kinds=kinds, after=after, limit=limit)
-        return past.events
+        """Return the stored history, newest last; see `ReadHistory`."""
+        return self._transport.ask(ReadHistory(container, kinds, after, limit)).events
 
     def set_limits(self, name: str, memory: str) -> tuple[LimitChange, ...]:
         """Change the limits of a container, by the name of its volume."""
-        return self._read(LimitChanges, "set", name=name, memory=memory).devices
+        return self._transport.ask(SetLimits(name, memory)).devices
 
     def drain(self, device: str, *, drained: bool) -> None:
-        """Give no new grants on a device, or give them again."""
-        self._transport.ask("drain", device=device, drained=drained)
+        """Stop giving new grants on a device, or give them again."""
+        self._transport.ask(DrainDevice(device, drained))
 
     def policy(self, name: str | None = None) -> PolicyChoice:
-        """Choose the policy, or with None only tell it."""
-        return self._read(PolicyChoice, "policy", policy=name)
-
-    def _read(self, model: type[RecordT], op: str, **fields: object) -> RecordT:
-        answer = self._transport.ask(op, **fields)
-        try:
-            return msgspec.convert(answer, model)
-        except msgspec.ValidationError as error:
-            raise Unavailable(
-                f"the scheduler's answer to {op!r} is not understood ({error}).\n"
-                "The plugin and this command are of different versions: upgrade the older one."
-            ) from error
+        """Change the policy; None changes nothing and returns it."""
+        return self._transport.ask(ChoosePolicy(name))

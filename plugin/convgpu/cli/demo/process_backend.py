@@ -14,6 +14,7 @@ from convgpu.cli.demo.backend import DemoProcess, Exited
 from convgpu.cli.demo.scenario import DemoContainer
 from convgpu.cli.terminal.errors import Unavailable
 from convgpu.protocol.layout import DRIVER_FOLDER, LIBRARY_FILE
+from convgpu.protocol.requests import CreateVolume, ListDevices, MountVolume, RemoveVolume, UnmountVolume
 
 _CHECKOUT: Final = Path(__file__).resolve().parents[4]
 _DEVICES: Final = "simulated:16GiB"
@@ -56,16 +57,15 @@ class ProcessBackend:
                 running.close()
             self._unmount_ended()
             for volume in self._volumes:
-                self._transport.ask("remove", name=volume)
+                self._transport.ask(RemoveVolume(volume))
 
     def start(self, container: DemoContainer) -> None:
         """See `DemoBackend`."""
         volume = f"demo-{os.getpid()}-{container.name.lower()}"
-        self._transport.ask("create", name=volume, options={"memory": container.memory})
+        self._transport.ask(CreateVolume(volume, {"memory": container.memory}))
         self._volumes[volume] = container
-        answer = self._transport.ask("mount", name=volume, id=volume)
+        mountpoint = Path(self._transport.ask(MountVolume(volume, volume)).mountpoint)
         self._mounted.add(volume)
-        mountpoint = Path(str(answer["mountpoint"])) if isinstance(answer, dict) else Path()
         environment = {**os.environ, "LD_PRELOAD": str(mountpoint / LIBRARY_FILE)}
         if self.scheduler.devices().volume_library_path is not None:
             environment["LD_LIBRARY_PATH"] = str(mountpoint / DRIVER_FOLDER)
@@ -90,7 +90,7 @@ class ProcessBackend:
         for volume in sorted(self._mounted):
             running = self._running.get(self._volumes[volume].name)
             if running is None or running.process.poll() is not None:
-                self._transport.ask("unmount", name=volume, id=volume)
+                self._transport.ask(UnmountVolume(volume, volume))
                 self._mounted.discard(volume)
 
 
@@ -118,7 +118,7 @@ def _daemon(driver: Path) -> Iterator[Path]:
         with (directory / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:
-            DaemonTransport(directory, _START_TIME).ask("devices")
+            DaemonTransport(directory, _START_TIME).ask(ListDevices())
         except Unavailable as error:
             process.kill()
             said = (directory / "log").read_text(encoding="utf-8", errors="replace").strip()

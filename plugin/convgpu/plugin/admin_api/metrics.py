@@ -12,17 +12,16 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
 from typing import Final
 
-import msgspec
 from flask import Blueprint, Response, request
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 
-from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
+from convgpu.client.scheduler import AnswerNotUnderstood, Scheduler, SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
-from convgpu.plugin.scheduler import Scheduler, ask
-from convgpu.protocol.records import WAITS, Container, Containers, Device, Devices, Events, Totals
+from convgpu.protocol.records import WAITS, Container, Device, Totals
+from convgpu.protocol.requests import ListDevices, ReadEvents
 
 # When a series began is of no use here, and doubles their number.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -137,10 +136,10 @@ class SchedulerCollector:
     def collect(self) -> Iterator[Metric]:
         """Return all figures; without a scheduler only that there is none."""
         try:
-            devices = ask(self._scheduler, Devices, "devices")
-            containers = ask(self._scheduler, Containers, "containers").containers
-            totals = ask(self._scheduler, Events, "events", since=_NO_EVENT).totals
-        except (SchedulerUnavailable, SchedulerRefused, msgspec.DecodeError):
+            devices = self._scheduler.ask(ListDevices())
+            containers = self._scheduler.list_containers()
+            totals = self._scheduler.ask(ReadEvents(since=_NO_EVENT)).totals
+        except (SchedulerUnavailable, SchedulerRefused, AnswerNotUnderstood):
             yield _up(0)
             return
         yield _up(1)

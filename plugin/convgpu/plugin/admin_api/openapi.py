@@ -56,10 +56,6 @@ class NewPolicy(msgspec.Struct):
     policy: str
 
 
-class Nothing(msgspec.Struct):
-    """An object that says no more than that it was done."""
-
-
 @dataclass(frozen=True, slots=True)
 class Operation:
     """What is said of a route.
@@ -100,7 +96,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("GET", "/v1/events"): Operation(
         "The newest events from a number on, and totals", records.Events, query={"since": _SEQUENCE}, errors=(400,)
     ),
-    ("GET", "/v1/history"): Operation("The kept history, newest last", records.Past, query=_PAST, errors=(400,)),
+    ("GET", "/v1/history"): Operation("The kept history, newest last", records.History, query=_PAST, errors=(400,)),
     ("GET", "/v1/policy"): Operation("The policy, and those that can be chosen", records.PolicyChoice),
     ("POST", "/v1/policy"): Operation("Choose the policy", records.PolicyChoice, body=NewPolicy, errors=(400, 413)),
     ("POST", "/v1/containers/{name}/limits"): Operation(
@@ -112,7 +108,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ),
     ("POST", "/v1/devices/{device}/drain"): Operation(
         "Give no new grants on a device, or give them again",
-        Nothing,
+        records.Done,
         path=_DEVICE,
         body=Drained,
         errors=(400, 404, 413),

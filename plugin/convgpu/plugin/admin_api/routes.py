@@ -7,12 +7,21 @@ import logging
 import math
 from typing import Final, TypeVar
 
+import msgspec
 from flask import Blueprint, Response, jsonify, request
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException
 
-from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
-from convgpu.plugin.scheduler import Scheduler
+from convgpu.client.scheduler import Scheduler, SchedulerRefused, SchedulerUnavailable
+from convgpu.protocol.requests import (
+    ChoosePolicy,
+    DrainDevice,
+    ListContainers,
+    ListDevices,
+    ReadEvents,
+    ReadHistory,
+    SetLimits,
+)
 
 _log: Final = logging.getLogger(__name__)
 
@@ -21,6 +30,12 @@ _STATUS: Final = {"invalid": 400, "unknown": 404, "busy": 409, "failed": 503}
 
 
 FieldT = TypeVar("FieldT")
+
+
+class _Containers(msgspec.Struct):
+    """Answer of `containers` whose rows are handed on as they are."""
+
+    containers: list[msgspec.Raw]
 
 
 class BadQuestion(ValueError):  # noqa: N818 - the state of a request
@@ -33,30 +48,30 @@ def create_blueprint(scheduler: Scheduler) -> Blueprint:
 
     @blueprint.get("/devices")
     def devices() -> Response:
-        return _pass(scheduler.request_json("devices"))
+        return _pass(scheduler.ask_json(ListDevices()))
 
     @blueprint.get("/containers")
     def containers() -> Response:
-        return _pass(scheduler.request_json("containers"))
+        return _pass(scheduler.ask_json(ListContainers()))
 
     @blueprint.get("/containers/<name>")
     def container(name: str) -> Response:
-        found = scheduler.request("containers", name=name).get("containers")
-        if not isinstance(found, list) or not found:
+        found = msgspec.json.decode(scheduler.ask_json(ListContainers(name)), type=_Containers).containers
+        if not found:
             raise SchedulerRefused("unknown", f"there is no container {name}; `convgpu ps` lists them")
-        return jsonify(found[0])
+        return _pass(bytes(found[0]))
 
     @blueprint.get("/events")
     def events() -> Response:
-        return _pass(scheduler.request_json("events", since=_since(request.args.get("since", "0"))))
+        return _pass(scheduler.ask_json(ReadEvents(_since(request.args.get("since", "0")))))
 
     @blueprint.get("/history")
     def history() -> Response:
-        return _pass(scheduler.request_json("history", **_past(request.args)))
+        return _pass(scheduler.ask_json(_read_history(request.args)))
 
     @blueprint.get("/policy")
     def policy() -> Response:
-        return _pass(scheduler.request_json("policy"))
+        return _pass(scheduler.ask_json(ChoosePolicy()))
 
     _add_changes(blueprint, scheduler)
     return blueprint
@@ -65,15 +80,15 @@ def create_blueprint(scheduler: Scheduler) -> Blueprint:
 def _add_changes(blueprint: Blueprint, scheduler: Scheduler) -> None:
     @blueprint.post("/containers/<name>/limits")
     def set_limits(name: str) -> Response:
-        return jsonify(scheduler.request("set", name=name, memory=_field("memory", str)))
+        return _pass(scheduler.ask_json(SetLimits(name, _field("memory", str))))
 
     @blueprint.post("/devices/<device>/drain")
     def drain(device: str) -> Response:
-        return jsonify(scheduler.request("drain", device=device, drained=_field("drained", bool)))
+        return _pass(scheduler.ask_json(DrainDevice(device, _field("drained", bool))))
 
     @blueprint.post("/policy")
     def choose_policy() -> Response:
-        return jsonify(scheduler.request("policy", policy=_field("policy", str)))
+        return _pass(scheduler.ask_json(ChoosePolicy(_field("policy", str))))
 
 
 def administration_error(error: Exception) -> Response:
@@ -103,19 +118,17 @@ def _since(text: str) -> int:
     return int(text)
 
 
-def _past(query: MultiDict[str, str]) -> dict[str, object]:
-    """Return the fields of `history` that the query asks for; the scheduler knows what else is wrong with them."""
+def _read_history(query: MultiDict[str, str]) -> ReadHistory:
+    """Return the request for the history that a query asks for; the scheduler checks its values."""
     unknown = query.keys() - {"container", "kinds", "after", "limit"}
     if unknown:
         raise BadQuestion(f"{min(unknown)}: unknown; history knows container, kinds, after, limit")
-    fields: dict[str, object] = {"kinds": query.getlist("kinds")} if "kinds" in query else {}
-    if "container" in query:
-        fields["container"] = query["container"]
-    if "after" in query:
-        fields["after"] = _number(query["after"])
-    if "limit" in query:
-        fields["limit"] = _count(query["limit"])
-    return fields
+    return ReadHistory(
+        container=query.get("container"),
+        kinds=tuple(query.getlist("kinds")),
+        after=_number(query["after"]) if "after" in query else None,
+        limit=_count(query["limit"]) if "limit" in query else ReadHistory().limit,
+    )
 
 
 def _number(text: str) -> float:

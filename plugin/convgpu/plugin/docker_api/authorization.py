@@ -9,7 +9,7 @@ from convgpu.authz.requests.callers import caller
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.verdict import NOT_JUDGED, Refusal, Verdict, allow
-from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
+from convgpu.client.scheduler import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
 
 _log: Final = logging.getLogger(__name__)

@@ -10,11 +10,12 @@ from convgpu.authz.facts.owners import Owners
 from convgpu.authz.judge import Judge
 from convgpu.authz.ports import Ports
 from convgpu.authz.site.rules_file import RulesFile
+from convgpu.client.scheduler import Scheduler
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.plugin.engine.facts import EngineView
-from convgpu.plugin.scheduler import Scheduler, ask, find_container, list_containers
 from convgpu.plugin.settings import Settings
-from convgpu.protocol.records import Container, Device, Devices
+from convgpu.protocol.records import Container, Device
+from convgpu.protocol.requests import ListDevices, SetLimits
 
 # Seconds for a question to the Engine; it waits at most 30 for our answer, and then its client for its own.
 _PATIENCE: Final = 10.0
@@ -28,19 +29,19 @@ class SchedulerRecords:
 
     def find(self, volume: str) -> Container | None:
         """Return the container with a volume of ours, or None."""
-        return find_container(self._scheduler, volume)
+        return self._scheduler.find_container(volume)
 
     def all(self) -> list[Container]:
         """Return all containers."""
-        return list_containers(self._scheduler)
+        return list(self._scheduler.list_containers())
 
     def devices(self) -> tuple[Device, ...]:
         """Return the GPUs."""
-        return ask(self._scheduler, Devices, "devices").devices
+        return self._scheduler.ask(ListDevices()).devices
 
     def set_limit(self, volume: str, memory: str) -> None:
         """Give a container its limit."""
-        self._scheduler.request("set", name=volume, memory=memory)
+        self._scheduler.ask(SetLimits(volume, memory))
 
 
 def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Final
 
-from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
+from convgpu.client.scheduler import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin import log_setup
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.authorization import PASS, Authorizer, pass_at_once

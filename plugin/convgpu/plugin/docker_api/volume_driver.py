@@ -6,11 +6,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Final
 
-from convgpu.client.admin import SchedulerUnavailable
+from convgpu.client.scheduler import Scheduler, SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.readonly_mount import ReadOnlyMount
-from convgpu.plugin.scheduler import Scheduler, find_container, list_containers
 from convgpu.protocol.records import Container, Share
+from convgpu.protocol.requests import CreateVolume, MountVolume, RemoveVolume, UnmountVolume
 from convgpu.protocol.sizes import format_size
 
 _log: Final = logging.getLogger(__name__)
@@ -42,29 +42,27 @@ class VolumeDriver:
 
     def create(self, request: wire.CreateRequest) -> bytes:
         """Create a volume: the scheduler checks its options and keeps them; no memory is reserved yet."""
-        self._scheduler.request("create", name=request.name, options=dict(request.options))
+        self._scheduler.ask(CreateVolume(request.name, dict(request.options)))
         _log.info("volume %s created with %s", request.name, dict(request.options))
         return wire.encode_done()
 
     def remove(self, request: wire.NameRequest) -> bytes:
         """Remove a volume that is not mounted."""
-        self._scheduler.request("remove", name=request.name)
+        self._scheduler.ask(RemoveVolume(request.name))
         _log.info("volume %s removed", request.name)
         return wire.encode_done()
 
     def mount(self, request: wire.MountRequest) -> bytes:
         """Mount a volume for a container that starts, or for `docker cp`; the scheduler counts mounts by id."""
         self._mount.prepare()
-        mountpoint = self._scheduler.request("mount", name=request.name, id=request.id).get("mountpoint")
-        if not isinstance(mountpoint, str):
-            raise TypeError(f"the scheduler named no mountpoint for volume {request.name}")
+        mountpoint = self._scheduler.ask(MountVolume(request.name, request.id)).mountpoint
         _log.info("volume %s mounted for %.12s", request.name, request.id)
         self._on_use()
         return wire.encode_mountpoint(self._mount.path(mountpoint))
 
     def unmount(self, request: wire.MountRequest) -> bytes:
         """Undo one mount: its container ended, or `docker cp` is done."""
-        self._scheduler.request("unmount", name=request.name, id=request.id)
+        self._scheduler.ask(UnmountVolume(request.name, request.id))
         _log.info("volume %s unmounted for %.12s", request.name, request.id)
         self._on_use()
         return wire.encode_done()
@@ -87,10 +85,10 @@ class VolumeDriver:
 
     def list(self) -> bytes:
         """Describe all volumes."""
-        return wire.encode_volumes([self._describe(each) for each in list_containers(self._scheduler)])
+        return wire.encode_volumes([self._describe(each) for each in self._scheduler.list_containers()])
 
     def _find(self, name: str) -> Container:
-        container = find_container(self._scheduler, name)
+        container = self._scheduler.find_container(name)
         if container is None:
             raise UnknownVolume(name)
         return container

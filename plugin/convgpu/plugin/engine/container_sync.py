@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
-from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
-from convgpu.logs import formatter
+from convgpu.client.scheduler import Scheduler, SchedulerRefused, SchedulerUnavailable
+from convgpu.logs.cause import set_cause
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.plugin.engine.orphans import find_orphans, remove_volumes
-from convgpu.plugin.scheduler import Scheduler, list_containers
 from convgpu.protocol.engine_states import is_running
 from convgpu.protocol.records import Container
-from convgpu.protocol.requests import Listed, ListedContainer
+from convgpu.protocol.requests import ListedContainer, ReportEngineList
 
 _log: Final = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ class Listing:
         self._doubt.set()
 
     def _run(self) -> None:
-        formatter.begin("listing")
+        set_cause("listing")
         while True:
             begun = time.monotonic()
             self._doubt.clear()
@@ -102,10 +101,10 @@ class Listing:
     def tell(self) -> None:
         """Ask the Engine and tell the scheduler, once. A failure that lasts is logged once; the next time mends it."""
         try:
-            known = list_containers(self._scheduler)
+            known = self._scheduler.list_containers()
             self._heard = time.monotonic()
             listed = self.ask(frozenset(container.name for container in known))
-            self._scheduler.request(**listed.model_dump(exclude_defaults=True))
+            self._scheduler.ask(listed)
             remove_volumes(self._engine, find_orphans(known, listed, self._keep))
         except (EngineUnavailable, SchedulerUnavailable, SchedulerRefused) as error:
             self._fail(error)
@@ -130,7 +129,7 @@ class Listing:
             _log.warning(text, error, exc_info=exc_info)
             self._complained = True
 
-    def ask(self, known: frozenset[str]) -> Listed:
+    def ask(self, known: frozenset[str]) -> ReportEngineList:
         """Return what the Engine lists now.
 
         Args:
@@ -152,15 +151,14 @@ class Listing:
                 f"the Engine has no volumes of a driver {self._driver}: set CONVGPU_NAME to the plugin's name there"
             )
         containers = [_container(row, self._driver, known) for row in rows]
-        return Listed(
-            op="listed",
+        return ReportEngineList(
             asked=asked,
             containers=tuple(one for one in containers if one.volumes),
             volumes=tuple(sorted(volumes)),
         )
 
 
-def _contradicts(listed: Listed, known: Iterable[Container]) -> bool:
+def _contradicts(listed: ReportEngineList, known: Iterable[Container]) -> bool:
     """Tell whether the scheduler takes a container for running that the Engine does not list so."""
     running = {name for one in listed.containers if is_running(one.state) for name in one.volumes}
     return any(one.mounts and one.name not in running for one in known)

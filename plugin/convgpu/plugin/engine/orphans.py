@@ -14,7 +14,7 @@ from docker.errors import NotFound
 
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.protocol.records import Container
-from convgpu.protocol.requests import Listed
+from convgpu.protocol.requests import ReportEngineList
 
 _log: Final = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _log: Final = logging.getLogger(__name__)
 _FOR_ONE: Final = re.compile(r"[0-9a-f]{64}|(?:.*[^0-9A-Za-z])?[0-9a-z]{25}(?:[^0-9A-Za-z].*)?")
 
 
-def find_orphans(containers: Iterable[Container], listed: Listed, keep: float) -> list[str]:
+def find_orphans(containers: Iterable[Container], listed: ReportEngineList, keep: float) -> list[str]:
     """Return the volumes that nobody needs.
 
     Args:

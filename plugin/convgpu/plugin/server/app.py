@@ -12,6 +12,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from convgpu.authz.site.rules_file import RulesFile
 from convgpu.authz.verdict import Refusal
+from convgpu.client.scheduler import Scheduler
 from convgpu.plugin import log_setup
 from convgpu.plugin.admin_api import dashboard, metrics, openapi
 from convgpu.plugin.admin_api.routes import administration_error, create_blueprint
@@ -22,7 +23,6 @@ from convgpu.plugin.docker_api.body_limits import MAX_BODY, READ_TIMEOUT, Stream
 from convgpu.plugin.docker_api.engine_calls import EngineCalls
 from convgpu.plugin.docker_api.readonly_mount import ReadOnlyMount
 from convgpu.plugin.docker_api.volume_driver import VolumeDriver
-from convgpu.plugin.scheduler import Scheduler
 from convgpu.plugin.settings import Settings
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.store import Store
-from convgpu.logs import formatter as journal
+from convgpu.logs.cause import current_cause
 from convgpu.policies.memory import POLICIES
 from convgpu.protocol import records
 
@@ -61,7 +61,7 @@ class Changes:
         if not container.volume.limits:
             self._containers.declare(name, memory)
         self._store.set_targets(name, limits)
-        cause = journal.current() or f"set:{name}"
+        cause = current_cause() or f"set:{name}"
         self._history.add("limited", name, cause, limits=limits)
         self._driver.dispatch(e.LimitsChanged(name, limits))
         accounts = self._driver.machine.accounts(name)

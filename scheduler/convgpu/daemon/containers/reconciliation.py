@@ -11,7 +11,7 @@ from convgpu.daemon.containers.registry import Container, Containers
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.store import Store
 from convgpu.protocol.records import EngineContainer
-from convgpu.protocol.requests import Listed, ListedContainer
+from convgpu.protocol.requests import ListedContainer, ReportEngineList
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Reconciliation:
             if container.volume.engine is not None:
                 self.volume_of[container.volume.engine.id] = container.volume.name
 
-    def listed(self, listed: Listed) -> bool:
+    def listed(self, listed: ReportEngineList) -> bool:
         """Take a list, and return whether any container runs.
 
         Raises:

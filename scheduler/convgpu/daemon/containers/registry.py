@@ -16,7 +16,7 @@ from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.rows import Volume
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.transport.connection import Listener
-from convgpu.logs import formatter as journal
+from convgpu.logs.cause import current_cause
 from convgpu.protocol.layout import SOCKET_FILE
 
 log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class Containers:
             self._close(container)
             raise
         self._unfit.pop(name, None)
-        cause = journal.current() or f"create:{name}"
+        cause = current_cause() or f"create:{name}"
         self._history.add("created", name, cause, limits=dict(container.terms.limits) or None)
 
     def _reopen(self, volume: Volume) -> Container:
@@ -245,7 +245,7 @@ class Containers:
         if changes:
             self._driver.dispatch(e.ContainerStarted(name) if judgement.runs else e.ContainerEnded(name))
             kind = "mounted" if judgement.runs else "ended"
-            self._history.add(kind, name, journal.current() or cause)
+            self._history.add(kind, name, current_cause() or cause)
 
     def remove(self, name: str) -> None:
         """Forget a volume; an unknown one is no error.
@@ -266,7 +266,7 @@ class Containers:
         else:
             self._close(container)
             called = container.volume.engine.name if container.volume.engine else None
-            self._history.add("removed", name, journal.current() or f"remove:{name}", name=called)
+            self._history.add("removed", name, current_cause() or f"remove:{name}", name=called)
 
     def close(self) -> None:
         """Stop listening."""

@@ -10,7 +10,7 @@ from typing import Final
 from convgpu.daemon.storage.counters import Counting
 from convgpu.daemon.storage.store import SLICE, Store
 from convgpu.daemon.storage.write_queue import MOST_PENDING
-from convgpu.protocol.requests import Past
+from convgpu.protocol.requests import ReadHistory
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class History:
         newest = [event for event in self._events if int(str(event["sequence"])) >= sequence]
         return {"events": newest, "next": self._next, "totals": self._counting.totals()}
 
-    async def past(self, asked: Past) -> dict[str, object]:
+    async def past(self, asked: ReadHistory) -> dict[str, object]:
         """Return what the database and the newest events have, oldest first.
 
         Raises:
@@ -114,7 +114,7 @@ def _event(row: tuple[object, ...]) -> dict[str, object]:
     return named | json.loads(str(details))  # type: ignore[no-any-return]
 
 
-def _is_asked(event: dict[str, object], asked: Past) -> bool:
+def _is_asked(event: dict[str, object], asked: ReadHistory) -> bool:
     return (
         asked.container in (None, event["container"])
         and (not asked.kinds or event["kind"] in asked.kinds)

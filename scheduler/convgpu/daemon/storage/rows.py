@@ -5,7 +5,7 @@ from typing import Literal
 
 from convgpu.core.liveness import Mount
 from convgpu.protocol.records import EngineContainer
-from convgpu.protocol.requests import Name
+from convgpu.protocol.requests import VolumeName
 
 State = Literal["created", "running", "ended"]
 
@@ -25,7 +25,7 @@ class Volume:
         engine: the container as the Engine names it, as far as it was told.
     """
 
-    name: Name
+    name: VolumeName
     options: dict[str, str]
     created: float
     state: State = "created"

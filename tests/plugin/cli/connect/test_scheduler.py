@@ -12,10 +12,11 @@ import pytest
 
 from convgpu.cli.connect.quick_http import QuickHttp
 from convgpu.cli.connect.requests_http import RequestsHttp
-from convgpu.cli.connect.scheduler import DaemonTransport, PluginTransport, Scheduler
+from convgpu.cli.connect.scheduler import DaemonTransport, PluginTransport, Scheduler, read_answer
 from convgpu.cli.connect.unix_http import OpenHttp
 from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.protocol.records import Container, Devices, Event, Events, LimitChange, PolicyChoice, Share
+from convgpu.protocol.requests import AnswerT, ListDevices, Request
 
 CONTAINER = {
     "name": "v",
@@ -160,9 +161,10 @@ def test_without_permission_the_user_is_told_to_be_root(monkeypatch: pytest.Monk
 
 def test_devices_have_a_policy_and_maybe_a_driver() -> None:
     class Transport:
-        def ask(self, op: str, **fields: object) -> object:
-            assert (op, fields) == ("devices", {})
-            return {"devices": [], "policy": "fifo", "volume_library_path": "/run/convgpu/driver"}
+        def ask(self, request: Request[AnswerT]) -> AnswerT:
+            assert request == ListDevices()
+            answer = {"devices": [], "policy": "fifo", "volume_library_path": "/run/convgpu/driver"}
+            return read_answer(request, answer)
 
     expected = Devices(devices=(), policy="fifo", volume_library_path="/run/convgpu/driver")
     assert Scheduler(Transport()).devices() == expected

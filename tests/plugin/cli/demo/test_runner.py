@@ -5,13 +5,14 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from convgpu.cli.connect.scheduler import Scheduler
+from convgpu.cli.connect.scheduler import Scheduler, read_answer
 from convgpu.cli.demo.backend import Exited
 from convgpu.cli.demo.report import as_data, timeline_lines
 from convgpu.cli.demo.runner import Clock, run_demo
 from convgpu.cli.demo.scenario import DemoContainer, containers
 from convgpu.cli.demo.timeline import ASCII, Pause, Timeline
 from convgpu.protocol.records import Device, Devices
+from convgpu.protocol.requests import AnswerT, ListContainers, ReadEvents, Request
 
 GIB = 1 << 30
 CARD = Device(uuid="GPU-a", index=0, name="card", total=16 * GIB, capacity=16 * GIB, granted=0, used=0, settling=0)
@@ -49,14 +50,16 @@ class Script:
     def exited(self) -> Mapping[str, Exited]:
         return {name: Exited(0, "") for name in self._started if self._end(name) <= self.time}
 
-    def ask(self, op: str, **fields: object) -> object:
-        if op == "containers":
+    def ask(self, request: Request[AnswerT]) -> AnswerT:
+        return read_answer(request, self._answer(request))
+
+    def _answer(self, request: Request[AnswerT]) -> object:
+        if isinstance(request, ListContainers):
             rows = [self._container(name) for name in self._started]
             return {"containers": rows}
         events = [event for event in self._events() if event["time"] <= self.time]
-        since = fields["since"]
-        assert isinstance(since, int)
-        return {"events": [e for e in events if e["sequence"] >= since], "next": len(events)}
+        assert isinstance(request, ReadEvents)
+        return {"events": [e for e in events if e["sequence"] >= request.since], "next": len(events)}
 
     def _end(self, name: str) -> float:
         end = self.released.get("A", 1e9)

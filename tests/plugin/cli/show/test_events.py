@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from convgpu.cli.connect.scheduler import Scheduler
+from convgpu.cli.connect.scheduler import Scheduler, read_answer
 from convgpu.cli.show.events import Names
 from convgpu.protocol.records import Event
+from convgpu.protocol.requests import AnswerT, ListContainers, ReadHistory, Request
 
 
 def event(number: int, kind: str, volume: str, **more: object) -> dict[str, object]:
@@ -19,13 +20,16 @@ class Transport:
 
     asked = 0
 
-    def ask(self, op: str, **fields: object) -> object:
+    def ask(self, request: Request[AnswerT]) -> AnswerT:
+        return read_answer(request, self._answer(request))
+
+    def _answer(self, request: Request[AnswerT]) -> object:
         here = {"name": "here", "mountpoint": "/d", "created": 1.0, "state": "running"}
-        if op == "history":
+        if isinstance(request, ReadHistory):
             self.asked += 1
-            assert fields["kinds"] == ("removed",)
+            assert request.kinds == ("removed",)
             return {"events": GONE}
-        return {"containers": [here]} if op == "containers" else {"devices": [], "policy": "fifo"}
+        return {"containers": [here]} if isinstance(request, ListContainers) else {"devices": [], "policy": "fifo"}
 
 
 def test_containers_that_are_gone_keep_their_names(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from convgpu.client.admin import SchedulerUnavailable
+from convgpu.client.scheduler import Scheduler, SchedulerUnavailable
 from convgpu.plugin.admin_api.metrics import MAX_CONTAINERS, SchedulerCollector
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.server.app import create_app
@@ -31,14 +31,14 @@ def wait(uuid, since, reason="memory"):
     return {"uuid": uuid, "size": 7, "call": "c", "pid": 1, "since": since, "missing": 7, "reason": reason}
 
 
-class ToldScheduler:
+class ToldScheduler(Scheduler):
     def __init__(self):
         self.devices = [device(A), device(B, drained=True, health="XID 79", external=6)]
         self.containers = []
         self.totals = {"events": {"paused": 2, "accepted": 5}, "waits": [1, 0, 0, 0, 0, 0, 0, 0, 0, 2], "waited": 9.5}
         self.failure = None
 
-    def request_json(self, op, **_fields):
+    def ask_json(self, request):
         if self.failure:
             raise self.failure
         answers = {
@@ -46,7 +46,7 @@ class ToldScheduler:
             "containers": {"containers": self.containers},
             "events": {"events": [], "next": 1, "totals": self.totals},
         }
-        return json.dumps(answers[op]).encode()
+        return json.dumps(answers[request.operation]).encode()
 
 
 @pytest.fixture

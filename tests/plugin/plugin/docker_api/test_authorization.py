@@ -9,7 +9,7 @@ import pytest
 
 from convgpu.authz.ports import EngineUnreachable
 from convgpu.authz.requests.callers import caller
-from convgpu.client.admin import SchedulerUnavailable
+from convgpu.client.scheduler import SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.body_limits import MAX_BODY
 from convgpu.plugin.engine.facts import EngineView

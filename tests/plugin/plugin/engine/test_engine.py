@@ -9,15 +9,16 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingMixIn, UnixStreamServer
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from docker.errors import NotFound
 
-from convgpu.client.admin import SchedulerUnavailable
+from convgpu.client.scheduler import SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.plugin.engine.container_sync import SETTLE, Listing
 from convgpu.plugin.server.app import create_app
-from convgpu.protocol.requests import Listed, ListedContainer
+from convgpu.protocol.requests import ListedContainer, ReportEngineList
 
 # The docker library leaves a socket that it could not connect to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -186,8 +187,7 @@ def listed(serve, scheduler):
 @pytest.mark.usefixtures("listed")
 def test_the_scheduler_is_told_what_the_engine_lists(listing, scheduler):
     listing.tell()
-    told = Listed(
-        op="listed",
+    told = ReportEngineList(
         asked=1700000007.0,
         containers=(
             ListedContainer(id="a" * 64, name="one", image="i", state="running", volumes=("v",)),
@@ -197,7 +197,7 @@ def test_the_scheduler_is_told_what_the_engine_lists(listing, scheduler):
     )
     assert [each["op"] for each in scheduler.asked] == ["containers", "listed"]
     assert listing._failing is None
-    assert Listed.model_validate(scheduler.asked[1]) == told
+    assert msgspec.convert(scheduler.asked[1], ReportEngineList) == told
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from convgpu.plugin.engine.orphans import find_orphans
 from convgpu.protocol.records import Container, Session
-from convgpu.protocol.requests import Listed, ListedContainer
+from convgpu.protocol.requests import ListedContainer, ReportEngineList
 
 ANONYMOUS = "0123456789abcdef" * 4
 TASK = "rp60d0e9x7f3k2m1a8b5c4z6y"
@@ -18,7 +18,7 @@ def container(name=ANONYMOUS, **changes):
 
 def orphans(*containers, volumes=()):
     having = ListedContainer(id="i", name="n", state="exited", volumes=volumes)
-    return find_orphans(containers, Listed(op="listed", asked=NOW, containers=(having,), volumes=()), KEEP)
+    return find_orphans(containers, ReportEngineList(asked=NOW, containers=(having,), volumes=()), KEEP)
 
 
 @pytest.mark.parametrize("name", [ANONYMOUS, TASK, f"cg-{TASK}", f"web.1.{TASK}", f"{TASK}_gpu"])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from convgpu.client.admin import SchedulerRefused, SchedulerUnavailable
+from convgpu.client.scheduler import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.body_limits import MAX_BODY
 from convgpu.protocol.folder_names import folder_of
@@ -46,7 +46,7 @@ def test_life_of_a_volume(docker, scheduler):
 @pytest.mark.parametrize("body", [{"Name": "v"}, {"Name": "v", "Opts": None}, {"Name": "v", "Opts": {}}])
 def test_create_without_options(docker, scheduler, body):
     assert post(docker, wire.CREATE, body) == (200, {"Err": ""})
-    assert scheduler.asked == [{"op": "create", "name": "v", "options": {}}]
+    assert scheduler.asked == [{"op": "create", "name": "v"}]
 
 
 def test_create_twice_is_no_error(docker):

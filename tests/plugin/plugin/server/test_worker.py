@@ -196,7 +196,7 @@ def test_a_call_is_answered_alike_with_and_without_gunicorns_parser(settings, sc
 def test_a_call_that_is_under_way_when_the_server_is_ended_is_answered(settings, server, scheduler, tmp_path):
     begun, go_on = threading.Event(), threading.Event()
 
-    def create(name, options):
+    def create(name, options=None):
         begun.set()
         assert go_on.wait(15)
         scheduler.volumes[name] = options

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from daemon import GIB, Daemon, Process, running_daemon
 
-from convgpu.client.admin import SchedulerRefused
+from convgpu.client.scheduler import SchedulerRefused
 from convgpu.protocol import messages as m
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from daemon import GIB, Daemon, Process, running_daemon, wait_until
 
-from convgpu.client.admin import SchedulerRefused
+from convgpu.client.scheduler import SchedulerRefused
 from convgpu.protocol import messages as m
 from convgpu.protocol.folder_names import folder_of
 
