@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Pause, grant, death and settling on one device: programs with the hook, the scheduler, and the driver between them.
- * What is modelled and what is not: README.md. Each BREAK_... takes one precaution away, and has to be found wrong.
+ * README.md says what is modelled and what is not. Each BREAK_... removes a precaution and has to violate an assertion.
  */
 #ifndef PROGRAMS
 #define PROGRAMS 3
@@ -16,7 +16,7 @@
 #define CHANGES 0 /* of limits, while programs run */
 #endif
 #ifndef MOST
-#define MOST LIMIT /* up to which a limit may be raised, and programs ask */
+#define MOST LIMIT /* the highest limit, and the most that a program holds */
 #endif
 #ifndef CALLS
 #define CALLS 2 /* allocations and frees of each program */
@@ -30,28 +30,28 @@ mtype = { ASK, FREED, GONE, CHANGE };
 
 /* The page of each program: shared by the hook and the scheduler. */
 byte headroom[PROGRAMS];
-bool wanted[PROGRAMS];
+bool armed[PROGRAMS];
 
 /* The connections. Only the scheduler answers: with what is settling. */
 chan line[PROGRAMS] = [4] of { mtype, byte };
 chan answer[PROGRAMS] = [1] of { byte };
-chan admin = [1] of { byte, byte }; /* a program, and the limit that is asked for */
+chan admin = [1] of { byte, byte }; /* a program, and the limit that is requested */
 
-/* The driver. `leaving`: of a dead program, not yet free. */
-byte card = MEMORY;
+/* The driver: free units, those in use, and those of ended programs that are not free yet. */
+byte driver_free = MEMORY;
 byte used[PROGRAMS];
 byte leaving[PROGRAMS];
 
-/* The scheduler's book. `settling`: promised to the next, and perhaps not free yet. */
+/* The scheduler's ledger. `settling`: returned by an ended program, perhaps not free in the driver yet. */
 byte unleased = MEMORY;
 byte leased[PROGRAMS];
-byte need[PROGRAMS]; /* what its open ALLOCATE asks for, 0: none is open */
+byte need[PROGRAMS]; /* units of its open ALLOCATE, 0: none is open */
 byte settling[PROGRAMS];
 byte limit[PROGRAMS] = LIMIT;
-byte target[PROGRAMS]; /* a limit that was asked for and is not in force, 0: none */
-bool watching;
+byte target[PROGRAMS]; /* a limit that was requested and is not in force, 0: none */
+bool all_armed;
 
-/* The world. */
+/* The environment. */
 bool killed[PROGRAMS], dead[PROGRAMS], idle[PROGRAMS], go[PROGRAMS];
 
 #define EACH(p) p : 0 .. PROGRAMS - 1
@@ -71,19 +71,19 @@ inline settling_now(sum) {
 
 /* ---- a program with the hook ---- */
 
-/* Not sequentially consistent on real machines, if it were not so declared: page.h says that it is. */
+/* Atomic steps are sequentially consistent here; the header of the page declares the real ones so. */
 inline give(n) {
-#ifdef BREAK_GIVE /* looks at `wanted` first */
-    report = wanted[me];
+#ifdef BREAK_GIVE /* reads `armed` first */
+    report = armed[me];
     headroom[me] = headroom[me] + n;
     if
-    :: report -> wanted[me] = false; line[me]!FREED(0)
+    :: report -> armed[me] = false; line[me]!FREED(0)
     :: else
     fi;
 #else
     headroom[me] = headroom[me] + n;
     if
-    :: wanted[me] -> atomic { report = wanted[me]; wanted[me] = false };
+    :: armed[me] -> atomic { report = armed[me]; armed[me] = false };
         if
         :: report -> line[me]!FREED(0)
         :: else
@@ -94,19 +94,19 @@ inline give(n) {
     report = false
 }
 
-/* cuMemAlloc after the bytes were accepted. A refusal is the program's error only when nothing settles. */
+/* cuMemAlloc after the bytes were accepted. The driver's refusal is the program's error only when nothing settles. */
 inline call_driver(n) {
     do
-    :: atomic { card >= n -> card = card - n; used[me] = used[me] + n }; break
+    :: atomic { driver_free >= n -> driver_free = driver_free - n; used[me] = used[me] + n }; break
     :: else ->
         settling_now(sum);
         if
-        :: sum > 0 -> (card >= n || killed[me]) /* watches the driver's free memory */
+        :: sum > 0 -> (driver_free >= n || killed[me]) /* polls the driver's free memory */
         :: else ->
 #ifndef BREAK_LAST_TRY
-            /* It may have settled between the refusal and the question: this try tells. */
+            /* It may have settled between the refusal and the query: one more try decides. */
             if
-            :: atomic { card >= n -> card = card - n; used[me] = used[me] + n }; break
+            :: atomic { driver_free >= n -> driver_free = driver_free - n; used[me] = used[me] + n }; break
             :: else -> assert(false)
             fi
 #else
@@ -117,7 +117,7 @@ inline call_driver(n) {
 }
 
 proctype Program(byte me) {
-    byte calls = CALLS, n, told, s, sum;
+    byte calls = CALLS, n, reply, s, sum;
     bool report;
     {
         do
@@ -129,13 +129,13 @@ proctype Program(byte me) {
             fi;
             if
             :: atomic { headroom[me] >= n -> headroom[me] = headroom[me] - n }
-            :: else -> line[me]!ASK(n); answer[me]?told /* it watches at once if that is not 0; here it tries first */
+            :: else -> line[me]!ASK(n); answer[me]?reply /* not 0: the hook polls at once; here it tries first */
             fi;
             if
-            :: told == REJECTED
-            :: else -> told = 0; call_driver(n)
+            :: reply == REJECTED
+            :: else -> reply = 0; call_driver(n)
             fi;
-            told = 0;
+            reply = 0;
             skip;
             atomic { n = 0; sum = 0 }
         :: calls > 0 && used[me] > 0 ->
@@ -144,24 +144,27 @@ proctype Program(byte me) {
             :: n = 1
             :: used[me] > 1 -> n = used[me]
             fi;
-            atomic { card = card + n; used[me] = used[me] - n };
+            atomic { driver_free = driver_free + n; used[me] = used[me] - n };
             give(n);
             n = 0
         :: break
         od;
-        /* It ends now, or idles with what it has until everything else is at rest. */
+        /* It ends now, or idles with what it holds until nothing else can move. */
         if
         :: true
         :: idle[me] = true; (go[me] || killed[me]); idle[me] = false
         fi
     } unless { killed[me] };
     /* The kernel: the socket closes first, the memory comes back later. */
-    d_step { idle[me] = false; leaving[me] = used[me]; used[me] = 0; n = 0; told = 0; sum = 0; s = 0; report = false; calls = 0 };
+    d_step {
+        idle[me] = false; leaving[me] = used[me]; used[me] = 0;
+        n = 0; reply = 0; sum = 0; s = 0; report = false; calls = 0
+    };
     line[me]!GONE(0);
     dead[me] = true
 }
 
-/* ---- the driver frees what dead programs had ---- */
+/* ---- the driver frees what ended programs held ---- */
 
 active proctype Driver() {
     byte p;
@@ -173,7 +176,7 @@ end:
         :: leaving[1] > 0 && dead[1] -> p = 1
         THIRD(:: leaving[2] > 0 && dead[2] -> p = 2)
         fi;
-        card = card + leaving[p];
+        driver_free = driver_free + leaving[p];
         leaving[p] = 0;
         p = 0
        }
@@ -182,9 +185,9 @@ end:
 
 #include "scheduler.pml"
 
-/* ---- the world ---- */
+/* ---- the environment ---- */
 
-/* Kills as many programs as it likes up to KILLS, whenever it likes. */
+/* Kills up to KILLS programs, at any time. */
 active proctype Killer() {
     byte kills = KILLS;
 end:
@@ -196,7 +199,7 @@ end:
 }
 
 #if CHANGES
-/* Asks for other limits, of one program after the other, whenever it likes. */
+/* Requests other limits, for one program after the other, at any time. */
 active proctype Administrator() {
     byte changes = CHANGES, n;
 end:
@@ -213,8 +216,8 @@ end:
 }
 #endif
 
-/* Whenever nothing moves any more: nobody waits who could be served out of what is really unused (no lost wake-up).
- * Then one of the idle programs ends; when none is left, nobody waits (no deadlock) and all memory is back. */
+/* Whenever no process can move: no program waits that unused memory could serve (no lost wake-up). Then an idle program
+ * ends; when none is left, no program waits (no deadlock) and all memory is returned. */
 active proctype Rest() {
     byte p, r, s, round, work, sum;
     bool safe;
@@ -224,16 +227,16 @@ active proctype Rest() {
         for (EACH(p)) {
             if
             :: need[p] > 0 ->
-                for (EACH(s)) { take(s) } /* what the scheduler would know if it looked now */
+                for (EACH(s)) { take(s) } /* the scheduler would know this if it took all headroom now */
                 if
-                :: need[p] <= unleased && leased[p] + need[p] <= limit[p] -> judge(p, need[p]); assert(!safe)
+                :: need[p] <= unleased && leased[p] + need[p] <= limit[p] -> check_safety(p, need[p]); assert(!safe)
                 :: else
                 fi
             :: else
             fi;
 #if CHANGES
             take(p);
-            assert(!LOWERS(p) || leased[p] == limit[p]) /* it follows what is freed */
+            assert(!LOWERS(p) || leased[p] == limit[p]) /* a lowered limit follows what is freed */
 #endif
         };
         safe = false; s = 0; p = 0;
@@ -245,7 +248,7 @@ active proctype Rest() {
         fi
     od;
     for (EACH(p)) { assert(dead[p] && need[p] == 0 && target[p] == 0) }
-    assert(card == MEMORY && unleased == MEMORY)
+    assert(driver_free == MEMORY && unleased == MEMORY)
 }
 
 init {

@@ -3,7 +3,7 @@
  * The scheduler of pause.pml.
  */
 
-/* Takes the words one after the other, while the programs go on. */
+/* Takes the headroom slots one after the other, while the programs run. */
 inline take(p) {
     atomic {
         leased[p] = leased[p] - headroom[p];
@@ -12,29 +12,29 @@ inline take(p) {
     }
 }
 
-inline look() {
+inline take_all() {
     take(0);
     take(1)
     THIRD(; take(2))
 }
 
-inline want_all(value) {
-    wanted[0] = value;
-    wanted[1] = value
-    THIRD(; wanted[2] = value)
+inline arm_all(value) {
+    armed[0] = value;
+    armed[1] = value
+    THIRD(; armed[2] = value)
 }
 
 #define LOWERS(p) (target[p] > 0 && target[p] < limit[p])
 
-/* Nobody waits any more: who is to be lowered goes on reporting. */
-inline want_lowered() {
-    wanted[0] = LOWERS(0);
-    wanted[1] = LOWERS(1)
-    THIRD(; wanted[2] = LOWERS(2))
+/* No program waits any more: only those with a lower target still report frees. */
+inline arm_lowered() {
+    armed[0] = LOWERS(0);
+    armed[1] = LOWERS(1)
+    THIRD(; armed[2] = LOWERS(2))
 }
 
-/* Is there an order in which every holder can get its whole limit and end, if `p` is given `n`? */
-inline judge(p, n) {
+/* `safe`: there is an order in which every holder can get its whole limit and end after a grant of `n` to `p`. */
+inline check_safety(p, n) {
     d_step {
         unleased = unleased - n; leased[p] = leased[p] + n;
         work = unleased;
@@ -42,7 +42,8 @@ inline judge(p, n) {
         for (round : 1 .. PROGRAMS) {
             for (EACH(r)) {
                 if
-                :: !ended[r] && (leased[r] >= limit[r] || limit[r] - leased[r] <= work) -> work = work + leased[r]; ended[r] = true
+                :: !ended[r] && (leased[r] >= limit[r] || limit[r] - leased[r] <= work) ->
+                    work = work + leased[r]; ended[r] = true
                 :: else
                 fi
             }
@@ -63,15 +64,14 @@ inline judge(p, n) {
 #endif
 }
 
-/* Brings the limits that were asked for into force as far as they can be: a lower one down to what is leased, a higher
- * one if everybody can still end. */
+/* Brings targets into force as far as possible: a lower one down to what is leased, a higher one if that is safe. */
 inline apply_targets() {
     for (EACH(p)) {
         if
         :: target[p] > limit[p] ->
             q = limit[p];
             limit[p] = target[p];
-            judge(p, 0);
+            check_safety(p, 0);
             if
             :: safe || leased[p] == 0
             :: else -> limit[p] = q
@@ -89,12 +89,13 @@ inline apply_targets() {
     p = 0
 }
 
-/* Refuses what is beyond the limit. */
+/* Rejects what exceeds the limit. */
 inline reject() {
     for (EACH(p)) {
         if
-#ifdef BREAK_RAISE /* waits for a higher one */
-        :: need[p] > 0 && leased[p] + need[p] > (target[p] > limit[p] -> target[p] : limit[p]) -> need[p] = 0; answer[p]!REJECTED
+#ifdef BREAK_RAISE /* waits for a higher limit */
+        :: need[p] > 0 && leased[p] + need[p] > (target[p] > limit[p] -> target[p] : limit[p]) ->
+            need[p] = 0; answer[p]!REJECTED
 #else
         :: need[p] > 0 && leased[p] + need[p] > limit[p] -> need[p] = 0; answer[p]!REJECTED
 #endif
@@ -104,7 +105,7 @@ inline reject() {
     p = 0
 }
 
-/* Serves as long as anybody can be served, from either end of the row, so that either policy is there. */
+/* Serves as long as any program can be served, in either order, so that every policy is included. */
 inline serve() {
     atomic {
 #if CHANGES
@@ -121,7 +122,7 @@ inline serve() {
         :: else ->
             p = (upwards -> q : PROGRAMS - 1 - q);
             if
-            :: need[p] > 0 && need[p] <= unleased && leased[p] + need[p] <= limit[p] -> judge(p, need[p])
+            :: need[p] > 0 && need[p] <= unleased && leased[p] + need[p] <= limit[p] -> check_safety(p, need[p])
             :: else
             fi;
             if
@@ -131,7 +132,7 @@ inline serve() {
                 need[p] = 0;
                 settling_now(sum);
                 answer[p]!sum;
-                q = 0 /* it may have become safe for one before it */
+                q = 0 /* an earlier one may have become safe */
             :: else -> q++
             fi;
             safe = false;
@@ -144,10 +145,10 @@ inline serve() {
     }
 }
 
-inline asked() {
+inline request() {
     if
-    :: !watching && limit[p] - leased[p] <= unleased && n <= limit[p] - leased[p] ->
-        /* Nobody waits and it could end: the whole limit, what is left of it as headroom ahead of the answer. */
+    :: !all_armed && limit[p] - leased[p] <= unleased && n <= limit[p] - leased[p] ->
+        /* No program waits and this one could end: grant the whole limit, the rest as headroom ahead of the answer. */
         atomic {
             headroom[p] = headroom[p] + limit[p] - leased[p] - n;
             unleased = unleased - (limit[p] - leased[p]);
@@ -158,25 +159,25 @@ inline asked() {
         }
     :: else ->
         need[p] = n;
-        look()
+        take_all()
     fi
 }
 
-inline freed() {
+inline report_freed() {
     if
-    :: watching || LOWERS(p) ->
-#ifdef BREAK_REPORT /* takes, then orders the next report */
+    :: all_armed || LOWERS(p) ->
+#ifdef BREAK_REPORT /* takes, then arms */
         take(p);
-        wanted[p] = true
+        armed[p] = true
 #else
-        wanted[p] = true;
+        armed[p] = true;
         take(p)
 #endif
     :: else
     fi
 }
 
-inline gone() {
+inline end_session() {
     atomic {
 #ifndef BREAK_SETTLING
         settling[p] = leased[p] - headroom[p];
@@ -185,38 +186,38 @@ inline gone() {
         need[p] = 0;
         leased[p] = 0;
         headroom[p] = 0;
-        wanted[p] = false
+        armed[p] = false
     }
 }
 
-/* Somebody wants another limit. A lower one follows what is freed, so that has to be reported. */
-inline changed() {
+/* Another limit is requested. A lower one follows what is freed, so frees have to be reported. */
+inline change_limit() {
     target[p] = (n == limit[p] -> 0 : n);
 #ifndef BREAK_LIMIT
     if
-    :: LOWERS(p) -> wanted[p] = true
+    :: LOWERS(p) -> armed[p] = true
     :: else
     fi;
 #endif
-    look()
+    take_all()
 }
 
-/* Starts or ends the watch over what is freed. */
-inline watch() {
+/* Arms all slots when a program begins to wait, disarms them when none does. */
+inline arm_or_disarm() {
     if
-    :: waiting && !watching ->
-        watching = true;
-#ifdef BREAK_ORDER /* takes, then orders reports */
-        look();
-        want_all(true);
+    :: waiting && !all_armed ->
+        all_armed = true;
+#ifdef BREAK_ORDER /* takes, then arms */
+        take_all();
+        arm_all(true);
 #else
-        want_all(true);
-#ifndef BREAK_SECOND_LOOK
-        look();
+        arm_all(true);
+#ifndef BREAK_SECOND_TAKE
+        take_all();
 #endif
 #endif
         goto served
-    :: !waiting && watching -> watching = false; want_lowered()
+    :: !waiting && all_armed -> all_armed = false; arm_lowered()
     :: else
     fi
 }
@@ -239,16 +240,16 @@ end:
         fi
        };
         if
-        :: kind == ASK -> asked()
-        :: kind == FREED -> freed()
-        :: kind == GONE -> gone()
+        :: kind == ASK -> request()
+        :: kind == FREED -> report_freed()
+        :: kind == GONE -> end_session()
 #if CHANGES
-        :: kind == CHANGE -> changed()
+        :: kind == CHANGE -> change_limit()
 #endif
         fi;
 served:
         serve();
-        watch();
+        arm_or_disarm();
         waiting = false; n = 0; kind = 0
     :: atomic { settling[0] > 0 && leaving[0] == 0 -> settling[0] = 0 }
     :: atomic { settling[1] > 0 && leaving[1] == 0 -> settling[1] = 0 }

@@ -1,4 +1,4 @@
-"""docs/model/pause.pml under spin: right as it is, and found wrong with each of its precautions taken away."""
+"""docs/model/pause.pml under spin: no assertion is violated, and one is without each of its precautions."""
 
 import re
 import subprocess
@@ -49,7 +49,7 @@ def test_no_deadlock_no_lost_wake_up_and_no_failure_by_settling(tmp_path: Path, 
     ("broken", "assertion", "calls"),
     [
         ("BREAK_ORDER", "!(safe)", 2),
-        ("BREAK_SECOND_LOOK", "!(safe)", 2),
+        ("BREAK_SECOND_TAKE", "!(safe)", 2),
         ("BREAK_REPORT", "!(safe)", 3),
         ("BREAK_GIVE", "!(safe)", 2),
         ("BREAK_SAFETY", ENDED, 2),

@@ -1,1 +1,1 @@
-"""The ledger and the machine around it, handle(event, now) -> effects; pure."""
+"""The pure core: the machine, `handle(event, now) -> Step`, its ledger, and decisions that need neither."""

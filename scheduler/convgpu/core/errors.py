@@ -1,5 +1,5 @@
-"""What the core raises. Refusals are values, not errors: `events.Reject`."""
+"""Errors of the core. A rejected allocation is a value, not an error: `events.Reject`."""
 
 
 class InvariantBrokenError(Exception):
-    """The ledger contradicts itself or its rules (design, section 3); a programming error, never a client's."""
+    """The ledger contradicts itself or an invariant (docs/architecture.md); a programming error, never a client's."""

@@ -1,1 +1,1 @@
-"""Which allocation is served, in which order, and why one waits."""
+"""Allocations: their answers, their serving order, and the reclaiming of unused memory before one has to wait."""

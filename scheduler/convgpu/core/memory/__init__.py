@@ -1,1 +1,1 @@
-"""Who holds how much of which device, and whether a grant is safe."""
+"""The ledger: accounts of containers on devices, and whether a grant or a limit leaves the state safe."""
