@@ -4,10 +4,11 @@ import fnmatch
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+import msgspec
 
+from convgpu.authz.site.table_reader import Location, TableReader
 from convgpu.protocol.sizes import parse_size
 
 # Every rule that a call can break, for `rules = [...]` of an exemption.
@@ -26,19 +27,44 @@ class RulesError(ValueError):
     """The file cannot be used; each line names a line of it."""
 
 
-def _size(value: object) -> object:
-    # The Engine's users write sizes as text; an integer is bytes.
-    return parse_size(value) if isinstance(value, str) else value
+class Size(int):
+    """Bytes; in the file an integer, or a text as the Engine's users write sizes."""
 
 
-Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
+class SizeText(str):
+    """A size as it stands in the file."""
+
+    __slots__ = ()
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+class RuleName(str):
+    """One of RULES."""
+
+    __slots__ = ()
 
 
-class Allowance(_Model):
+def _decode(kind: type, value: object) -> object:
+    """Return a value of the file as one of the types above.
+
+    Raises:
+        ValueError: it cannot be one.
+    """
+    if kind is Size and type(value) is int:
+        if value <= 0:
+            raise ValueError("Input should be greater than 0")
+        return Size(value)
+    if not isinstance(value, str):
+        expected = "a size: text, or a number of bytes" if kind is Size else "text"
+        raise ValueError(f"Input should be {expected}")  # noqa: TRY004 - msgspec hands a ValueError on
+    if kind is RuleName:
+        if value not in RULES:
+            raise ValueError(f"there is no rule {value!r}; the rules are {', '.join(sorted(RULES))}")
+        return RuleName(value)
+    size = parse_size(value)
+    return Size(size) if kind is Size else SizeText(value)
+
+
+class Allowance(msgspec.Struct, frozen=True):
     """What somebody may have on one GPU, in bytes; None for no bound.
 
     Attributes:
@@ -50,7 +76,7 @@ class Allowance(_Model):
     total_quota: Size | None = None
 
 
-class Exemption(_Model):
+class Exemption(msgspec.Struct, frozen=True):
     """Containers for which rules do not hold; what is left out fits all, but image or label must be there.
 
     Attributes:
@@ -63,22 +89,9 @@ class Exemption(_Model):
     image: str = ""
     label: str = ""
     users: tuple[str, ...] = ()
-    rules: tuple[str, ...] = ()
+    rules: tuple[RuleName, ...] = ()
 
-    @field_validator("users", "rules", mode="before")
-    @classmethod
-    def _from_list(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
-
-    @field_validator("rules")
-    @classmethod
-    def _are_known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for rule in value:
-            if rule not in RULES:
-                raise ValueError(f"there is no rule {rule!r}; the rules are {', '.join(sorted(RULES))}")
-        return value
-
-    def model_post_init(self, _context: object) -> None:
+    def __post_init__(self) -> None:
         """Refuse an exemption of everything for everybody, which is `mode = "off"`."""
         if not (self.image or self.label or (self.users and self.rules)):
             raise ValueError("an exemption needs an image or a label, or both users and rules")
@@ -92,27 +105,15 @@ class Exemption(_Model):
         return not self.label or has_label(labels, self.label)
 
 
-class Rules(_Model):
+class Rules(msgspec.Struct, frozen=True):
     """What a site allows; the defaults hold without a file."""
 
     mode: Literal["enforce", "audit", "off"] = "enforce"
     administrators: tuple[str, ...] = ()
-    default_limit: str | None = None
-    users: dict[str, Allowance] = Field(default_factory=dict)
-    labels: dict[str, Allowance] = Field(default_factory=dict)
+    default_limit: SizeText | None = None
+    users: dict[str, Allowance] = {}
+    labels: dict[str, Allowance] = {}
     exempt: tuple[Exemption, ...] = ()
-
-    @field_validator("administrators", "exempt", mode="before")
-    @classmethod
-    def _from_list(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
-
-    @field_validator("default_limit")
-    @classmethod
-    def _is_size(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_size(value)
-        return value
 
     def allowance(self, user: str) -> Allowance:
         """Return what a user may have."""
@@ -139,11 +140,12 @@ def parse_rules(text: str) -> Rules:
         raise RulesError(f"line {number}: {words or error}") from error
     except RecursionError as error:
         raise RulesError("line 1: it is nested too deeply") from error
-    try:
-        return Rules.model_validate(document)
-    except ValidationError as error:
-        places = list(_keys(text))
-        raise RulesError("\n".join(_describe(each["loc"], each["msg"], places) for each in error.errors())) from error
+    reader = TableReader(_decode)
+    rules: Rules = reader.read(Rules, document)
+    if reader.problems:
+        lines = sorted(_describe(place, problem, list(_keys(text))) for place, problem in reader.problems)
+        raise RulesError("\n".join(f"line {number}: {problem}" for number, problem in lines))
+    return rules
 
 
 def has_label(labels: Mapping[str, str], wanted: str) -> bool:
@@ -196,21 +198,12 @@ def _parts(dotted: str) -> tuple[str, ...]:
     return tuple(part.strip("\"'") for part in _PART.findall(dotted))
 
 
-def _describe(location: Sequence[Any], message: str, places: Sequence[_Place]) -> str:
-    """Return one error with the line of the innermost thing that it is about."""
-    for length in range(len(location), 0, -1):
-        wanted = tuple(location[:length])
-        for number, path in places:
-            if path == wanted:
-                return f"line {number}: {_named(location)}: {_plain(message)}"
-    return f"line 1: {_named(location)}: {_plain(message)}"
+def _describe(location: Location, problem: str, places: Sequence[_Place]) -> tuple[int, str]:
+    """Return the line of the innermost key or table that a problem is about, and the problem with its path."""
+    lines = {path: number for number, path in reversed(places)}
+    known = (lines[location[:length]] for length in range(len(location), 0, -1) if location[:length] in lines)
+    return next(known, 1), f"{_named(location)}: {problem}"
 
 
-def _named(location: Sequence[Any]) -> str:
+def _named(location: Location) -> str:
     return ".".join(str(part + 1) if isinstance(part, int) else part for part in location) or "the file"
-
-
-def _plain(message: str) -> str:
-    if message == "Extra inputs are not permitted":
-        return "unknown; docs/authorization.md lists what there is"
-    return message.removeprefix("Value error, ")

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+import msgspec
 
 from convgpu.core.liveness import Mount
 from convgpu.daemon.storage.database import (
@@ -40,9 +40,6 @@ _PAUSE: Final = 0.01  # between slices
 _RETRY: Final = 1.0  # while the disk takes nothing
 _CHECKPOINT: Final = 10.0
 _MOST: Final = (1 << 63) - 1
-
-
-_VOLUME: Final = TypeAdapter(Volume)
 
 
 class Store:
@@ -295,8 +292,8 @@ class Store:
                 "engine": None if engine is None else json.loads(engine),
             }
             try:
-                volumes.append(_VOLUME.validate_python(plain))
-            except ValidationError as error:
+                volumes.append(msgspec.convert(plain, Volume))
+            except msgspec.ValidationError as error:
                 log.error("volume %r of an earlier run makes no sense and is forgotten: %s", name, error)
         return volumes
 

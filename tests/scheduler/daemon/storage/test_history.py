@@ -9,7 +9,7 @@ from opened_store import BOUNDS, Later, opened
 from convgpu.daemon.storage.history import Bounds, History
 from convgpu.daemon.storage.store import SLICE
 from convgpu.daemon.storage.write_queue import Pending
-from convgpu.protocol.requests import Past
+from convgpu.protocol.requests import ReadHistory
 
 
 def test_events_are_written_in_slices_and_found_after_a_restart(tmp_path: Path) -> None:
@@ -93,5 +93,5 @@ def test_the_past_is_found_written_or_not(tmp_path: Path, asked: dict[str, objec
             history.add(kind, container, "x")
             if number == 2:
                 later.pass_time()
-        events = asyncio.run(history.past(Past(op="history", **asked)))["events"]
+        events = asyncio.run(history.past(ReadHistory(**asked)))["events"]
         assert [event["sequence"] for event in events] == found
