@@ -59,7 +59,7 @@ def commands() -> str:
         for name, (place, _) in section.items():
             module, _, attribute = place.partition(":")
             found += walk(f"convgpu {name}", getattr(import_module(module), attribute))
-    return "## Commands\n\n" + "\n\n".join([*found, describe("convgpud", convgpud)])
+    return "## Commands\n\n" + "\n\n".join([*found, *walk("convgpud", convgpud)])
 
 
 def walk(path: str, command: click.Command) -> Iterator[str]:

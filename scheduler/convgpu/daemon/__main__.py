@@ -11,6 +11,7 @@ import click
 
 from convgpu.daemon.audit.overuse import OVERUSE_ACTIONS
 from convgpu.daemon.gpu.nvml import DeviceError
+from convgpu.daemon.replay import replay
 from convgpu.daemon.service import Service, Settings
 from convgpu.daemon.system.log_rate_limit import Quiet
 from convgpu.daemon.system.log_writer import LogWriter
@@ -36,7 +37,11 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
         raise click.BadParameter(str(error)) from error
 
 
-@click.command(context_settings={"auto_envvar_prefix": "CONVGPU", "show_default": True})
+@click.group(
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND]",
+    context_settings={"auto_envvar_prefix": "CONVGPU", "show_default": True},
+)
 @click.version_option(package_name="convgpu")
 @click.option("--directory", type=click.Path(path_type=Path), default="/var/lib/convgpu", help="Where everything lies.")
 @click.option("--devices", default="nvml", help="nvml, or simulated:16GiB[,16GiB...].")
@@ -75,6 +80,7 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
 @click.option("--overuse-after", default="10s", callback=_duration, help="How long it may before it is stopped.")
 @click.option("--history-age", default="720h", callback=_duration, help="How long events are kept.")
 @click.option("--history-rows", default=100_000, type=click.IntRange(0), help="How many events are kept.")
+@click.option("--record", type=click.Path(path_type=Path), help="Record all events in this file, for replay.")
 @click.option(
     "--log", "level", envvar="CONVGPU_LOG", default="info", type=click.Choice(["debug", "info", "warning", "error"])
 )
@@ -86,8 +92,11 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
     type=click.Choice(FORMATS),
     help="Of lines.",
 )
-def main(level: str, form: str, **settings: object) -> None:
+@click.pass_context
+def main(context: click.Context, /, level: str, form: str, **settings: object) -> None:
     """Keep the ledger of every GPU: who may use how much, who waits, who is next."""
+    if context.invoked_subcommand is not None:
+        return
     handler = LogWriter(sys.stdout.fileno())
     handler.setFormatter(create_formatter(form))
     handler.addFilter(Quiet())
@@ -97,6 +106,9 @@ def main(level: str, form: str, **settings: object) -> None:
     except (DeviceError, ValueError, OSError) as error:
         log.error("%s", error)
         sys.exit(1)
+
+
+main.add_command(replay)
 
 
 async def _serve(settings: Settings) -> None:

@@ -13,6 +13,7 @@ from convgpu.core import events as e
 from convgpu.core.allocation.wait_reasons import Wait
 from convgpu.core.events import SlotKey
 from convgpu.core.machine import Machine
+from convgpu.core.step import Step
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,13 @@ class Performer(Protocol):
         """Take the headroom out of these slots, and return each with what it held, in bytes."""
 
 
+Record = Callable[[float, e.Event, Step | Exception], None]  # at the time of the event, with its outcome
+
+
+def record_nothing(now: float, event: e.Event, outcome: Step | Exception) -> None:
+    """Record no events."""
+
+
 class MachineDriver:
     """The only caller of `Machine.handle`.
 
@@ -37,6 +45,7 @@ class MachineDriver:
         machine: to drive; nobody else may change it.
         performer: carries its effects out.
         on_failure: called once, when an event could not be handled.
+        record: called with each event before its effects are carried out.
     """
 
     def __init__(
@@ -45,11 +54,13 @@ class MachineDriver:
         machine: Machine,
         performer: Performer,
         on_failure: Callable[[], None],
+        record: Record = record_nothing,
     ) -> None:
         self.machine = machine
         self._loop = loop
         self._performer = performer
         self._on_failure = on_failure
+        self._record = record
         self._queue: deque[Callable[[], e.Event]] = deque()
         self._busy = False
         self._stopped = False
@@ -91,10 +102,19 @@ class MachineDriver:
         """Handle an event, and at once the answer to what the machine then needs to know: nothing may come between."""
         due: e.Event | None = event
         while due is not None:
-            step = self.machine.handle(due, self._loop.time())
+            step = self._decide(due, self._loop.time())
             for effect in step.effects:
                 self._performer.perform(effect)
             due = None if step.needs is None else e.HeadroomTaken(self._performer.take_headroom(step.needs.slots))
+
+    def _decide(self, event: e.Event, now: float) -> Step:
+        try:
+            step = self.machine.handle(event, now)
+        except Exception as error:
+            self._record(now, event, error)
+            raise
+        self._record(now, event, step)
+        return step
 
     def _set_timer(self) -> None:
         if self._timer is not None:

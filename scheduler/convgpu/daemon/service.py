@@ -3,17 +3,19 @@
 import asyncio
 import fcntl
 import logging
+import math
 import os
 import resource
 import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
 from convgpu.core import events as e
-from convgpu.core.machine import Machine
+from convgpu.core.recording.format import Header
 from convgpu.core.volume_options import DeviceCapacity
 from convgpu.daemon.admin_api.live_settings import Changes, chosen_policy, draw_seed
 from convgpu.daemon.admin_api.server import Administration
@@ -35,7 +37,7 @@ from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.gpu.simulated import PREFIX, parse_devices, prepare_driver
 from convgpu.daemon.hook_api.server import Processes
-from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.machine_driver import MachineDriver, Record, record_nothing
 from convgpu.daemon.sessions.disconnected import DisconnectedSessions
 from convgpu.daemon.sessions.effects import EffectPerformer
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
@@ -43,12 +45,12 @@ from convgpu.daemon.sessions.recovery import Recovery
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.storage.history import Bounds, History
+from convgpu.daemon.storage.recorder import Recorder
 from convgpu.daemon.storage.rows import DeviceMemory, PreviousSession
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.system.procfs import boot_id, containers_of, start_time
 from convgpu.daemon.transport.connection import Connection, Listener
 from convgpu.daemon.transport.shared_page import PageLibrary
-from convgpu.policies.memory import make_policy
 from convgpu.protocol.layout import ADMIN_SOCKET_FILE, DRIVER_FOLDER, LIBRARY_FILE
 from convgpu.protocol.messages import MAX_ADMIN_FRAME, Admin, AdminReply, Message
 from convgpu.protocol.stream import ProtocolError
@@ -64,6 +66,7 @@ class Settings:
     """See docs/architecture.md, Settings. `reserve` in bytes, `simulated_settle` in us/GiB.
 
     `starvation_timeout`, `audit`, `overuse_after` and `history_age` in seconds, `history_rows` in events.
+    `record`: the file in which events are recorded, None for none.
     """
 
     directory: Path
@@ -80,6 +83,7 @@ class Settings:
     overuse_after: float
     history_age: float
     history_rows: int
+    record: Path | None
 
 
 class Service:
@@ -95,6 +99,7 @@ class Service:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self.broken = asyncio.Event()
+        self._recorder: Recorder | None = None
         _allow_many_descriptors()
         settings.directory.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(settings.directory)
@@ -189,17 +194,30 @@ class Service:
     def _make_machine(self, rows: Sequence[DeviceCapacity], *, recovering: bool) -> None:
         """Begin with what devices have without foreign programs: what is decided has to be right when these end."""
         settings = self._settings
-        policy = make_policy(chosen_policy(self._store, settings.policy), draw_seed())
-        machine = Machine(
-            {one.uuid: one.nominal for one in rows}, policy, settings.starvation_timeout, recovering=recovering
+        header = Header(
+            version=version("convgpu"),
+            capacity={one.uuid: one.nominal for one in rows},
+            policy=chosen_policy(self._store, settings.policy),
+            seed=draw_seed(),
+            starvation_timeout=None if math.isinf(settings.starvation_timeout) else settings.starvation_timeout,
+            recovering=recovering,
         )
+        machine = header.make_machine()
         self._history = History(time.time, self._store, Bounds(settings.history_rows, settings.history_age))
         self._sessions = SessionRegistry(machine)
         performer = EffectPerformer(machine, self._sessions, self._history, self._store)
-        self._driver = MachineDriver(self._loop, machine, performer, self.broken.set)
+        record = self._begin_recording(header)
+        self._driver = MachineDriver(self._loop, machine, performer, self.broken.set, record)
         for one in rows:
             self._driver.dispatch(e.CapacityChanged(one.uuid, one.capacity))
         log.info("devices capacity=%s", {one.uuid: one.capacity for one in rows})
+
+    def _begin_recording(self, header: Header) -> Record:
+        if self._settings.record is None:
+            return record_nothing
+        self._recorder = Recorder(self._settings.record, self._loop.call_later)
+        self._recorder.begin(header)
+        return self._recorder.record
 
     def _watch_settling(self, own: dict[str, int]) -> Settling:
         return Settling(self._asking, own, lambda number: self._driver.dispatch(e.SettlingEnded(number)))
@@ -288,6 +306,8 @@ class Service:
     def close(self) -> None:
         """Close all sockets; the processes keep what they have. What must survive is in files already."""
         self._driver.stop()
+        if self._recorder is not None:
+            self._recorder.close()
         self._watch.cancel()
         self._admin.close()
         self._containers.close()
