@@ -1,4 +1,4 @@
-"""Has a container ended? Three signals, one decision; pure.
+"""Liveness: three signals decide whether a container runs; pure.
 
 No signal is reliable alone (docs/architecture.md, The end of a container): `docker cp` unmounts a running container, a
 killed Engine unmounts nothing, a program may close its connections, and a list is old when it arrives.
@@ -12,7 +12,7 @@ from convgpu.protocol.engine_states import MAX_START_TIME, is_running
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """How often an id of the Engine is mounted, and since when (Unix seconds, of the newest)."""
+    """Mounts by one id of the Engine: how many, and Unix seconds of the newest."""
 
     count: int
     since: float
@@ -20,39 +20,39 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the Engine said of the containers with one volume: their states, and when it was asked (Unix seconds)."""
+    """The Engine's states of the containers with one volume, and when it was asked for them (Unix seconds)."""
 
     asked: float
     states: tuple[str, ...]
 
     @property
     def runs(self) -> bool:
-        """Does it list one that has processes?"""
+        """Whether it lists a container that has processes."""
         return any(map(is_running, self.states))
 
 
 @dataclass(frozen=True, slots=True)
 class LivenessDecision:
-    """Does the container run, and which of its mounts are still believed?"""
+    """Whether the container runs, and which of its mounts still count."""
 
     runs: bool
     mounts: Mapping[str, Mount]
 
 
-def judge(
+def evaluate(
     mounts: Mapping[str, Mount], *, connected: bool, listing: Listing | None = None, since: float = 0.0, now: float
 ) -> LivenessDecision:
-    """Weigh the signals.
+    """Decide from the signals whether a container runs.
 
-    - Without a list the mounts decide: it runs while one is counted.
-    - A list with a running container is believed, mounts or none, unless the last unmount (`since`) came after it.
-    - A list without one contradicts the mounts that are older, unless a process is connected. While the container is
-      listed at all, mounts of the last ten seconds are not contradicted: it may be about to start.
+    - Without a list the mounts decide: it runs while there is one.
+    - A list with a running container counts, with or without mounts, unless the last unmount (`since`) came after it.
+    - A list without a running container ends older mounts, unless a process is connected. While it lists the container
+      at all, mounts of the last ten seconds stay: the container may be about to start.
 
     Args:
         mounts: by the Engine's id.
         connected: a process of the container is connected, or lives without its connection.
-        listing: what the Engine said, None when it was not asked.
+        listing: the Engine's answer, None when it was not asked.
         since: when the container came into its present state, Unix seconds.
         now: Unix seconds.
     """
@@ -63,6 +63,6 @@ def judge(
     if connected:
         return LivenessDecision(runs=True, mounts=mounts)
     before = listing.asked - (MAX_START_TIME if listing.states else 0.0)
-    # A mount from the future was noted before the clock was set back: nothing protects it.
-    kept = {name: mount for name, mount in mounts.items() if before < mount.since <= now}
-    return LivenessDecision(bool(kept), kept)
+    # A mount from the future was recorded before the clock was set back: nothing protects it.
+    believed = {name: mount for name, mount in mounts.items() if before < mount.since <= now}
+    return LivenessDecision(bool(believed), believed)

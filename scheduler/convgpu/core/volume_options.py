@@ -1,4 +1,4 @@
-"""What the options of a volume mean: limits per device, how long an allocation may wait, who goes first. Pure."""
+"""Options of a volume: limits per device, the longest wait of an allocation, its priority; pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,18 +14,23 @@ KNOWN: Final[Mapping[str, str]] = {
     "priority": "of its allocations, from -100 to 100; the higher ones are served first; without it 0",
     "wait": "the longest pause of an allocation, which is then rejected: `30s`, `5m`; without it no end",
 }
-MOST_PRIORITY: Final = 100
+MAX_PRIORITY: Final = 100
 
 
 class OptionError(ValueError):
-    """An option that cannot be; one line that names what would do."""
+    """An invalid option; one line that says what would be valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCapacity:
-    """What the limits of a container are held against; `nominal`: the capacity without external programs.
+    """A device as options are checked against it, in bytes.
 
-    `trouble`: why there is no capacity, empty if there is.
+    Attributes:
+        uuid: of the device.
+        index: its number among the devices of this host.
+        capacity: what may be handed out now.
+        nominal: the capacity without external memory.
+        trouble: why there is no capacity, empty if there is.
     """
 
     uuid: str
@@ -37,12 +42,12 @@ class DeviceCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a container may have.
+    """The terms of a container: what its options say.
 
     Attributes:
         devices: that it may use.
         limits: bytes per device UUID; empty when the volume names none.
-        wait: seconds that an allocation may be paused, None for ever.
+        wait: seconds that an allocation may be paused, None without end.
         priority: -100 to 100; higher first.
     """
 
@@ -53,10 +58,10 @@ class Terms:
 
 
 def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity]) -> Terms:
-    """Return what the options ask for.
+    """Return the terms that the options ask for.
 
     Raises:
-        OptionError: unknown option, or a value that cannot be.
+        OptionError: an unknown option or an invalid value.
     """
     unknown = sorted(options.keys() - set(KNOWN))
     if unknown:
@@ -71,15 +76,15 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
 def parse_limits(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]:
     """Return the limits of `2g` (one for each device) or `GPU-uuid:2g,GPU-uuid:4g`.
 
-    With the former, a device of several that has nothing to hand out now (it is full, or lost) keeps nobody out: who
-    uses it waits for it.
+    In the first form a device that has nothing to hand out now (it is full, or lost) is no error if another device has
+    something: allocations on it wait.
 
     Raises:
-        OptionError: unknown form or device, or above the capacity; says what would fit.
+        OptionError: an unknown form or device, or a limit above the capacity; says what would fit.
     """
     by_uuid = {device.uuid: device for device in devices}
     limits: dict[str, int] = {}
-    patient = ":" not in text and any(device.capacity for device in devices)
+    may_wait = ":" not in text and any(device.capacity for device in devices)
     for part in text.split(",") if ":" in text else [f"{device.uuid}:{text}" for device in devices]:
         uuid, _, size = part.strip().rpartition(":")
         if uuid not in by_uuid or uuid in limits:
@@ -89,7 +94,7 @@ def parse_limits(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]
             limits[uuid] = parse_size(size)
         except ValueError as error:
             raise OptionError(f"memory={text}: {error}") from error
-        capacity = by_uuid[uuid].capacity or (by_uuid[uuid].nominal if patient else 0)
+        capacity = by_uuid[uuid].capacity or (by_uuid[uuid].nominal if may_wait else 0)
         if not capacity:
             raise OptionError(f"memory={text}: {uuid} has nothing to hand out: {by_uuid[uuid].trouble}")
         if limits[uuid] > capacity:
@@ -110,20 +115,18 @@ def _parse_wait(text: str) -> float:
 def _parse_priority(text: str) -> int:
     digits = text.removeprefix("-")
     priority = int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= 3 else None
-    if priority is None or abs(priority) > MOST_PRIORITY:
-        raise OptionError(
-            f"priority={text}: give a whole number from {-MOST_PRIORITY} to {MOST_PRIORITY}; higher first"
-        )
+    if priority is None or abs(priority) > MAX_PRIORITY:
+        raise OptionError(f"priority={text}: give a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}; higher first")
     return priority
 
 
 def _choose(text: str, devices: Sequence[DeviceCapacity]) -> list[DeviceCapacity]:
     if text.strip() == "all":
-        useful = [device for device in devices if device.nominal]
-        if not useful:
+        usable = [device for device in devices if device.nominal]
+        if not usable:
             why = "; ".join(f"{device.uuid}: {device.trouble}" for device in devices)
             raise OptionError(f"no GPU has anything to hand out: {why}")
-        return useful
+        return usable
     names = {str(device.index): device for device in devices} | {device.uuid: device for device in devices}
     chosen: dict[str, DeviceCapacity] = {}
     for part in text.split(","):

@@ -1,4 +1,4 @@
-"""What changes while containers run: limits, capacities, drained devices, what escaped the hook, the policy."""
+"""Changes while containers run: limits, capacities, drained devices, unleased memory, the policy."""
 
 from checked_host import CheckedHost
 
@@ -18,7 +18,7 @@ def limit(host: CheckedHost, name: str) -> tuple[int, int | None]:
     return account.limit, account.target
 
 
-def test_a_raised_limit_is_in_force_at_once_if_everybody_can_still_end() -> None:
+def test_a_raised_limit_is_in_force_at_once_if_it_is_safe() -> None:
     host = make_host()
     host.create("a", {"gpu": 4})
     a = host.start("a")
@@ -30,7 +30,7 @@ def test_a_raised_limit_is_in_force_at_once_if_everybody_can_still_end() -> None
     host.check()
 
 
-def test_a_raised_limit_waits_until_it_is_safe_and_what_needs_it_is_refused_until_then() -> None:
+def test_a_raised_limit_waits_until_it_is_safe_and_allocations_above_it_are_rejected_until_then() -> None:
     host = make_host()
     host.create("a", {"gpu": 8})
     host.create("b", {"gpu": 14})
@@ -50,7 +50,9 @@ def test_a_raised_limit_waits_until_it_is_safe_and_what_needs_it_is_refused_unti
     host.check()
 
 
-def test_who_waits_for_a_raise_on_an_overcommitted_device_is_refused_when_that_is_withdrawn() -> None:
+def test_an_allocation_that_waits_for_a_raise_on_an_overcommitted_device_is_rejected_when_the_raise_is_withdrawn() -> (
+    None
+):
     """Found by random histories."""
     host = make_host()
     host.create("a", {"gpu": 8})
@@ -66,8 +68,8 @@ def test_who_waits_for_a_raise_on_an_overcommitted_device_is_refused_when_that_i
     host.check()
 
 
-def test_two_whose_limits_are_raised_do_not_wait_for_each_other() -> None:
-    """Found by the model: b waited for its raise, that for the end of a, and a for memory of b."""
+def test_two_raised_limits_do_not_deadlock() -> None:
+    """Found by the model: b waited for its raise, the raise for the end of a, and a for memory of b."""
     host = make_host(2)
     host.create("a", {"gpu": 1})
     host.create("b", {"gpu": 1})
@@ -85,7 +87,7 @@ def test_two_whose_limits_are_raised_do_not_wait_for_each_other() -> None:
     host.check()
 
 
-def test_idle_memory_of_others_does_not_keep_a_limit_from_being_raised() -> None:
+def test_idle_grants_of_other_containers_do_not_delay_a_raised_limit() -> None:
     host = make_host()
     host.create("a", {"gpu": 4})
     host.create("b", {"gpu": 12})
@@ -113,7 +115,7 @@ def test_a_lowered_limit_is_in_force_at_once_down_to_what_is_in_use_and_follows_
     host.check()
 
 
-def test_a_limit_is_lowered_when_the_processes_of_an_earlier_scheduler_are_back() -> None:
+def test_a_limit_is_lowered_after_the_processes_of_an_earlier_scheduler_have_reconnected() -> None:
     host = make_host(recovering=True)
     host.create("a", {"gpu": 16})
     host.dispatch(e.LimitsChanged("a", {"gpu": 4}))
@@ -126,7 +128,7 @@ def test_a_limit_is_lowered_when_the_processes_of_an_earlier_scheduler_are_back(
     host.check()
 
 
-def test_the_limit_in_force_asked_for_again_ends_what_was_pending() -> None:
+def test_a_request_for_the_limit_in_force_cancels_the_target() -> None:
     host = make_host()
     host.create("a", {"gpu": 16})
     a = host.start("a")
@@ -149,7 +151,7 @@ def test_a_waiting_allocation_beyond_a_lowered_limit_is_rejected() -> None:
     host.check()
 
 
-def test_a_drained_device_grants_nothing_until_it_is_not_drained() -> None:
+def test_a_drained_device_grants_nothing_until_it_is_in_service_again() -> None:
     host = make_host()
     host.create("a", {"gpu": 8})
     host.create("b", {"gpu": 8})
@@ -165,7 +167,7 @@ def test_a_drained_device_grants_nothing_until_it_is_not_drained() -> None:
     host.check()
 
 
-def test_foreign_memory_is_taken_from_what_is_free_and_then_from_what_is_idle() -> None:
+def test_external_memory_reduces_free_memory_first_and_then_idle_grants() -> None:
     host = make_host()
     host.create("a", {"gpu": 10})
     a = host.start("a")
@@ -181,7 +183,7 @@ def test_foreign_memory_is_taken_from_what_is_free_and_then_from_what_is_idle() 
     host.check()
 
 
-def test_a_lost_device_pauses_its_own_and_lets_the_others_go_on() -> None:
+def test_a_lost_device_pauses_only_its_own_allocations() -> None:
     host = CheckedHost(Machine({"g0": 16, "g1": 16}, BestFit()))
     host.create("a", {"g0": 8, "g1": 8})
     host.create("b", {"g0": 16, "g1": 16})
@@ -197,8 +199,8 @@ def test_a_lost_device_pauses_its_own_and_lets_the_others_go_on() -> None:
     host.check()
 
 
-def test_what_is_decided_while_a_device_is_lost_leaves_nobody_stuck_when_it_is_back() -> None:
-    """Nobody can ask for memory of a lost device, so what a and b may still ask for there was left out."""
+def test_grants_while_a_device_is_lost_cause_no_deadlock_when_it_is_back() -> None:
+    """No container can request memory of a lost device, so the claims of a and b there did not count once."""
     host = CheckedHost(Machine({"g0": 16, "g1": 16}, BestFit()))
     for name in "abc":
         host.create(name, {"g0": 16, "g1": 16} if name != "c" else {"g1": 8})
@@ -222,7 +224,7 @@ def test_what_is_decided_while_a_device_is_lost_leaves_nobody_stuck_when_it_is_b
     host.check()
 
 
-def test_two_that_foreign_memory_keeps_from_ending_are_not_let_into_a_deadlock() -> None:
+def test_two_containers_that_external_memory_keeps_from_ending_do_not_deadlock() -> None:
     host = make_host()
     host.create("a", {"gpu": 10})
     host.create("b", {"gpu": 10})
@@ -243,7 +245,7 @@ def test_two_that_foreign_memory_keeps_from_ending_are_not_let_into_a_deadlock()
     host.check()
 
 
-def test_a_raise_on_an_overcommitted_device_is_judged_when_it_is_not_any_more() -> None:
+def test_a_raise_on_an_overcommitted_device_waits_for_the_end_of_the_overcommit() -> None:
     host = make_host()
     host.create("a", {"gpu": 16})
     host.create("b", {"gpu": 8})
@@ -262,7 +264,7 @@ def test_a_raise_on_an_overcommitted_device_is_judged_when_it_is_not_any_more() 
     host.check()
 
 
-def test_what_escaped_the_hook_is_charged_even_above_the_limit_and_given_back() -> None:
+def test_unleased_memory_is_charged_even_above_the_limit_and_returned() -> None:
     host = make_host()
     host.create("a", {"gpu": 8})
     host.create("b", {"gpu": 16})
@@ -282,7 +284,7 @@ def test_what_escaped_the_hook_is_charged_even_above_the_limit_and_given_back() 
     host.check()
 
 
-def test_who_is_charged_its_whole_limit_is_rejected_although_it_leases_nothing() -> None:
+def test_a_container_that_is_charged_its_whole_limit_is_rejected_although_it_leases_nothing() -> None:
     """Found by random histories."""
     host = make_host()
     host.create("a", {"gpu": 3})
@@ -305,8 +307,8 @@ def test_a_process_whose_container_is_charged_its_whole_limit_reconnects_with_wh
     host.check()
 
 
-def test_what_is_given_back_on_an_overcommitted_device_covers_that_first() -> None:
-    """Found by random histories: then nobody may be able to end, although everybody could before."""
+def test_memory_returned_on_an_overcommitted_device_reduces_the_overcommit_first() -> None:
+    """Found by random histories: afterwards no container may be able to end, although all could before."""
     host = make_host(18)
     for name, size in (("a", 2), ("b", 3), ("c", 2)):
         host.create(name, {"gpu": size})
@@ -345,7 +347,7 @@ def test_priority_comes_before_the_policy_and_age_before_priority() -> None:
     host.check()
 
 
-def test_another_policy_chooses_from_now_on() -> None:
+def test_a_change_of_policy_counts_from_the_next_decision_on() -> None:
     host = make_host()
     for name, size in (("a", 16), ("b", 5), ("c", 12)):
         host.create(name, {"gpu": size})
@@ -359,7 +361,7 @@ def test_another_policy_chooses_from_now_on() -> None:
     assert host.machine.policy.name == "best-fit"
 
 
-def test_what_waits_on_a_drained_device_is_refused_when_an_idle_grant_is_used_instead() -> None:
+def test_an_allocation_on_a_drained_device_is_rejected_when_the_idle_grant_is_used_instead() -> None:
     host = make_host()
     host.create("a", {"gpu": 7})
     host.create("b", {"gpu": 13})

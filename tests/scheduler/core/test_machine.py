@@ -36,14 +36,14 @@ def test_beyond_the_limit_is_rejected_at_once_and_up_to_the_limit_is_not() -> No
     host.check()
 
 
-def test_no_limit_on_that_device() -> None:
+def test_an_allocation_on_a_device_without_a_limit_is_rejected() -> None:
     host = make_host()
     host.create("a", {"gpu": 10})
     one = host.start("a")
     assert host.answers[host.allocate(one, 1, "other")] == e.Reject(one, 2, RejectReason.DEVICE)
 
 
-def test_paused_until_the_holder_ends() -> None:
+def test_an_allocation_is_paused_until_the_holder_ends() -> None:
     host = make_host()
     host.create("a", {"gpu": 10})
     host.create("b", {"gpu": 10})
@@ -66,7 +66,7 @@ def test_paused_until_the_holder_ends() -> None:
     host.check()
 
 
-def test_unused_grant_is_taken_back_for_one_who_waits() -> None:
+def test_an_unused_grant_is_taken_back_for_a_waiting_container() -> None:
     host = make_host()
     host.create("a", {"gpu": 10})
     host.create("b", {"gpu": 10})
@@ -78,7 +78,7 @@ def test_unused_grant_is_taken_back_for_one_who_waits() -> None:
     host.check()
 
 
-def test_a_free_while_somebody_waits_is_reported_and_ends_the_pause() -> None:
+def test_a_free_while_an_allocation_waits_is_reported_and_ends_the_pause() -> None:
     host = make_host()
     host.create("a", {"gpu": 12})
     host.create("b", {"gpu": 12})
@@ -92,7 +92,7 @@ def test_a_free_while_somebody_waits_is_reported_and_ends_the_pause() -> None:
     host.check()
 
 
-def test_headroom_is_taken_back_from_a_few_where_that_suffices_and_from_all_before_somebody_waits() -> None:
+def test_headroom_is_taken_from_a_few_slots_where_that_suffices_and_from_all_before_a_pause() -> None:
     host = make_host(capacity=100)
     for number in range(100):
         host.create(f"c{number}", {"gpu": 2})
@@ -110,7 +110,7 @@ def test_headroom_is_taken_back_from_a_few_where_that_suffices_and_from_all_befo
     host.check()
 
 
-def test_a_free_between_the_first_look_and_the_order_to_report_it_is_not_lost() -> None:
+def test_a_free_between_the_first_take_and_the_arming_is_not_lost() -> None:
     host = make_host()
     host.create("a", {"gpu": 12})
     host.create("b", {"gpu": 12})
@@ -125,7 +125,7 @@ def test_a_free_between_the_first_look_and_the_order_to_report_it_is_not_lost() 
     assert isinstance(host.answers[host.allocate(b, 8)], e.Accept)
 
 
-def test_two_half_served_containers_cannot_block_each_other() -> None:
+def test_two_half_served_containers_cannot_deadlock() -> None:
     host = make_host()
     host.create("a", {"gpu": 12})
     host.create("b", {"gpu": 12})
@@ -152,7 +152,7 @@ def test_processes_of_one_container_share_its_limit() -> None:
     host.check()
 
 
-def test_a_sibling_that_takes_the_rest_ends_the_wait_with_a_rejection() -> None:
+def test_an_allocation_is_rejected_when_a_sibling_takes_the_rest_of_the_limit() -> None:
     host = make_host()
     host.create("x", {"gpu": 10})
     host.create("a", {"gpu": 10})
@@ -165,7 +165,7 @@ def test_a_sibling_that_takes_the_rest_ends_the_wait_with_a_rejection() -> None:
     host.check()
 
 
-def test_the_wait_has_a_deadline_if_the_container_has_one() -> None:
+def test_an_allocation_is_rejected_at_the_deadline_of_its_container() -> None:
     host = make_host()
     host.create("a", {"gpu": 16})
     host.create("b", {"gpu": 16}, wait=5.0)
@@ -183,7 +183,7 @@ def test_the_wait_has_a_deadline_if_the_container_has_one() -> None:
     host.check()
 
 
-def test_what_an_ended_process_used_is_settling_until_the_driver_has_freed_it() -> None:
+def test_the_memory_of_an_ended_process_is_settling_until_the_driver_has_freed_it() -> None:
     host = make_host()
     host.create("a", {"gpu": 16})
     one = host.start("a")
@@ -194,7 +194,7 @@ def test_what_an_ended_process_used_is_settling_until_the_driver_has_freed_it() 
     assert host.machine.settling("gpu") == 0
 
 
-def test_a_word_that_lies_counts_for_no_more_than_was_leased() -> None:
+def test_a_slot_that_lies_counts_for_no_more_than_was_leased() -> None:
     host = make_host()
     host.create("a", {"gpu": 8})
     host.create("b", {"gpu": 16})
@@ -206,7 +206,7 @@ def test_a_word_that_lies_counts_for_no_more_than_was_leased() -> None:
     host.machine.check_invariants(host.now)
 
 
-def test_the_grant_stays_between_two_processes_and_goes_with_the_container() -> None:
+def test_the_grant_outlives_a_process_and_ends_with_the_container() -> None:
     host = make_host()
     host.create("a", {"gpu": 10})
     host.allocate(host.start("a"), 4)
@@ -216,7 +216,7 @@ def test_the_grant_stays_between_two_processes_and_goes_with_the_container() -> 
     assert host.machine.ledger.free == {"gpu": 16}
 
 
-def test_processes_of_an_earlier_scheduler_come_back_before_anything_is_granted() -> None:
+def test_processes_of_an_earlier_scheduler_reconnect_before_anything_is_granted() -> None:
     host = make_host(recovering=True)
     host.create("a", {"gpu": 10})
     host.create("b", {"gpu": 16})
@@ -232,7 +232,7 @@ def test_processes_of_an_earlier_scheduler_come_back_before_anything_is_granted(
 
 
 @pytest.mark.parametrize(("policy", "first"), [(Fifo(), "b"), (BestFit(), "c")])
-def test_the_policy_chooses(policy: Policy, first: str) -> None:
+def test_the_policy_chooses_among_allocations_that_fit(policy: Policy, first: str) -> None:
     host = make_host(policy=policy)
     for name, limit in (("a", 16), ("b", 5), ("c", 12)):
         host.create(name, {"gpu": limit})
@@ -244,7 +244,7 @@ def test_the_policy_chooses(policy: Policy, first: str) -> None:
     host.check()
 
 
-def test_an_overdue_one_is_not_overtaken_by_newcomers() -> None:
+def test_an_overdue_allocation_is_not_overtaken_by_newcomers() -> None:
     host = make_host(policy=BestFit(), starvation_timeout=10.0)
     host.create("holder", {"gpu": 8})
     host.create("big", {"gpu": 16})
@@ -262,7 +262,7 @@ def test_an_overdue_one_is_not_overtaken_by_newcomers() -> None:
     host.check()
 
 
-def test_several_devices_are_judged_jointly() -> None:
+def test_safety_is_checked_for_all_devices_jointly() -> None:
     host = CheckedHost(Machine({"g0": 10, "g1": 10}, Fifo()))
     host.create("a", {"g0": 10, "g1": 10})
     host.create("b", {"g0": 10, "g1": 10})
@@ -276,7 +276,7 @@ def test_several_devices_are_judged_jointly() -> None:
     host.check()
 
 
-def test_an_overdue_one_keeps_newcomers_off_its_own_device_only() -> None:
+def test_an_overdue_allocation_holds_newcomers_back_on_its_own_device_only() -> None:
     host = CheckedHost(Machine({"g0": 16, "g1": 16}, BestFit(), starvation_timeout=60.0))
     host.create("server", {"g0": 16})
     for name in ("x", "y", "z"):
@@ -295,7 +295,7 @@ def test_an_overdue_one_keeps_newcomers_off_its_own_device_only() -> None:
     assert isinstance(host.answers[overdue], e.Accept)
 
 
-def test_an_overdue_one_that_fits_but_is_not_safe_is_not_delayed_by_newcomers_elsewhere() -> None:
+def test_an_overdue_allocation_that_fits_but_is_not_safe_is_not_delayed_by_newcomers_elsewhere() -> None:
     host = CheckedHost(Machine({"g0": 16, "g1": 16}, BestFit(), starvation_timeout=60.0))
     for name in ("a", "x", "y"):
         host.create(name, {"g0": 16, "g1": 16})
@@ -311,7 +311,7 @@ def test_an_overdue_one_that_fits_but_is_not_safe_is_not_delayed_by_newcomers_el
     host.check()
 
 
-def test_a_process_that_lost_its_connection_goes_on_with_what_it_uses() -> None:
+def test_a_process_that_reconnects_keeps_what_it_uses() -> None:
     host = make_host()
     host.create("a", {"gpu": 6})
     host.create("b", {"gpu": 11})
@@ -325,7 +325,7 @@ def test_a_process_that_lost_its_connection_goes_on_with_what_it_uses() -> None:
     host.check()
 
 
-def test_no_deadline_passes_while_the_scheduler_itself_gives_no_grants() -> None:
+def test_no_deadline_passes_during_recovery() -> None:
     host = make_host(recovering=True)
     host.create("a", {"gpu": 10}, wait=1.0)
     asked = host.allocate(host.start("a"), 4)
@@ -335,7 +335,7 @@ def test_no_deadline_passes_while_the_scheduler_itself_gives_no_grants() -> None
     assert isinstance(host.answers[asked], e.Accept)
 
 
-def test_a_stream_of_containers_that_get_memory_elsewhere_first_does_not_keep_an_overdue_one_waiting() -> None:
+def test_containers_that_get_memory_elsewhere_first_do_not_starve_an_overdue_allocation() -> None:
     host = CheckedHost(Machine({"g0": 16, "g1": 16}, BestFit(), starvation_timeout=60.0))
     host.create("x", {"g0": 16})
     stream = []
@@ -360,7 +360,7 @@ def test_a_stream_of_containers_that_get_memory_elsewhere_first_does_not_keep_an
     host.check()
 
 
-def test_among_the_overdue_who_holds_memory_goes_first() -> None:
+def test_among_overdue_allocations_those_of_holders_go_first() -> None:
     host = make_host(policy=BestFit(), starvation_timeout=10.0)
     for name, size in (("a", 8), ("b", 13), ("newcomer", 8)):
         host.create(name, {"gpu": size})

@@ -16,6 +16,6 @@ def test_every_event_has_a_transition_of_its_own() -> None:
     assert len(set(registered.values())) == len(registered)
 
 
-def test_what_is_no_event_is_refused() -> None:
+def test_another_type_is_refused() -> None:
     with pytest.raises(TypeError, match="not an event"):
         Machine({"gpu": 1}, Fifo()).handle(object(), 0.0)

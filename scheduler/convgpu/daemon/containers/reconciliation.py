@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
-from convgpu.core.liveness import Listing, judge
+from convgpu.core.liveness import Listing, evaluate
 from convgpu.daemon.containers.folders import Folders
 from convgpu.daemon.containers.registry import Container, Containers
 from convgpu.daemon.sessions.registry import SessionRegistry
@@ -77,12 +77,12 @@ class Reconciliation:
         volume = container.volume
         if not container.runs and not listing.runs:
             return
-        judgement = judge(
+        decision = evaluate(
             volume.mounts, connected=connected, listing=listing, since=volume.since, now=self._wall_clock()
         )
-        for mount_id in volume.mounts.keys() - judgement.mounts.keys():
+        for mount_id in volume.mounts.keys() - decision.mounts.keys():
             log.warning("mount %s of %s has no running container any more and is forgotten", mount_id, volume.name)
-        self._containers.settle(container, judgement, "listed")
+        self._containers.settle(container, decision, "listed")
 
     def _name(self, container: Container, having: list[ListedContainer]) -> None:
         """Keep the container that has the volume: a running one, or the newest, which the Engine lists first."""

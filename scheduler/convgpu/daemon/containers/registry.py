@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from convgpu.core import events as e
-from convgpu.core.liveness import LivenessDecision, Mount, judge
+from convgpu.core.liveness import LivenessDecision, Mount, evaluate
 from convgpu.core.volume_options import DeviceCapacity, OptionError, Terms, parse_limits, parse_options
 from convgpu.daemon.containers.folders import Folders
 from convgpu.daemon.machine_driver import MachineDriver
@@ -204,7 +204,7 @@ class Containers:
         now = self._wall_clock()
         count = mounts[mount_id].count if mount_id in mounts else 0
         mounts[mount_id] = Mount(count + 1, now)
-        self.settle(container, judge(mounts, connected=False, now=now), f"mount:{mount_id}")
+        self.settle(container, evaluate(mounts, connected=False, now=now), f"mount:{mount_id}")
         return self.mountpoint(name)
 
     def mountpoint(self, name: str) -> str:
@@ -225,26 +225,26 @@ class Containers:
             log.warning("unmount of %s with id %s, which is not mounted", name, mount_id)
         elif mount.count > 1:
             mounts[mount_id] = Mount(mount.count - 1, mount.since)
-        self.settle(container, judge(mounts, connected=False, now=self._wall_clock()), f"unmount:{mount_id}")
+        self.settle(container, evaluate(mounts, connected=False, now=self._wall_clock()), f"unmount:{mount_id}")
 
-    def settle(self, container: Container, judgement: LivenessDecision, cause: str) -> None:
-        """Let a judgement be true, saved before anything follows from it.
+    def settle(self, container: Container, decision: LivenessDecision, cause: str) -> None:
+        """Let a decision be true, saved before anything follows from it.
 
         Raises:
             OSError: it cannot be written; nothing has changed.
         """
         volume = container.volume
         name, ran = volume.name, container.runs
-        if judgement.runs == ran and judgement.mounts == volume.mounts:
+        if decision.runs == ran and decision.mounts == volume.mounts:
             return
-        changes = judgement.runs != ran
-        state = "running" if judgement.runs else "ended" if ran else volume.state
+        changes = decision.runs != ran
+        state = "running" if decision.runs else "ended" if ran else volume.state
         since = self._wall_clock() if changes else volume.since
-        self._store.set_mounts(name, judgement.mounts, state, since)
-        volume.mounts, volume.state, volume.since = dict(judgement.mounts), state, since
+        self._store.set_mounts(name, decision.mounts, state, since)
+        volume.mounts, volume.state, volume.since = dict(decision.mounts), state, since
         if changes:
-            self._driver.dispatch(e.ContainerStarted(name) if judgement.runs else e.ContainerEnded(name))
-            kind = "mounted" if judgement.runs else "ended"
+            self._driver.dispatch(e.ContainerStarted(name) if decision.runs else e.ContainerEnded(name))
+            kind = "mounted" if decision.runs else "ended"
             self._history.add(kind, name, current_cause() or cause)
 
     def remove(self, name: str) -> None:

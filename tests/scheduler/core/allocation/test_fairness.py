@@ -1,4 +1,4 @@
-"""Who goes before whom: advances, age, priority, policy (docs/policies.md)."""
+"""The serving order: new high-water marks, age, priority, policy (docs/policies.md)."""
 
 import pytest
 from checked_host import CheckedHost
@@ -16,19 +16,19 @@ def make_host(capacity: int, *containers: tuple[str, int]) -> tuple[CheckedHost,
 
 
 @pytest.mark.parametrize("seconds", [30.0, 100.0])
-def test_who_gets_nearer_to_its_end_goes_before_those_that_hold_nothing_overdue_or_not(seconds: float) -> None:
+def test_a_new_high_water_mark_goes_before_newcomers_overdue_or_not(seconds: float) -> None:
     host, start = make_host(16, ("first", 6), ("half", 10), ("other", 10))
     host.allocate(start["half"], 4)
     host.allocate(start["other"], 10)
     newcomer = host.allocate(start["first"], 6)
     host.now = seconds
-    advance = host.allocate(start["half"], 6)
+    raising = host.allocate(start["half"], 6)
     host.free(start["other"], 4)
-    assert (advance in host.answers, newcomer in host.answers) == (True, False)
+    assert (raising in host.answers, newcomer in host.answers) == (True, False)
     host.check()
 
 
-def test_among_those_that_get_nearer_to_their_ends_the_policy_chooses_and_not_age() -> None:
+def test_among_new_high_water_marks_the_policy_chooses_and_not_age() -> None:
     host, start = make_host(16, ("a", 6), ("b", 7), ("other", 9))
     host.dispatch(e.PolicyChosen("best-fit"))
     host.allocate(start["other"], 9)
@@ -42,7 +42,7 @@ def test_among_those_that_get_nearer_to_their_ends_the_policy_chooses_and_not_ag
     host.check()
 
 
-def test_two_that_take_in_turns_what_they_free_cannot_keep_an_overdue_one_waiting() -> None:
+def test_two_holders_that_re_acquire_freed_memory_in_turns_do_not_starve_an_overdue_allocation() -> None:
     host, start = make_host(10, ("x", 6), ("y", 6), ("n", 4))
     x, y = start["x"], start["y"]
     host.allocate(y, 2)

@@ -1,4 +1,4 @@
-"""Why does it wait?"""
+"""The reason why each allocation waits."""
 
 from checked_host import CheckedHost
 
@@ -8,7 +8,7 @@ from convgpu.core.machine import Machine
 from convgpu.policies.memory import BestFit, Fifo
 
 
-def test_not_enough_is_free_and_who_has_it_most_first() -> None:
+def test_memory_names_the_largest_holders_first() -> None:
     host = CheckedHost(Machine({"gpu": 16}, Fifo()))
     for name, size in (("a", 6), ("b", 8), ("c", 2), ("d", 12)):
         host.create(name, {"gpu": size})
@@ -22,7 +22,7 @@ def test_not_enough_is_free_and_who_has_it_most_first() -> None:
     }
 
 
-def test_it_fits_but_then_not_everybody_could_end() -> None:
+def test_safety_is_the_reason_when_it_fits_but_not_every_container_could_end() -> None:
     host = CheckedHost(Machine({"gpu": 16}, Fifo()))
     host.create("a", {"gpu": 12})
     host.create("b", {"gpu": 12})
@@ -31,7 +31,7 @@ def test_it_fits_but_then_not_everybody_could_end() -> None:
     assert host.machine.explain(0.0) == {waiting: Wait(WaitReason.SAFETY, 0, ("a",))}
 
 
-def test_an_overdue_one_is_before_it() -> None:
+def test_turn_is_the_reason_behind_an_overdue_allocation() -> None:
     host = CheckedHost(Machine({"gpu": 16}, BestFit(), starvation_timeout=10.0))
     host.create("holder", {"gpu": 8})
     host.create("big", {"gpu": 16})
@@ -46,7 +46,7 @@ def test_an_overdue_one_is_before_it() -> None:
     }
 
 
-def test_the_device_is_drained_or_the_scheduler_recovers() -> None:
+def test_drained_device_and_recovery() -> None:
     host = CheckedHost(Machine({"gpu": 16}, Fifo(), recovering=True))
     host.create("a", {"gpu": 8})
     waiting = host.allocate(host.start("a"), 8)
@@ -58,7 +58,7 @@ def test_the_device_is_drained_or_the_scheduler_recovers() -> None:
     assert waiting in host.answers
 
 
-def test_policy_and_priority_say_who_is_ahead() -> None:
+def test_policy_and_priority_decide_how_many_are_ahead() -> None:
     host = CheckedHost(Machine({"gpu": 16}, BestFit()))
     for name, priority in (("holder", 0), ("small", 0), ("large", 0), ("urgent", 1)):
         host.create(name, {"gpu": 16}, priority=priority)

@@ -1,4 +1,4 @@
-"""What everybody outside of the core reads: copies of the ledger."""
+"""The views of the ledger that everybody outside of the core reads."""
 
 import pytest
 from checked_host import CheckedHost
@@ -35,7 +35,7 @@ def test_a_snapshot_holds_every_account_and_device_and_does_not_change() -> None
     assert host.machine.snapshot() != before
 
 
-def test_single_reads_are_the_snapshot_s() -> None:
+def test_single_reads_equal_the_snapshot() -> None:
     host = CheckedHost(Machine({"gpu": 16, "other": 8}, Fifo()))
     host.create("a", {"gpu": 10})
     session = host.start("a")
@@ -49,7 +49,7 @@ def test_single_reads_are_the_snapshot_s() -> None:
     assert machine.lease(session, "gpu") == machine.account("a", "gpu").leases[session] == 10
 
 
-def test_who_is_not_there_has_no_account() -> None:
+def test_an_unknown_container_session_or_device_has_no_account() -> None:
     machine = Machine({"gpu": 16}, Fifo())
     machine.handle(e.ContainerCreated("a", {"gpu": 10}), 0.0)
     assert machine.account("a", "other") is None

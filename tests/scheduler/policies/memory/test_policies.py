@@ -26,7 +26,7 @@ def test_recent_use_takes_the_container_that_was_paused_last_and_in_it_the_oldes
     assert RecentUse().rank([one, two, three], FREE) == [one, three, two]
 
 
-def test_random_gives_each_container_one_lot_and_repeats_itself_under_a_seed() -> None:
+def test_random_gives_each_container_one_number_and_repeats_itself_with_the_same_seed() -> None:
     many = [waiting(number, number % 3, 1) for number in range(1, 10)]
     once = RandomChoice(seed=7).rank(many, FREE)
     assert once == RandomChoice(seed=7).rank(list(reversed(many)), FREE)
@@ -41,7 +41,7 @@ def test_random_is_fair() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-def test_a_policy_is_pure_and_leaves_nobody_out(name: str) -> None:
+def test_a_policy_is_pure_and_returns_every_allocation(name: str) -> None:
     policy = make_policy(name, seed=1)
     many = [waiting(number, number % 4, number % 7 + 1, f"g{number % 2}") for number in range(1, 30)]
     once = policy.rank(many, FREE)
