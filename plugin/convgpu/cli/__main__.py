@@ -1,4 +1,4 @@
-"""`convgpu`: what people type. Each command is imported when it is typed, so that help is there at once."""
+"""`convgpu`, the command line. Each command is imported when it is used, so that help appears at once."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ import click
 from convgpu.cli.connect.engine_endpoint import Options, remember
 from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
 
-# Section -> command -> (module:object, what it does in one line).
+# Section -> command -> (module:object, its help in one line).
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Containers": {
         "run": ("convgpu.cli.run.command:run", "docker run, with a limit on GPU memory"),
@@ -104,19 +104,19 @@ def main(**given: Any) -> None:
 
 
 def start() -> None:
-    """Begin as `convgpu`, or, under the name `docker-convgpu`, as a plugin of Docker's command line."""
+    """Start as `convgpu`, or, under the name `docker-convgpu`, as a plugin of Docker's command line."""
     _open_streams()
     try:
         _start()
     except OSError as error:
-        # Most of all a full disk behind `>`; what can be expected elsewhere is told where it happens.
+        # Above all a full disk behind `>`; expected errors are handled where they occur.
         where = f"{error.filename}: " if error.filename else ""
         sys.stderr.write(f"Error: {where}{error.strerror or error}\n")
         sys.exit(Unavailable.exit_code)
 
 
 def _open_streams() -> None:
-    """Give a process that was started without stdout or stderr (`>&-`) one that takes everything."""
+    """Open the null device for a process that was started without stdout or stderr (`>&-`)."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - as long as we live

@@ -15,7 +15,7 @@ AnswerT = TypeVar("AnswerT")
 
 _DEFAULT: Final = 0  # the shell may complete file names
 _NO_FILES: Final = 4
-_DOCKER_TIME: Final = 2.0  # seconds that docker may take to complete its own options
+_DOCKER_TIMEOUT: Final = 2.0  # seconds that docker may take to complete its own options
 
 
 def complete(main: click.Command, words: Sequence[str], incomplete: str) -> list[str]:
@@ -55,7 +55,7 @@ def _ask_docker(words: Sequence[str]) -> tuple[list[str], int]:
             check=False,
             capture_output=True,
             text=True,
-            timeout=_DOCKER_TIME,
+            timeout=_DOCKER_TIMEOUT,
         )
     except (OSError, subprocess.TimeoutExpired):
         return [], _DEFAULT
@@ -91,7 +91,7 @@ def complete_policy(ctx: click.Context, _parameter: click.Parameter, incomplete:
 
 
 def _ask(ctx: click.Context, question: "Callable[[Scheduler, Path | None], AnswerT]") -> "AnswerT | None":
-    """Put a question to the scheduler that the words so far mean; None if there is no answer."""
+    """Ask the scheduler that the typed options name; None if there is no answer."""
     from convgpu.cli.connect.discovery import open_scheduler  # noqa: PLC0415 - most completions need none
     from convgpu.cli.connect.engine_endpoint import Options, remember  # noqa: PLC0415 - as below
 

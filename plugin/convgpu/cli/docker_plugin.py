@@ -1,4 +1,4 @@
-"""`docker convgpu ...`: what Docker's command line expects of a plugin (docs.docker.com/engine/extend/cli_plugins).
+"""`docker convgpu ...`: the protocol of Docker's command-line plugins (docs.docker.com/engine/extend/cli_plugins).
 
 Docker calls `docker-convgpu [its global options] convgpu WORDS...`, the same with `help` or `__complete` in front of
 `convgpu`, and `docker-convgpu docker-cli-plugin-metadata`.
@@ -22,7 +22,7 @@ _COMPLETE: Final = frozenset({"__complete", "__completeNoDesc"})
 
 
 def metadata() -> dict[str, str]:
-    """Return what Docker wants to know of us."""
+    """Return the metadata that Docker asks for."""
     return {
         "SchemaVersion": "0.1.0",
         "Vendor": "ConvGPU",
@@ -32,10 +32,10 @@ def metadata() -> dict[str, str]:
 
 
 def split(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """Take the words apart that Docker calls us with.
+    """Split the arguments of a call by Docker.
 
     Returns:
-        What Docker wants (`run`, `help` or `__complete`), its global options, and the words behind our name.
+        The action (`run`, `help` or `__complete`), Docker's global options, and the arguments behind our name.
     """
     wanted = "run"
     options: list[str] = []
@@ -53,11 +53,11 @@ def split(words: Sequence[str]) -> tuple[str, list[str], list[str]]:
 
 
 def start_plugin(main: click.Group, words: Sequence[str]) -> NoReturn:
-    """Do what Docker's command line asks of our commands, and end."""
+    """Answer one call by Docker's command line, and exit."""
     if list(words) == [METADATA]:
         click.echo(json.dumps(metadata()))
         sys.exit(0)
-    # A `docker run` that takes our place is no plugin, and has its own signals.
+    # A `docker run` that replaces this process is no plugin, and has its own signals.
     os.environ.pop("DOCKER_CLI_PLUGIN_SOCKET", None)
     wanted, options, rest = split(words)
     if wanted == "__complete":

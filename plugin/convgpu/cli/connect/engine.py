@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SOCKETS: Final = Path("/run/docker/plugins")  # fixed in the Engine, whatever its --exec-root is
 _NOT_FOUND: Final = 404
 _CERTIFICATES: Final = "Name the certificates: --tlsverify, --tlscacert, --tlscert, --tlskey, or DOCKER_CERT_PATH"
-_TRIES: Final = 3  # Docker 20.10 answers with an empty body while it is told of other authorization plugins
+_TRIES: Final = 3  # Docker 20.10 answers with an empty body while its authorization plugins are changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +228,8 @@ class Engine:
 def _certificates(tls: Tls) -> "docker.tls.TLSConfig":
     """Return what the SDK needs for a TLS connection.
 
-    requests takes REQUESTS_CA_BUNDLE, which many machines have set, before what a session was told
-    (https://github.com/psf/requests/issues/3829): each request is told here, so that the Engine's own authority counts.
+    requests prefers REQUESTS_CA_BUNDLE, which many machines have set, to the setting of a session
+    (https://github.com/psf/requests/issues/3829). So each request gets the Engine's own authority here.
     """
     import urllib3  # noqa: PLC0415 - as all of the SDK
     from docker.tls import TLSConfig  # noqa: PLC0415
@@ -239,10 +239,10 @@ def _certificates(tls: Tls) -> "docker.tls.TLSConfig":
             super().configure_client(client)
             merge = client.merge_environment_settings
 
-            def told(url: str, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+            def merged(url: str, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
                 return merge(url, proxies, stream, client.verify if verify is None else verify, cert)
 
-            client.merge_environment_settings = told
+            client.merge_environment_settings = merged
 
     if not tls.verify:  # as the user wants it, and as docker has it: without a word
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)

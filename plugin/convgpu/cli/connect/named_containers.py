@@ -12,7 +12,7 @@ from convgpu.protocol.records import Container
 
 _HEX_DIGITS: Final = frozenset("0123456789abcdef")
 _ID_LENGTH: Final = 64
-_SHORTEST_ID: Final = 4  # characters of an id that are taken for its start
+_MIN_ID: Final = 4  # characters of an id that are taken for its start
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class NamedContainer:
     def starts_with(self, word: str) -> bool:
         """Say whether the word is the beginning of an id of this container."""
         ids = [name for name in self.names if _is_id(name)]
-        return len(word) >= _SHORTEST_ID and any(name.startswith(word) for name in ids)
+        return len(word) >= _MIN_ID and any(name.startswith(word) for name in ids)
 
 
 def _is_id(name: str) -> bool:

@@ -14,9 +14,8 @@ from convgpu.cli.doctor.containers import Containers, ProbeFailed
 from convgpu.cli.run.command import check_version
 from convgpu.cli.setup import cdi_file
 from convgpu.cli.setup.install import describe_host
-from convgpu.cli.terminal import findings as diagnosis
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
-from convgpu.cli.terminal.findings import STYLES, Finding
+from convgpu.cli.terminal.findings import STYLES, Finding, judge_entry_points, judge_shown
 from convgpu.cli.terminal.options import as_json, volume_driver
 from convgpu.cli.terminal.output import echo, echo_all, echo_data, width
 from convgpu.cli.terminal.signals import exit_on_signals
@@ -26,8 +25,8 @@ from convgpu.protocol.sizes import format_size
 _HELP: Final = """Prove on this host that a limit holds and that a pause works; say what is wrong and how to mend it.
 
 Looks at Engine, plugin, GPUs and rules; then starts containers of its own, which try to get more than their limit
-through each of the driver's doors, and by `docker exec` with a clean environment. Two more compete for what is free
-of the first GPU, so that one has to wait: for a few seconds others that ask for memory there wait as well
+through each of the driver's entry points, and by `docker exec` with a clean environment. Two more compete for what is
+free of the first GPU, so that one has to wait: for a few seconds others that ask for memory there wait as well
 (--no-pause leaves that out). Nothing is left behind. Ends with 0 if nothing is wrong, else with 1.
 
 \b
@@ -37,8 +36,8 @@ of the first GPU, so that one has to wait: for a few seconds others that ask for
 _MIB: Final = 1 << 20
 _LIMIT: Final = 2 << 30  # bytes of the first probe's limit, if the device has twice as much
 _SMALLEST: Final = 4 << 30  # bytes that have to be free for the pause
-_STEP: Final = 0.05  # seconds between two looks
-_TIME: Final = 60.0  # seconds for something that should happen
+_STEP: Final = 0.05  # seconds between two polls
+_TIMEOUT: Final = 60.0  # seconds for each event that the doctor waits for
 _WAIT: Final = 0.5  # seconds that the second is seen waiting
 
 
@@ -48,7 +47,7 @@ _WAIT: Final = 0.5  # seconds that the second is seen waiting
 @as_json
 @volume_driver
 def doctor(*, image: str | None, no_pause: bool, as_json: bool, driver: str) -> None:
-    """Look for what is wrong."""
+    """Check this host."""
     exit_on_signals()
     findings = []
     for finding in _examine(Engine.connect(RequestsHttp), driver, image, pause=not no_pause):
@@ -65,24 +64,24 @@ def doctor(*, image: str | None, no_pause: bool, as_json: bool, driver: str) -> 
 
 
 def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> Iterator[Finding]:
-    """Yield what is found; a failure without which the rest has no meaning ends it."""
+    """Yield the findings; a failure that makes all further checks meaningless ends them."""
     try:
         check_version(engine)
         yield Finding("Engine", "ok", f"Docker {engine.info['ServerVersion']} at {engine.endpoint.host}")
         plugin = engine.plugin(driver)
         scheduler = Scheduler(PluginTransport(RequestsHttp(plugin.socket)))
-        told = scheduler.devices()
-        devices = told.devices
+        answer = scheduler.devices()
+        devices = answer.devices
         yield Finding("plugin", "ok", f"{driver} is enabled, and its scheduler answers")
         if not devices:
             mend = "Look whether nvidia-smi works on this host, and start the plugin again."
             yield Finding("GPUs", "fail", "the plugin has found none", mend)
             return
-        if told.database != "ok":
-            yield Finding("state", "fail", told.database, "Make room there, or make it writable. See: df -h, df -i")
-        yield from _look_at(devices)
+        if answer.database != "ok":
+            yield Finding("state", "fail", answer.database, "Make room there, or make it writable. See: df -h, df -i")
+        yield from _examine_devices(devices)
         yield _rules(engine, driver)
-        expected = cdi_file.wanted(describe_host(engine, plugin, told), told)
+        expected = cdi_file.wanted(describe_host(engine, plugin, answer), answer)
         yield from cdi_file.judge(engine.info.get("CDISpecDirs") or (), expected)
         with Containers(engine, driver, image) as containers:
             yield from _prove(containers, scheduler, max(devices, key=_is_of_use), pause=pause)
@@ -96,7 +95,7 @@ def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> 
         )
 
 
-def _look_at(devices: tuple[Device, ...]) -> Iterator[Finding]:
+def _examine_devices(devices: tuple[Device, ...]) -> Iterator[Finding]:
     for device in devices:
         seen = f"{device.index}: {device.name}, {format_size(device.capacity)} to hand out"
         if device.health != "ok":
@@ -145,15 +144,15 @@ def _prove(containers: Containers, scheduler: Scheduler, device: Device, *, paus
         yield Finding("limit", "skip", f"only {format_size(free)} of GPU {device.index} can be had now", mend)
         return
     memory, size, gpu = f"{device.uuid}:{limit // _MIB}m", format_size(limit), f"GPU {device.index}"
-    once = containers.start("doors", memory, "doors", str(limit))
+    once = containers.start("entry-points", memory, "entry-points", str(limit))
     _wait(lambda: not containers.running(once), "a probe ends")
-    report = _doors(containers.reports(once))
-    yield diagnosis.judge_doors(report, size, gpu)
-    yield from diagnosis.judge_shown(report, limit, [device.uuid])
+    report = _entry_points(containers.reports(once))
+    yield judge_entry_points(report, size, gpu)
+    yield from judge_shown(report, limit, [device.uuid])
     containers.remove(once)
     holder = containers.start("exec", memory, "hold", str(_MIB))
     _wait(lambda: _said(containers, holder, "holds"), "the first allocation of a container returns")
-    again = diagnosis.judge_doors(_doors(containers.execute(holder, "doors", str(limit))), size, gpu)
+    again = judge_entry_points(_entry_points(containers.execute(holder, "entry-points", str(limit))), size, gpu)
     seen = "the same by docker exec, without LD_PRELOAD" if again.state == "ok" else f"docker exec: {again.seen}"
     yield Finding("exec", again.state, seen, again.mend)
     containers.remove(holder)
@@ -197,9 +196,9 @@ def _left_behind(scheduler: Scheduler) -> Finding:
     return Finding("end", "ok", "nothing is left behind")
 
 
-def _doors(reports: list[dict[str, Any]]) -> dict[str, Any]:
+def _entry_points(reports: list[dict[str, Any]]) -> dict[str, Any]:
     for report in reports:
-        if report["event"] == "doors":
+        if report["event"] == "entry-points":
             return report
         if report["event"] == "failed":
             raise ProbeFailed(
@@ -217,8 +216,8 @@ def _said(containers: Containers, container: str, event: str) -> bool:
 
 
 def _wait(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + _TIME
+    end = time.monotonic() + _TIMEOUT
     while not condition():
         if time.monotonic() > end:
-            raise ProbeFailed(f"not within {_TIME:.0f}s: {what}")
+            raise ProbeFailed(f"not within {_TIMEOUT:.0f}s: {what}")
         time.sleep(_STEP)

@@ -20,7 +20,7 @@ from convgpu.protocol.layout import MOUNT_PATH
 _IMAGE: Final = "convgpu/doctor"
 _FOLDERS: Final = ("usr", "etc", "tmp", "dev", "proc", "sys", "run")
 _LINKS: Final = ("bin", "sbin", "lib", "lib64")
-_TIME: Final = 60.0  # seconds for a probe
+_TIMEOUT: Final = 60.0  # seconds for a probe
 _PROBE: Final = Path(__file__).with_name("probe.py")
 
 
@@ -92,7 +92,7 @@ class Containers:
     def execute(self, container: str, *words: str) -> list[dict[str, Any]]:
         """Run a probe in a container that runs, by `docker exec`, without LD_PRELOAD in its environment."""
         without = ["exec", container, *self._python_without_preload(), *self._arguments(words)]
-        done = subprocess.run(self._docker(*without), check=False, capture_output=True, text=True, timeout=_TIME)
+        done = subprocess.run(self._docker(*without), check=False, capture_output=True, text=True, timeout=_TIMEOUT)
         reports = _reports(done.stdout)
         if done.returncode != 0 and not reports:
             raise ProbeFailed(_last_line(done.stderr))

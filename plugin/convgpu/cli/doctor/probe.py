@@ -1,8 +1,8 @@
-"""Runs in the doctor's containers, as plain Python of the host: tries the driver's doors and says what came of it.
+"""The probe in the doctor's containers, plain Python of the host: allocates through the driver's entry points.
 
-Stands alone: it is handed to an interpreter as text. `doors LIMIT` tries an allocation beyond the limit and one within
-it through each door, and prints what the driver and NVML show; `hold SIZE` takes memory and keeps it until its stdin
-ends. One JSON object per line.
+Self-contained: an interpreter gets it as text. `entry-points LIMIT` tries an allocation beyond the limit and one within
+it through each entry point, and prints the sizes that the driver and NVML show; `hold SIZE` allocates and holds until
+its stdin ends. One JSON object per line.
 """
 
 import ctypes
@@ -76,8 +76,8 @@ def allocation(function: Any, release: Any) -> Any:
     return attempt
 
 
-def doors(cuda: Any) -> Any:
-    """Return the doors by name, each a function from a size to the driver's error."""
+def entry_points(cuda: Any) -> Any:
+    """Return the entry points by name, each a function from a size to the driver's error."""
     release = cuda.cuMemFree_v2
     found = {
         "linked symbol": allocation(ctypes.CDLL(None).cuMemAlloc_v2, release) if preloaded() else None,
@@ -141,15 +141,22 @@ def nvml_total(uuid: str) -> Any:
     return memory.total if nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)) == 0 else None
 
 
-def try_doors(limit: int) -> None:
-    """Report what came of each door, and what is shown."""
+def try_entry_points(limit: int) -> None:
+    """Report the errors of each entry point, and the sizes that are shown."""
     cuda = start()
     found = uuids(cuda)
     total = ctypes.c_size_t()
     demand(cuda.cuDeviceTotalMem_v2(ctypes.byref(total), 0), "cuDeviceTotalMem")
     over = (limit + SMALL) & ~(SMALL - 1)
-    tried = {name: [attempt(over), attempt(SMALL)] for name, attempt in doors(cuda).items()}
-    say(event="doors", preloaded=preloaded(), doors=tried, uuids=found, total=total.value, nvml=nvml_total(found[0]))
+    tried = {name: [attempt(over), attempt(SMALL)] for name, attempt in entry_points(cuda).items()}
+    say(
+        event="entry-points",
+        preloaded=preloaded(),
+        entry_points=tried,
+        uuids=found,
+        total=total.value,
+        nvml=nvml_total(found[0]),
+    )
 
 
 def hold(size: int) -> None:
@@ -164,4 +171,4 @@ def hold(size: int) -> None:
 
 
 if __name__ == "__main__":
-    {"doors": try_doors, "hold": hold}[sys.argv[1]](int(sys.argv[2]))
+    {"entry-points": try_entry_points, "hold": hold}[sys.argv[1]](int(sys.argv[2]))

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -57,7 +57,7 @@ Examples:
 
 
 class DockerCommand(click.Command):
-    """Gives click only ConvGPU's options; Docker's stay as the user wrote them."""
+    """Leaves Docker's options to Docker, as the user wrote them; click parses ConvGPU's only."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Split the words; click then parses ours, with its types, defaults and messages."""
@@ -79,45 +79,48 @@ def _check_gpus(text: str) -> str:
     return text
 
 
+# The options that `run` and `create` share, in the order of the help.
+_OPTIONS: Final[Sequence[Callable[[Callable[..., None]], Callable[..., None]]]] = (
+    click.option(
+        "--gpu-memory",
+        required=True,
+        callback=checked(check_memory),
+        metavar="SIZE",
+        help="The most memory the container may use on each of its GPUs: 512m, 2g, 2GiB. "
+        "One limit per GPU: GPU-uuid:2g,GPU-uuid:4g.",
+    ),
+    click.option(
+        "--gpus",
+        callback=checked(_check_gpus),
+        metavar="GPUS",
+        help="As for docker: all, a count, device=0, '\"device=0,1\"'.  [default: all]",
+    ),
+    click.option(
+        "--wait",
+        "--gpu-wait",
+        "wait",
+        callback=checked(check_wait),
+        metavar="DURATION",
+        help="How long an allocation may be paused, for example 30s or 5m; after that it fails as out of memory. "
+        "Default: no end.",
+    ),
+    click.option(
+        "--priority",
+        callback=checked(check_priority),
+        metavar="NUMBER",
+        help="Of the containers that wait, those with a higher number are served first.  [default: 0]",
+    ),
+    volume_driver,
+    click.option("--dry-run", is_flag=True, help="Print the docker command, and say what was added; run nothing."),
+    click.pass_obj,
+)
+
+
 def _command(verb: str, does: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Return the decorators that `run` and `create` share."""
-    own: list[Callable[[Callable[..., None]], Callable[..., None]]] = [
-        click.option(
-            "--gpu-memory",
-            required=True,
-            callback=checked(check_memory),
-            metavar="SIZE",
-            help="The most memory the container may use on each of its GPUs: 512m, 2g, 2GiB. "
-            "One limit per GPU: GPU-uuid:2g,GPU-uuid:4g.",
-        ),
-        click.option(
-            "--gpus",
-            callback=checked(_check_gpus),
-            metavar="GPUS",
-            help="As for docker: all, a count, device=0, '\"device=0,1\"'.  [default: all]",
-        ),
-        click.option(
-            "--wait",
-            "--gpu-wait",
-            "wait",
-            callback=checked(check_wait),
-            metavar="DURATION",
-            help="How long an allocation may be paused, for example 30s or 5m; after that it fails as out of memory. "
-            "Default: no end.",
-        ),
-        click.option(
-            "--priority",
-            callback=checked(check_priority),
-            metavar="NUMBER",
-            help="Of the containers that wait, those with a higher number are served first.  [default: 0]",
-        ),
-        volume_driver,
-        click.option("--dry-run", is_flag=True, help="Print the docker command, and say what was added; run nothing."),
-        click.pass_obj,
-    ]
+    """Return the decorator that makes a command of a function; `does`: the verb of its help."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
-        for option in reversed(own):
+        for option in reversed(_OPTIONS):
             function = option(function)
         # -h is --hostname of docker run
         settings = {"help_option_names": ["--help"]}
@@ -130,16 +133,16 @@ def _command(verb: str, does: str) -> Callable[[Callable[..., None]], click.Comm
 @_command("run", "Run")
 def run(line: CommandLine, **given: Any) -> None:
     """Run a container with a limit on its GPU memory."""
-    _perform("run", line, **given)
+    _run("run", line, **given)
 
 
 @_command("create", "Make, but do not start,")
 def create(line: CommandLine, **given: Any) -> None:
     """Create a container with a limit on its GPU memory."""
-    _perform("create", line, **given)
+    _run("create", line, **given)
 
 
-def _perform(verb: str, line: CommandLine, *, driver: str, dry_run: bool, **given: str | None) -> None:
+def _run(verb: str, line: CommandLine, *, driver: str, dry_run: bool, **given: str | None) -> None:
     try:
         check(line)
     except UsageError as error:
@@ -154,7 +157,7 @@ def _perform(verb: str, line: CommandLine, *, driver: str, dry_run: bool, **give
 
 
 def execute(words: list[str]) -> NoReturn:
-    """Let `docker` take our place: its terminal, signals and exit code.
+    """Replace this process by `docker`, which keeps its terminal, signals and exit code.
 
     Raises:
         Unavailable: there is no such program.
@@ -193,10 +196,10 @@ def prepare(line: CommandLine, request: Request, engine: Engine) -> tuple[list[s
 
 
 def check_version(engine: Engine) -> None:
-    """Check that the Engine is none too old.
+    """Check the version of the Engine.
 
     Raises:
-        Unavailable: it is.
+        Unavailable: it is too old.
     """
     text = str(engine.info.get("ServerVersion", ""))
     parts = text.split(".")[:2]
@@ -205,14 +208,14 @@ def check_version(engine: Engine) -> None:
 
 
 def find_access(engine: Engine, plugin: Plugin, request: Request) -> gpu_access.Access:
-    """Return how a container of this Engine gets at the GPUs.
+    """Return how a container of this Engine gets access to the GPUs.
 
     Raises:
-        Unavailable: it cannot.
+        Unavailable: there is no way.
     """
     if _is_simulated(plugin):
         return SIMULATED
-    host = gpu_access.look() if engine.endpoint.socket is not None else None
+    host = gpu_access.inspect_host() if engine.endpoint.socket is not None else None
     try:
         return gpu_access.choose(engine.info, host, request.docker_gpus, request.devices)
     except gpu_access.NoAccess as error:

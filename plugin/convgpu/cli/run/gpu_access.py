@@ -29,7 +29,7 @@ class Access:
 
     Attributes:
         words: options of `docker run`.
-        library_path: where the container finds the driver's libraries, None where it needs not be told.
+        library_path: where the container finds the driver's libraries, None where they are on its search path.
         how: in words, for --dry-run.
     """
 
@@ -68,7 +68,7 @@ class Host:
 
 
 class NoAccess(LookupError):  # noqa: N818 - the state of a host
-    """No container can get at a GPU; the text is for the user."""
+    """No container can get access to a GPU; the text is for the user."""
 
 
 def parse_gpus(value: str | None) -> tuple[str, ...] | None:
@@ -96,7 +96,7 @@ def parse_gpus(value: str | None) -> tuple[str, ...] | None:
 
 
 def choose(info: Mapping[str, Any], host: Host | None, asked: str | None, gpus: Sequence[str] | None) -> Access:
-    """Return the way into this Engine's GPUs.
+    """Return how containers get access to this Engine's GPUs.
 
     Args:
         info: of the Engine.
@@ -140,8 +140,8 @@ def _from_host(host: Host, gpus: Sequence[str] | None) -> Access:
     return Access(tuple(words), LIBRARIES_AT, "devices and libraries of this host")
 
 
-def look(root: Path = Path("/")) -> Host:
-    """Return what this machine has; `root`: its root folder."""
+def inspect_host(root: Path = Path("/")) -> Host:
+    """Return the GPUs, libraries and tools of this machine; `root`: its root folder."""
     nodes = [f"/dev/{name}" for name in _NODES if (root / "dev" / name).exists()]
     libraries: dict[str, str] = {}
     for folder in _library_folders(root):
@@ -150,7 +150,7 @@ def look(root: Path = Path("/")) -> Host:
                 libraries.setdefault(file.name, os.path.realpath(file))
     return Host(
         toolkit=any(shutil.which(name) for name in ("nvidia-container-runtime-hook", "nvidia-container-toolkit")),
-        cdi=any(_speaks_of_gpus(file) for folder in _CDI_FOLDERS for file in (root / folder[1:]).glob("*")),
+        cdi=any(_names_gpus(file) for folder in _CDI_FOLDERS for file in (root / folder[1:]).glob("*")),
         gpus=_list_gpus(root),
         nodes=tuple(nodes),
         libraries=libraries if "libcuda.so.1" in libraries else None,
@@ -164,7 +164,7 @@ def _library_folders(root: Path) -> list[Path]:
     return [root / name for name in names]
 
 
-def _speaks_of_gpus(file: Path) -> bool:
+def _names_gpus(file: Path) -> bool:
     try:
         return _CDI_KIND in file.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -172,7 +172,7 @@ def _speaks_of_gpus(file: Path) -> bool:
 
 
 def _list_gpus(root: Path) -> tuple[HostGpu, ...]:
-    """Read what the kernel driver says, and where it says nothing, what device files there are."""
+    """Return the GPUs that the kernel driver lists, or else those that have device files."""
     found = []
     for file in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
         text = file.read_text(encoding="utf-8", errors="replace")

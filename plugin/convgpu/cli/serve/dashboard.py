@@ -34,7 +34,7 @@ def dashboard(*, port: int, browse: bool, socket: Path | None, driver: str) -> N
     """Serve the page until interrupted."""
     http = RequestsHttp(socket or Engine.connect(RequestsHttp).plugin(driver).socket)
     scheduler = Scheduler(PluginTransport(http))
-    scheduler.devices()  # whoever cannot be asked is told now, and not in the browser
+    scheduler.devices()  # now, so that a plugin that does not answer is an error of this command
     feed = Feed(scheduler)
     try:
         server = PageServer(port, secrets.token_urlsafe(24), partial(http.ask, "GET"), feed)

@@ -1,4 +1,4 @@
-"""`convgpu authz`: authorization is turned on and off in the order that locks nobody out."""
+"""`convgpu authz`: turns authorization on and off, in the order that locks nobody out."""
 
 import contextlib
 import os
@@ -42,7 +42,7 @@ Ends with 1 if something is wrong. --json prints an object:
   problems     lines for people
 """
 
-_PROOF: Final = 40.0  # seconds until the Engine has read its settings; a plugin that is gone holds a call for 16
+_PROOF_TIMEOUT: Final = 40.0  # seconds until the Engine has read its settings; a missing plugin holds a call for 16
 _NOT_FOUND: Final = 404
 _STEP: Final = 0.05
 _SOCKETS: Final = Path("/run/docker/plugins")
@@ -98,11 +98,11 @@ def enable(path: Path, pid_file: Path, driver: str, *, dry_run: bool) -> None:
     pid = _engine_pid(engine, pid_file)
     _check_before(engine, driver, settings, pid)
     listed = daemon_json.names(settings)
-    named = any(_same(each, driver) for each in listed)
+    named = any(_is_same_plugin(each, driver) for each in listed)
     wanted = daemon_json.with_names(settings, listed if named else [*listed, driver])
     steps = [] if named else [f"name {driver} in {path}, with a copy beside it"]
     steps += [f"send SIGHUP to the Engine, process {pid}, which then reads it", "prove that the Engine asks the plugin"]
-    if _tell(steps, dry_run=dry_run):
+    if _announce(steps, dry_run=dry_run):
         return
     daemon_json.write(path, wanted)
     os.kill(pid, signal.SIGHUP)
@@ -119,17 +119,17 @@ def enable(path: Path, pid_file: Path, driver: str, *, dry_run: bool) -> None:
 @volume_driver
 @dry_run
 def disable(path: Path, pid_file: Path, driver: str, *, dry_run: bool) -> None:
-    """Turn it off; asks the Engine nothing before it has read its settings, for it may answer nothing."""
+    """Turn it off. The Engine is asked only after it has read its settings: before, it may refuse every call."""
     engine = Engine.connect(RequestsHttp)
     settings = daemon_json.read(path)
     pid = _find_engine_pid(engine, pid_file)
-    left = [each for each in daemon_json.names(settings) if not _same(each, driver)]
+    left = [each for each in daemon_json.names(settings) if not _is_same_plugin(each, driver)]
     steps = []
     if len(left) < len(daemon_json.names(settings)):
         steps.append(f"take {driver} out of {path}, with a copy beside it")
     if pid is not None:
         steps.append(f"send SIGHUP to the Engine, process {pid}, which then reads it")
-    if _tell(steps, dry_run=dry_run):
+    if _announce(steps, dry_run=dry_run):
         return
     if len(left) < len(daemon_json.names(settings)):
         daemon_json.write(path, daemon_json.with_names(settings, left))
@@ -166,7 +166,7 @@ def status(ctx: click.Context, path: Path, driver: str, *, as_json: bool) -> Non
 
 
 def _status(engine: Engine, path: Path, driver: str) -> Status:
-    named = any(_same(each, driver) for each in daemon_json.names(daemon_json.read(path)))
+    named = any(_is_same_plugin(each, driver) for each in daemon_json.names(daemon_json.read(path)))
     try:
         plugin, socket_path = _plugin(engine, driver)
     except EngineRefused as error:
@@ -174,8 +174,8 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
         problem = f"every call fails: {error.message}"
         problem += " Do `convgpu authz disable` now, before anything else." if named else ""
         return Status("unknown", named, in_force=False, problems=(problem,))
-    told = _told(socket_path) if socket_path is not None else {}
-    in_force = bool(told) and socket_path is not None and _is_asked(engine, socket_path)
+    answer = _read_status(socket_path) if socket_path is not None else {}
+    in_force = bool(answer) and socket_path is not None and _is_asked(engine, socket_path)
     problems = []
     if named and plugin != "enabled":
         problems.append(
@@ -186,21 +186,19 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
         problems.append("the Engine does not ask the plugin although its settings name it: do `convgpu authz enable`.")
     elif in_force and not named:
         problems.append(f"the Engine asks the plugin, and {path} does not name it: after a restart it will not.")
-    if told.get("error"):
-        problems.append(f"{told['rules']} cannot be used, the rules from before stay: {told['error']}")
-    if told.get("engine_error"):
-        problems.append(f"the plugin cannot see containers: {told['engine_error']}; set CONVGPU_ENGINE or run.source")
-    return Status(
-        plugin, named, in_force, told.get("mode"), told.get("rules"), told.get("error"), told.get("engine_error"),
-        tuple(problems),
-    )  # fmt: skip
+    if answer.get("error"):
+        problems.append(f"{answer['rules']} cannot be used, the rules from before stay: {answer['error']}")
+    if answer.get("engine_error"):
+        problems.append(f"the plugin cannot see containers: {answer['engine_error']}; set CONVGPU_ENGINE or run.source")
+    seen = {name: answer.get(name) for name in ("mode", "rules", "engine_error")}
+    return Status(plugin, named, in_force, rules_error=answer.get("error"), problems=tuple(problems), **seen)
 
 
 def _check_before(engine: Engine, driver: str, settings: dict[str, Any], pid: int) -> None:
-    """Refuse what would end the Engine, or lock everybody out."""
+    """Raise if turning it on would end the Engine, or lock everybody out."""
     engine.plugin(driver)  # raises, with the next step, what is not there or not enabled
     for name in daemon_json.names(settings):
-        if not _same(name, driver) and not _is_there(engine, name):
+        if not _is_same_plugin(name, driver) and not _is_there(engine, name):
             raise Refused(
                 f"the settings name the authorization plugin {name}, which is not there: the Engine would end.\n"
                 "Take it out first."
@@ -211,20 +209,20 @@ def _check_before(engine: Engine, driver: str, settings: dict[str, Any], pid: in
             "Take the option out, restart the Engine, and do this again."
         )
     _, socket_path = _plugin(engine, driver)
-    told = _told(socket_path) if socket_path is not None else {}
-    if not told:
+    answer = _read_status(socket_path) if socket_path is not None else {}
+    if not answer:
         raise Unavailable(f"the plugin {driver} does not answer.\nSee its log: journalctl -u docker | grep plugin=")
-    if told.get("engine_error"):
+    if answer.get("engine_error"):
         raise Refused(
-            f"the plugin could not judge any start: {told['engine_error']}.\n"
+            f"the plugin could not judge any start: {answer['engine_error']}.\n"
             f"Tell it where the Engine's socket is: docker plugin set {driver} run.source=DIR CONVGPU_ENGINE=PATH"
         )
-    if told.get("error"):
-        raise Refused(f"{told['rules']}: {told['error']}\nMend the rules first: convgpu policy check FILE")
+    if answer.get("error"):
+        raise Refused(f"{answer['rules']}: {answer['error']}\nMend the rules first: convgpu policy check FILE")
 
 
-def _tell(steps: list[str], *, dry_run: bool) -> bool:
-    """Print the steps; True when that is all."""
+def _announce(steps: list[str], *, dry_run: bool) -> bool:
+    """Print the steps of a dry run; return whether it is one."""
     for step in steps if dry_run else []:
         click.echo(f"would {step}")
     if dry_run and not steps:
@@ -253,8 +251,8 @@ def _is_there(engine: Engine, name: str) -> bool:
     return any(spot.exists() for spot in spots)
 
 
-def _told(socket_path: Path) -> dict[str, Any]:
-    """Return what the plugin says of its authorization; nothing if it does not answer."""
+def _read_status(socket_path: Path) -> dict[str, Any]:
+    """Return the plugin's status of its authorization; empty if it does not answer."""
     try:
         reply = RequestsHttp(socket_path).ask("GET", "/v1/authorization")
         answer = reply.json()
@@ -266,19 +264,19 @@ def _told(socket_path: Path) -> dict[str, Any]:
 
 
 def _is_asked(engine: Engine, socket_path: Path) -> bool:
-    """Prove it: a create of nothing, which every Engine refuses, is judged or it is not."""
+    """Prove whether the plugin is asked: by an empty create, which every Engine refuses."""
     if engine.endpoint.socket is None:
         raise Unavailable("authorization can be looked at on the Engine's own host only.\nLog in there.")
-    before = _told(socket_path).get("judged")
+    before = _read_status(socket_path).get("judged")
     try:
         RequestsHttp(engine.endpoint.socket).ask("POST", "/containers/create", {})
     except (OSError, ValueError):
         return False
-    return bool(_told(socket_path).get("judged") != before)
+    return bool(_read_status(socket_path).get("judged") != before)
 
 
 def _becomes(engine: Engine, driver: str, *, in_force: bool) -> bool:
-    end = time.monotonic() + _PROOF
+    end = time.monotonic() + _PROOF_TIMEOUT
     while time.monotonic() < end:
         with contextlib.suppress(Unavailable):  # what the Engine says while it still asks a plugin that is gone
             _, socket_path = _plugin(engine, driver)
@@ -314,7 +312,7 @@ def _program(pid: int) -> str:
         return ""
 
 
-def _same(name: str, driver: str) -> bool:
+def _is_same_plugin(name: str, driver: str) -> bool:
     return name.removesuffix(":latest") == driver.removesuffix(":latest")
 
 

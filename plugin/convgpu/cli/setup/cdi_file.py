@@ -1,4 +1,4 @@
-"""The CDI specification on the Engine's host: what it has to say, and whether the one that is there says it.
+"""The CDI specification on the Engine's host: its right content, and findings about the existing file.
 
 The command writes it and not the plugin (docs/decisions/0019-the-command-writes-the-cdi-file.md).
 """
@@ -32,7 +32,7 @@ def read(file: Path) -> dict[str, Any] | None:
 
 
 def judge(folders: Sequence[str], expected: dict[str, Any]) -> list[Finding]:
-    """Say what is wrong with the specification in the folders where the Engine looks; nothing if there is none."""
+    """Return findings about the specifications in the folders that the Engine reads; none if there is no file."""
     findings = []
     for file in (Path(folder) / NAME for folder in folders):
         found = read(file)

@@ -1,4 +1,4 @@
-"""`convgpu install`: puts ConvGPU where Docker finds it: as its command, as CDI devices, as a runtime."""
+"""`convgpu install`: registers ConvGPU with Docker, as its command, as CDI devices, or as a runtime."""
 
 import json
 import os
@@ -106,7 +106,7 @@ def _is_our_link(link: Path) -> bool:
 
 
 def describe_host(engine: Engine, plugin: Plugin, devices: Devices) -> Host:
-    """Return what hooks have to name on the Engine's host.
+    """Return the paths on the Engine's host that hooks name.
 
     Raises:
         Refused: `convgpu-runtime` is missing.
@@ -166,7 +166,7 @@ def _show_runtime(driver: str, *, uninstall: bool) -> None:
     words = ["--convgpu-memory=2g", f"--convgpu-directory={host.directory}"]
     runtimes = {"runtimes": {"convgpu": {"path": host.program, "runtimeArgs": words}}}
     click.echo(json.dumps(runtimes, indent=2))
-    told = "Take this out of" if uninstall else "Write this into"
-    click.echo(f"{told} /etc/docker/daemon.json, then: kill -HUP $(pidof dockerd)", err=True)
+    action = "Take this out of" if uninstall else "Write this into"
+    click.echo(f"{action} /etc/docker/daemon.json, then: kill -HUP $(pidof dockerd)", err=True)
     if not uninstall:
         click.echo('Then: docker run --runtime convgpu IMAGE; for all: "default-runtime": "convgpu"', err=True)

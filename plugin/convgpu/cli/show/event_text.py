@@ -1,4 +1,4 @@
-"""The scheduler's events in words. Pure."""
+"""The scheduler's events as text. Pure."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -13,11 +13,11 @@ from convgpu.protocol.sizes import format_size
 STYLES: Final = {"paused": "yellow", "rejected": "red", "granted": "green"}
 
 
-def words(event: Event, gpus: Mapping[str, int]) -> str:
-    """Return what happened, without when and to whom.
+def describe(event: Event, gpus: Mapping[str, int]) -> str:
+    """Return the text of an event, without its time and container.
 
     Args:
-        event: of the scheduler; one of an unknown kind is told by its kind.
+        event: of the scheduler; the text of an unknown kind is its name.
         gpus: index by UUID.
     """
     size = format_size(event.size) if event.size is not None else "memory"
@@ -27,7 +27,7 @@ def words(event: Event, gpus: Mapping[str, int]) -> str:
     why = f": {event.reason}" if event.reason else ""
     who = f"{event.program or 'a process'} (pid {event.pid})" if event.pid else event.program or "a process"
     limits = ", ".join(f"{format_size(limit)} on GPU {gpus.get(u, u)}" for u, limit in (event.limits or {}).items())
-    told = {
+    texts = {
         "created": f"created, limit {limits}" if limits else "created",
         "mounted": "started",
         "started": f"{who} connected",
@@ -42,14 +42,14 @@ def words(event: Event, gpus: Mapping[str, int]) -> str:
         "stopped": f"is told to end{why}",
         "limited": f"limit is now {limits}" if limits else "limit changed",
     }
-    return told.get(event.kind, f"{event.kind}{where}{why}")
+    return texts.get(event.kind, f"{event.kind}{where}{why}")
 
 
-def line(event: Event, names: Mapping[str, str], gpus: Mapping[str, int], clock: Callable[[float], str]) -> str:
+def format_line(event: Event, names: Mapping[str, str], gpus: Mapping[str, int], clock: Callable[[float], str]) -> str:
     """Return the line for an event; `names`: of containers by volume, `clock`: how a time is written."""
     container = event.container or ""
     name = names.get(container, shortened(container)) or "-"
-    return f"{clock(event.time)}  {name:<16}  {words(event, gpus)}"
+    return f"{clock(event.time)}  {name:<16}  {describe(event, gpus)}"
 
 
 def time_of_day(seconds: float) -> str:

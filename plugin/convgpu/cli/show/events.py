@@ -1,4 +1,4 @@
-"""`convgpu events` and `convgpu history`: what happened, now and earlier."""
+"""`convgpu events` and `convgpu history`: the scheduler's events, new and old."""
 
 import json
 import select
@@ -14,15 +14,15 @@ from convgpu.cli.completion import complete_container
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import find, list_containers
 from convgpu.cli.connect.scheduler import Scheduler
-from convgpu.cli.show import event_text as telling
+from convgpu.cli.show import event_text
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
 from convgpu.cli.terminal.output import echo, echo_data
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.records import KINDS, Event
 
-_STEP: Final = 0.25  # seconds between two questions of --follow
-_MOST_GONE: Final = 10_000  # containers that are gone, and whose names are looked for
+_STEP: Final = 0.25  # seconds between two polls of --follow
+_MAX_REMOVED: Final = 10_000  # removed containers whose names are searched
 
 _EVENTS: Final = """Show the newest events: starts, pauses, refusals, ends.
 
@@ -39,12 +39,12 @@ _HISTORY: Final = """Show what is kept of the past: also of containers that are 
 
 
 class Names:
-    """Names for people by volume; asked for again when an unknown one comes up."""
+    """Names for people by volume; fetched again for an unknown volume."""
 
     def __init__(self, scheduler: Scheduler, directory: Path | None) -> None:
         self._scheduler = scheduler
         self._directory = directory
-        self._asked = False
+        self._read_removed = False
         self.by_volume: dict[str, str] = {}
         self.gpus = {device.uuid: device.index for device in scheduler.devices().devices}
 
@@ -54,30 +54,32 @@ class Names:
             for entry in list_containers(self._scheduler, self._directory):
                 if entry.engine or entry.container.name not in self.by_volume:
                     self.by_volume[entry.container.name] = entry.name
-        self._learn_gone(events)
-        if not self._asked and any(event.container and event.container not in self.by_volume for event in events):
-            self._learn_gone(self._removed())
+        self._learn_removed(events)
+        if not self._read_removed and any(
+            event.container and event.container not in self.by_volume for event in events
+        ):
+            self._learn_removed(self._removed())
         return self.by_volume
 
     def _removed(self) -> Sequence[Event]:
-        self._asked = True
-        return self._scheduler.history(kinds=("removed",), limit=_MOST_GONE)
+        self._read_removed = True
+        return self._scheduler.history(kinds=("removed",), limit=_MAX_REMOVED)
 
-    def _learn_gone(self, events: Sequence[Event]) -> None:
-        """Take the names of containers that are gone from the events that say so."""
+    def _learn_removed(self, events: Sequence[Event]) -> None:
+        """Take the names of removed containers from the events of their removal."""
         for event in events:
             if event.container and event.name:
                 self.by_volume.setdefault(event.container, event.name)
 
     def volume(self, word: str | None) -> str | None:
-        """Return the volume of the container that a user means; of several that are gone the last one's."""
+        """Return the volume of the container that a user means; of several removed ones the last one's."""
         if word is None:
             return None
         listed = list_containers(self._scheduler, self._directory)
         if any(word in entry.names or entry.starts_with(word) for entry in listed):
             return find(listed, word).container.name
-        gone = [event.container for event in self._removed() if event.name == word]
-        return gone[-1] if gone else word
+        removed = [event.container for event in self._removed() if event.name == word]
+        return removed[-1] if removed else word
 
 
 kind_option = click.option(
@@ -115,7 +117,7 @@ def events(
     answer = scheduler.events()
     chosen = _choose(answer.events, volume, kinds)
     _print(chosen[len(chosen) - tail if tail < len(chosen) else 0 :], names, as_json=as_json)
-    # Says when the reader of a pipe has gone, as `tail -f` does: nothing might be written for hours.
+    # Notices that the reader of a pipe has closed it, as `tail -f` does: nothing might be written for hours.
     reader = select.poll()
     reader.register(sys.stdout, 0)
     while follow:
@@ -153,10 +155,13 @@ def history(
     found = scheduler.history(names.volume(container), kinds, after, tail)
     known = names.learn(found)
     if as_json:
-        echo_data([telling.as_data(event, known) for event in found])
+        echo_data([event_text.as_data(event, known) for event in found])
         return
     for event in found:
-        echo(telling.line(event, known, names.gpus, telling.date_and_time), telling.STYLES.get(event.kind, ""))
+        echo(
+            event_text.format_line(event, known, names.gpus, event_text.date_and_time),
+            event_text.STYLES.get(event.kind, ""),
+        )
     if not found:
         click.echo("Nothing is kept that fits. Leave out --since, --kind or the name to see more.", err=True)
 
@@ -186,6 +191,9 @@ def _print(events: Sequence[Event], names: Names, *, as_json: bool) -> None:
     known = names.learn(events)
     for event in events:
         if as_json:
-            click.echo(json.dumps(telling.as_data(event, known)))
+            click.echo(json.dumps(event_text.as_data(event, known)))
         else:
-            echo(telling.line(event, known, names.gpus, telling.time_of_day), telling.STYLES.get(event.kind, ""))
+            echo(
+                event_text.format_line(event, known, names.gpus, event_text.time_of_day),
+                event_text.STYLES.get(event.kind, ""),
+            )

@@ -20,7 +20,7 @@ from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import list_containers
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import Scheduler
-from convgpu.cli.show import event_text as telling
+from convgpu.cli.show import event_text
 from convgpu.cli.show.top_view import Controls, Line, Snapshot, view
 from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
 from convgpu.cli.terminal.options import directory, volume_driver
@@ -33,7 +33,7 @@ by age, usage, waiting first or name; space holds the picture; the arrows, j, k 
 
 _ESCAPES: Final = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1b[5~": "page up", b"\x1b[6~": "page down", b"\x1b": "q"}
 _STYLES: Final = {"": "", "bold": "bold", "dim": "dim", "yellow": "yellow", "red": "red"}
-_OUR_LINES: Final = 4  # that are not of the list, beside those of the devices
+_OUR_LINES: Final = 4  # beside those of the list and of the devices
 
 
 @click.command(help=_HELP, epilog=EXIT_CODES)
@@ -43,7 +43,7 @@ _OUR_LINES: Final = 4  # that are not of the list, beside those of the devices
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks.",
+    help="Between two polls.",
 )
 @directory
 @volume_driver
@@ -52,7 +52,7 @@ def top(*, interval: float, directory: Path | None, driver: str) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") == "dumb":
         raise click.UsageError("top needs a terminal. For a pipe: convgpu ps --json   Without cursor: convgpu ps")
     scheduler = open_scheduler(directory, driver, RequestsHttp)
-    seen = _look(scheduler, directory)  # whoever cannot be asked is told before the screen is taken
+    seen = _poll(scheduler, directory)  # an error is printed before the screen is taken
     console = Console(highlight=False)
     with _keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         _show(live, console, scheduler, directory, seen, keys, interval)
@@ -71,7 +71,7 @@ def _show(
     bar = "█▒ " if console.encoding.lower().replace("-", "") == "utf8" else "#+ "
     while True:
         size = (console.width, console.height)
-        lines = view(seen, controls, telling.time_of_day(seen.now), size, bar)
+        lines = view(seen, controls, event_text.time_of_day(seen.now), size, bar)
         if trouble:
             lines[0] = Line(trouble[: console.width], "red")
         live.update(_text(lines), refresh=True)
@@ -82,12 +82,12 @@ def _show(
             controls = controls.press(key, max(1, size[1] - _OUR_LINES - len(seen.devices.devices)))
         if not controls.held:
             try:
-                seen, trouble = _look(scheduler, directory), ""
+                seen, trouble = _poll(scheduler, directory), ""
             except Unavailable as error:
-                trouble = error.message.partition("\n")[0]  # the plugin may be back with the next look
+                trouble = error.message.partition("\n")[0]  # the plugin may be back with the next poll
 
 
-def _look(scheduler: Scheduler, directory: Path | None) -> Snapshot:
+def _poll(scheduler: Scheduler, directory: Path | None) -> Snapshot:
     devices = scheduler.devices()
     return Snapshot(time.time(), devices, list_containers(scheduler, directory))
 
@@ -101,7 +101,7 @@ def _text(lines: list[Line]) -> Text:
 
 @contextmanager
 def _keyboard() -> Iterator[int]:
-    """Take single keys from the terminal, unseen; as it was afterwards."""
+    """Read single keys from the terminal, without echo; restore it afterwards."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:

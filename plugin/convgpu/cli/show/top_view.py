@@ -1,4 +1,4 @@
-"""What `convgpu top` shows. Pure."""
+"""The screen of `convgpu top`. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ SORTS: Final[Mapping[str, Callable[[NamedContainer], object]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the scheduler said at `now` (Unix seconds)."""
+    """The scheduler's answers at `now` (Unix seconds)."""
 
     now: float
     devices: Devices
@@ -38,7 +38,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What the keys have chosen. `scroll`: lines that are left out at the top of the list."""
+    """The state that keys change. `scroll`: lines that are left out at the top of the list."""
 
     sort: str = "age"
     scroll: int = 0
@@ -77,7 +77,7 @@ def view(seen: Snapshot, controls: Controls, clock: str, size: tuple[int, int], 
     waiting = sum(entry.container.state == "waiting" for entry in seen.listed)
     head = f"convgpu {clock}  {len(seen.listed)} containers, {waiting} waiting; policy {seen.devices.policy}"
     top = [Line(head + ("  HELD" if controls.held else ""), "bold")]
-    top += [device_line(device, width, bar) for device in sorted(seen.devices.devices, key=lambda one: one.index)]
+    top += [device_line(device, width, bar) for device in sorted(seen.devices.devices, key=lambda device: device.index)]
     top.append(Line(""))
     ordered = sorted(seen.listed, key=SORTS[controls.sort])  # type: ignore[arg-type]  # each key orders with itself
     title, *body = table(rows(ordered, seen.devices, seen.now), width)
@@ -98,7 +98,7 @@ def table(found: Sequence[Row], width: int) -> list[Line]:
 
 
 def device_line(device: Device, width: int, bar: str) -> Line:
-    """Return a device with a bar of what is used, granted and free of its capacity."""
+    """Return a device with a bar of its used, granted and free capacity."""
     room = max(8, width - _NAME - _FIGURES - 4)
     capacity = max(device.capacity, 1)
     used = min(room, round(device.used / capacity * room))

@@ -1,4 +1,4 @@
-"""What can go wrong for the user of `convgpu`, and the exit code of each."""
+"""The errors that a user of `convgpu` gets, and their exit codes."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ Exit codes:
 
 
 class Refused(click.ClickException):
-    """What was asked for cannot be. The message is one or two lines and names the next step."""
+    """The request is not possible. The message is one or two lines and names the next step."""
 
     exit_code = 1
 

@@ -1,4 +1,4 @@
-"""What the doctor found, and how it is told. Pure."""
+"""The findings of the doctor, and their text. Pure."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ _NAME: Final = 10  # characters of the longest check
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what was seen, and where something is wrong, how to mend it."""
+    """One check: the observation, and if something is wrong, the remedy."""
 
     check: str
     state: State
@@ -23,9 +23,9 @@ class Finding:
     mend: str = ""
 
     def lines(self, room: int | None = None) -> tuple[list[str], list[str]]:
-        """Return what was seen, and what mends it, for people: what was seen in lines of at most `room` characters.
+        """Return the lines of the observation, of at most `room` characters, and those of the remedy.
 
-        What is to be typed stays on one line, so that it can be copied.
+        A command in the remedy stays on one line, so that it can be copied.
         """
         indent = " " * (6 + _NAME)
         first = f"{self.state:<4}  {self.check:<{_NAME}}{self.seen}"
@@ -37,9 +37,9 @@ class Finding:
         return asdict(self)
 
 
-def judge_doors(report: Mapping[str, Any], limit: str, gpu: str) -> Finding:
-    """Judge what a probe saw at the driver's doors: `[error beyond the limit, error within it]` by door."""
-    doors: Mapping[str, Sequence[int]] = report["doors"]
+def judge_entry_points(report: Mapping[str, Any], limit: str, gpu: str) -> Finding:
+    """Judge a probe of the driver's entry points: `[error beyond the limit, error within it]` of each."""
+    tried: Mapping[str, Sequence[int]] = report["entry_points"]
     if not report["preloaded"]:
         return Finding(
             "limit",
@@ -47,23 +47,25 @@ def judge_doors(report: Mapping[str, Any], limit: str, gpu: str) -> Finding:
             "the library is not loaded into the container's programs: no limit holds",
             f"Look whether {LIBRARY_PATH} can be read in it, and whether its C library is glibc.",
         )
-    leaks = [name for name, (over, _) in doors.items() if over == 0]
+    leaks = [name for name, (over, _) in tried.items() if over == 0]
     if leaks:
         mend = "This must not be: please report it, with the driver's version."
         return Finding("limit", "fail", f"{limit} of {gpu}: more was given through {', '.join(leaks)}", mend)
-    wrong = [f"{name} ({over})" for name, (over, _) in doors.items() if over != OUT_OF_MEMORY]
+    wrong = [f"{name} ({over})" for name, (over, _) in tried.items() if over != OUT_OF_MEMORY]
     if wrong:
         seen = f"{limit} of {gpu}: refused beyond it, but with another error than out of memory by {', '.join(wrong)}"
         return Finding("limit", "warn", seen)
-    denied = [f"{name} ({within})" for name, (_, within) in doors.items() if within != 0]
+    denied = [f"{name} ({within})" for name, (_, within) in tried.items() if within != 0]
     if denied:
         seen = f"{limit} of {gpu}: refused beyond it, but also within it by {', '.join(denied)}"
         return Finding("limit", "warn", seen, "Is the GPU full of other programs? See: convgpu devices")
-    return Finding("limit", "ok", f"{limit} of {gpu}: refused beyond it through {len(doors)} doors, given within it")
+    return Finding(
+        "limit", "ok", f"{limit} of {gpu}: refused beyond it through {len(tried)} entry points, given within it"
+    )
 
 
 def judge_shown(report: Mapping[str, Any], limit: int, uuids: Sequence[str]) -> list[Finding]:
-    """Judge what driver and NVML show in the container: the devices of the scheduler, and the limit as their size."""
+    """Judge the devices and sizes that driver and NVML show in a container: the scheduler's devices, and its limit."""
     findings = []
     strange = sorted(set(report["uuids"]) - set(uuids))
     if strange:

@@ -1,4 +1,4 @@
-"""Plain tables and lines: made to be read in 80 columns, and cut by other programs where nobody reads them."""
+"""Plain tables and lines: for people in 80 columns, and for programs that cut them."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ import click
 
 from convgpu.logs.printable import printable
 
-_NARROWEST: Final = 8  # characters that are left of a name
+_MIN_NAME: Final = 8  # characters that are left of a name
 GAP: Final = "  "
 
 
@@ -38,7 +38,7 @@ def width() -> int | None:
 
 
 def colour() -> bool:
-    """Return whether the reader of stdout wants colours (https://no-color.org, TERM=dumb)."""
+    """Tell whether stdout gets colours (https://no-color.org, TERM=dumb)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -48,7 +48,7 @@ def echo(line: str, style: str = "") -> None:
 
 
 def echo_all(lines: Sequence[tuple[str, str]]) -> None:
-    """Print lines with their styles, in one go; what is no text in them is escaped."""
+    """Print lines with their styles, in one write; characters that are not printable are escaped."""
     coloured = colour()
     shown = [(printable(line), style) for line, style in lines]
     click.echo("\n".join(_styled(line, style) if coloured else line for line, style in shown), color=coloured)
@@ -75,20 +75,20 @@ def layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int |
         rows: a cell per column.
         room: characters; None: as many as it needs.
     """
-    kept = list(range(len(columns)))
+    shown = list(range(len(columns)))
     cells = [[column.title for column in columns], *([printable(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in kept]
+    widths = [max(len(row[i]) for row in cells) for i in shown]
 
     def excess() -> int:
-        return 0 if room is None else sum(widths[i] for i in kept) + len(GAP) * (len(kept) - 1) - room
+        return 0 if room is None else sum(widths[i] for i in shown) + len(GAP) * (len(shown) - 1) - room
 
     for i in reversed(range(len(columns))):
         if excess() > 0 and columns[i].optional:
-            kept.remove(i)
-    for i in kept:
+            shown.remove(i)
+    for i in shown:
         if excess() > 0 and columns[i].shrinks:
-            widths[i] = max(widths[i] - excess(), len(columns[i].title), _NARROWEST)
-    return [GAP.join(_cell(row[i], widths[i], right=columns[i].right) for i in kept).rstrip() for row in cells]
+            widths[i] = max(widths[i] - excess(), len(columns[i].title), _MIN_NAME)
+    return [GAP.join(_cell(row[i], widths[i], right=columns[i].right) for i in shown).rstrip() for row in cells]
 
 
 def _cell(text: str, room: int, *, right: bool) -> str:

@@ -1,4 +1,4 @@
-"""Ctrl-C and its relatives, so that nothing half-made is left behind."""
+"""SIGINT, SIGTERM and SIGHUP, so that no half-made container is left behind."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def exit_on_signals() -> None:
-    """Let a SIGTERM or SIGHUP end this process as Ctrl-C does: by way of what cleans up."""
+    """Let SIGTERM and SIGHUP end this process by SystemExit, so that contexts are left and clean up."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         sys.exit(128 + number)
@@ -22,13 +22,13 @@ def exit_on_signals() -> None:
 
 @contextmanager
 def unbroken() -> Iterator[None]:
-    """Keep signals that would end us until the block is done: the Engine makes what it was asked for all the same."""
-    kept: list[int] = []
-    before = {number: signal.signal(number, lambda number, _frame: kept.append(number)) for number in _ENDING}
+    """Defer ending signals until the block is done: the Engine completes a request in any case."""
+    pending: list[int] = []
+    before = {number: signal.signal(number, lambda number, _frame: pending.append(number)) for number in _ENDING}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        if kept:
-            signal.raise_signal(kept[0])
+        if pending:
+            signal.raise_signal(pending[0])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from convgpu.cli.run.gpu_access import LIBRARIES_AT, Access, Host, HostGpu, NoAccess, choose, look, parse_gpus
+from convgpu.cli.run.gpu_access import LIBRARIES_AT, Access, Host, HostGpu, NoAccess, choose, inspect_host, parse_gpus
 
 LIBRARIES = {"libcuda.so.1": "/usr/lib/libcuda.so.580", "libnvidia-ml.so.1": "/usr/lib/libnvidia-ml.so.580"}
 BARE = Host(
@@ -91,11 +91,11 @@ def test_what_a_host_has_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for bus, uuid, minor in (("0000:01:00.0", "GPU-a", 1), ("0000:02:00.0", "GPU-b", 0)):
         (folder := tmp_path / "proc/driver/nvidia/gpus" / bus).mkdir(parents=True)
         (folder / "information").write_text(f"Model: \t\t H200\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")
-    assert look(tmp_path) == Host(
+    assert inspect_host(tmp_path) == Host(
         gpus=(HostGpu("GPU-a", 1), HostGpu("GPU-b", 0)),
         nodes=("/dev/nvidiactl", "/dev/nvidia-uvm"),
         libraries={"libcuda.so.1": str(libraries / "libcuda.so.580.1")},
     )
     (cdi := tmp_path / "etc/cdi").mkdir(parents=True)
     (cdi / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
-    assert look(tmp_path).cdi
+    assert inspect_host(tmp_path).cdi

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from convgpu.cli.terminal.findings import Finding, judge_doors, judge_shown
+from convgpu.cli.terminal.findings import Finding, judge_entry_points, judge_shown
 
 GIB = 1 << 30
 SEEN: dict[str, Any] = {
     "preloaded": True,
-    "doors": {"dlsym": [2, 0], "cuGetProcAddress": [2, 0]},
+    "entry_points": {"dlsym": [2, 0], "cuGetProcAddress": [2, 0]},
     "uuids": ["GPU-a"],
     "total": 2 * GIB,
     "nvml": 2 * GIB,
@@ -17,8 +17,8 @@ SEEN: dict[str, Any] = {
 
 
 def test_a_limit_that_holds_is_well() -> None:
-    assert judge_doors(SEEN, "2GiB", "GPU 0") == Finding(
-        "limit", "ok", "2GiB of GPU 0: refused beyond it through 2 doors, given within it"
+    assert judge_entry_points(SEEN, "2GiB", "GPU 0") == Finding(
+        "limit", "ok", "2GiB of GPU 0: refused beyond it through 2 entry points, given within it"
     )
     assert [finding.state for finding in judge_shown(SEEN, 2 * GIB, ["GPU-a", "GPU-b"])] == ["ok", "ok"]
 
@@ -27,13 +27,13 @@ def test_a_limit_that_holds_is_well() -> None:
     ("change", "state", "words"),
     [
         ({"preloaded": False}, "fail", "the library is not loaded"),
-        ({"doors": {"dlsym": [2, 0], "cuMemCreate": [0, 0]}}, "fail", "more was given through cuMemCreate"),
-        ({"doors": {"dlsym": [1, 0]}}, "warn", "another error than out of memory by dlsym (1)"),
-        ({"doors": {"dlsym": [2, 2]}}, "warn", "also within it by dlsym (2)"),
+        ({"entry_points": {"dlsym": [2, 0], "cuMemCreate": [0, 0]}}, "fail", "more was given through cuMemCreate"),
+        ({"entry_points": {"dlsym": [1, 0]}}, "warn", "another error than out of memory by dlsym (1)"),
+        ({"entry_points": {"dlsym": [2, 2]}}, "warn", "also within it by dlsym (2)"),
     ],
 )
 def test_a_limit_that_does_not_hold_is_found(change: dict[str, Any], state: str, words: str) -> None:
-    found = judge_doors(SEEN | change, "2GiB", "GPU 0")
+    found = judge_entry_points(SEEN | change, "2GiB", "GPU 0")
     assert (found.state, words in found.seen) == (state, True)
 
 

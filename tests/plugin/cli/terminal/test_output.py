@@ -1,6 +1,6 @@
 import pytest
 
-from convgpu.cli.show import event_text as telling
+from convgpu.cli.show import event_text
 from convgpu.cli.terminal.output import Column, echo, layout
 from convgpu.protocol.records import Event
 
@@ -25,7 +25,7 @@ def test_the_name_of_a_program_neither_moves_the_cursor_nor_begins_a_line(capsys
     shown = r"\x1b]0;x\x07\n12:00 other\u202e\x9b2Jé"
     assert layout(COLUMNS, [(program, "i", "1")], None)[1].split("  ")[0] == shown
     event = Event(sequence=1, time=0.0, kind="started", container="v", pid=7, program=program)
-    echo(telling.words(event, {}), "red")
+    echo(event_text.describe(event, {}), "red")
     assert capsys.readouterr().out == f"{shown} (pid 7) connected\n"
 
 
@@ -60,13 +60,13 @@ def test_on_a_narrow_terminal_the_optional_goes_first_then_names_are_cut_but_nev
     ],
 )
 def test_an_event_is_told_in_words(event: dict[str, object], text: str) -> None:
-    assert telling.words(Event(sequence=1, time=0.0, container="v", **event), {"GPU-a": 0}) == text
+    assert event_text.describe(Event(sequence=1, time=0.0, container="v", **event), {"GPU-a": 0}) == text
 
 
 def test_the_line_of_an_event_has_time_and_name() -> None:
     event = Event(sequence=1, time=2.5, kind="ended", container="v")
-    assert telling.line(event, {"v": "train"}, {}, str) == "2.5  train             ended"
-    assert telling.as_data(event, {"v": "train"}) == {
+    assert event_text.format_line(event, {"v": "train"}, {}, str) == "2.5  train             ended"
+    assert event_text.as_data(event, {"v": "train"}) == {
         "sequence": 1,
         "time": 2.5,
         "kind": "ended",
