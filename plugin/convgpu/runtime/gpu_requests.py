@@ -1,4 +1,4 @@
-"""Whether a container asks for a GPU. Pure, and the only place that decides it.
+"""Decides whether a container asks for a GPU, for all of ConvGPU. Pure.
 
 Authorization judges requests to the Engine and `convgpu-runtime` edits OCI bundles; each reads its form into
 `DeviceSettings`. The two must agree: authorization allows a container without a volume because the runtime injects its
@@ -7,8 +7,8 @@ limit. The rules follow nvidia-container-toolkit (internal/config/image, cmd/nvi
 
 import fnmatch
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from convgpu.runtime.paths import normal
 
@@ -33,8 +33,7 @@ _NVIDIA_HOOKS: Final = ("nvidia-container-runtime-hook", "nvidia-container-toolk
 IsGpuNumber = Callable[[int, int | None], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRule:
+class DeviceRule(NamedTuple):
     """A cgroup rule that allows devices.
 
     Attributes:
@@ -52,8 +51,7 @@ class DeviceRule:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSettings:
+class DeviceSettings(NamedTuple):
     """The settings of a container that can give it a GPU, whatever form they were read from.
 
     Attributes:
@@ -75,7 +73,7 @@ class DeviceSettings:
     mounts: tuple[tuple[str, str], ...] = ()
     annotations: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = MappingProxyType({})
     runtime: str = ""
 
 
