@@ -110,18 +110,18 @@ class Service:
         self._store = Store(settings.directory, boot_id(), self._loop.call_later)
         self._formers = self._find_formers()
         # A process may live though its container has no mount: `docker cp` unmounts a running one.
-        recovering = bool(self._formers) or any(volume.state == "running" for volume in self._store.volumes())
+        recovering = bool(self._formers) or any(volume.state == "running" for volume in self._store.volumes.all())
         present = self._devices.list()
         strangers: set[int] = set()  # processes of our containers that are not in the book
         memory = self._measure(present, strangers)
         rows = initial_capacities(present, memory, settings.reserve)
-        self._store.set_devices({device.uuid: device.name for device in present}, memory)
+        self._store.devices.set_all({device.uuid: device.name for device in present}, memory)
         folders = Folders(settings.directory, settings.libraries / LIBRARY_FILE, driver)
         self._make_machine(rows, recovering=recovering or bool(strangers))
         settling = self._watch_settling({one.device: one.own for one in memory})
-        capacities = Capacities(self._driver, self._store, settling, memory, rows, settings.reserve)
+        capacities = Capacities(self._driver, self._store.devices, settling, memory, rows, settings.reserve)
         self._containers = Containers(
-            self._store, folders, self._driver, self._sessions, self._history, capacities.rows, time.time
+            self._store.volumes, folders, self._driver, self._sessions, self._history, capacities.rows, time.time
         )
         self._processes = self._make_processes(settling, capacities.own)
         self._containers.restore(self._processes.accept, self._processes.forget)
@@ -135,7 +135,7 @@ class Service:
             settings.policy,
         )
         changes.restore_targets()
-        self._reconciliation = Reconciliation(self._containers, self._sessions, self._store, folders, time.time)
+        self._reconciliation = Reconciliation(self._containers, self._sessions, self._store.volumes, folders, time.time)
         report = AuditReport()
         self._audit = self._begin_audit(capacities, report)
         report.health |= {one.uuid: one.trouble for one in present if one.trouble}
@@ -171,15 +171,15 @@ class Service:
 
     def _find_formers(self) -> list[PreviousSession]:
         """Return the processes of an earlier run that live, and forget the others."""
-        formers = self._store.sessions()
+        formers = self._store.sessions.all()
         alive = [one for one in formers if start_time(one.pid) == one.started]
         for one in set(formers) - set(alive):
-            self._store.drop_session(one)
+            self._store.sessions.drop(one)
         return alive
 
     def _measure(self, present: Sequence[Device], strangers: set[int]) -> list[DeviceMemory]:
         formers = {one.pid for one in self._formers}
-        engines = {volume.engine.id for volume in self._store.volumes() if volume.engine is not None}
+        engines = {volume.engine.id for volume in self._store.volumes.all() if volume.engine is not None}
 
         def is_ours(pid: int) -> bool:
             if pid in formers:
@@ -189,7 +189,7 @@ class Service:
                 strangers.add(pid)
             return ours
 
-        return measure_memory(self._devices, present, self._settings.reserve, self._store.memory(), is_ours)
+        return measure_memory(self._devices, present, self._settings.reserve, self._store.devices.memory(), is_ours)
 
     def _make_machine(self, rows: Sequence[DeviceCapacity], *, recovering: bool) -> None:
         """Begin with what devices have without foreign programs: what is decided has to be right when these end."""
@@ -205,7 +205,7 @@ class Service:
         machine = header.make_machine()
         self._history = History(time.time, self._store, Bounds(settings.history_rows, settings.history_age))
         self._sessions = SessionRegistry(machine)
-        performer = EffectPerformer(machine, self._sessions, self._history, self._store)
+        performer = EffectPerformer(machine, self._sessions, self._history, self._store.volumes)
         record = self._begin_recording(header)
         self._driver = MachineDriver(self._loop, machine, performer, self.broken.set, record)
         for one in rows:
@@ -223,7 +223,8 @@ class Service:
         return Settling(self._asking, own, lambda number: self._driver.dispatch(e.SettlingEnded(number)))
 
     def _make_processes(self, settling: Settling, own: Mapping[str, int]) -> Processes:
-        lifecycle = SessionLifecycle(self._driver, self._sessions, self._history, settling, self._store, time.time)
+        previous = self._store.sessions
+        lifecycle = SessionLifecycle(self._driver, self._sessions, self._history, settling, previous, time.time)
         contexts = Contexts(self._asking, own)
 
         async def holds(session: Session) -> bool:
@@ -238,7 +239,7 @@ class Service:
             lifecycle,
             contexts,
             PageLibrary(self._settings.libraries / "libconvgpu-page.so"),
-            self._store,
+            self._store.sessions,
             DisconnectedSessions(self._loop, holds, lifecycle.end),
             time.time,
         )
@@ -248,7 +249,7 @@ class Service:
         attributor = Attributor(self._driver.machine, self._sessions, belonging)
         rules = OveruseRules(self._settings.overuse, self._settings.overuse_after)
         overuse = OveruseEnforcer(self._sessions, self._history, report, rules)
-        holdings = HoldingsWriter(self._driver.machine, self._sessions, self._store)
+        holdings = HoldingsWriter(self._driver.machine, self._sessions, self._store.volumes)
         judge = RefusalJudge(
             self._asking,
             self._driver.machine,
@@ -267,7 +268,7 @@ class Service:
         return Recovery(
             self._loop,
             self._formers,
-            complete=self._store.complete and known,
+            complete=self._store.sessions.complete and known,
             is_back=lambda one: self._sessions.find(one.container, one.pid, one.started) is not None,
             is_settled=settling.is_quiet,
             on_end=self._end_recovery,
@@ -289,7 +290,7 @@ class Service:
         """From now on all processes are in the book, so that the next scheduler knows for whom to wait."""
         if all(session.pid for session in self._sessions.by_number.values()):
             try:
-                self._store.begin_run()
+                self._store.sessions.mark_complete()
             except OSError as error:
                 log.error("the next scheduler will wait longer for its processes: %s", error)
 

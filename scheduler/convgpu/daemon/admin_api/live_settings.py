@@ -40,12 +40,12 @@ class Changes:
         self._store = store
         self._capacities = capacities
         self._setting = policy
-        for device in store.drained() & {one.uuid for one in capacities}:
+        for device in store.devices.drained() & {one.uuid for one in capacities}:
             driver.dispatch(e.DeviceDrained(device, drained=True))
 
     def restore_targets(self) -> None:
         """Ask again for the limits that were not in force yet. Raises OSError: the database cannot be read."""
-        for name, targets in self._store.targets().items():
+        for name, targets in self._store.volumes.targets().items():
             if name in self._containers.by_name:
                 self._driver.dispatch(e.LimitsChanged(name, targets))
 
@@ -60,7 +60,7 @@ class Changes:
         limits = self._parse(container, memory)
         if not container.volume.limits:
             self._containers.declare(name, memory)
-        self._store.set_targets(name, limits)
+        self._store.volumes.set_targets(name, limits)
         cause = current_cause() or f"set:{name}"
         self._history.add("limited", name, cause, limits=limits)
         self._driver.dispatch(e.LimitsChanged(name, limits))
@@ -92,7 +92,7 @@ class Changes:
         """
         for one in self._capacities:
             if device in {one.uuid, str(one.index)}:
-                self._store.set_drained(one.uuid, drained)
+                self._store.devices.set_drained(one.uuid, drained)
                 self._driver.dispatch(e.DeviceDrained(one.uuid, drained=drained))
                 return
         known = ", ".join(f"{one.index} ({one.uuid})" for one in self._capacities)
@@ -108,7 +108,7 @@ class Changes:
         if name is not None:
             if name not in POLICIES:
                 raise ContainerRefusedError("invalid", f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
-            self._store.set_setting("policy", f"{self._setting} {name}")
+            self._store.settings.set("policy", f"{self._setting} {name}")
             self._driver.dispatch(e.PolicyChosen(name, draw_seed()))
         return records.PolicyChoice(policy=self.policy, known=tuple(sorted(POLICIES)))
 
@@ -125,5 +125,5 @@ def draw_seed() -> int:
 
 def chosen_policy(store: Store, setting: str) -> str:
     """Return the name of the policy to begin with: what was chosen live, unless the setting changed since."""
-    then, _, chosen = (store.setting("policy") or "").partition(" ")
+    then, _, chosen = (store.settings.get("policy") or "").partition(" ")
     return chosen if then == setting and chosen in POLICIES else setting

@@ -14,8 +14,8 @@ from convgpu.core.volume_options import DeviceCapacity
 from convgpu.daemon.gpu.nvml import Device, DeviceError, Devices
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.storage.devices import DeviceTable
 from convgpu.daemon.storage.rows import DeviceMemory
-from convgpu.daemon.storage.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Capacities:
     def __init__(
         self,
         driver: MachineDriver,
-        store: Store,
+        store: DeviceTable,
         settling: Settling,
         memory: Sequence[DeviceMemory],
         rows: Sequence[DeviceCapacity],

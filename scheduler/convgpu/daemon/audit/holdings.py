@@ -4,7 +4,7 @@ from typing import Final
 
 from convgpu.core.machine import Machine
 from convgpu.daemon.sessions.registry import SessionRegistry
-from convgpu.daemon.storage.store import Store
+from convgpu.daemon.storage.volumes import VolumeTable
 
 # Containers whose figures are written after one audit.
 _BATCH: Final = 100
@@ -13,10 +13,10 @@ _BATCH: Final = 100
 class HoldingsWriter:
     """Writes the figures that changed."""
 
-    def __init__(self, machine: Machine, sessions: SessionRegistry, store: Store) -> None:
+    def __init__(self, machine: Machine, sessions: SessionRegistry, volumes: VolumeTable) -> None:
         self._machine = machine
         self._sessions = sessions
-        self._store = store
+        self._volumes = volumes
         self._written: dict[tuple[str, str], tuple[int, int]] = {}
         self._due: list[str] = []
 
@@ -30,6 +30,6 @@ class HoldingsWriter:
                 before = self._written.pop((name, device), (0, 0))
                 used = self._sessions.used(name, device) + account.charged if account.held else 0
                 if (account.grant, used) != before:
-                    self._store.set_holding(name, device, account.grant, used)
+                    self._volumes.set_holding(name, device, account.grant, used)
                 if account.grant or used:
                     self._written[name, device] = (account.grant, used)

@@ -9,7 +9,7 @@ from convgpu.core.liveness import Listing, evaluate
 from convgpu.daemon.containers.folders import Folders
 from convgpu.daemon.containers.registry import Container, Containers
 from convgpu.daemon.sessions.registry import SessionRegistry
-from convgpu.daemon.storage.store import Store
+from convgpu.daemon.storage.volumes import VolumeTable
 from convgpu.protocol.records import EngineContainer
 from convgpu.protocol.requests import ListedContainer, ReportEngineList
 
@@ -32,7 +32,7 @@ class Reconciliation:
         self,
         containers: Containers,
         sessions: SessionRegistry,
-        store: Store,
+        store: VolumeTable,
         folders: Folders,
         wall_clock: Callable[[], float],
     ) -> None:

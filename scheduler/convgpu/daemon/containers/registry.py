@@ -14,7 +14,7 @@ from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.rows import Volume
-from convgpu.daemon.storage.store import Store
+from convgpu.daemon.storage.volumes import VolumeTable
 from convgpu.daemon.transport.connection import Listener
 from convgpu.logs.cause import current_cause
 from convgpu.protocol.layout import SOCKET_FILE
@@ -53,7 +53,7 @@ class Containers:
 
     def __init__(
         self,
-        store: Store,
+        store: VolumeTable,
         folders: Folders,
         driver: MachineDriver,
         sessions: SessionRegistry,
@@ -86,7 +86,7 @@ class Containers:
         """
         self._accept = accept
         self._on_removed = on_removed
-        for volume in self._store.volumes():
+        for volume in self._store.all():
             try:
                 container = self._reopen(volume)
             except (OptionError, OSError) as error:

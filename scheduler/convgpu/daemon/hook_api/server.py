@@ -18,7 +18,7 @@ from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.storage.rows import PreviousSession
-from convgpu.daemon.storage.store import Store
+from convgpu.daemon.storage.sessions import SessionTable
 from convgpu.daemon.system.procfs import containers_of, namespace_pids, open_process, pid_namespace, start_time
 from convgpu.daemon.transport.connection import Absent, Connection
 from convgpu.daemon.transport.shared_page import PAGE_SIZE, Page, PageLibrary
@@ -56,7 +56,7 @@ class Processes:
         lifecycle: SessionLifecycle,
         contexts: Contexts,
         pages: PageLibrary,
-        store: Store,
+        previous: SessionTable,
         detached: DisconnectedSessions,
         wall_clock: Callable[[], float],
     ) -> None:
@@ -67,7 +67,7 @@ class Processes:
         self._lifecycle = lifecycle
         self._contexts = contexts
         self._pages = pages
-        self._store = store
+        self._previous = previous
         self._detached = detached
         self._wall_clock = wall_clock
         self._open: dict[Connection, Session] = {}
@@ -265,10 +265,10 @@ class Processes:
     def _note(self, session: Session) -> None:
         """Keep who may hold memory, for the next scheduler, before it can be so."""
         if not session.pid:
-            self._store.break_run()
+            self._previous.mark_incomplete()
         if not session.started:
             return
-        self._store.add_session(PreviousSession(session.pid, session.started, session.container, session.program))
+        self._previous.add(PreviousSession(session.pid, session.started, session.container, session.program))
 
     async def adopt(self, formers: Sequence[PreviousSession]) -> None:
         """Open sessions for processes that live but do not come back: what they hold is not to be granted twice."""
@@ -293,7 +293,7 @@ class Processes:
         if not any(held.values()) or process is None or start_time(former.pid) != former.started:
             if process is not None:
                 os.close(process)
-            self._store.drop_session(former)
+            self._previous.drop(former)
             return
         accounts = self._machine.accounts(former.container)
         log.warning("pid %d of %s does not come back; what it holds stays its own", former.pid, former.container)

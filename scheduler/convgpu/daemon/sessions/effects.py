@@ -1,7 +1,7 @@
 """Carries out what the machine decides: answers to processes, pages, limits in force, history."""
 
 from collections.abc import Sequence
-from typing import Final, Protocol, assert_never
+from typing import Final, assert_never
 
 from convgpu.core import events as e
 from convgpu.core.events import SlotKey
@@ -9,6 +9,7 @@ from convgpu.core.machine import Machine
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation
 from convgpu.daemon.storage.history import History
+from convgpu.daemon.storage.volumes import VolumeTable
 from convgpu.protocol.messages import Accepted, Rejected
 from convgpu.protocol.wire import Reason
 
@@ -19,21 +20,14 @@ _REASON: Final = {
 }
 
 
-class LimitKeeper(Protocol):
-    """Keeps limits over restarts."""
-
-    def set_limit_in_force(self, name: str, device: str, limit: int, target: int | None) -> None:
-        """Keep the limit in force of a container on a device and what was asked for, or None; in bytes."""
-
-
 class EffectPerformer:
     """Performs the effects of the machine on the processes in the registry (machine_driver.Performer)."""
 
-    def __init__(self, machine: Machine, registry: SessionRegistry, history: History, limits: LimitKeeper) -> None:
+    def __init__(self, machine: Machine, registry: SessionRegistry, history: History, volumes: VolumeTable) -> None:
         self._machine = machine
         self._registry = registry
         self._history = history
-        self._limits = limits
+        self._volumes = volumes
 
     def perform(self, effect: e.Effect) -> None:
         """Carry out one effect."""
@@ -51,7 +45,7 @@ class EffectPerformer:
                 session.page.arm(session.rows.index(device), armed=armed)
             case e.LimitInForce(container, device, limit, target):
                 self._registry.publish_limits(container)
-                self._limits.set_limit_in_force(container, device, limit, target)
+                self._volumes.set_limit_in_force(container, device, limit, target)
             case e.HistoryEntry():
                 self._record(effect)
             case _:

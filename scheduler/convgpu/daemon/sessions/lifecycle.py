@@ -11,6 +11,7 @@ from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation, Session
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.rows import PreviousSession
+from convgpu.daemon.storage.sessions import SessionTable
 from convgpu.daemon.transport.connection import Absent
 from convgpu.protocol.messages import Rejected
 from convgpu.protocol.wire import Reason
@@ -21,13 +22,6 @@ class SettlingWatcher(Protocol):
 
     def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
         """Watch what session `number` used, in bytes per device. Takes over the pidfd `process`, and closes it."""
-
-
-class SessionKeeper(Protocol):
-    """Keeps over restarts which processes have a session."""
-
-    def drop_session(self, former: PreviousSession) -> None:
-        """Forget a process that ended."""
 
 
 class SessionLifecycle:
@@ -45,7 +39,7 @@ class SessionLifecycle:
         registry: SessionRegistry,
         history: History,
         settling: SettlingWatcher,
-        previous: SessionKeeper,
+        previous: SessionTable,
         wall_clock: Callable[[], float],
     ) -> None:
         self._driver = driver
@@ -113,9 +107,7 @@ class SessionLifecycle:
         self._registry.remove(session)
         self._registry.publish_limits(session.container)
         if session.started:
-            self._previous.drop_session(
-                PreviousSession(session.pid, session.started, session.container, session.program)
-            )
+            self._previous.drop(PreviousSession(session.pid, session.started, session.container, session.program))
         headroom = session.take_all_headroom()
         leases = {uuid: self._registry.lease(session, uuid) for uuid in session.rows}
         used = {uuid: lease - headroom[uuid] for uuid, lease in leases.items() if lease > headroom[uuid]}

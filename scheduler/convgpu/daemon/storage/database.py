@@ -2,7 +2,7 @@
 
 SQLite in WAL mode with synchronous=NORMAL: what was committed outlives this process, however it ends; a power loss can
 cost the newest commits, never the rest (https://www.sqlite.org/wal.html). What must outlive that as well is synced by
-itself: `store.Store.durable`.
+itself: `transactions.Database.durable`.
 """
 
 import contextlib
@@ -135,7 +135,7 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")  # a damaged text must not end us
     connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # it would sync in the event loop; see Store
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # it would sync in the event loop; see transactions.py
     return connection
 
 

@@ -1,4 +1,4 @@
-"""Decisions and deaths, for people who ask what happened: the newest at hand, the rest in the database."""
+"""The history of events, for people: the newest in memory, the others in the table `history`."""
 
 import json
 import logging
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from convgpu.daemon.storage.counters import Counting
-from convgpu.daemon.storage.store import SLICE, Store
-from convgpu.daemon.storage.write_queue import MOST_PENDING
+from convgpu.daemon.storage.store import Store
+from convgpu.daemon.storage.transactions import SLICE
+from convgpu.daemon.storage.write_queue import MAX_QUEUED_EVENTS
 from convgpu.protocol.requests import ReadHistory
 
 log = logging.getLogger(__name__)
@@ -44,15 +45,15 @@ class History:
     def __init__(self, wall_clock: Callable[[], float], store: Store, bounds: Bounds) -> None:
         self._wall_clock = wall_clock
         self._counting = Counting()
-        self._store = store
+        self._database, self._settings = store.database, store.settings
         self._bounds = bounds
-        newest = store.rows(f"SELECT {_COLUMNS} FROM history ORDER BY sequence DESC LIMIT {LENGTH}")  # noqa: S608
+        newest = store.database.rows(f"SELECT {_COLUMNS} FROM history ORDER BY sequence DESC LIMIT {LENGTH}")  # noqa: S608
         self._events: deque[dict[str, object]] = deque(map(_event, reversed(newest)), maxlen=LENGTH)
         # A scheduler that was killed may have told numbers that it had not written yet: they are not used again.
-        closed = store.setting("next event")
+        closed = store.settings.get("next event")
         last = int(str(self._events[-1]["sequence"])) if self._events else 0
-        self._next = max(int(closed), last + 1) if closed else last + 1 + (MOST_PENDING if last else 0)
-        store.set_setting("next event", None)
+        self._next = max(int(closed), last + 1) if closed else last + 1 + (MAX_QUEUED_EVENTS if last else 0)
+        store.settings.set("next event", None)
         self._since_trim = SLICE
 
     def add(self, kind: str, container: str, cause: str, **fields: object) -> None:
@@ -66,7 +67,7 @@ class History:
         self._events.append(event)
         self._next += 1
         details = {name: value for name, value in event.items() if name not in _PLAIN}
-        self._store.later(_INSERT, (*(event.get(name) for name in _PLAIN), json.dumps(details)))
+        self._database.later(_INSERT, (*(event.get(name) for name in _PLAIN), json.dumps(details)))
         self._trim()
 
     def _trim(self) -> None:
@@ -75,11 +76,11 @@ class History:
         if self._since_trim > SLICE:
             self._since_trim = 0
             bounds = (self._next - 1 - self._bounds.rows, self._wall_clock() - self._bounds.age)
-            self._store.later(_TRIM, bounds)
+            self._database.later(_TRIM, bounds)
 
     def close(self) -> None:
         """Note where to go on. Raises OSError: it cannot be written."""
-        self._store.set_setting("next event", str(self._next))
+        self._settings.set("next event", str(self._next))
 
     def since(self, sequence: int) -> dict[str, object]:
         """Return the events at hand with at least that number, and the number that comes next."""
@@ -102,7 +103,7 @@ class History:
             values += asked.kinds  # type: ignore[arg-type]
         where = " AND ".join(conditions)
         statement = f"SELECT {_COLUMNS} FROM history WHERE {where} ORDER BY sequence DESC LIMIT ?"  # noqa: S608
-        written = await self._store.find(_event, statement, [*values, asked.limit])
+        written = await self._database.find(_event, statement, [*values, asked.limit])
         found = {int(str(event["sequence"])): event for event in reversed(written)}
         found |= {int(str(event["sequence"])): event for event in self._events if _is_asked(event, asked)}
         return {"events": [found[number] for number in sorted(found)][-asked.limit :]}

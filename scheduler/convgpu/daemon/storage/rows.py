@@ -1,4 +1,4 @@
-"""What outlives a scheduler, as its database gives it back (store.py). Pure."""
+"""Rows of the database as the tables return them; pure."""
 
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,7 @@
-"""Rows that wait for the disk; pure.
+"""The write-behind queue: rows that wait to be committed; pure.
 
-*Facts* have a key, and only the newest of each counts: there are no more of them than there are things. *Events* come
-without end; when the disk takes nothing for long, the oldest are given up.
+*Facts* have a key, and only the newest of each key counts, so that their number is bounded. *Events* come without end:
+when the disk takes nothing for long, the oldest are given up.
 """
 
 from collections import deque
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from typing import Final
 
 # Events; more can only pile up while the disk takes nothing.
-MOST_PENDING: Final = 1 << 14
+MAX_QUEUED_EVENTS: Final = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is to be executed; `key` of a fact, None of an event."""
+    """A statement with its values; `key`: of a fact, None for an event."""
 
     statement: str
     values: Sequence[object]
     key: Hashable = None
 
 
-class Pending:
-    """`lost`: events that were given up so far."""
+class WriteQueue:
+    """Rows to write; `lost`: events that were given up so far."""
 
     def __init__(self) -> None:
         self.lost = 0
@@ -42,22 +42,22 @@ class Pending:
         self._give_up()
 
     def forget(self, key: Hashable) -> None:
-        """What was to be written of this is not true any more."""
+        """Drop the fact of this key: it is not true any more."""
         self._facts.pop(key, None)
 
-    def take(self, most: int) -> list[Row]:
-        """Take the next rows: facts, or if there are none, events: no event keeps a fact from being written."""
+    def take(self, limit: int) -> list[Row]:
+        """Take the next rows: facts first, then events, so that no event delays a fact."""
         if self._facts:
-            return [self._facts.pop(key) for key in list(self._facts)[:most]]
-        return [self._events.popleft() for _ in range(min(most, len(self._events)))]
+            return [self._facts.pop(key) for key in list(self._facts)[:limit]]
+        return [self._events.popleft() for _ in range(min(limit, len(self._events)))]
 
     def give_back(self, rows: Sequence[Row]) -> None:
-        """They could not be written: they are the next again, unless there are newer facts."""
+        """Put rows that could not be written back to the front; newer facts replace them."""
         self._facts = {row.key: row for row in rows if row.key is not None} | self._facts
         self._events.extendleft(row for row in reversed(rows) if row.key is None)
         self._give_up()
 
     def _give_up(self) -> None:
-        while len(self._events) > MOST_PENDING:
+        while len(self._events) > MAX_QUEUED_EVENTS:
             self._events.popleft()
             self.lost += 1

@@ -82,22 +82,24 @@ class Parts:
         machine = Machine({one.uuid: one.capacity for one in rows}, Fifo())
         history = History(time.time, self.store, Bounds(10, 10.0))
         self.sessions = SessionRegistry(machine)
-        performer = EffectPerformer(machine, self.sessions, history, self.store)
+        performer = EffectPerformer(machine, self.sessions, history, self.store.volumes)
         self.driver = driver = MachineDriver(loop, machine, performer, lambda: None)
         settling = Settling(asking, {one.device: one.own for one in memory}, lambda _: None)
-        self.lifecycle = SessionLifecycle(driver, self.sessions, history, settling, self.store, time.time)
-        self.capacities = Capacities(driver, self.store, settling, memory, rows, 0)
+        self.lifecycle = SessionLifecycle(driver, self.sessions, history, settling, self.store.sessions, time.time)
+        self.capacities = Capacities(driver, self.store.devices, settling, memory, rows, 0)
         self.report = AuditReport()
         self.attributor = Attributor(machine, self.sessions, ContainerResolver(self.sessions, dict))
         overuse = OveruseEnforcer(self.sessions, history, self.report, OveruseRules("warn", 10.0))
-        holdings = HoldingsWriter(machine, self.sessions, self.store)
+        holdings = HoldingsWriter(machine, self.sessions, self.store.volumes)
         self.audit = Audit(asking, driver, self.attributor, self.capacities, overuse, holdings, self.report)
 
     def processes(self, contexts: Contexts) -> Processes:
         """Return what serves processes, but for their sockets and pages."""
         none = cast("Any", None)
         machine = self.driver.machine
-        return Processes(none, machine, self.sessions, self.lifecycle, contexts, none, self.store, none, time.time)
+        return Processes(
+            none, machine, self.sessions, self.lifecycle, contexts, none, self.store.sessions, none, time.time
+        )
 
     def capacity(self) -> list[float]:
         return [one.capacity / GIB for one in self.capacities.rows]

@@ -7,8 +7,8 @@ import pytest
 from opened_store import BOUNDS, Later, opened
 
 from convgpu.daemon.storage.history import Bounds, History
-from convgpu.daemon.storage.store import SLICE
-from convgpu.daemon.storage.write_queue import Pending
+from convgpu.daemon.storage.transactions import SLICE
+from convgpu.daemon.storage.write_queue import WriteQueue
 from convgpu.protocol.requests import ReadHistory
 
 
@@ -18,11 +18,11 @@ def test_events_are_written_in_slices_and_found_after_a_restart(tmp_path: Path) 
         history = History(lambda: 5.0, store, BOUNDS)
         for number in range(3 * SLICE):
             history.add("paused", "a", f"r{number}", uuid="gpu", size=7, pid=9, reason=None)
-        assert store.rows("SELECT count(*) FROM history") == [(0,)]
+        assert store.database.rows("SELECT count(*) FROM history") == [(0,)]
         for expected in (SLICE, 2 * SLICE):
             (_, write), later.due = later.due[-1], []
             write()
-            [(count,)] = store.rows("SELECT count(*) FROM history")
+            [(count,)] = store.database.rows("SELECT count(*) FROM history")
             assert 0 < int(str(count)) <= expected
         before = history.since(1)
         history.close()
@@ -43,7 +43,7 @@ def test_numbers_of_events_that_a_killed_scheduler_told_are_not_used_again(tmp_p
         for _ in range(100):
             history.add("paused", "a", "x")
         told = int(str(history.since(1)["next"]))
-        store._pending = Pending()  # killed
+        store.database._queue = WriteQueue()  # killed
     with opened(tmp_path) as store:
         history = History(lambda: 5.0, store, BOUNDS)
         history.add("ended", "a", "x")
@@ -57,13 +57,13 @@ def test_history_is_bounded_by_number_and_age(tmp_path: Path) -> None:
         for _ in range(1000):
             history.add("paused", "a", "x")
             later.pass_time()
-        [(count,)] = store.rows("SELECT count(*) FROM history")
+        [(count,)] = store.database.rows("SELECT count(*) FROM history")
         assert 200 <= int(str(count)) <= 200 + 2 * SLICE
         now = 1051.0
         for _ in range(4 * SLICE):
             history.add("ended", "a", "x")
             later.pass_time()
-        assert store.rows("SELECT count(*) FROM history WHERE kind = 'paused'") == [(0,)]
+        assert store.database.rows("SELECT count(*) FROM history WHERE kind = 'paused'") == [(0,)]
 
 
 @pytest.mark.parametrize(

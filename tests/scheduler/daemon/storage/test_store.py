@@ -15,8 +15,9 @@ from convgpu.core.liveness import Mount
 from convgpu.daemon.storage.database import DatabaseError, checkpoint
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.rows import DeviceMemory, PreviousSession, Volume
-from convgpu.daemon.storage.store import SLICE, Store
-from convgpu.daemon.storage.write_queue import MOST_PENDING
+from convgpu.daemon.storage.store import Store
+from convgpu.daemon.storage.transactions import SLICE
+from convgpu.daemon.storage.write_queue import MAX_QUEUED_EVENTS
 from convgpu.protocol.records import EngineContainer
 
 ENGINE = EngineContainer(id="f" * 64, name="happy", image="cuda")
@@ -25,13 +26,13 @@ ENGINE = EngineContainer(id="f" * 64, name="happy", image="cuda")
 def fill(store: Store) -> None:
     for number in range(12):
         name = f"volume-{number}"
-        store.add(Volume(name, {"memory": "2g"}, 1.0 + number, since=1.0, limits={"gpu": 2 << 30}))
-        store.set_mounts(name, {"id": Mount(2, 3.0)}, "running", 3.0)
-        store.set_engine(name, ENGINE)
-        store.add_session(PreviousSession(100 + number, 7, name, "python"))
-    store.set_devices({"gpu": "H200"}, [DeviceMemory("gpu", 10, 8, 1, 1)])
-    store.set_drained("gpu", True)
-    store.set_setting("policy", "fifo")
+        store.volumes.add(Volume(name, {"memory": "2g"}, 1.0 + number, since=1.0, limits={"gpu": 2 << 30}))
+        store.volumes.set_mounts(name, {"id": Mount(2, 3.0)}, "running", 3.0)
+        store.volumes.set_engine(name, ENGINE)
+        store.sessions.add(PreviousSession(100 + number, 7, name, "python"))
+    store.devices.set_all({"gpu": "H200"}, [DeviceMemory("gpu", 10, 8, 1, 1)])
+    store.devices.set_drained("gpu", True)
+    store.settings.set("policy", "fifo")
 
 
 FULL = [
@@ -50,7 +51,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         for _ in range(100):
             history.add("accepted", "volume-1", "s1.r1", uuid="gpu", size=5)
         later.pass_time()
-        return {suffix: Path(f"{store.path}{suffix}").read_bytes() for suffix in ("", "-wal")}
+        return {suffix: Path(f"{store.database.path}{suffix}").read_bytes() for suffix in ("", "-wal")}
 
 
 def laid_out(directory: Path, files: dict[str, bytes]) -> Path:
@@ -63,26 +64,30 @@ def laid_out(directory: Path, files: dict[str, bytes]) -> Path:
 
 def test_everything_is_there_again_after_a_kill(tmp_path: Path, full: dict[str, bytes]) -> None:
     with opened(laid_out(tmp_path / "d", full)) as store:
-        assert store.volumes() == FULL
-        assert store.sessions() == [PreviousSession(100 + n, 7, f"volume-{n}", "python") for n in range(12)]
-        assert (store.drained(), store.memory()["gpu"].own, store.setting("policy")) == ({"gpu"}, 1, "fifo")
+        assert store.volumes.all() == FULL
+        assert store.sessions.all() == [PreviousSession(100 + n, 7, f"volume-{n}", "python") for n in range(12)]
+        assert (store.devices.drained(), store.devices.memory()["gpu"].own, store.settings.get("policy")) == (
+            {"gpu"},
+            1,
+            "fifo",
+        )
         assert len(History(lambda: 5.0, store, BOUNDS).since(1)["events"]) == 100
 
 
 def test_mounts_and_sessions_end_with_the_machine(tmp_path: Path, full: dict[str, bytes]) -> None:
     with opened(laid_out(tmp_path / "d", full), boot="another") as store:
-        assert [(one.state, one.mounts, one.limits) for one in store.volumes()] == [
+        assert [(one.state, one.mounts, one.limits) for one in store.volumes.all()] == [
             ("ended", {}, {"gpu": 2 << 30})
         ] * 12
-        assert store.sessions() == []
+        assert store.sessions.all() == []
 
 
 def check_sound(directory: Path, boot: str = "boot") -> list[Volume]:
     """Whatever lies there, a store opens, says only what was true, and keeps what it is given."""
     with opened(directory, boot=boot) as store:
-        found = store.volumes()
-        store.add(Volume("new", {}, 99.0))
-        assert [one.name for one in store.volumes()] == [*(one.name for one in found), "new"]
+        found = store.volumes.all()
+        store.volumes.add(Volume("new", {}, 99.0))
+        assert [one.name for one in store.volumes.all()] == [*(one.name for one in found), "new"]
     return found
 
 
@@ -123,14 +128,14 @@ def snapshots(directory: Path) -> list[dict[str, bytes]]:
     later, seen = Later(), []
     with opened(directory, later) as store:
         for number in range(60):
-            store.add(Volume(f"volume-{number}", {"memory": "2g"}, float(number), limits={"gpu": number + 1}))
-            store.set_mounts(f"volume-{number}", {"id": Mount(1, 3.0)}, "running", 3.0)
-            store.add_session(PreviousSession(100 + number, 7, f"volume-{number}", "python"))
+            store.volumes.add(Volume(f"volume-{number}", {"memory": "2g"}, float(number), limits={"gpu": number + 1}))
+            store.volumes.set_mounts(f"volume-{number}", {"id": Mount(1, 3.0)}, "running", 3.0)
+            store.sessions.add(PreviousSession(100 + number, 7, f"volume-{number}", "python"))
             if number >= 20:
-                store.remove(f"volume-{number - 20}")
+                store.volumes.remove(f"volume-{number - 20}")
             if number % 7 == 3:
-                checkpoint(store.path)
-            seen.append({suffix: Path(f"{store.path}{suffix}").read_bytes() for suffix in ("", "-wal")})
+                checkpoint(store.database.path)
+            seen.append({suffix: Path(f"{store.database.path}{suffix}").read_bytes() for suffix in ("", "-wal")})
     return seen
 
 
@@ -161,16 +166,16 @@ def test_what_a_power_loss_may_leave_is_never_fatal_and_never_false(
 def test_what_can_be_read_of_a_damaged_file_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with opened(tmp_path) as store:
         fill(store)
-        [(page,)] = store.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'history'")
+        [(page,)] = store.database.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'history'")
     content = bytearray((tmp_path / "state.db").read_bytes())
     start = (int(str(page)) - 1) * 4096
     content[start : start + 4096] = b"\xff" * 4096
     (tmp_path / "state.db").write_bytes(content)
     with opened(tmp_path) as store:
-        assert [(one.name, one.mounts, one.limits) for one in store.volumes()] == [
+        assert [(one.name, one.mounts, one.limits) for one in store.volumes.all()] == [
             (one.name, one.mounts, one.limits) for one in FULL
         ]
-        assert not store.complete
+        assert not store.sessions.complete
     assert "is moved to" in caplog.text
     assert "rows were saved" in caplog.text
 
@@ -220,26 +225,26 @@ def test_a_full_disk_changes_nothing_and_is_told_once_for_each_time(
         fill(store)
         later.pass_time()
         history = History(lambda: 5.0, store, BOUNDS)
-        [(pages,)] = store.rows("PRAGMA page_count")
-        store.rows(f"PRAGMA max_page_count = {pages}")
+        [(pages,)] = store.database.rows("PRAGMA page_count")
+        store.database.rows(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(DatabaseError, match=r"state\.db cannot be written: database or disk is full"):
-            store.add(Volume("large", {"memory": "x" * 100_000}, 1.0))
+            store.volumes.add(Volume("large", {"memory": "x" * 100_000}, 1.0))
         for _ in range(3):
             for _ in range(SLICE):
                 history.add("accepted", "volume-1", "x" * 1000)
             later.pass_time()
-        assert store.volumes() == FULL
+        assert store.volumes.all() == FULL
         assert caplog.text.count("cannot be written, which is tried again") == 1
-        store.rows("PRAGMA max_page_count = 100000")
+        store.database.rows("PRAGMA max_page_count = 100000")
         history.add("ended", "volume-1", "here again")
         later.try_again()
         assert "can be written again; 0 events of the history are lost" in caplog.text
-        assert store.rows("SELECT cause FROM history WHERE kind = 'ended'") == [("here again",)]
-        assert store.rows("SELECT count(*) FROM history WHERE kind = 'accepted'") == [(3 * SLICE,)]
+        assert store.database.rows("SELECT cause FROM history WHERE kind = 'ended'") == [("here again",)]
+        assert store.database.rows("SELECT count(*) FROM history WHERE kind = 'accepted'") == [(3 * SLICE,)]
         # Nothing piles up for a disk that never comes back.
-        for _ in range(MOST_PENDING + 5):
-            store.later("SELECT ?", (1,))
-        assert len(store._pending) == MOST_PENDING
+        for _ in range(MAX_QUEUED_EVENTS + 5):
+            store.database.later("SELECT ?", (1,))
+        assert len(store.database._queue) == MAX_QUEUED_EVENTS
 
 
 def test_a_row_that_can_never_be_written_costs_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -249,11 +254,11 @@ def test_a_row_that_can_never_be_written_costs_itself(tmp_path: Path, caplog: py
         for number in range(SLICE):
             history.add("accepted", "a", f"r{number}")
             if number == SLICE // 2:
-                store.later("INSERT INTO holdings VALUES (?, ?, 0, 0, 0, 0, 0)", ("nobody", "gpu"))
-                store.later("INSERT INTO nothing VALUES (?)", (1,))
-                store.later("SELECT ?", ["\ud800"])
+                store.database.later("INSERT INTO holdings VALUES (?, ?, 0, 0, 0, 0, 0)", ("nobody", "gpu"))
+                store.database.later("INSERT INTO nothing VALUES (?)", (1,))
+                store.database.later("SELECT ?", ["\ud800"])
         later.pass_time()
-        assert store.rows("SELECT count(*) FROM history") == [(SLICE,)]
+        assert store.database.rows("SELECT count(*) FROM history") == [(SLICE,)]
         assert (store.trouble, caplog.text.count("a row is left out of the database")) == ("", 3)
 
 
@@ -263,39 +268,39 @@ def test_what_the_ledger_needs_is_written_as_soon_as_it_can_be(tmp_path: Path) -
     one, two, three = (PreviousSession(100 + number, 7, "volume-1", "python") for number in range(3))
     with opened(tmp_path, later) as store:
         fill(store)
-        store.add_session(one)
+        store.sessions.add(one)
         later.pass_time()
         history = History(lambda: 5.0, store, BOUNDS)
-        other = sqlite3.connect(store.path)
+        other = sqlite3.connect(store.database.path)
         other.execute("BEGIN IMMEDIATE")
-        store.drop_session(one)
-        store.add_session(two)
-        store.add_session(three)
-        store.drop_session(three)
-        store.set_limit_in_force("volume-1", "gpu", 5, None)
-        store.set_limit_in_force("volume-1", "gpu", 6, None)
-        for _ in range(MOST_PENDING + 10):
+        store.sessions.drop(one)
+        store.sessions.add(two)
+        store.sessions.add(three)
+        store.sessions.drop(three)
+        store.volumes.set_limit_in_force("volume-1", "gpu", 5, None)
+        store.volumes.set_limit_in_force("volume-1", "gpu", 6, None)
+        for _ in range(MAX_QUEUED_EVENTS + 10):
             history.add("accepted", "volume-1", "x")
         later.try_again()
         assert "database is locked" in store.trouble
         other.close()
-        store.add_session(one)  # it is back
+        store.sessions.add(one)  # it is back
         later.try_again()
-        assert {one, two} <= set(store.sessions())
-        assert three not in store.sessions()
-        assert store.rows("SELECT most FROM holdings WHERE container = 'volume-1'") == [(6,)]
-        assert store.rows("SELECT max(sequence) FROM history") == [(MOST_PENDING + 10,)]
+        assert {one, two} <= set(store.sessions.all())
+        assert three not in store.sessions.all()
+        assert store.database.rows("SELECT most FROM holdings WHERE container = 'volume-1'") == [(6,)]
+        assert store.database.rows("SELECT max(sequence) FROM history") == [(MAX_QUEUED_EVENTS + 10,)]
         assert store.trouble == ""
 
 
 def test_somebody_who_locks_the_file_is_named_in_the_refusal(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        other = sqlite3.connect(store.path)
+        other = sqlite3.connect(store.database.path)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(DatabaseError, match="database is locked"):
-            store.add(Volume("a", {}, 1.0))
+            store.volumes.add(Volume("a", {}, 1.0))
         other.close()
-        store.add(Volume("a", {}, 1.0))
+        store.volumes.add(Volume("a", {}, 1.0))
 
 
 def test_no_value_stops_what_comes_behind_it(tmp_path: Path) -> None:
@@ -304,19 +309,19 @@ def test_no_value_stops_what_comes_behind_it(tmp_path: Path) -> None:
         history = History(lambda: 5.0, store, BOUNDS)
         history.add("rejected", "a", "x", size=(1 << 64) - 1)
         later.pass_time()
-        store.later("SELECT ?", ["\ud800"])
+        store.database.later("SELECT ?", ["\ud800"])
         later.pass_time()
         history.add("ended", "a", "x")
         later.pass_time()
-        store.add(Volume("b", {}, 1.0))
+        store.volumes.add(Volume("b", {}, 1.0))
         kinds = [("rejected", (1 << 63) - 1), ("ended", None)]
-        assert store.rows("SELECT kind, size FROM history ORDER BY sequence") == kinds
+        assert store.database.rows("SELECT kind, size FROM history ORDER BY sequence") == kinds
 
 
 def test_durable_means_synced_and_says_when_it_cannot_be(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        store.add(Volume("a", {}, 1.0))
+        store.volumes.add(Volume("a", {}, 1.0))
         asyncio.run(store.durable())
-        store.path.with_name("state.db-wal").unlink()
+        store.database.path.with_name("state.db-wal").unlink()
         with pytest.raises(OSError, match=r"state\.db-wal"):
             asyncio.run(store.durable())

@@ -1,0 +1,31 @@
+"""The table `settings`: what was chosen or noted while a scheduler ran, by name."""
+
+from convgpu.daemon.storage.transactions import Database
+
+
+class SettingTable:
+    """Texts by name."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, name: str) -> str | None:
+        """Return a setting, None when there is none."""
+        found = self._database.rows("SELECT value FROM settings WHERE name = ?", (name,))
+        return str(found[0][0]) if found else None
+
+    def set(self, name: str, value: str | None) -> None:
+        """Keep a setting; None forgets it.
+
+        Raises:
+            DatabaseError: nothing has changed.
+        """
+        with self._database.transaction() as execute:
+            if value is None:
+                execute("DELETE FROM settings WHERE name = ?", (name,))
+            else:
+                execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
+
+    def forget_soon(self, name: str) -> None:
+        """Forget a setting within a fraction of a second."""
+        self._database.later("DELETE FROM settings WHERE name = ?", (name,), name)

@@ -1,0 +1,117 @@
+"""The tables `containers`, `mounts` and `holdings`: volumes, their mounts, and their limits and figures per device."""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Final
+
+import msgspec
+
+from convgpu.core.liveness import Mount
+from convgpu.daemon.storage.rows import State, Volume
+from convgpu.daemon.storage.transactions import Database, Execute
+from convgpu.protocol.records import EngineContainer
+
+log = logging.getLogger(__name__)
+
+# A higher limit may have been in force and in use, whatever was written of it last.
+_LIMITS: Final = "SELECT device, max(most, coalesce(target, most)) FROM holdings WHERE container = ?"
+
+
+class VolumeTable:
+    """Volumes by name. What somebody waits for is committed at once: it raises DatabaseError when nothing changed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def all(self) -> list[Volume]:
+        """Return the volumes, oldest first; one that makes no sense is left out and logged."""
+        volumes = []
+        for row in self._database.rows("SELECT * FROM containers ORDER BY created, name"):
+            try:
+                volumes.append(self._volume(*row))
+            except msgspec.ValidationError as error:
+                log.error("volume %r of an earlier run makes no sense and is forgotten: %s", row[0], error)
+        return volumes
+
+    def _volume(self, name: str, options: str, created: float, state: str, since: float, engine: str | None) -> Volume:
+        mounts = self._database.rows("SELECT id, count, since FROM mounts WHERE container = ?", (name,))
+        plain = {
+            "name": name,
+            "options": json.loads(options),
+            "created": created,
+            "state": state,
+            "since": since,
+            "mounts": {mount: {"count": count, "since": at} for mount, count, at in mounts},
+            "limits": dict(self._database.rows(_LIMITS, (name,))),
+            "engine": None if engine is None else json.loads(engine),
+        }
+        return msgspec.convert(plain, Volume)
+
+    def targets(self) -> dict[str, dict[str, int]]:
+        """Return the lower limits that were asked for and were not in force: container to device to bytes."""
+        found: dict[str, dict[str, int]] = {}
+        statement = "SELECT container, device, target FROM holdings WHERE target < most"
+        for container, device, target in self._database.rows(statement):
+            found.setdefault(container, {})[device] = target
+        return found
+
+    # -- committed at once -----------------------------------------------------------------------------------
+
+    def add(self, volume: Volume) -> None:
+        """Keep a new volume. Raises DatabaseError: nothing has changed."""
+        with self._database.transaction() as execute:
+            row = (volume.name, json.dumps(volume.options), volume.created, volume.state, volume.since)
+            execute("INSERT OR REPLACE INTO containers VALUES (?, ?, ?, ?, ?, NULL)", row)
+            _write_limits(execute, volume.name, volume.limits, volume.since)
+
+    def remove(self, name: str) -> None:
+        """Forget a volume with its mounts, limits and sessions. Raises DatabaseError: nothing has changed."""
+        with self._database.transaction() as execute:
+            execute("DELETE FROM containers WHERE name = ?", (name,))
+
+    def set_mounts(self, name: str, mounts: Mapping[str, Mount], state: State, since: float) -> None:
+        """Replace the mounts of a volume. Raises DatabaseError: nothing has changed."""
+        with self._database.transaction() as execute:
+            execute("DELETE FROM mounts WHERE container = ?", (name,))
+            for mount_id, mount in mounts.items():
+                execute("INSERT INTO mounts VALUES (?, ?, ?, ?)", (name, mount_id, mount.count, mount.since))
+            execute("UPDATE containers SET state = ?, since = ? WHERE name = ?", (state, since, name))
+
+    def set_limits(self, name: str, limits: Mapping[str, int], now: float) -> None:
+        """Keep the limits of a volume. Raises DatabaseError: nothing has changed."""
+        with self._database.transaction() as execute:
+            _write_limits(execute, name, limits, now)
+
+    def set_targets(self, name: str, targets: Mapping[str, int]) -> None:
+        """Keep the limits that were asked for. Raises DatabaseError: nothing has changed."""
+        with self._database.transaction() as execute:
+            for device, target in targets.items():
+                execute("UPDATE holdings SET target = ? WHERE container = ? AND device = ?", (target, name, device))
+
+    # -- committed soon --------------------------------------------------------------------------------------
+
+    def set_limit_in_force(self, name: str, device: str, limit: int, target: int | None) -> None:
+        """Keep a limit that came into force, soon; a target that is pending is asked for again after a restart."""
+        statement = "UPDATE holdings SET most = ?, target = ? WHERE container = ? AND device = ?"
+        self._database.later(statement, (limit, target, name, device), ("limit", name, device))
+
+    def set_holding(self, name: str, device: str, granted: int, used: int) -> None:
+        """Keep what a container holds on a device, soon; for people who read the database."""
+        statement = "UPDATE holdings SET granted = ?, used = ? WHERE container = ? AND device = ?"
+        self._database.later(statement, (granted, used, name, device), ("holding", name, device))
+
+    def set_engine(self, name: str, engine: EngineContainer) -> None:
+        """Keep how the Engine names a container, soon."""
+        row = (json.dumps(asdict(engine)), name)
+        self._database.later("UPDATE containers SET engine = ? WHERE name = ?", row, ("engine", name))
+
+
+def _write_limits(execute: Execute, name: str, limits: Mapping[str, int], now: float) -> None:
+    statement = (
+        "INSERT INTO holdings (container, device, most, since) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT DO UPDATE SET most = excluded.most"
+    )
+    for device, limit in limits.items():
+        execute(statement, (name, device, limit, now))
