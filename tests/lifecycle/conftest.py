@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,9 @@ BUILT = ROOT / "build/plugin"
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    started = Engine()
-    try:
-        started.load("convgpu/demo")
+def engine(start_engine: Callable[..., AbstractContextManager[Engine]]) -> Iterator[Engine]:
+    with start_engine() as started:
         yield started
-    finally:
-        started.close()
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +77,6 @@ def plugin_version() -> Iterator[Callable[[str], Path]]:
 @pytest.fixture(scope="session")
 def plugin(engine: Engine) -> Iterator[str]:
     """The plugin `convgpu`, enabled, with one simulated device of 16 GiB."""
-    engine("plugin", "create", "convgpu", str(BUILT))
     engine("plugin", "set", "convgpu", *engine.settings_of_plugins())
     engine("plugin", "enable", "convgpu")
     yield "convgpu"

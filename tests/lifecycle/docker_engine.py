@@ -3,15 +3,18 @@
 import http.client
 import json
 import re
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+
+from host_state import has_left_hosts_network
 
 STARTING = 30.0  # seconds that a daemon may take to answer
 
@@ -44,6 +47,15 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
+def copy_data(data: Path, target: Path) -> None:
+    """Copy the data root of an Engine that has ended; plugins get new IDs, which name their sockets in /run."""
+    subprocess.run(["cp", "-a", data, target], check=True)
+    for config in target.glob("plugins/*/config.json"):
+        fresh = secrets.token_hex(32)
+        config.write_text(config.read_text().replace(config.parent.name, fresh))
+        config.parent.rename(config.parent.with_name(fresh))
+
+
 class PluginConnection(http.client.HTTPConnection):
     """HTTP over the socket of a managed plugin, which lies where no option of the Engine can move it."""
 
@@ -59,25 +71,32 @@ class PluginConnection(http.client.HTTPConnection):
 
 
 class Engine:
-    """A `dockerd` with its own data root, exec root, containerd and socket, without any network.
+    """A `dockerd` with its own data root, exec root, containerd and socket, in the network of the tests.
 
     Args:
-        live_restore: containers and plugins live on while it does not run.
         hosts: where it listens beside its UNIX socket.
         settings: more of daemon.json.
+        data: the data root of an Engine that has ended, of which this one gets a copy; none: it begins empty.
     """
 
     def __init__(
-        self, *, live_restore: bool = False, settings: Mapping[str, object] | None = None, hosts: Sequence[str] = ()
+        self,
+        *,
+        settings: Mapping[str, object] | None = None,
+        hosts: Sequence[str] = (),
+        data: Path | None = None,
     ) -> None:
+        assert has_left_hosts_network(), "an Engine of the tests would delete docker0: use the fixture start_engine"
         # Short, because the path of a UNIX socket has at most 107 characters.
         self.directory = Path(tempfile.mkdtemp(prefix="cg", dir="/tmp"))
         self.host = f"unix://{self.directory}/docker.sock"
         self.log = self.directory / "log"
         self._hosts = [word for host in hosts for word in ("-H", host)]
         self.settings = self.directory / "daemon.json"
-        self._settings: dict[str, object] = {"live-restore": live_restore, **(settings or {})}
+        self._settings: dict[str, object] = {"live-restore": False, **(settings or {})}
         self.settings.write_text(json.dumps(self._settings))
+        if data is not None:
+            copy_data(data, self.directory / "data")
         self.start()
 
     def start(self) -> None:
@@ -229,6 +248,18 @@ class Engine:
     def _mounts(self) -> list[str]:
         points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         return sorted(point for point in points if point.startswith(f"{self.directory}/"))
+
+
+@contextmanager
+def running_engine(
+    *, settings: Mapping[str, object] | None = None, hosts: Sequence[str] = (), data: Path | None = None
+) -> Iterator[Engine]:
+    """Start an Engine; at the end nothing of it is left."""
+    engine = Engine(settings=settings, hosts=hosts, data=data)
+    try:
+        yield engine
+    finally:
+        engine.close()
 
 
 class Holder:

@@ -4,13 +4,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from docker_engine import Engine, version
 
 ROOT = Path(__file__).parents[2]
-BUILT = ROOT / "build/plugin"
 EXAMPLES = ROOT / "examples"
 PROGRAMS = Path(sys.executable).parent  # ours
 
@@ -22,19 +22,14 @@ def cdi_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def engine(cdi_folder: Path) -> Iterator[Engine]:
+def engine(start_engine: Callable[..., AbstractContextManager[Engine]], cdi_folder: Path) -> Iterator[Engine]:
     settings = {"cdi-spec-dirs": [str(cdi_folder)], "features": {"cdi": True}} if version() >= (25, 0) else {}
-    started = Engine(settings=settings)
-    try:
-        started.load("convgpu/demo")
+    with start_engine(settings=settings) as started:
         yield started
-    finally:
-        started.close()
 
 
 @pytest.fixture(scope="session")
 def plugin(engine: Engine) -> Iterator[str]:
-    engine("plugin", "create", "convgpu", str(BUILT))
     engine("plugin", "set", "convgpu", "CONVGPU_DEVICES=simulated:16GiB", f"run.source={engine.directory}")
     engine("plugin", "enable", "convgpu")
     yield "convgpu"

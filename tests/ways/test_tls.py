@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from docker_engine import Engine
 
 pytestmark = pytest.mark.engine
 
@@ -34,7 +33,7 @@ def make_certificates(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory):
+def secured(tmp_path_factory, start_engine):
     """The Engine's address, and the folder of its user's certificates."""
     files = make_certificates(tmp_path_factory.mktemp("tls") / "ours")
     with socket.socket() as probe:
@@ -45,11 +44,8 @@ def secured(tmp_path_factory):
         "tlscert": f"{files}/server.pem",
         "tlskey": f"{files}/server-key.pem",
     }
-    engine = Engine(hosts=[address], settings={"tlsverify": True, **certificates})
-    try:
+    with start_engine(hosts=[address], settings={"tlsverify": True, **certificates}, data=None):
         yield address, files
-    finally:
-        engine.close()
 
 
 @pytest.fixture

@@ -128,11 +128,9 @@ def test_the_order_of_an_upgrade(host):
     assert host.judges()
 
 
-def test_a_removed_plugin_locks_all_users_out_until_the_settings_drop_it(plugin_version):
+def test_a_removed_plugin_locks_all_users_out_until_the_settings_drop_it(start_engine):
     """`docker plugin rm -f` by an administrator: every call fails; recovery as in docs/operations.md."""
-    engine = Engine()
-    try:
-        engine("plugin", "create", "convgpu", str(plugin_version("rescue")))
+    with start_engine() as engine:
         engine("plugin", "set", "convgpu", "CONVGPU_DEVICES=simulated:1GiB", f"run.source={engine.directory}")
         etc = engine.directory / "etc"
         (etc / "convgpu").mkdir(parents=True)
@@ -158,8 +156,6 @@ def test_a_removed_plugin_locks_all_users_out_until_the_settings_drop_it(plugin_
         assert done.returncode == 0, done.stderr
         assert host.settings() == {}
         engine.start()
-    finally:
-        engine.close()
 
 
 def test_without_root_nothing_is_changed(host):

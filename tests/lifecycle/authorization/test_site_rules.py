@@ -17,7 +17,6 @@ from convgpu.plugin.supervisor import STEADY
 
 pytestmark = pytest.mark.engine
 
-BUILT = Path(__file__).parents[3] / "build/plugin"
 VOLUME = "type=volume,volume-driver=convgpu,volume-opt=memory={},dst=/run/convgpu"
 HOOK = ("-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so")
 
@@ -89,7 +88,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Iterator[Site]:
+def site(tmp_path_factory, start_engine) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("certificates")
     certificates(directory, "alice", "bob", "local", "nameless")
     with socket.socket() as probe:
@@ -97,18 +96,13 @@ def site(tmp_path_factory) -> Iterator[Site]:
         port = probe.getsockname()[1]
     tls = {"tlsverify": True, "tlscacert": "ca.pem", "tlscert": "server.pem", "tlskey": "server.key"}
     settings = {key: str(directory / value) if isinstance(value, str) else value for key, value in tls.items()}
-    engine = Engine(hosts=[f"tcp://127.0.0.1:{port}"], settings=settings)
-    try:
-        engine.load("convgpu/demo")
+    with start_engine(hosts=[f"tcp://127.0.0.1:{port}"], settings=settings) as engine:
         (engine.directory / "etc/convgpu").mkdir(parents=True)
-        engine("plugin", "create", "convgpu", str(BUILT))
         engine("plugin", "set", "convgpu", *engine.settings_of_plugins(), f"etc.source={engine.directory}/etc")
         engine("plugin", "enable", "convgpu")
         engine.configure({"authorization-plugins": ["convgpu"]})
         yield Site(engine, port, directory)
         engine.configure({"authorization-plugins": []})
-    finally:
-        engine.close()
 
 
 PRIVILEGED = ("create", "--privileged", "convgpu/demo", "true")
