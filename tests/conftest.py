@@ -1,17 +1,23 @@
-"""Nothing is left out in silence: the very last line names what did not run, and why.
+"""Nothing is left out in silence: the lines above pytest's last one name what did not run, and why.
 
 With CONVGPU_REQUIRE=engine,browser,prometheus,spin in the environment a test that needs a Docker Engine, Chromium or
 Prometheus and has none fails.
 """
 
+import functools
 import os
 import shutil
 import signal
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from docker_engine import Engine, running_engine
+from host_state import host_state, leave_hosts_network
 from hypothesis import settings
+from prepared_data import prepared_data
 
 # Machines are noisy: how long an example takes is no test.
 settings.register_profile("untimed", deadline=None)
@@ -21,7 +27,6 @@ settings.load_profile("untimed")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parents[1]
-NOT_RUN = pytest.StashKey[dict[str, set[str]]]()
 
 
 def missing_engine() -> str | None:
@@ -66,10 +71,6 @@ MISSING = {
 }
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[NOT_RUN] = defaultdict(set)
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for what, missing in MISSING.items():
         if item.get_closest_marker(what) is None:
@@ -82,16 +83,36 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item):
-    report = yield
-    if report.skipped and isinstance(report.longrepr, tuple):
-        reason = report.longrepr[2].removeprefix("Skipped: ")
-        item.config.stash[NOT_RUN][reason].add(item.nodeid.partition("::")[0])
-    return report
+class NotRun:
+    """Collects why tests did not run, from the reports of all of pytest-xdist's workers."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, set[str]] = defaultdict(set)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple | list):
+            reason = report.longrepr[2].removeprefix("Skipped: ")
+            self._files[reason].add(report.nodeid.partition("::")[0])
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+        """Print behind everything but the one line that pytest ends with, which programs read."""
+        yield
+        for reason, files in sorted(self._files.items()):
+            terminalreporter.write_line(f"NOT RUN: {' '.join(sorted(files))}: {reason}")
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Print the last line; `pytest_terminal_summary` would come before pytest's own."""
-    for reason, files in config.stash.get(NOT_RUN, {}).items():
-        print(f"NOT RUN: {' '.join(sorted(files))}: {reason}")
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(NotRun())
+
+
+@pytest.fixture(scope="session")
+def start_engine() -> Iterator[Callable[..., AbstractContextManager[Engine]]]:
+    """A starter of Engines that have convgpu/demo and the plugin `convgpu`, in a network of the tests' own.
+
+    The host's network and its own Engine stay as they are.
+    """
+    leave_hosts_network()
+    before = host_state()
+    yield functools.partial(running_engine, data=prepared_data())
+    assert host_state() == before, "the host is not as it was: the tests changed it, or somebody else did meanwhile"

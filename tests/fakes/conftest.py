@@ -4,11 +4,12 @@ from pathlib import Path
 
 import gpu_host
 import pytest
+from built import build_driver
 
 
 @pytest.fixture(scope="session", autouse=True)
 def simulated_driver() -> None:
-    gpu_host.build()
+    build_driver()
 
 
 @pytest.fixture

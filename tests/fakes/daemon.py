@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from built import DRIVER, HOOK
 from json_admin import JsonAdmin
 
 from convgpu.protocol.messages import (
@@ -27,9 +28,6 @@ from convgpu.protocol.messages import (
 )
 from convgpu.protocol.stream import MessageStream
 
-ROOT = Path(__file__).resolve().parents[2]
-HOOK = ROOT / "hook/build"
-DRIVER = ROOT / "tests/fakes/build"
 GIB = 1 << 30
 
 

@@ -20,11 +20,6 @@ T = TypeVar("T")
 PATIENCE = 20.0  # seconds after which something that should have happened counts as missing
 
 
-def build() -> None:
-    """Build the simulated driver, if it is not up to date."""
-    subprocess.run(["make", "--silent", "-C", str(FAKES)], check=True)
-
-
 def until(look: Callable[[], T], wanted: Callable[[T], bool]) -> T:
     """Look again and again until it is as wanted; the last look if it never is."""
     deadline = time.monotonic() + PATIENCE

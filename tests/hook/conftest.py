@@ -10,7 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from compiled import ROOT, SOURCES, Sanitizer, compile_c
+from built import build_driver, build_hook
+from compiled import SOURCES, Sanitizer, compile_c
 from daemon import DRIVER, Daemon, running_daemon
 from hooked_program import SUCCESS, Program
 from scripted_scheduler import ScriptedScheduler
@@ -40,13 +41,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def hook(request: pytest.FixtureRequest) -> Path:
     """Folder of the built hook."""
-    build = ROOT / "hook" / "build"
-    subprocess.run(["make", "-s", "-C", ROOT / "hook"], check=True)
     if request.param == "plain":
-        return build
-    compiled = f"SANITIZE={SANITIZERS[request.param][0]}"
-    subprocess.run(["make", "-s", "-C", ROOT / "hook", compiled, f"BUILD=build/{request.param}"], check=True)
-    return build / request.param
+        return build_hook()
+    return build_hook(SANITIZERS[request.param][0], request.param)
 
 
 @pytest.fixture
@@ -64,8 +61,7 @@ def sanitizer(hook: Path, tmp_path: Path) -> Iterator[Sanitizer]:
 @pytest.fixture(scope="session")
 def simulated_driver() -> Path:
     """Folder of the simulated driver."""
-    subprocess.run(["make", "-s", "-C", ROOT / "tests" / "fakes"], check=True)
-    return ROOT / "tests" / "fakes" / "build"
+    return build_driver()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from compiled import ROOT, SOURCES, compile_c
+from built import build_hook
+from compiled import SOURCES, compile_c
 from daemon import running_daemon
 
 TIB = 1 << 40
@@ -25,8 +26,7 @@ def measure(program: Path, folder: Path, hook: Path, size: int, count: int, *, h
 @pytest.mark.parametrize(("size", "count"), [(512, 1_000_000), (2 * MIB, 100_000)])
 def test_a_live_allocation_takes_at_most_64_bytes_of_the_process(tmp_path: Path, size: int, count: int) -> None:
     program = compile_c(tmp_path / "footprint", SOURCES / "standalone/footprint.c", "-ldl")
-    hook = ROOT / "hook" / "build" / "libconvgpu.so"
-    subprocess.run(["make", "-s", "-C", ROOT / "hook"], check=True)
+    hook = build_hook() / "libconvgpu.so"
     with running_daemon(tmp_path / "d", f"simulated:{4 * TIB}") as daemon:
         folder = daemon.container("a", memory=str(3 * TIB))
         plain, _times = measure(program, folder, hook, size, count, hooked=False)

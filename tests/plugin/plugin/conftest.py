@@ -151,15 +151,16 @@ def docker(scheduler, settings):
     return create_app(scheduler, settings).test_client()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def wait_until_served():
     def answers(path: Path) -> bool:
+        # A new socket each time: one that has been connected says EISCONN for ever.
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             # gunicorn binds its socket a moment before it listens: until then a connection is refused.
             return connection.connect_ex(str(path)) == 0
 
     def wait(path: Path, process: subprocess.Popen[bytes], log: Path) -> None:
-        end = time.monotonic() + 15
+        end = time.monotonic() + 30
         while not answers(path):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < end, log.read_text()

@@ -63,8 +63,7 @@ def test_a_card_that_hangs_keeps_nobody_else_waiting(tmp_path: Path) -> None:
         well.hello()
         daemon.ail("0 hang_ms=60000")
         asked = ill.send(m.Context(0, 526 << 20, 0))
-        begun = time.monotonic()
-        while time.monotonic() - begun < 1:
+        for _ in range(500):
             before = time.monotonic()
             assert well.ask(m.Query(0)) == m.Usage(2 * GIB, 0, 0)
             assert time.monotonic() - before < 0.5
@@ -219,9 +218,11 @@ def test_managed_memory_of_a_container_is_not_counted_a_second_time(tmp_path: Pa
             assert program.stdout is not None
             assert program.stdout.readline() == b"held\n"
             assert usage(daemon, "a") > 5 * GIB
-            begun = time.monotonic()
-            wait_until(lambda: time.monotonic() - begun > 1, "many looks")
-            assert devices(daemon) == [(16, "ok")]
+            for _ in range(3):  # each is an audit that found something, and one that found it gone
+                with hold_outside(daemon, "1g") as outsider:
+                    wait_until(lambda: devices(daemon)[0][0] < 16, "an audit has seen external memory")
+                    outsider.communicate()
+                wait_until(lambda: devices(daemon) == [(16, "ok")], "another has seen that it is gone")
             program.communicate()
 
 

@@ -9,7 +9,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +69,7 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
+def served(tmp_path_factory, wait_until_served):
     top = tmp_path_factory.mktemp("plugin")
     one = Served(top / "s", top / "d", top / "log")
     environment = {
@@ -87,13 +86,8 @@ def served(tmp_path_factory):
         process = subprocess.Popen(
             command, env={**os.environ, **environment}, stdout=log, stderr=subprocess.STDOUT, cwd=top
         )
-    end = time.monotonic() + 30
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        # Connected last: a socket that is connected already answers EISCONN for ever.
-        while not (one.directory / "admin.sock").exists() or probe.connect_ex(str(one.socket)) != 0:
-            assert process.poll() is None, one.log.read_text()
-            assert time.monotonic() < end, one.log.read_text()
-            time.sleep(0.02)
+    wait_until_served(one.socket, process, one.log)
+    wait_until_served(one.directory / "admin.sock", process, one.log)
     yield one
     process.terminate()
     assert process.wait(15) == 0

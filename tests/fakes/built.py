@@ -1,0 +1,36 @@
+"""Builds the C parts that tests use; workers of pytest-xdist that ask for the same at once wait for each other."""
+
+import fcntl
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HOOK = ROOT / "hook/build"
+DRIVER = ROOT / "tests/fakes/build"
+
+
+def _make(folder: str, *settings: str) -> None:
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build/make.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run(["make", "-s", "-C", ROOT / folder, *settings], check=True)
+
+
+def build_driver() -> Path:
+    """Bring the simulated driver up to date; return its folder."""
+    _make("tests/fakes")
+    return DRIVER
+
+
+def build_hook(sanitizer: str = "", name: str = "") -> Path:
+    """Bring the hook up to date; return its folder.
+
+    Args:
+        sanitizer: what the compiler gets as -fsanitize=; the hook without it is built too.
+        name: the folder of the sanitized one below hook/build.
+    """
+    _make("hook")
+    if not sanitizer:
+        return HOOK
+    _make("hook", f"SANITIZE={sanitizer}", f"BUILD=build/{name}")
+    return HOOK / name
