@@ -1,0 +1,62 @@
+"""The scripts that keep the house: sizes, and the notes of a release."""
+
+import importlib.util
+from importlib.machinery import SourceFileLoader
+from pathlib import Path, PurePath
+from types import ModuleType
+
+import pytest
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+
+
+def load(name: str) -> ModuleType:
+    loader = SourceFileLoader(name.replace("-", "_"), str(SCRIPTS / name))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def test_what_is_too_large_is_found():
+    house = load("check-house")
+    long_python = "def f():\n" + "    pass\n" * 40
+    long_c = "static int f(int a)\n{\n" + "    a++;\n" * 58 + "}\n"
+    assert list(house.text_faults(PurePath("a.py"), long_python)) == ["a.py:1 f: a function of 41 lines"]
+    assert list(house.text_faults(PurePath("a.c"), "int x;\n" + long_c)) == ["a.c:2: a function of 61 lines"]
+    assert list(house.text_faults(PurePath("a.h"), "\n" * 401)) == ["a.h: 401 lines"]
+    assert list(house.folder_faults([PurePath(f"a/{number}") for number in range(16)])) == ["a/: 16 files"]
+
+
+def test_wide_lines_of_documents_are_found_but_not_tables_and_output():
+    house = load("check-house")
+    wide = "word " * 25
+    text = f"{wide}\n| {wide} |\n```\n{wide}\n```\nhttps://{'x' * 130}\n"
+    assert list(house.text_faults(PurePath("a.md"), text)) == ["a.md:1: wider than 120 columns"]
+
+
+def test_what_is_as_it_should_be_is_not_found():
+    house = load("check-house")
+    for path, text in {"a.py": "def f():\n" + "    pass\n" * 39, "a.c": "int f(void)\n{\n" + "\n" * 57 + "}\n"}.items():
+        assert list(house.text_faults(PurePath(path), text)) == []
+    assert list(house.folder_faults([PurePath(f"a/{number}") for number in range(15)])) == []
+
+
+CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n### Added\n- a\n"
+
+
+def test_notes_become_the_section_of_a_release():
+    notes = load("release-notes")
+    assert notes.released(CHANGELOG, ["One\nnote.\n", "w " * 80], "0.1.0", "2026-11-22") == (
+        "# Changelog\n\n## [Unreleased]\n\n## [0.1.0] - 2026-11-22\n\n### Changes\n- One note.\n"
+        f"- {'w ' * 58}w\n  {'w ' * 20}w\n\n### Added\n- a\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changelog", "version"), [("", "0.1.0"), (CHANGELOG, "next"), ("## [1.0.0]" + CHANGELOG, "1.0.0")]
+)
+def test_a_release_that_cannot_be_is_refused(changelog, version):
+    with pytest.raises(SystemExit):
+        load("release-notes").released(changelog, [], version, "2026-11-22")
