@@ -9,20 +9,20 @@ from typing import Final
 
 from convgpu.plugin import log_setup
 from convgpu.plugin.settings import Settings, read_settings
-from convgpu.plugin.supervisor import Processes
+from convgpu.plugin.supervisor import Supervisor
 
 _OPTIONS: Final = {
     "name": "the plugin's name in the Engine",
     "directory": "the scheduler's directory",
     "socket": "where the Engine looks for the plugin",
     "engine": "the Engine's own socket",
-    "log": "the least level that is logged: debug, info, warning or error",
+    "log": "the lowest level that is logged: debug, info, warning or error",
     "log_format": "of the log's lines: text, or json",
 }
 
 
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
-    """Run until told to end (0), or until a child ends by itself soon (1); 2 for a setting that is not possible."""
+    """Run until a signal (0), or until a child ends soon after its start (1); 2 for a setting that is not possible."""
     try:
         settings = read_settings({**environment, **_parse(arguments)})
     except ValueError as error:
@@ -30,11 +30,11 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
         return 2
     logging.config.dictConfig(log_setup.configuration(settings.log, settings.log_format))
     settings.socket.parent.mkdir(parents=True, exist_ok=True)
-    return Processes(_commands(), {**environment, **settings.environment()}).run()
+    return Supervisor(_commands(), {**environment, **settings.environment()}).run()
 
 
 def _parse(arguments: Sequence[str] | None) -> dict[str, str]:
-    """Return the options that were given, as the variables that they stand for."""
+    """Return the given options as environment variables."""
     defaults = Settings()
     parser = argparse.ArgumentParser(prog="python -m convgpu.plugin", description=__doc__)
     for name, meaning in _OPTIONS.items():

@@ -10,21 +10,21 @@ from typing import Final
 
 from convgpu.logs.cause import set_cause
 
-# The first word of an administration path or the last one of Docker's; nothing else that a client chose.
-_WORD: Final = re.compile(r"/(?:\w+\.|v1/)([A-Za-z]{1,16})\b", re.ASCII)
-# Causes stay apart when the plugin is started again.
+# The resource of an administration path or the method of one of Docker's; nothing else that a client chose.
+_SUBJECT: Final = re.compile(r"/(?:\w+\.|v1/)([A-Za-z]{1,16})\b", re.ASCII)
+# Distinguishes the causes of each start of the plugin.
 _RUN: Final = secrets.token_hex(3)
 _numbers: Final = itertools.count(1)
 
 
 def begin_request(path: str) -> None:
-    """Name the request that this thread serves from now on: `Mount-3f9ac1-7`."""
-    word = _WORD.match(path)
-    set_cause(f"{word[1] if word else 'http'}-{_RUN}-{next(_numbers)}")
+    """Set the cause of the request that this thread serves: `Mount-3f9ac1-7`."""
+    subject = _SUBJECT.match(path)
+    set_cause(f"{subject[1] if subject else 'http'}-{_RUN}-{next(_numbers)}")
 
 
 def end_request() -> None:
-    """Say that the request is answered, so that what this thread does next has another cause."""
+    """Clear the cause after the answer, so that the thread's next work does not carry it."""
     set_cause("")
 
 

@@ -98,10 +98,10 @@ def _duration(name: str, text: str) -> str:
 
 def _one_of(*known: str) -> Callable[[str, str], str]:
     def parse(name: str, text: str) -> str:
-        word = text.lower()
-        if word not in known:
+        value = text.lower()
+        if value not in known:
             raise ValueError(f"{_variable(name)}={text}: must be one of {', '.join(known)}")
-        return word
+        return value
 
     return parse
 

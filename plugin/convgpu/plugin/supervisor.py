@@ -1,7 +1,6 @@
-"""Processes that are kept running: one that ends by itself is started again.
+"""The supervisor of the plugin's processes: one that ends by itself is restarted.
 
-The Engine would start the whole plugin again, but it gives up on one that ends a second time within the seconds that it
-takes for that, and disables it.
+The Engine would restart the whole plugin, but it disables one that ends a second time while it does so.
 """
 
 import ctypes
@@ -18,8 +17,8 @@ _log: Final = logging.getLogger(__name__)
 
 # Seconds from SIGTERM to SIGKILL; the Engine gives the whole plugin ten.
 GRACE: Final = 6.0
-# A process that ends sooner than this many seconds after its start will not do better the next time.
-STEADY: Final = 10.0
+# A process that ends sooner than this many seconds after its start would do so again.
+MIN_UPTIME: Final = 10.0
 _STEP: Final = 0.02
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -27,8 +26,8 @@ _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
-class Processes:
-    """Child processes that are all ended as soon as this process is told to, or one ends soon after its start.
+class Supervisor:
+    """Runs child processes; ends them all when this process gets a signal to end, or one ends soon after its start.
 
     Must be used in the main thread, which alone may handle signals.
 
@@ -36,7 +35,7 @@ class Processes:
         commands: name and argument vector of each.
         environment: of all of them.
         grace: seconds between SIGTERM and SIGKILL.
-        steady: seconds after which a child that ends is started again.
+        min_uptime: seconds after which a child that ends is restarted.
     """
 
     def __init__(
@@ -44,18 +43,18 @@ class Processes:
         commands: Mapping[str, Sequence[str]],
         environment: Mapping[str, str],
         grace: float = GRACE,
-        steady: float = STEADY,
+        min_uptime: float = MIN_UPTIME,
     ) -> None:
         self._commands = commands
         self._environment = environment
         self._grace = grace
-        self._steady = steady
+        self._min_uptime = min_uptime
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._started: dict[str, float] = {}
-        self._told_to_end = False
+        self._ending = False
 
     def run(self) -> int:
-        """Start the children and wait; return 0 if this process was told to end, 1 if a child does not stay."""
+        """Start the children and wait; return 0 after a signal to end, 1 if a child ends too soon."""
         reader, writer = socket.socketpair()
         with reader, writer:
             writer.setblocking(False)
@@ -74,16 +73,16 @@ class Processes:
     def _run(self, reader: socket.socket) -> int:
         for name in self._commands:
             self._start(name)
-        while not self._told_to_end:
+        while not self._ending:
             for name, child in list(self._children.items()):
                 if child.poll() is None:
                     continue
-                _log.error("%s ended by itself: %s", name, _how(child.returncode))
-                if time.monotonic() - self._started[name] < self._steady:
+                _log.error("%s ended by itself: %s", name, _describe_exit(child.returncode))
+                if time.monotonic() - self._started[name] < self._min_uptime:
                     return 1
                 self._start(name)
             reader.recv(64)
-        _log.info("told to end")
+        _log.info("a signal asked for the end")
         return 0
 
     def _start(self, name: str) -> None:
@@ -96,7 +95,7 @@ class Processes:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:
-            self._told_to_end = True
+            self._ending = True
 
     def _end(self) -> None:
         for child in self._children.values():
@@ -121,7 +120,7 @@ def _end_with_parent() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
 
 
-def _how(returncode: int) -> str:
+def _describe_exit(returncode: int) -> str:
     if returncode < 0:
         return signal.Signals(-returncode).name
     return f"exit status {returncode}"

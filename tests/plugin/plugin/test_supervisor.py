@@ -10,10 +10,10 @@ import pytest
 
 RUN = """
 import json, os, sys
-from convgpu.plugin.supervisor import Processes
+from convgpu.plugin.supervisor import Supervisor
 commands = {name: [sys.executable, "-c", code, name] for name, code in json.loads(sys.argv[2]).items()}
-grace, steady = map(float, sys.argv[1].split(","))
-sys.exit(Processes(commands, os.environ, grace, steady).run())
+grace, min_uptime = map(float, sys.argv[1].split(","))
+sys.exit(Supervisor(commands, os.environ, grace, min_uptime).run())
 """
 # Each says its name and process id once it is ready, in one write, as all of them share the pipe.
 READY = "import os, signal, sys, time; os.write(1, f'{sys.argv[1]} {os.getpid()}\\n'.encode()); "
@@ -26,10 +26,10 @@ OBEDIENT = "import signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exi
 def start():
     started = []
 
-    def begin(*codes, grace=5.0, steady=60.0):
+    def begin(*codes, grace=5.0, min_uptime=60.0):
         commands = json.dumps({f"p{number}": code for number, code in enumerate(codes)})
         process = subprocess.Popen(
-            [sys.executable, "-c", RUN, f"{grace},{steady}", commands], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", RUN, f"{grace},{min_uptime}", commands], stdout=subprocess.PIPE, text=True
         )
         started.append(process)
         pids = dict(process.stdout.readline().split() for _ in codes)
@@ -58,7 +58,7 @@ def test_told_to_end_it_ends_both_and_returns_zero(start):
 
 
 def test_one_that_is_killed_is_started_again_and_the_other_stays(start):
-    process, (first, second) = start(WAIT, WAIT, steady=0.0)
+    process, (first, second) = start(WAIT, WAIT, min_uptime=0.0)
     os.kill(first, signal.SIGKILL)
     name, again = process.stdout.readline().split()
     assert (name, int(again) != first, is_gone(first), is_gone(second)) == ("p0", True, True, False)
@@ -90,8 +90,8 @@ def test_one_that_ignores_the_request_is_killed(start):
 
 def test_a_command_that_does_not_exist_leaves_nothing_behind(tmp_path):
     code = (
-        "import os, sys; from convgpu.plugin.supervisor import Processes\n"
-        "try: Processes({'a': [sys.executable, '-c', 'import signal; signal.pause()'], 'b': ['/nonexistent']},"
+        "import os, sys; from convgpu.plugin.supervisor import Supervisor\n"
+        "try: Supervisor({'a': [sys.executable, '-c', 'import signal; signal.pause()'], 'b': ['/nonexistent']},"
         " os.environ).run()\n"
         "except FileNotFoundError: sys.exit(7)"
     )

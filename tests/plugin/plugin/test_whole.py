@@ -126,7 +126,7 @@ def test_a_cause_leads_from_dockers_request_to_its_answer(session, base, tmp_pat
     }
     assert said == {("plugin", "INFO", "volume"), ("daemon", "INFO", "created")}
     assert [line["event"]["kind"] for line in lines if "event" in line] == ["created"]
-    refused = [line["cause"] for line in lines if line["level"] == "WARNING" and line["cause"] != "listing"]
+    refused = [line["cause"] for line in lines if line["level"] == "WARNING" and line["cause"] != "container-sync"]
     assert (len(refused), len(set(refused))) == (2, 1)
 
 

@@ -1,6 +1,6 @@
-"""The page: files of ours, as they are. What it shows comes from `convgpu dashboard`, which asks the administration.
+"""The static files of the page. Its data comes from `convgpu dashboard`, which polls the administration.
 
-So no thread of this server is ever held by somebody who looks: the Engine's calls have them all.
+So no reader of the page ever holds a thread of this server: all are for the Engine's calls (decision 14).
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: what the scheduler says at the moment of the question, and how long Docker's calls took.
+"""Figures for Prometheus: the scheduler's state at the time of the scrape, and the durations of the Engine's calls.
 
 Names and units follow https://prometheus.io/docs/practices/naming/. Labels are bounded: devices by UUID, and of the
 containers only those that run or wait, at most MAX_CONTAINERS of them, those with the largest grants; of their devices
@@ -38,7 +38,7 @@ _CALLS: Final = {
     )
 }
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0)
-# More than any scheduler ever gave: no event is asked for, only the totals.
+# Above every sequence number: the answer has no event, only the totals.
 _NO_EVENT: Final = 1 << 62
 _END: Final = b"# EOF\n"
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -76,7 +76,7 @@ def create_blueprint(scheduler: Scheduler, registry: CollectorRegistry, clock: C
 
 
 class _Families:
-    """A registry's families for an encoder, but for the long ones, which are kept in `long`.
+    """A registry's families for an encoder, but for the long ones, which are collected in `long`.
 
     prometheus_client writes a line in 10 us, and a thousand containers have three thousand.
     """
@@ -86,7 +86,7 @@ class _Families:
         self.long: list[Metric] = []
 
     def collect(self) -> Iterator[Metric]:
-        """Return what the encoder is to write."""
+        """Return the families that the encoder writes."""
         for family in self._registry.collect():
             if family.type == "gauge" and family.name.startswith("convgpu_container_"):
                 self.long.append(family)
@@ -123,14 +123,14 @@ class CallDurations:
 
 
 class SchedulerCollector:
-    """Asks the scheduler three questions for each answer to Prometheus."""
+    """Asks the scheduler three questions for each scrape."""
 
     def __init__(self, scheduler: Scheduler, clock: Callable[[], float] = time.time) -> None:
         self._scheduler = scheduler
         self._clock = clock
 
     def describe(self) -> Iterable[Metric]:
-        """Say nothing, so that nobody is asked before the first question."""
+        """Return nothing, so that registering asks no question."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -145,10 +145,10 @@ class SchedulerCollector:
         yield _up(1)
         yield GaugeMetricFamily(
             "convgpu_database_writable",
-            "Whether what has to survive a restart can be written.",
+            "Whether the scheduler can write its database.",
             int(devices.database == "ok"),
         )
-        yield InfoMetricFamily("convgpu_policy", "Who of the waiting is next.", {"policy": devices.policy})
+        yield InfoMetricFamily("convgpu_policy", "The policy in force.", {"policy": devices.policy})
         yield from _devices(devices.devices)
         yield from _queue(devices.devices, containers, self._clock())
         yield from _containers(containers)
@@ -213,7 +213,7 @@ def _containers(containers: Sequence[Container]) -> Iterator[Metric]:
 
 
 def _each(containers: Sequence[Container]) -> Iterator[Metric]:
-    info = InfoMetricFamily("convgpu_container", "What Docker calls the container of a volume.", labels=["container"])
+    info = InfoMetricFamily("convgpu_container", "Docker's names of the container of a volume.", labels=["container"])
     labels = ["container", "device"]
     limit = GaugeMetricFamily("convgpu_container_limit_bytes", "The most that a container may use.", labels=labels)
     grant = GaugeMetricFamily("convgpu_container_granted_bytes", "Memory set aside for a container.", labels=labels)
@@ -234,7 +234,7 @@ def _each(containers: Sequence[Container]) -> Iterator[Metric]:
 
 
 def _totals(totals: Totals) -> Iterator[Metric]:
-    events = CounterMetricFamily("convgpu_events", "What happened since the scheduler started.", labels=["kind"])
+    events = CounterMetricFamily("convgpu_events", "Events since the scheduler started.", labels=["kind"])
     for kind, number in sorted(totals.events.items()):
         events.add_metric([kind], number)
     yield events

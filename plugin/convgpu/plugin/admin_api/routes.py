@@ -1,6 +1,6 @@
-"""HTTP administration for people and tools: what the scheduler says, as it says it (docs/protocol.md).
+"""HTTP administration for people and tools: the scheduler's answers, unchanged (docs/protocol.md).
 
-The plugin's socket is for root only, so whoever asks may also change limits, drain devices and choose the policy.
+The plugin's socket is for root only, so every caller may also change limits, drain devices and choose the policy.
 """
 
 import logging

@@ -25,7 +25,7 @@ def pass_at_once(path: str, raw: bytes) -> bytes | None:
         raw: its body.
     """
     if path == wire.AUTHORIZE_RESPONSE:
-        # The Engine has carried the call out: to deny now would only hide what happened.
+        # The Engine has carried the call out: to deny now would only hide that.
         return PASS
     if path != wire.AUTHORIZE_REQUEST:
         return None

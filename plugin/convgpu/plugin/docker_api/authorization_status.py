@@ -1,4 +1,4 @@
-"""The judge of a real plugin, and what it says of itself over HTTP."""
+"""The judge of a real plugin, and the status of authorization over HTTP."""
 
 from collections.abc import Callable
 from typing import Final
@@ -17,8 +17,8 @@ from convgpu.plugin.settings import Settings
 from convgpu.protocol.records import Container, Device
 from convgpu.protocol.requests import ListDevices, SetLimits
 
-# Seconds for a question to the Engine; it waits at most 30 for our answer, and then its client for its own.
-_PATIENCE: Final = 10.0
+# Seconds for a question to the Engine, which itself waits at most 30 for our answer.
+_ENGINE_TIMEOUT: Final = 10.0
 
 
 class SchedulerRecords:
@@ -47,15 +47,15 @@ class SchedulerRecords:
 def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:
     """Return the judge that the settings describe."""
     owners = Owners(settings.directory / "owners.json")
-    engine = EngineView(Engine(settings.engine, _PATIENCE))
+    engine = EngineView(Engine(settings.engine, _ENGINE_TIMEOUT))
     devices = HostDevices(lambda: engine_root(settings.engine))
     return Judge(settings.name, Ports(engine, devices, SchedulerRecords(scheduler)), owners)
 
 
 def create_status(settings: Settings, site: RulesFile, judged: Callable[[], int]) -> Blueprint:
-    """Return the route `/v1/authorization`, by which `convgpu authz status` learns what is in force."""
+    """Return the route `/v1/authorization`, which `convgpu authz status` reads."""
     blueprint = Blueprint("authorization", __name__, url_prefix="/v1")
-    engine = Engine(settings.engine, _PATIENCE)
+    engine = Engine(settings.engine, _ENGINE_TIMEOUT)
 
     @blueprint.get("/authorization")
     def authorization() -> Response:

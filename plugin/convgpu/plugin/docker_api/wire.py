@@ -1,7 +1,7 @@
 """Docker's plugin wire: paths, requests and replies, decoded and encoded. No behaviour.
 
 The Engine sends no Content-Type, and it sends an empty body when it tries a call again after a lost connection
-(the first attempt has consumed it). So nothing in a request has a default: what is missing is `Malformed`.
+(the first attempt has consumed it). So no field of a request has a default: without it the request is `Malformed`.
 """
 
 import base64

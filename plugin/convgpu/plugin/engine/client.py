@@ -1,8 +1,8 @@
 """The Docker Engine as the plugin asks it, over its own UNIX socket.
 
 Never from inside a volume call: there the Engine holds locks that an answer may need, and while it starts it mounts
-before it answers anything. Each question comes back to an authorization plugin as two calls, so the one who asks must
-not hold what these need.
+before it answers anything. Each question comes back to an authorization plugin as two calls, so its caller must hold no
+lock or thread that these need.
 """
 
 import threading
@@ -21,7 +21,7 @@ _BAD_REQUEST: Final = 400
 
 
 class EngineUnavailable(Exception):  # noqa: N818 - a state, not an accident
-    """The Engine does not answer, or not as one does; one line."""
+    """The Engine does not answer, or its answer is no Engine's; one line."""
 
 
 class Engine:
@@ -49,7 +49,7 @@ class Engine:
             try:
                 return question(self._connected())
             except ConnectionLost:
-                # A connection that was kept from before the Engine was started again.
+                # The connection is of before a restart of the Engine.
                 self._forget()
                 return question(self._connected())
         except NotFound:

@@ -1,4 +1,4 @@
-"""What the Engine says about the things that a call names."""
+"""The Engine's records of the containers, volumes, images and services that a call names."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -11,12 +11,12 @@ from convgpu.authz.ports import Document, EngineUnreachable, HostFacts
 from convgpu.authz.subject.injection import RUNTIME
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 
-# Seconds for which the Engine's own settings are believed; they change with a restart or a SIGHUP.
-_FRESH: Final = 10.0
+# Seconds for which the Engine's own settings are cached; they change with a restart or a SIGHUP.
+_CACHE_TIME: Final = 10.0
 # Bytes of a name. Images have 460 at most, and nobody types more. Our question comes back to us as a call, which the
 # worker answers at once if it is short enough for the Engine to send in one piece (4 KiB).
-_LONGEST: Final = 600
-# By this word in the runtimeArgs of our runtime covers it containers that name no limit (convgpu.runtime.__main__).
+_MAX_NAME: Final = 600
+# With this option in its runtimeArgs our runtime limits containers that name no limit (convgpu.runtime.__main__).
 _MEMORY: Final = "--convgpu-memory="
 
 
@@ -56,7 +56,7 @@ class EngineView:
     def facts(self) -> HostFacts:
         """Return what rules depend on beside the container."""
         now = time.monotonic()
-        if self._facts is None or now - self._facts[0] > _FRESH:
+        if self._facts is None or now - self._facts[0] > _CACHE_TIME:
             info = self._ask(lambda api: api.info()) or {}
             runtime = (info.get("Runtimes") or {}).get(RUNTIME) or {}
             memory = [word for word in runtime.get("runtimeArgs") or () if word.startswith(_MEMORY)]
@@ -78,6 +78,6 @@ class EngineView:
 
 
 def _short(name: str) -> str:
-    if len(name.encode(errors="replace")) > _LONGEST:
-        raise EngineUnreachable(f"the Engine is not asked about names of more than {_LONGEST} bytes ({name:.20}...)")
+    if len(name.encode(errors="replace")) > _MAX_NAME:
+        raise EngineUnreachable(f"the Engine is not asked about names of more than {_MAX_NAME} bytes ({name:.20}...)")
     return name

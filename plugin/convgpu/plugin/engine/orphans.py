@@ -1,4 +1,4 @@
-"""Volumes that were made for one container and outlived it: Swarm never removes those of its tasks.
+"""Orphaned volumes: made for one container and outliving it. Swarm never removes those of its tasks.
 
 They are removed through the Engine, which refuses while a container has them and forgets them together with us. A name
 that a person chose stays: the next `docker run -v NAME:...` would get a volume of another driver, without any limit.

@@ -1,4 +1,4 @@
-"""The Engine's client and the listing, against an HTTP server on a UNIX socket that answers as an Engine does."""
+"""The Engine's client and the container sync, against an HTTP server on a UNIX socket in place of an Engine."""
 
 import gc
 import json
@@ -16,7 +16,7 @@ from docker.errors import NotFound
 from convgpu.client.scheduler import SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
-from convgpu.plugin.engine.container_sync import SETTLE, Listing
+from convgpu.plugin.engine.container_sync import QUIET, ContainerSync
 from convgpu.plugin.server.app import create_app
 from convgpu.protocol.requests import ListedContainer, ReportEngineList
 
@@ -163,13 +163,13 @@ ROWS = [
 
 
 @pytest.fixture
-def listing(engine, scheduler):
-    return Listing(engine, scheduler, "convgpu", keep=3600, clock=lambda: 1700000007.0)
+def sync(engine, scheduler):
+    return ContainerSync(engine, scheduler, "convgpu", keep=3600, clock=lambda: 1700000007.0)
 
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr("convgpu.plugin.engine.container_sync.PATIENCE", 0.0)
+    monkeypatch.setattr("convgpu.plugin.engine.container_sync.FAILURE_GRACE", 0.0)
 
 
 @pytest.fixture
@@ -185,8 +185,8 @@ def listed(serve, scheduler):
 
 
 @pytest.mark.usefixtures("listed")
-def test_the_scheduler_is_told_what_the_engine_lists(listing, scheduler):
-    listing.tell()
+def test_the_scheduler_is_told_what_the_engine_lists(sync, scheduler):
+    sync.report()
     told = ReportEngineList(
         asked=1700000007.0,
         containers=(
@@ -196,7 +196,7 @@ def test_the_scheduler_is_told_what_the_engine_lists(listing, scheduler):
         volumes=("v",),
     )
     assert [each["op"] for each in scheduler.asked] == ["containers", "listed"]
-    assert listing._failing is None
+    assert sync._failing is None
     assert msgspec.convert(scheduler.asked[1], ReportEngineList) == told
 
 
@@ -211,31 +211,31 @@ def test_the_scheduler_is_told_what_the_engine_lists(listing, scheduler):
 )
 @pytest.mark.usefixtures("impatient")
 def test_an_incomplete_list_is_not_told_and_complained_about_once(
-    listing, listed, scheduler, caplog, path, answer, complaint
+    sync, listed, scheduler, caplog, path, answer, complaint
 ):
     good = listed.answers[path]
     listed.answers[path] = answer
-    listing.tell()
-    listing.tell()
+    sync.report()
+    sync.report()
     assert "listed" not in [each["op"] for each in scheduler.asked]
     assert complaint in caplog.text
     assert len([record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]) == 1
     listed.answers[path] = good
-    listing.tell()
+    sync.report()
     assert scheduler.asked[-1]["op"] == "listed"
 
 
-def test_a_failure_of_a_moment_is_nothing_to_report(listing, caplog):
-    listing.tell()
+def test_a_failure_of_a_moment_is_nothing_to_report(sync, caplog):
+    sync.report()
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 @pytest.mark.parametrize(("state", "again"), [("running", False), ("restarting", False), ("exited", True)])
-def test_a_contradiction_is_a_reason_to_ask_again(listing, listed, scheduler, state, again):
+def test_a_contradiction_is_a_reason_to_ask_again(sync, listed, scheduler, state, again):
     listed.answers["/containers/json"] = (200, [{**ROWS[0], "State": state}])
     scheduler.request("mount", name="v", id="1")
-    listing.tell()
-    assert listing._doubtful == again
+    sync.report()
+    assert sync._contradicted == again
 
 
 class Doubts:
@@ -248,25 +248,25 @@ class Doubts:
         pass
 
     def wait(self, seconds):
-        assert seconds == SETTLE
+        assert seconds == QUIET
         return self.waits.pop(0)
 
 
-def test_the_question_waits_until_there_are_no_more_doubts(listing, monkeypatch):
+def test_the_question_waits_until_there_are_no_more_doubts(sync, monkeypatch):
     doubts = Doubts(True, True, False, False)
-    monkeypatch.setattr(listing, "_doubt", doubts)
-    listing._settle(time.monotonic())
+    monkeypatch.setattr(sync, "_requested", doubts)
+    sync._wait_until_quiet(time.monotonic())
     assert doubts.waits == [False]
 
 
-def test_doubts_without_end_do_not_put_the_question_off_for_ever(listing, monkeypatch):
+def test_doubts_without_end_do_not_put_the_question_off_for_ever(sync, monkeypatch):
     doubts = Doubts(*[True] * 99)
     now = iter(range(100))
-    monkeypatch.setattr(listing, "_doubt", doubts)
+    monkeypatch.setattr(sync, "_requested", doubts)
     monkeypatch.setattr(
         "convgpu.plugin.engine.container_sync.time", SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _: None)
     )
-    listing._settle(0)
+    sync._wait_until_quiet(0)
     assert len(doubts.waits) == 95
 
 
@@ -284,16 +284,16 @@ def test_a_mount_and_an_unmount_are_doubts(scheduler, settings):
     assert doubts == [2, 4]  # after the scheduler was told
 
 
-def test_a_scheduler_that_hangs_for_good_is_reported(listing, listed, scheduler, monkeypatch):
+def test_a_scheduler_that_hangs_for_good_is_reported(sync, listed, scheduler, monkeypatch):
     hung = []
-    monkeypatch.setattr(listing, "_on_hung", lambda: hung.append(True))
+    monkeypatch.setattr(sync, "_on_hung", lambda: hung.append(True))
     scheduler.failure = SchedulerUnavailable("silent")
-    listing.tell()
+    sync.report()
     monkeypatch.setattr("convgpu.plugin.engine.container_sync.HUNG", -1.0)
-    listing.tell()
+    sync.report()
     assert hung == [True]
     # An Engine that hangs is no reason.
     scheduler.failure = None
     listed.close()
-    listing.tell()
+    sync.report()
     assert hung == [True]
