@@ -24,7 +24,7 @@ static size_t distance(const struct allocations *table, size_t from, size_t to) 
     return to >= from ? to - from : to + table->capacity - from;
 }
 
-static size_t find(const struct allocations *table, uint64_t address) {
+static size_t allocations_probe(const struct allocations *table, uint64_t address) {
     size_t slot = home(table, address);
     while (table->slots[slot].address != 0 && table->slots[slot].address != address)
         slot = after(table, slot);
@@ -38,14 +38,14 @@ static struct allocation *map_slots(size_t capacity) {
 }
 
 /* Grows by half at 3/4, so that the load stays between 1/2 and 3/4 while the number of entries grows. */
-static bool make_room(struct allocations *table) {
+static bool allocations_make_room(struct allocations *table) {
     if (table->capacity > 0 && table->count + 1 <= table->capacity / 4 * 3) return true;
     struct allocations grown = {.capacity = table->capacity ? table->capacity / 2 * 3 : FIRST_CAPACITY};
     grown.slots = map_slots(grown.capacity);
     if (!grown.slots) return false;
     for (size_t slot = 0; slot < table->capacity; slot++) {
         if (table->slots[slot].address == 0) continue;
-        grown.slots[find(&grown, table->slots[slot].address)] = table->slots[slot];
+        grown.slots[allocations_probe(&grown, table->slots[slot].address)] = table->slots[slot];
     }
     if (table->slots) munmap(table->slots, table->capacity * sizeof *table->slots);
     table->slots = grown.slots;
@@ -55,10 +55,10 @@ static bool make_room(struct allocations *table) {
 
 bool allocations_insert(struct allocations *table, struct allocation entry, struct allocation *replaced) {
     *replaced = (struct allocation){0};
-    latch_take(&table->latch);
-    bool room = make_room(table);
+    spinlock_lock(&table->lock);
+    bool room = allocations_make_room(table);
     if (room) {
-        struct allocation *slot = &table->slots[find(table, entry.address)];
+        struct allocation *slot = &table->slots[allocations_probe(table, entry.address)];
         if (slot->address == 0) {
             table->count++;
         } else {
@@ -66,7 +66,7 @@ bool allocations_insert(struct allocations *table, struct allocation entry, stru
         }
         *slot = entry;
     }
-    latch_leave(&table->latch);
+    spinlock_unlock(&table->lock);
     return room;
 }
 
@@ -84,37 +84,37 @@ static void empty_slot(struct allocations *table, size_t slot) {
 
 bool allocations_remove(struct allocations *table, uint64_t address, struct allocation *removed) {
     bool found = false;
-    latch_take(&table->latch);
+    spinlock_lock(&table->lock);
     if (table->capacity > 0 && address != 0) {
-        size_t slot = find(table, address);
+        size_t slot = allocations_probe(table, address);
         found = table->slots[slot].address != 0;
         if (found) {
             *removed = table->slots[slot];
             empty_slot(table, slot);
         }
     }
-    latch_leave(&table->latch);
+    spinlock_unlock(&table->lock);
     return found;
 }
 
 bool allocations_find(struct allocations *table, uint64_t address, struct allocation *found) {
-    latch_take(&table->latch);
+    spinlock_lock(&table->lock);
     bool there = table->capacity > 0 && address != 0;
     if (there) {
-        *found = table->slots[find(table, address)];
+        *found = table->slots[allocations_probe(table, address)];
         there = found->address != 0;
     }
-    latch_leave(&table->latch);
+    spinlock_unlock(&table->lock);
     return there;
 }
 
 static void set_dying(struct allocations *table, uint64_t context, bool dying) {
-    latch_take(&table->latch);
+    spinlock_lock(&table->lock);
     for (size_t slot = 0; table->count > 0 && slot < table->capacity; slot++) {
         struct allocation *entry = &table->slots[slot];
         if (entry->address != 0 && entry->context == context >> 1) entry->dying = dying;
     }
-    latch_leave(&table->latch);
+    spinlock_unlock(&table->lock);
 }
 
 void allocations_mark(struct allocations *table, uint64_t context) {
@@ -130,7 +130,7 @@ void allocations_add_size(const struct allocation *entry, void *sizes) {
 }
 
 void allocations_drop(struct allocations *table, uint64_t context, allocations_each *each, void *argument) {
-    latch_take(&table->latch);
+    spinlock_lock(&table->lock);
     for (size_t slot = 0; table->count > 0 && slot < table->capacity;) {
         struct allocation *entry = &table->slots[slot];
         bool meant = context == ALLOCATIONS_ANY || entry->context == context >> 1;
@@ -139,9 +139,16 @@ void allocations_drop(struct allocations *table, uint64_t context, allocations_e
             continue;
         }
         each(entry, argument);
-        empty_slot(table, slot); /* the next entry may stand here now: look again */
+        empty_slot(table, slot); /* the next entry may stand here now: examine the slot again */
     }
-    latch_leave(&table->latch);
+    spinlock_unlock(&table->lock);
+}
+
+void allocations_visit(struct allocations *table, allocations_each *each, void *argument) {
+    spinlock_lock(&table->lock);
+    for (size_t slot = 0; slot < table->capacity; slot++)
+        if (table->slots[slot].address != 0) each(&table->slots[slot], argument);
+    spinlock_unlock(&table->lock);
 }
 
 void allocations_reset(struct allocations *table) {

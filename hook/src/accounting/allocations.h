@@ -16,10 +16,9 @@
 
 struct allocation {
     uint64_t address;    /* never 0 in the table */
-    uint64_t size : 55;  /* bytes charged; of a small one, bytes that it takes of its pages */
+    uint64_t size : 56;  /* bytes charged; of a small one, bytes that it takes of its pages */
     uint64_t device : 6; /* index of account.h */
-    uint64_t small : 1;  /* charged by the pages that it shares (pages.h) */
-    uint64_t hidden : 1; /* not in the driver's count of the process (growth.h) */
+    uint64_t hidden : 1; /* not in the driver's count of the process (context_growth.h) */
     uint64_t shared : 1; /* may live on when all that we know of is gone (virtual_memory.c) */
     union {
         struct {
@@ -31,7 +30,7 @@ struct allocation {
 };
 
 struct allocations {
-    struct latch latch; /* innermost: nothing is called while it is taken, except mmap */
+    struct spinlock lock; /* innermost: nothing is called while it is taken, except mmap */
     struct allocation *slots;
     size_t capacity; /* 0 before the first entry */
     size_t count;
@@ -56,13 +55,16 @@ void allocations_unmark(struct allocations *table, uint64_t context);
 typedef void allocations_each(const struct allocation *entry, void *argument);
 void allocations_drop(struct allocations *table, uint64_t context, allocations_each *each, void *argument);
 
+/* Shows every entry to `each`; the table is locked meanwhile. */
+void allocations_visit(struct allocations *table, allocations_each *each, void *argument);
+
 /* In place of a context: of all. */
 #define ALLOCATIONS_ANY UINT64_MAX
 
 /* For allocations_drop: adds what was charged to an array of sizes by device. */
 void allocations_add_size(const struct allocation *entry, void *sizes);
 
-/* Forgets everything, and the lock too: for the child of a fork, where no other thread is. */
+/* Empties the table and renews its lock: for the child of a fork, where no other thread is. */
 void allocations_reset(struct allocations *table);
 
 #endif

@@ -1,50 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Asking for memory before the driver gives it, and giving it back. Devices are numbers of account.h.
+ * The charge of one call of CUDA: opened before the driver is called, adjusted when the driver's figure is
+ * known, closed when the call fails. The upper layer of headroom.h: what contexts grew is charged first, when
+ * that is due (context_growth.h). No function here may be called with a lock held, unless it says so.
  */
 #ifndef CONVGPU_CHARGE_H
 #define CONVGPU_CHARGE_H
 
-#include "tables/driver.h"
+#include "accounting/headroom.h"
 
-/* What the driver sets aside for an allocation of `size` bytes; never wraps. */
+/* Bytes that the driver sets aside for an allocation of `size` bytes; never wraps. */
 uint64_t charge_round(uint64_t size);
 
-/* Charges `size` bytes, from the headroom or by the scheduler, pausing the calling thread for as long as the
- * scheduler does not answer. CUDA_ERROR_OUT_OF_MEMORY when rejected. *settling: bytes that the driver may not
- * have freed yet. `call` names the CUDA call, for people. No lock may be held. What contexts grew is charged
- * first, when that is due (growth.h). */
-CUresult charge_take(int device, uint64_t size, const char *call, uint64_t *settling);
+/* Adds `size` bytes to the charge from the headroom alone, without a pause: whether they could be had. */
+bool charge_try(struct charge *charge, uint64_t size);
 
-/* The same from the headroom alone: whether it could be had. */
-bool charge_try(int device, uint64_t size, const char *call);
+/* Adds `size` bytes to the charge, pausing the calling thread for as long as the scheduler does not answer.
+ * CUDA_ERROR_OUT_OF_MEMORY: rejected, or what contexts grew cannot be had; nothing was added. */
+CUresult charge_open(struct charge *charge, uint64_t size);
 
-/* The same for contexts themselves, whose growth is not looked at. */
-CUresult charge_ask(int device, uint64_t size, const char *call, uint64_t *settling);
+/* Brings the charge to `size` bytes: opens it for more, as charge_open(), or gives back, which cannot fail.
+ */
+CUresult charge_adjust(struct charge *charge, uint64_t size);
 
-/* Gives back what charge_take() gave. */
-void charge_give(int device, uint64_t size);
+/* Gives the whole charge back. A lock may be held. */
+void charge_close(struct charge *charge);
 
 /* One try of a driver call that takes memory. */
 typedef CUresult charge_attempt(void *arguments);
 
-/* Makes an accepted call, waiting while the driver has not freed yet what ended processes held ("Settling" in
- * docs/protocol.md). `context` tells that the calling thread's context is on the device, so that the driver's
- * free memory can be watched. Returns the driver's last word. */
-CUresult charge_settle(int device, uint64_t size, uint64_t settling, bool context, charge_attempt *attempt,
-                       void *arguments);
+/* Makes the call that is charged, waiting while the driver has not freed yet what ended processes held
+ * ("Settling" in docs/protocol.md). Returns the driver's last answer; the charge stays as it is. The lock of
+ * a primary context may be held. */
+CUresult charge_settle(const struct charge *charge, charge_attempt *attempt, void *arguments);
 
-enum { CHARGE_ROUNDS = 4 }; /* how often an accepted call is made that the driver refuses */
+enum { CHARGE_ROUNDS = 4 }; /* how often a charged call is made that the driver refuses */
 
-/* After the driver's last word (`word`) on an accepted call, in the given round (from 0), when its charge was
- * given back: if the driver had no room, asks the scheduler whether programs outside have the memory, pausing
- * until it is to be had again ("Memory outside" in docs/protocol.md). True: it is charged as before, for
- * charge_settle(). False: it is not, and the driver's word counts. No lock may be held. */
-bool charge_again(int device, uint64_t size, const char *call, bool context, CUresult word, int round,
-                  uint64_t *settling);
+/* After the driver's last answer (`result`) to a charged call, in the given round (from 0). The caller has
+ * given the bytes back and left charge->size as it was. If the driver had no room, asks the scheduler whether
+ * external memory is why, pausing until there is room ("Memory outside" in docs/protocol.md). True: the bytes
+ * are charged again, for charge_settle(). False: they are not (charge->size is 0), and the driver's answer
+ * counts. */
+bool charge_again(struct charge *charge, CUresult result, int round);
 
-/* Both, until one of them is final. On failure nothing stays charged. */
-CUresult charge_make(int device, uint64_t size, const char *call, uint64_t settling, bool context,
-                     charge_attempt *attempt, void *arguments);
+/* charge_settle() and charge_again() until the answer is final. On failure nothing stays charged. */
+CUresult charge_make(struct charge *charge, charge_attempt *attempt, void *arguments);
 
 #endif

@@ -5,17 +5,17 @@
  * uncharged. Between the moment when the account is read and the answer, other threads take more; all that
  * they took is subtracted. So growth is never seen where there is none, and what is missed because
  * allocations are on their way is seen next time. A fall is believed only while no thread took anything,
- * never beyond what growth was charged, and looked at again before the next byte is handed out.
+ * never beyond what growth was charged, and measured again before the next byte is handed out.
  *
  * `measuring` is held across the question and while the growth is charged, which may pause; no call that
  * gives memory back takes it. `state` is a leaf.
  */
 #include "accounting/context_growth.h"
 
+#include "accounting/headroom.h"
+#include "base/fork_reset.h"
 #include "scheduler/account.h"
 #include "scheduler/channel.h"
-#include "accounting/charge.h"
-#include "base/fork_reset.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -50,14 +50,14 @@ static uint64_t less(uint64_t from, uint64_t size) {
     return from > size ? from - size : 0;
 }
 
-/* The next look comes halfway to the limit, or at once if there is a reason since the last. */
-static void watch(uint32_t device) {
+/* The next measurement comes halfway to the limit, or at once if there is a reason since the last. */
+static void growth_watch(uint32_t device) {
     account_watch(device, ACCOUNT_HALFWAY);
     if (devices[device].suspected) account_watch(device, ACCOUNT_NOW);
 }
 
 /* False when nobody knows. */
-static bool measure(int device, uint64_t pending, struct measurement *measured) {
+static bool growth_measure(int device, uint64_t pending, struct measurement *measured) {
     uint32_t number = (uint32_t)device;
     struct channel_answer answer;
     devices[device].suspected = false;
@@ -70,15 +70,15 @@ static bool measure(int device, uint64_t pending, struct measurement *measured) 
     measured->size = less(answer.context_size.size, taken);
     bool known = answer.context_size.size > 0;
     if (known)
-        watch(number);
+        growth_watch(number);
     else
         account_watch(number, ACCOUNT_NEVER);
     return known;
 }
 
-static void give(int device, uint64_t size) {
+static void growth_give_back(int device, uint64_t size) {
     account_remove_context((uint32_t)device, size);
-    charge_give(device, size);
+    headroom_give(device, size);
 }
 
 void growth_context_made(int device) {
@@ -97,79 +97,79 @@ void growth_context_ended(int device) {
         growth->grown = 0;
     }
     pthread_mutex_unlock(&growth->state);
-    if (gone > 0) give(device, gone);
+    if (gone > 0) growth_give_back(device, gone);
     if (!last) growth_fell(device);
 }
 
 CUresult growth_correct(int device, const char *call, uint64_t own, uint64_t *more, uint64_t *spare) {
+    struct charge charge = {.device = device, .call = call};
     struct measurement measured;
-    uint64_t settling;
     CUresult result = CUDA_SUCCESS;
-    *more = *spare = 0;
+    *spare = 0;
     pthread_mutex_lock(&devices[device].measuring);
-    if (measure(device, 0, &measured)) {
+    if (growth_measure(device, 0, &measured)) {
         uint64_t fall = less(measured.charged, measured.size);
         *spare = fall < own ? fall : own;
-        uint64_t rise = less(measured.size, measured.charged);
-        result = charge_ask(device, rise, call, &settling);
-        if (result == CUDA_SUCCESS) *more = rise;
-        account_add_context((uint32_t)device, *more);
+        result = headroom_add(&charge, less(measured.size, measured.charged), false);
+        account_add_context((uint32_t)device, charge.size);
     }
     pthread_mutex_unlock(&devices[device].measuring);
+    *more = charge.size;
     return result;
 }
 
 /* Gives back of what was charged for growth; returns how much that was. */
-static uint64_t shrink(int device, uint64_t fall) {
+static uint64_t growth_shrink(int device, uint64_t fall) {
     struct device_growth *growth = &devices[device];
     pthread_mutex_lock(&growth->state);
     if (fall > growth->grown) fall = growth->grown;
     growth->grown -= fall;
     pthread_mutex_unlock(&growth->state);
-    if (fall > 0) give(device, fall);
+    if (fall > 0) growth_give_back(device, fall);
     return fall;
 }
 
 /* `measuring` is held. */
-static void believe_fall(int device, const struct measurement *measured) {
-    if (shrink(device, less(measured->charged, measured->size)) > 0)
+static void growth_believe_fall(int device, const struct measurement *measured) {
+    if (growth_shrink(device, less(measured->charged, measured->size)) > 0)
         account_watch((uint32_t)device, ACCOUNT_NOW);
 }
 
 /* Whether the same use as now was measured just now: a program that frees and allocates the same large block
  * again and again does not ask each time. */
-static bool is_spared(int device) {
+static bool growth_is_spared(int device) {
     struct device_growth *growth = &devices[device];
     bool soon = growth->when > 0 && milliseconds() - growth->when < SOON_MS;
     return soon && !growth->suspected && account_used((uint32_t)device) <= growth->most;
 }
 
-/* Enters growth that was charged; when the last context ended meanwhile, there is none. */
-static void enter(int device, uint64_t rise) {
+/* When the last context ended meanwhile, there is no growth, and it goes back. */
+void growth_add(int device, uint64_t rise) {
     struct device_growth *growth = &devices[device];
+    if (rise == 0) return;
     account_add_context((uint32_t)device, rise);
     pthread_mutex_lock(&growth->state);
     bool lives = growth->contexts > 0;
     if (lives) growth->grown += rise;
     pthread_mutex_unlock(&growth->state);
-    if (!lives) give(device, rise);
+    if (!lives) growth_give_back(device, rise);
 }
 
 /* `measuring` is held. */
-static CUresult charge(int device, const char *call, const struct measurement *measured) {
+static CUresult growth_take(struct charge *charge, const struct measurement *measured) {
+    int device = charge->device;
     struct device_growth *growth = &devices[device];
-    uint64_t settling, rise = less(measured->size, measured->charged);
-    CUresult result = charge_ask(device, rise, call, &settling);
+    CUresult result = headroom_add(charge, less(measured->size, measured->charged), false);
     growth->when = 0;
     if (result != CUDA_SUCCESS) { /* what is freed next is owed */
         account_watch((uint32_t)device, ACCOUNT_NOW);
         return result;
     }
-    if (rise > 0) {
-        enter(device, rise);
-        watch((uint32_t)device);
+    if (charge->size > 0) {
+        growth_add(device, charge->size);
+        growth_watch((uint32_t)device);
     } else if (measured->quiet && measured->size < measured->charged) {
-        believe_fall(device, measured);
+        growth_believe_fall(device, measured);
         return CUDA_SUCCESS;
     }
     growth->when = milliseconds();
@@ -182,26 +182,20 @@ CUresult growth_charge(int device, const char *call, uint64_t pending) {
     struct measurement measured;
     CUresult result = CUDA_SUCCESS;
     if (!account_watched((uint32_t)device) || pthread_mutex_trylock(&growth->measuring) != 0) return result;
-    if ((pending == 0 || !is_spared(device)) && measure(device, pending, &measured))
-        result = charge(device, call, &measured);
+    if ((pending == 0 || !growth_is_spared(device)) && growth_measure(device, pending, &measured))
+        result = growth_take(&(struct charge){.device = device, .call = call}, &measured);
     pthread_mutex_unlock(&growth->measuring);
     return result;
 }
 
-CUresult growth_take(int device, uint64_t size, const char *call, uint64_t *settling) {
-    CUresult result = charge_take(device, size, call, settling);
-    if (result == CUDA_SUCCESS && size > 0) enter(device, size);
-    return result;
-}
-
 void growth_give(int device, uint64_t size) {
-    (void)shrink(device, size);
+    (void)growth_shrink(device, size);
 }
 
 void growth_fell(int device) {
     struct measurement measured;
     if (!account_watched((uint32_t)device) || pthread_mutex_trylock(&devices[device].measuring) != 0) return;
-    if (measure(device, 0, &measured)) believe_fall(device, &measured);
+    if (growth_measure(device, 0, &measured)) growth_believe_fall(device, &measured);
     pthread_mutex_unlock(&devices[device].measuring);
 }
 
@@ -223,4 +217,4 @@ static void growth_reset(void) {
         devices[device] = (struct device_growth){.measuring = PTHREAD_MUTEX_INITIALIZER,
                                                  .state = PTHREAD_MUTEX_INITIALIZER};
 }
-FORGET_IN_CHILD(growth_reset);
+RESET_IN_CHILD(growth_reset);

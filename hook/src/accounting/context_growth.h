@@ -3,11 +3,11 @@
  * What contexts take grows after they were made: code and variables of modules, stacks, heaps, buffers of
  * printf, queues of streams. Most of it happens in launches, which are not hooked, and no call of the driver
  * tells the size. So the driver's own count of the process, which the scheduler can ask for (CONTEXT in
- * docs/protocol.md), is looked at before memory is handed out that would bring the account near the limit,
+ * docs/protocol.md), is read before memory is handed out that would bring the account near the limit,
  * and after calls that are known to make contexts grow. See docs/decisions/0016.
  */
-#ifndef CONVGPU_GROWTH_H
-#define CONVGPU_GROWTH_H
+#ifndef CONVGPU_CONTEXT_GROWTH_H
+#define CONVGPU_CONTEXT_GROWTH_H
 
 #include "tables/driver.h"
 
@@ -17,26 +17,26 @@ void growth_context_ended(int device);
 
 /* Asks what the contexts take after one was made, of whose charge `own` is a part: *more was taken for it,
  * *less is too much and for the caller to give back. CUDA_ERROR_OUT_OF_MEMORY: more is needed and cannot be
- * had. */
+ * had. May pause; waits while another thread measures the device. */
 CUresult growth_correct(int device, const char *call, uint64_t own, uint64_t *more, uint64_t *less);
 
 /* Asks, and charges what the contexts grew; `pending` bytes of the account have not reached the driver yet.
  * CUDA_ERROR_OUT_OF_MEMORY: it cannot be had, so nothing else may be handed out. Nothing is done while
- * another thread asks for the same device. */
+ * another thread asks for the same device. May pause; no lock may be held. */
 CUresult growth_charge(int device, const char *call, uint64_t pending);
 
-/* Growth whose size is known: charges it before the call that makes it (and may pause, as charge_take), or
- * gives it back, though never more than was charged for growth. */
-CUresult growth_take(int device, uint64_t size, const char *call, uint64_t *settling);
+/* Growth whose size is known, and which is charged already: from now on it belongs to the contexts. Or gives
+ * it back, though never more than was charged for growth. */
+void growth_add(int device, uint64_t size);
 void growth_give(int device, uint64_t size);
 
 /* After a call that may have made contexts smaller: gives back what they do not take any more. */
 void growth_fell(int device);
 
-/* What was given back may not have left the driver: the next byte is not handed out before a look. */
+/* What was given back may not have left the driver: the next byte is not handed out before a measurement. */
 void growth_suspect(int device);
 
-/* The driver's count of a process does not hold managed memory. */
+/* The driver's count of a process does not hold managed memory: `size` bytes of it came or went. */
 void growth_hide(int device, uint64_t size);
 void growth_show(int device, uint64_t size);
 

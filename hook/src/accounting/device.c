@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "accounting/device.h"
 
-#include "scheduler/account.h"
+#include "accounting/allocations.h"
 #include "base/fork_reset.h"
-#include "calls/green_context.h"
 #include "base/log.h"
+#include "scheduler/account.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
 enum { MAX_ORDINALS = 64 };
 
+static struct allocations owners = ALLOCATIONS_INITIALIZER; /* contexts of green ones; `value`: the primary */
+
 /* Number + 1 of each ordinal once it is known; 0 before. */
 static _Atomic int known[MAX_ORDINALS];
-static _Atomic uint64_t told; /* bit N: the line about ordinal N was printed */
+static _Atomic uint64_t warned; /* bit N: the line about ordinal N was printed */
 static _Atomic uint32_t epoch = 1;
 
 /* What this thread found last, valid while `epoch` is the same. */
@@ -25,7 +27,7 @@ static _Thread_local struct {
 
 /* The v2 call (CUDA 11.4) names an instance (MIG) by its own UUID, the first one only the card: an instance's
  * memory must not be taken for its card's, of which the scheduler knows nothing then. */
-static int find(CUdevice ordinal) {
+static int device_find_by_uuid(CUdevice ordinal) {
     CUuuid uuid;
     CUresult result = driver.cuDeviceGetUuid_v2 ? DRIVER(cuDeviceGetUuid_v2, &uuid, ordinal)
                                                 : DRIVER(cuDeviceGetUuid, &uuid, ordinal);
@@ -39,13 +41,19 @@ static bool is_instance(CUdevice ordinal) {
 }
 
 int device_of_ordinal(CUdevice ordinal) {
-    if (ordinal < 0 || ordinal >= MAX_ORDINALS) return find(ordinal);
+    if (ordinal < 0 || ordinal >= MAX_ORDINALS) return device_find_by_uuid(ordinal);
     int device = known[ordinal] - 1;
     if (device < 0) {
-        device = find(ordinal);
+        device = device_find_by_uuid(ordinal);
         if (device >= 0) known[ordinal] = device + 1;
     }
     return device;
+}
+
+static CUcontext device_find_owner(CUcontext context) {
+    struct allocation entry;
+    bool green = allocations_find(&owners, (uint64_t)(uintptr_t)context, &entry);
+    return green ? (CUcontext)(uintptr_t)entry.value : context;
 }
 
 CUresult device_current(CUcontext *context, int *device) {
@@ -68,9 +76,15 @@ CUresult device_current(CUcontext *context, int *device) {
     }
     last.epoch = now;
     last.context = *context;
-    last.owner = *context = green_context_owner(*context);
+    last.owner = *context = device_find_owner(*context);
     last.device = *device;
     return CUDA_SUCCESS;
+}
+
+void device_set_owner(CUcontext context, CUcontext owner) {
+    struct allocation replaced,
+        entry = {.address = (uint64_t)(uintptr_t)context, .value = (uint64_t)(uintptr_t)owner};
+    (void)allocations_insert(&owners, entry, &replaced);
 }
 
 void device_contexts_changed(void) {
@@ -79,7 +93,7 @@ void device_contexts_changed(void) {
 
 void device_refuse(CUdevice ordinal) {
     uint64_t bit = ordinal >= 0 && ordinal < MAX_ORDINALS ? UINT64_C(1) << ordinal : 0;
-    if (bit && atomic_fetch_or(&told, bit) & bit) return;
+    if (bit && atomic_fetch_or(&warned, bit) & bit) return;
     if (is_instance(ordinal))
         log_refusal(
             "device %d is an instance of a GPU in MIG mode, and convgpu shares whole GPUs: memory on it is "
@@ -93,7 +107,8 @@ void device_refuse(CUdevice ordinal) {
 
 static void device_reset(void) {
     memset((void *)known, 0, sizeof known);
-    told = 0;
+    warned = 0;
     epoch++;
+    allocations_reset(&owners);
 }
-FORGET_IN_CHILD(device_reset);
+RESET_IN_CHILD(device_reset);

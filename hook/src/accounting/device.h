@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * From the driver's ordinals and contexts to device numbers of account.h. Ordinals are renumbered by
- * CUDA_VISIBLE_DEVICES, so a device is recognised by its UUID.
+ * CUDA_VISIBLE_DEVICES, so a device is recognised by its UUID. Any thread may call these at any time.
  */
 #ifndef CONVGPU_DEVICE_H
 #define CONVGPU_DEVICE_H
@@ -17,6 +17,10 @@ int device_of_ordinal(CUdevice ordinal);
 /* The calling thread's context, or the one that its memory dies with, and its device; the driver's own error
  * when there is none. */
 CUresult device_current(CUcontext *context, int *device);
+
+/* Memory that is made in `context` (of a green context) dies with `owner`, the primary one. Without memory
+ * for the record, such memory is charged too long. */
+void device_set_owner(CUcontext context, CUcontext owner);
 
 /* Contexts were created or destroyed: a handle may name another one now. */
 void device_contexts_changed(void);

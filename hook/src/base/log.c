@@ -24,7 +24,7 @@ void log_open(void) {
  * back, if it was not pending before. */
 static void write_quietly(const char *line, size_t length) {
     sigset_t pipe, before, pending;
-    int cancellation = uncancelled_begin();
+    int cancellation = no_cancel_begin();
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     sigpending(&pending);
@@ -39,7 +39,7 @@ static void write_quietly(const char *line, size_t length) {
         length -= (size_t)written;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    uncancelled_end(cancellation);
+    no_cancel_end(cancellation);
 }
 
 /* vsnprintf into an array does not allocate for the conversions used here (%s %d %u %llu %x). */
@@ -53,6 +53,10 @@ static void write_line(const char *format, va_list arguments) {
     line[length++] = '\n';
     write_quietly(line, length);
     errno = saved_errno;
+}
+
+bool log_is_debugging(void) {
+    return debugging;
 }
 
 void log_refusal(const char *format, ...) {

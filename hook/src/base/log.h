@@ -13,6 +13,9 @@ void log_open(void);
 /* Says why something was refused. `format` without "convgpu: " and newline; longer than 400 bytes is cut. */
 void log_refusal(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Whether CONVGPU_DEBUG=1: then a line of log_debug() is worth preparing. */
+bool log_is_debugging(void);
+
 /* The same, only with CONVGPU_DEBUG=1. */
 void log_debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

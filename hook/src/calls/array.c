@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an array takes is computed from its descriptor, as an upper bound, and never corrected: the driver
- * answers cuArrayGetMemoryRequirements only for arrays that have no memory yet. On an H200 (driver 580.159)
- * rows are made of 64-byte pieces and lie in groups: of 8 to 128 for a flat array, of 8 to 16 for a solid
- * one, whose slices lie in groups of up to 32; small extents take small groups. 14 shapes took there what
- * this gives, or up to a fifth less.
+ * Arrays and mipmapped arrays, whose layout the driver chooses and does not tell. What an array takes is
+ * computed from its descriptor, as an upper bound, and never corrected: the driver answers
+ * cuArrayGetMemoryRequirements only for arrays that have no memory yet. On an H200 (driver 580.159) rows are
+ * made of 64-byte pieces and lie in groups: of 8 to 128 for a flat array, of 8 to 16 for a solid one, whose
+ * slices lie in groups of up to 32; small extents take small groups. 14 shapes took there what this gives, or
+ * up to a fifth less.
  */
-#include "calls/array.h"
-
 #include "accounting/allocations.h"
 #include "accounting/charge.h"
 #include "accounting/device.h"
-#include "base/fork_reset.h"
-#include "scheduler/session.h"
+#include "tables/registry.h"
 
 enum { ROW_PIECE = 64, ROW_GROUP = 8, FLAT_GROUP = 128, SOLID_GROUP = 16, SLICE_GROUP = 32 };
 enum { LARGEST_EXTENT = 1 << 20 }; /* larger ones no device has */
@@ -22,9 +20,9 @@ enum { LARGEST_ELEMENT = 16 };
 
 static struct allocations arrays = ALLOCATIONS_INITIALIZER;
 
-/* One call on its way. */
-struct making {
-    const char *call;
+/* One creation; `attempt` calls the driver and writes `array`. */
+struct array_request {
+    struct charge charge;
     charge_attempt *attempt;
     CUresult (*destroy)(void *array);
     const void *descriptor; /* the program's, in the form of the call */
@@ -82,199 +80,185 @@ static uint64_t level_size(const struct array_descriptor *shape, unsigned level)
 
 /* The driver takes a number of levels that is out of range for the nearest one in range: from 1 to where the
  * last extent is 1. */
-static uint64_t bound(const struct making *making) {
-    const struct array_descriptor *shape = &making->shape;
+static uint64_t array_bound(const struct array_request *request) {
+    const struct array_descriptor *shape = &request->shape;
     bool layered = shape->flags & (LAYERED | CUBEMAP);
     uint64_t longest = shape->width | shape->height | (layered ? 0 : shape->depth), size = 0;
     if (shape->flags & (SPARSE | DEFERRED)) return 0; /* memory is mapped to it later */
-    for (unsigned level = 0; level == 0 || (level < making->levels && longest >> level > 0); level++)
+    for (unsigned level = 0; level == 0 || (level < request->levels && longest >> level > 0); level++)
         if (__builtin_add_overflow(size, level_size(shape, level), &size)) return UINT64_MAX;
     return charge_round(size);
 }
 
-static CUresult keep(int device, CUcontext context, uint64_t charge, const struct making *making) {
+static CUresult array_enter(CUcontext context, const struct array_request *request) {
     struct allocation replaced = {0};
-    struct allocation entry = {.address = (uint64_t)(uintptr_t)making->array,
-                               .size = charge,
-                               .device = (uint64_t)device,
+    struct allocation entry = {.address = (uint64_t)(uintptr_t)request->array,
+                               .size = request->charge.size,
+                               .device = (uint64_t)request->charge.device,
                                .context = (uint64_t)(uintptr_t)context >> 1};
-    bool kept = allocations_insert(&arrays, entry, &replaced);
-    if (replaced.address != 0) charge_give((int)replaced.device, replaced.size);
-    if (kept) return CUDA_SUCCESS;
-    making->destroy(making->array);
+    bool entered = allocations_insert(&arrays, entry, &replaced);
+    if (replaced.address != 0) headroom_give((int)replaced.device, replaced.size);
+    if (entered) return CUDA_SUCCESS;
+    request->destroy(request->array);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Extents that no device has are for the driver to refuse; nothing is given that was not charged. */
-static CUresult make_impossible(struct making *making) {
-    CUresult result = making->attempt(making);
+static CUresult array_create_impossible(struct array_request *request) {
+    CUresult result = request->attempt(request);
     if (result != CUDA_SUCCESS) return result;
-    making->destroy(making->array);
+    request->destroy(request->array);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult make_charged(struct making *making) {
+static CUresult array_create_charged(struct array_request *request) {
     CUcontext context;
-    int device;
-    uint64_t settling, charge;
-    const struct array_descriptor *shape = &making->shape;
-    if (!session_ready()) return CUDA_ERROR_SYSTEM_NOT_READY;
-    if (device_current(&context, &device) != CUDA_SUCCESS) return making->attempt(making); /* its own error */
+    struct charge *charge = &request->charge;
+    const struct array_descriptor *shape = &request->shape;
+    charge->current = true;
+    if (device_current(&context, &charge->device) != CUDA_SUCCESS)
+        return request->attempt(request); /* the driver's own error */
     if (shape->width > LARGEST_EXTENT || shape->height > LARGEST_EXTENT || shape->depth > LARGEST_EXTENT)
-        return make_impossible(making);
-    charge = bound(making);
-    if (charge == 0) return making->attempt(making);
-    if (device < 0) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = charge_take(device, charge, making->call, &settling);
+        return array_create_impossible(request);
+    uint64_t size = array_bound(request);
+    if (size == 0) return request->attempt(request);
+    if (charge->device < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = charge_open(charge, size);
+    if (result == CUDA_SUCCESS) result = charge_make(charge, request->attempt, request);
     if (result != CUDA_SUCCESS) return result;
-    result = charge_make(device, charge, making->call, settling, true, making->attempt, making);
-    if (result != CUDA_SUCCESS) return result;
-    result = keep(device, context, charge, making);
-    if (result != CUDA_SUCCESS) charge_give(device, charge);
+    result = array_enter(context, request);
+    if (result != CUDA_SUCCESS) charge_close(charge);
     return result;
 }
 
 /* The program's variable is written only when everything has succeeded. */
-static CUresult make(void **array, struct making *making) {
-    CUresult result = make_charged(making);
-    if (result == CUDA_SUCCESS) *array = making->array;
+static CUresult array_create(void **array, struct array_request request) {
+    CUresult result = array_create_charged(&request);
+    if (result == CUDA_SUCCESS) *array = request.array;
     return result;
 }
 
-static CUresult destroy_array(void *array) {
+static CUresult array_driver_destroy(void *array) {
     return DRIVER(cuArrayDestroy, array);
 }
 
-static CUresult destroy_mipmapped(void *array) {
+static CUresult array_driver_destroy_mipmapped(void *array) {
     return DRIVER(cuMipmappedArrayDestroy, array);
 }
 
-static CUresult attempt_flat(void *arguments) {
-    struct making *making = arguments;
-    return DRIVER(cuArrayCreate_v2, &making->array, making->descriptor);
+/* Fields of a request that are the same in all forms of a descriptor. */
+#define ARRAY_FLAT(descriptor)                                                                               \
+    .width = (descriptor)->width, .height = (descriptor)->height, .format = (descriptor)->format,            \
+    .channels = (descriptor)->channels
+#define ARRAY_REQUEST(name, try, ...)                                                                        \
+    (struct array_request){.charge.call = (name),                                                            \
+                           .attempt = (try),                                                                 \
+                           .destroy = array_driver_destroy,                                                  \
+                           .descriptor = descriptor,                                                         \
+                           .shape = {__VA_ARGS__},                                                           \
+                           .levels = 1}
+
+static CUresult array_attempt_flat(void *arguments) {
+    struct array_request *request = arguments;
+    return DRIVER(cuArrayCreate_v2, &request->array, request->descriptor);
 }
 
 CUresult hooked_cuArrayCreate_v2(void **array, const struct flat_descriptor *descriptor) {
-    if (!array || !descriptor) return DRIVER(cuArrayCreate_v2, array, descriptor);
-    struct making making = {.call = "cuArrayCreate",
-                            .attempt = attempt_flat,
-                            .destroy = destroy_array,
-                            .descriptor = descriptor,
-                            .shape = {.width = descriptor->width,
-                                      .height = descriptor->height,
-                                      .format = descriptor->format,
-                                      .channels = descriptor->channels},
-                            .levels = 1};
-    return make(array, &making);
+    return array_create(array, ARRAY_REQUEST("cuArrayCreate", array_attempt_flat, ARRAY_FLAT(descriptor)));
 }
 
-static CUresult attempt_flat_v1(void *arguments) {
-    struct making *making = arguments;
-    return DRIVER(cuArrayCreate, &making->array, making->descriptor);
+static CUresult array_attempt_flat_v1(void *arguments) {
+    struct array_request *request = arguments;
+    return DRIVER(cuArrayCreate, &request->array, request->descriptor);
 }
 
 CUresult hooked_cuArrayCreate(void **array, const struct flat_descriptor_v1 *descriptor) {
-    if (!array || !descriptor) return DRIVER(cuArrayCreate, array, descriptor);
-    struct making making = {.call = "cuArrayCreate",
-                            .attempt = attempt_flat_v1,
-                            .destroy = destroy_array,
-                            .descriptor = descriptor,
-                            .shape = {.width = descriptor->width,
-                                      .height = descriptor->height,
-                                      .format = descriptor->format,
-                                      .channels = descriptor->channels},
-                            .levels = 1};
-    return make(array, &making);
+    return array_create(array, ARRAY_REQUEST("cuArrayCreate", array_attempt_flat_v1, ARRAY_FLAT(descriptor)));
 }
 
-static CUresult attempt_solid(void *arguments) {
-    struct making *making = arguments;
-    return DRIVER(cuArray3DCreate_v2, &making->array, making->descriptor);
+static CUresult array_attempt_solid(void *arguments) {
+    struct array_request *request = arguments;
+    return DRIVER(cuArray3DCreate_v2, &request->array, request->descriptor);
 }
 
 CUresult hooked_cuArray3DCreate_v2(void **array, const struct array_descriptor *descriptor) {
-    if (!array || !descriptor) return DRIVER(cuArray3DCreate_v2, array, descriptor);
-    struct making making = {.call = "cuArray3DCreate",
-                            .attempt = attempt_solid,
-                            .destroy = destroy_array,
-                            .descriptor = descriptor,
-                            .shape = *descriptor,
-                            .levels = 1};
-    return make(array, &making);
+    return array_create(array, ARRAY_REQUEST("cuArray3DCreate", array_attempt_solid, ARRAY_FLAT(descriptor),
+                                             .depth = descriptor->depth, .flags = descriptor->flags));
 }
 
-static CUresult attempt_solid_v1(void *arguments) {
-    struct making *making = arguments;
-    return DRIVER(cuArray3DCreate, &making->array, making->descriptor);
+static CUresult array_attempt_solid_v1(void *arguments) {
+    struct array_request *request = arguments;
+    return DRIVER(cuArray3DCreate, &request->array, request->descriptor);
 }
 
 CUresult hooked_cuArray3DCreate(void **array, const struct array_descriptor_v1 *descriptor) {
-    if (!array || !descriptor) return DRIVER(cuArray3DCreate, array, descriptor);
-    struct making making = {.call = "cuArray3DCreate",
-                            .attempt = attempt_solid_v1,
-                            .destroy = destroy_array,
-                            .descriptor = descriptor,
-                            .shape = {.width = descriptor->width,
-                                      .height = descriptor->height,
-                                      .depth = descriptor->depth,
-                                      .format = descriptor->format,
-                                      .channels = descriptor->channels,
-                                      .flags = descriptor->flags},
-                            .levels = 1};
-    return make(array, &making);
+    return array_create(array,
+                        ARRAY_REQUEST("cuArray3DCreate", array_attempt_solid_v1, ARRAY_FLAT(descriptor),
+                                      .depth = descriptor->depth, .flags = descriptor->flags));
 }
 
-static CUresult attempt_mipmapped(void *arguments) {
-    struct making *making = arguments;
-    return DRIVER(cuMipmappedArrayCreate, &making->array, making->descriptor, making->levels);
+static CUresult array_attempt_mipmapped(void *arguments) {
+    struct array_request *request = arguments;
+    return DRIVER(cuMipmappedArrayCreate, &request->array, request->descriptor, request->levels);
 }
 
 CUresult hooked_cuMipmappedArrayCreate(void **array, const struct array_descriptor *descriptor,
                                        unsigned levels) {
-    if (!array || !descriptor) return DRIVER(cuMipmappedArrayCreate, array, descriptor, levels);
-    struct making making = {.call = "cuMipmappedArrayCreate",
-                            .attempt = attempt_mipmapped,
-                            .destroy = destroy_mipmapped,
-                            .descriptor = descriptor,
-                            .shape = *descriptor,
-                            .levels = levels};
-    return make(array, &making);
+    struct array_request request = {.charge.call = "cuMipmappedArrayCreate",
+                                    .attempt = array_attempt_mipmapped,
+                                    .destroy = array_driver_destroy_mipmapped,
+                                    .descriptor = descriptor,
+                                    .shape = *descriptor,
+                                    .levels = levels};
+    return array_create(array, request);
 }
 
 /* The entry goes first: the driver may give the handle to another thread before its call returns. */
-static CUresult destroy(void *array, CUresult (*driver_destroy)(void *)) {
+static CUresult array_destroy(void *array, CUresult (*driver_destroy)(void *)) {
     struct allocation entry, replaced = {0};
     if (!allocations_remove(&arrays, (uint64_t)(uintptr_t)array, &entry)) return driver_destroy(array);
     CUresult result = driver_destroy(array);
     if (result == CUDA_SUCCESS) {
-        charge_give((int)entry.device, entry.size);
+        headroom_give((int)entry.device, entry.size);
     } else if (allocations_insert(&arrays, entry, &replaced) && replaced.address != 0) {
-        charge_give((int)replaced.device, replaced.size);
+        headroom_give((int)replaced.device, replaced.size);
     }
     return result;
 }
 
 CUresult hooked_cuArrayDestroy(void *array) {
-    return destroy(array, destroy_array);
+    return array_destroy(array, array_driver_destroy);
 }
 
 CUresult hooked_cuMipmappedArrayDestroy(void *array) {
-    return destroy(array, destroy_mipmapped);
+    return array_destroy(array, array_driver_destroy_mipmapped);
 }
 
-void array_mark(CUcontext context) {
+static void array_mark(CUcontext context) {
     allocations_mark(&arrays, (uint64_t)(uintptr_t)context);
 }
 
-void array_unmark(CUcontext context) {
+static void array_unmark(CUcontext context) {
     allocations_unmark(&arrays, (uint64_t)(uintptr_t)context);
 }
 
-void array_drop(CUcontext context, uint64_t *sizes) {
+static void array_drop(CUcontext context, uint64_t *sizes) {
     allocations_drop(&arrays, (uint64_t)(uintptr_t)context, allocations_add_size, sizes);
+}
+
+/* For allocations_visit(). */
+static void array_show(const struct allocation *entry, void *argument) {
+    const struct registry_visitor *visitor = argument;
+    visitor->visit(&(struct live_allocation){"array", (int)entry->device, entry->address, entry->size},
+                   visitor->argument);
+}
+
+static void array_enumerate(registry_visit *visit, void *argument) {
+    allocations_visit(&arrays, array_show, &(struct registry_visitor){visit, argument});
 }
 
 static void array_reset(void) {
     allocations_reset(&arrays);
 }
-FORGET_IN_CHILD(array_reset);
+REGISTER_FAMILY(array, .reset = array_reset, .mark = array_mark, .unmark = array_unmark, .drop = array_drop,
+                .enumerate = array_enumerate);

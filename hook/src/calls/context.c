@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
+ * cuInit, and the contexts: primary ones and those of cuCtxCreate.
+ *
  * Locks of a device: `creating`, held by whoever creates a context there, also while it is paused, so that
  * the contexts' total is corrected by one thread at a time; and `state`, which guards the primary context,
  * taken inside `creating` and never held while paused by the scheduler (though while the driver settles), so
  * that a release or a destroy (which may be what ends the pause) never waits for a paused creation.
  */
-#include "scheduler/account.h"
 #include "accounting/allocations.h"
 #include "accounting/charge.h"
-#include "accounting/device.h"
-#include "base/fork_reset.h"
 #include "accounting/context_growth.h"
-#include "calls/memory.h"
-#include "scheduler/session.h"
+#include "accounting/device.h"
+#include "scheduler/account.h"
+#include "tables/registry.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -30,17 +30,15 @@ static struct device_contexts devices[CONVGPU_MAX_DEVICES] = {
                                        .state = PTHREAD_MUTEX_INITIALIZER}};
 static struct allocations created = ALLOCATIONS_INITIALIZER; /* contexts of cuCtxCreate, by handle */
 
-/* One creation on its way. */
+/* One creation; `attempt` calls the driver and writes `context`. */
 struct creation {
-    const char *call;
+    struct charge charge;
     charge_attempt *attempt;
-    CUcontext *result; /* where the driver writes the handle: `context`, or the program's NULL */
     CUcontext context;
     CUdevice ordinal;
     void *parameters;
     int count;
     unsigned flags;
-    uint64_t charge;
 };
 
 static bool is_active(CUdevice ordinal) {
@@ -49,47 +47,55 @@ static bool is_active(CUdevice ordinal) {
     return DRIVER(cuDevicePrimaryCtxGetState, ordinal, &flags, &active) == CUDA_SUCCESS && active;
 }
 
-static void give_context(int device, uint64_t size) {
+static void context_give(int device, uint64_t size) {
     account_remove_context((uint32_t)device, size);
-    charge_give(device, size);
+    headroom_give(device, size);
 }
 
 /* What went with a context that has ended. */
-static void give_ended(int device, uint64_t size) {
-    give_context(device, size);
+static void context_give_ended(int device, uint64_t size) {
+    context_give(device, size);
     growth_context_ended(device);
 }
 
 /* Creates what is charged; `state` is taken around the driver's call if `primary`. */
-static CUresult create_charged(int device, struct creation *creation, struct device_contexts *primary,
-                               uint64_t settling) {
+static CUresult context_create_charged(struct creation *creation, struct device_contexts *primary) {
+    int device = creation->charge.device;
     if (primary) pthread_mutex_lock(&primary->state);
-    CUresult result = charge_settle(device, creation->charge, settling, false, creation->attempt, creation);
+    CUresult result = charge_settle(&creation->charge, creation->attempt, creation);
     if (result == CUDA_SUCCESS) {
-        account_add_context((uint32_t)device, creation->charge);
+        account_add_context((uint32_t)device, creation->charge.size);
         growth_context_made(device);
     }
     if (result == CUDA_SUCCESS && primary) {
         primary->charged = true;
-        primary->charge = creation->charge;
+        primary->charge = creation->charge.size;
         primary->primary = creation->context;
     }
     if (primary) pthread_mutex_unlock(&primary->state);
-    if (result != CUDA_SUCCESS) charge_give(device, creation->charge);
+    if (result != CUDA_SUCCESS) headroom_give(device, creation->charge.size);
     return result;
 }
 
-/* Charges and creates; `creating` is held. */
-static CUresult create(int device, struct creation *creation, struct device_contexts *primary) {
-    uint64_t settling;
+/* Charges and creates; `creating` is held. What contexts grew is not measured for a context: it is corrected.
+ */
+static CUresult context_create(int device, struct creation *creation, struct device_contexts *primary) {
     int round = 0;
-    creation->charge = account_context_size((uint32_t)device);
-    CUresult result = charge_ask(device, creation->charge, creation->call, &settling);
+    creation->charge.device = device;
+    CUresult result = headroom_add(&creation->charge, account_context_size((uint32_t)device), false);
     if (result != CUDA_SUCCESS) return result;
-    do result = create_charged(device, creation, primary, settling);
-    while (charge_again(device, creation->charge, creation->call, false, result, round++, &settling));
+    do result = context_create_charged(creation, primary);
+    while (charge_again(&creation->charge, result, round++));
     device_contexts_changed();
     return result;
+}
+
+/* Drops what lived in a context that has ended, and gives it back. */
+static void context_drop(CUcontext context) {
+    uint64_t sizes[CONVGPU_MAX_DEVICES] = {0};
+    registry_drop(context, sizes);
+    for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
+        if (sizes[device] > 0) headroom_give(device, sizes[device]);
 }
 
 /* Calls `end` (release or reset), which may destroy the primary context, and gives back what went with it. */
@@ -100,7 +106,7 @@ static CUresult end_primary(CUdevice ordinal, CUresult (*end)(CUdevice)) {
     uint64_t charge = 0;
     pthread_mutex_lock(&contexts->state);
     CUcontext primary = contexts->charged ? contexts->primary : NULL;
-    if (primary) memory_mark(primary);
+    if (primary) registry_mark(primary);
     CUresult result = end(ordinal);
     bool ended = primary && result == CUDA_SUCCESS && !is_active(ordinal);
     if (ended) {
@@ -109,13 +115,13 @@ static CUresult end_primary(CUdevice ordinal, CUresult (*end)(CUdevice)) {
         contexts->charge = 0;
         contexts->primary = NULL;
     } else if (primary) {
-        memory_unmark(primary);
+        registry_unmark(primary);
     }
     pthread_mutex_unlock(&contexts->state);
     device_contexts_changed();
     if (!ended) return result;
-    memory_drop(primary);
-    give_ended(device, charge);
+    context_drop(primary);
+    context_give_ended(device, charge);
     return result;
 }
 
@@ -152,7 +158,12 @@ CUresult hooked_cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
     return end_primary(ordinal, driver_reset);
 }
 
-static CUresult attempt_retain(void *arguments) {
+/* Fails closed: without a scheduler CUDA does not start (the entry gate). */
+CUresult hooked_cuInit(unsigned flags) {
+    return DRIVER(cuInit, flags);
+}
+
+static CUresult context_attempt_retain(void *arguments) {
     struct creation *creation = arguments;
     return DRIVER(cuDevicePrimaryCtxRetain, &creation->context, creation->ordinal);
 }
@@ -161,7 +172,7 @@ static CUresult attempt_retain(void *arguments) {
 static bool retain_active(struct device_contexts *contexts, struct creation *creation, CUresult *result) {
     pthread_mutex_lock(&contexts->state);
     bool active = contexts->charged && is_active(creation->ordinal);
-    if (active) *result = attempt_retain(creation);
+    if (active) *result = context_attempt_retain(creation);
     pthread_mutex_unlock(&contexts->state);
     return active;
 }
@@ -171,14 +182,14 @@ static CUresult create_primary(int device, struct creation *creation) {
     CUresult result;
     uint64_t more, less;
     if (retain_active(contexts, creation, &result)) return result; /* another thread was first */
-    result = create(device, creation, contexts);
+    result = context_create(device, creation, contexts);
     if (result != CUDA_SUCCESS) return result;
-    result = growth_correct(device, creation->call, creation->charge, &more, &less);
+    result = growth_correct(device, creation->charge.call, creation->charge.size, &more, &less);
     pthread_mutex_lock(&contexts->state);
     bool lives = contexts->charged; /* else another thread has released it, and given back its first charge */
     if (lives) contexts->charge += more - less;
     pthread_mutex_unlock(&contexts->state);
-    give_context(device, lives ? less : more);
+    context_give(device, lives ? less : more);
     if (result != CUDA_SUCCESS) end_primary(creation->ordinal, driver_release);
     return result;
 }
@@ -195,10 +206,8 @@ static CUresult refuse(struct creation *creation) {
 
 CUresult hooked_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal) {
     struct creation creation = {
-        .call = "cuDevicePrimaryCtxRetain", .attempt = attempt_retain, .ordinal = ordinal};
+        .charge.call = "cuDevicePrimaryCtxRetain", .attempt = context_attempt_retain, .ordinal = ordinal};
     CUresult result;
-    if (!context) return DRIVER(cuDevicePrimaryCtxRetain, context, ordinal);
-    if (!session_ready()) return CUDA_ERROR_SYSTEM_NOT_READY;
     int device = device_of_ordinal(ordinal);
     if (device < 0) return refuse(&creation);
     if (!retain_active(&devices[device], &creation, &result)) {
@@ -211,18 +220,18 @@ CUresult hooked_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal) {
 }
 
 /* Calls `destroy` and gives back what was charged for the context and in it. */
-static CUresult destroy(CUcontext context, CUresult (*end)(CUcontext)) {
+static CUresult context_destroy(CUcontext context, CUresult (*end)(CUcontext)) {
     struct allocation entry, replaced;
     if (!context) return end(context);
     bool ours = allocations_remove(&created, (uint64_t)(uintptr_t)context, &entry);
-    memory_mark(context);
+    registry_mark(context);
     CUresult result = end(context);
     if (result == CUDA_SUCCESS) {
         device_contexts_changed();
-        memory_drop(context);
-        if (ours) give_ended((int)entry.device, entry.size);
+        context_drop(context);
+        if (ours) context_give_ended((int)entry.device, entry.size);
     } else {
-        memory_unmark(context);
+        registry_unmark(context);
         if (ours) (void)allocations_insert(&created, entry, &replaced);
     }
     return result;
@@ -237,98 +246,116 @@ static CUresult driver_destroy(CUcontext context) {
 }
 
 CUresult hooked_cuCtxDestroy(CUcontext context) {
-    return destroy(context, driver_destroy_v1);
+    return context_destroy(context, driver_destroy_v1);
 }
 
 CUresult hooked_cuCtxDestroy_v2(CUcontext context) {
-    return destroy(context, driver_destroy);
+    return context_destroy(context, driver_destroy);
 }
 
 /* `creating` is held. Until the program has the handle, no other thread can destroy it. */
-static CUresult create_context(int device, struct creation *creation) {
+static CUresult context_create_entered(int device, struct creation *creation) {
     struct allocation replaced = {0};
     uint64_t more, less;
-    CUresult result = create(device, creation, NULL);
+    CUresult result = context_create(device, creation, NULL);
     if (result != CUDA_SUCCESS) return result;
-    result = growth_correct(device, creation->call, creation->charge, &more, &less);
-    creation->charge += more - less;
-    give_context(device, less);
+    result = growth_correct(device, creation->charge.call, creation->charge.size, &more, &less);
+    creation->charge.size += more - less;
+    context_give(device, less);
     struct allocation entry = {.address = (uint64_t)(uintptr_t)creation->context,
-                               .size = creation->charge,
+                               .size = creation->charge.size,
                                .device = (uint64_t)device};
     if (result == CUDA_SUCCESS && !allocations_insert(&created, entry, &replaced))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
         driver_destroy(creation->context);
-        give_ended(device, creation->charge);
+        context_give_ended(device, creation->charge.size);
     }
     return result;
 }
 
-static CUresult make(CUcontext *context, struct creation *creation) {
-    creation->result = context ? &creation->context : NULL;
-    if (!context) return creation->attempt(creation);
-    if (!session_ready()) return CUDA_ERROR_SYSTEM_NOT_READY;
+static CUresult context_create_for(CUcontext *context, struct creation *creation) {
     int device = device_of_ordinal(creation->ordinal);
     if (device < 0) return refuse(creation);
     pthread_mutex_lock(&devices[device].creating);
-    CUresult result = create_context(device, creation);
+    CUresult result = context_create_entered(device, creation);
     pthread_mutex_unlock(&devices[device].creating);
     if (result == CUDA_SUCCESS) *context = creation->context;
     return result;
 }
 
-static CUresult attempt_v2(void *arguments) {
+static CUresult context_attempt_v2(void *arguments) {
     struct creation *creation = arguments;
-    return DRIVER(cuCtxCreate_v2, creation->result, creation->flags, creation->ordinal);
+    return DRIVER(cuCtxCreate_v2, &creation->context, creation->flags, creation->ordinal);
 }
 
 CUresult hooked_cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice ordinal) {
     struct creation creation = {
-        .call = "cuCtxCreate", .attempt = attempt_v2, .flags = flags, .ordinal = ordinal};
-    return make(context, &creation);
+        .charge.call = "cuCtxCreate", .attempt = context_attempt_v2, .flags = flags, .ordinal = ordinal};
+    return context_create_for(context, &creation);
 }
 
-static CUresult attempt_v1(void *arguments) {
+static CUresult context_attempt_v1(void *arguments) {
     struct creation *creation = arguments;
-    return DRIVER(cuCtxCreate, creation->result, creation->flags, creation->ordinal);
+    return DRIVER(cuCtxCreate, &creation->context, creation->flags, creation->ordinal);
 }
 
 CUresult hooked_cuCtxCreate(CUcontext *context, unsigned flags, CUdevice ordinal) {
     struct creation creation = {
-        .call = "cuCtxCreate", .attempt = attempt_v1, .flags = flags, .ordinal = ordinal};
-    return make(context, &creation);
+        .charge.call = "cuCtxCreate", .attempt = context_attempt_v1, .flags = flags, .ordinal = ordinal};
+    return context_create_for(context, &creation);
 }
 
-static CUresult attempt_v3(void *arguments) {
+static CUresult context_attempt_v3(void *arguments) {
     struct creation *creation = arguments;
-    return DRIVER(cuCtxCreate_v3, creation->result, creation->parameters, creation->count, creation->flags,
+    return DRIVER(cuCtxCreate_v3, &creation->context, creation->parameters, creation->count, creation->flags,
                   creation->ordinal);
 }
 
 CUresult hooked_cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags,
                                CUdevice ordinal) {
-    struct creation creation = {.call = "cuCtxCreate",
-                                .attempt = attempt_v3,
+    struct creation creation = {.charge.call = "cuCtxCreate",
+                                .attempt = context_attempt_v3,
                                 .parameters = affinity,
                                 .count = count,
                                 .flags = flags,
                                 .ordinal = ordinal};
-    return make(context, &creation);
+    return context_create_for(context, &creation);
 }
 
-static CUresult attempt_v4(void *arguments) {
+static CUresult context_attempt_v4(void *arguments) {
     struct creation *creation = arguments;
-    return DRIVER(cuCtxCreate_v4, creation->result, creation->parameters, creation->flags, creation->ordinal);
+    return DRIVER(cuCtxCreate_v4, &creation->context, creation->parameters, creation->flags,
+                  creation->ordinal);
 }
 
 CUresult hooked_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, CUdevice ordinal) {
-    struct creation creation = {.call = "cuCtxCreate",
-                                .attempt = attempt_v4,
+    struct creation creation = {.charge.call = "cuCtxCreate",
+                                .attempt = context_attempt_v4,
                                 .parameters = parameters,
                                 .flags = flags,
                                 .ordinal = ordinal};
-    return make(context, &creation);
+    return context_create_for(context, &creation);
+}
+
+/* For allocations_visit(). */
+static void context_show(const struct allocation *entry, void *argument) {
+    const struct registry_visitor *visitor = argument;
+    visitor->visit(&(struct live_allocation){"context", (int)entry->device, entry->address, entry->size},
+                   visitor->argument);
+}
+
+static void context_enumerate(registry_visit *visit, void *argument) {
+    allocations_visit(&created, context_show, &(struct registry_visitor){visit, argument});
+    for (int device = 0; device < (int)account_devices(); device++) {
+        struct device_contexts *contexts = &devices[device];
+        pthread_mutex_lock(&contexts->state);
+        if (contexts->charged)
+            visit(&(struct live_allocation){"context", device, (uint64_t)(uintptr_t)contexts->primary,
+                                            contexts->charge},
+                  argument);
+        pthread_mutex_unlock(&contexts->state);
+    }
 }
 
 static void context_reset(void) {
@@ -337,4 +364,4 @@ static void context_reset(void) {
                                                    .state = PTHREAD_MUTEX_INITIALIZER};
     allocations_reset(&created);
 }
-FORGET_IN_CHILD(context_reset);
+REGISTER_FAMILY(context, .reset = context_reset, .enumerate = context_enumerate);

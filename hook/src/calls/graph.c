@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A graph's allocation nodes take memory when the graph is uploaded or launched, and launches are not hooked.
- * So a device is charged, from the instantiation on, with the larger of two figures: what all live executable
- * graphs could take together, and what the driver has reserved for graphs (which outlives them, until
- * cuDeviceGraphMemTrim). The first is a bound: graphs that are launched one after another share memory.
+ * Memory that graphs allocate when they are launched. A graph's allocation nodes take memory when the graph
+ * is uploaded or launched, and launches are not hooked. So a device is charged, from the instantiation on,
+ * with the larger of two figures: what all live executable graphs could take together, and what the driver
+ * has reserved for graphs (which outlives them, until cuDeviceGraphMemTrim). The first is a bound: graphs
+ * that are launched one after another share memory.
  *
- * What a graph could take is what its nodes' address ranges cover: the driver gives allocations that are not
- * alive at the same time the same addresses. On an H200 (driver 580.159) the reservation grows in steps of
- * 32 MiB.
+ * What a graph could take is the union of its nodes' address ranges: the driver gives allocations that are
+ * not alive at the same time the same addresses. On an H200 (driver 580.159) the reservation grows in steps
+ * of 32 MiB.
  *
  * `lock` guards the devices' figures; never held while paused. Not seen: nodes in the bodies of conditional
  * nodes, which the driver does not list, and allocations that no node frees when their graph is destroyed.
  */
-#include "calls/graph.h"
-
-#include "scheduler/account.h"
 #include "accounting/allocations.h"
 #include "accounting/charge.h"
 #include "accounting/device.h"
-#include "base/fork_reset.h"
-#include "scheduler/session.h"
+#include "scheduler/account.h"
+#include "tables/registry.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -52,14 +50,13 @@ struct ranges {
     CUdevice ordinal[CONVGPU_MAX_DEVICES];
 };
 
-/* One instantiation on its way. */
+/* One instantiation; `attempt` calls the driver and writes `exec`. */
 struct instantiation {
     charge_attempt *attempt;
     CUgraphExec exec;
     CUgraph graph;
     uint64_t bound[CONVGPU_MAX_DEVICES];
-    uint64_t needed[CONVGPU_MAX_DEVICES]; /* newly charged */
-    void *error_node, *text;              /* the program's own variables */
+    void *error_node, *text; /* the program's own variables */
     size_t text_size;
     unsigned long long flags;
 };
@@ -71,7 +68,7 @@ static uint64_t key(CUgraphExec exec, int device) {
 }
 
 /* mmap and not malloc: see allocations.h. */
-static bool make_room(struct ranges *ranges) {
+static bool graph_make_room(struct ranges *ranges) {
     if (ranges->count < ranges->room) return true;
     size_t room = ranges->room ? ranges->room * 2 : 128, row = sizeof *ranges->rows;
     struct range *grown =
@@ -90,7 +87,7 @@ static void add_node(struct ranges *ranges, CUgraphNode node) {
     if (location->type != LOCATION_DEVICE) return;
     int device = device_of_ordinal(location->ordinal);
     if (device < 0) device_refuse(location->ordinal);
-    if (device < 0 || !make_room(ranges)) {
+    if (device < 0 || !graph_make_room(ranges)) {
         ranges->refused = true;
         return;
     }
@@ -129,8 +126,8 @@ static int compare(const void *one, const void *other) {
     return left->first < right->first ? -1 : left->first > right->first;
 }
 
-/* What the ranges cover on each device, in the driver's steps. */
-static void cover(struct ranges *ranges, uint64_t *bound) {
+/* The bytes of the ranges' union on each device, in the driver's steps. */
+static void graph_bound(struct ranges *ranges, uint64_t *bound) {
     uint64_t end = 0;
     if (ranges->count > 0) qsort(ranges->rows, ranges->count, sizeof *ranges->rows, compare);
     for (size_t index = 0; index < ranges->count; index++) {
@@ -153,7 +150,7 @@ static uint64_t read_reserved(const struct device_graphs *graphs) {
 
 /* Gives back what is charged beyond both figures; takes what launches reserved beyond the bound, if it can be
  * had at once. `lock` is held. */
-static void settle(int device) {
+static void graph_settle(int device) {
     struct device_graphs *graphs = &devices[device];
     if (graphs->charged == 0) return;
     uint64_t reserved = read_reserved(graphs);
@@ -162,157 +159,165 @@ static void settle(int device) {
         if (account_take((uint32_t)device, target - graphs->charged)) graphs->charged = target;
         return;
     }
-    charge_give(device, graphs->charged - target);
+    headroom_give(device, graphs->charged - target);
     graphs->charged = target;
 }
 
-void graph_reclaim(int device, bool trim) {
+/* Gives back what the driver has given up of what it keeps for graphs. */
+static void graph_reclaim(int device, bool trim) {
     pthread_mutex_lock(&lock);
     struct device_graphs *graphs = &devices[device];
     if (trim && graphs->charged > graphs->bound) DRIVER(cuDeviceGraphMemTrim, graphs->ordinal);
-    settle(device);
+    graph_settle(device);
     pthread_mutex_unlock(&lock);
 }
 
 /* Takes the bounds back that were charged for this instantiation. */
-static void uncharge(const struct instantiation *making) {
+static void graph_uncharge(const struct instantiation *request) {
     pthread_mutex_lock(&lock);
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++) {
-        if (making->bound[device] == 0) continue;
-        devices[device].bound -= making->bound[device];
-        settle(device);
+        if (request->bound[device] == 0) continue;
+        devices[device].bound -= request->bound[device];
+        graph_settle(device);
     }
     pthread_mutex_unlock(&lock);
 }
 
-/* Charges the bounds, pausing where that must be. What settles is watched on the last device only. */
-static CUresult charge(struct instantiation *making, int *watched, uint64_t *settling) {
-    CUresult result = CUDA_SUCCESS;
-    for (int device = 0; device < (int)CONVGPU_MAX_DEVICES && result == CUDA_SUCCESS; device++) {
-        uint64_t here = 0, bound = making->bound[device];
-        if (bound == 0) continue;
-        pthread_mutex_lock(&lock);
+/* Charges the bounds, pausing where that must be. *watched: the charge of the device on which most settles.
+ */
+static CUresult graph_charge(struct instantiation *request, struct charge *watched) {
+    for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++) {
         struct device_graphs *graphs = &devices[device];
-        graphs->bound += bound;
-        making->needed[device] = graphs->bound > graphs->charged ? graphs->bound - graphs->charged : 0;
-        graphs->charged += making->needed[device];
-        pthread_mutex_unlock(&lock);
-        result = charge_take(device, making->needed[device], "cuGraphInstantiate", &here);
-        if (here > *settling || *watched < 0) *watched = device;
-        if (here > *settling) *settling = here;
-        if (result == CUDA_SUCCESS) continue;
+        struct charge charge = {.call = "cuGraphInstantiate", .device = device};
+        if (request->bound[device] == 0) continue;
         pthread_mutex_lock(&lock);
-        graphs->charged -= making->needed[device]; /* was never had */
+        graphs->bound += request->bound[device];
+        uint64_t needed = graphs->bound > graphs->charged ? graphs->bound - graphs->charged : 0;
+        graphs->charged += needed;
         pthread_mutex_unlock(&lock);
-        for (int later = device + 1; later < (int)CONVGPU_MAX_DEVICES; later++) making->bound[later] = 0;
-        uncharge(making);
+        CUresult result = charge_open(&charge, needed);
+        if (result == CUDA_SUCCESS) {
+            if (watched->device < 0 || charge.settling > watched->settling) *watched = charge;
+            continue;
+        }
+        pthread_mutex_lock(&lock);
+        graphs->charged -= needed; /* was never had */
+        pthread_mutex_unlock(&lock);
+        for (int later = device + 1; later < (int)CONVGPU_MAX_DEVICES; later++) request->bound[later] = 0;
+        graph_uncharge(request);
+        return result;
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
-static void enter(const struct instantiation *making, CUcontext context) {
+static void graph_enter(const struct instantiation *request, CUcontext context) {
     struct allocation replaced;
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++) {
-        if (making->bound[device] == 0) continue;
-        struct allocation entry = {.address = key(making->exec, device),
-                                   .size = making->bound[device],
+        if (request->bound[device] == 0) continue;
+        struct allocation entry = {.address = key(request->exec, device),
+                                   .size = request->bound[device],
                                    .device = (uint64_t)device,
                                    .context = (uint64_t)(uintptr_t)context >> 1};
         (void)allocations_insert(&execs, entry, &replaced); /* without memory for it, it stays charged */
     }
 }
 
-static CUresult instantiate(CUgraphExec *exec, struct instantiation *making) {
+/* What the graph could take on each device goes into request->bound, and the devices' ordinals are noted.
+ * *count: its allocation nodes. */
+static CUresult graph_measure(struct instantiation *request, size_t *count) {
     struct ranges ranges = {0};
-    CUcontext context = NULL;
-    uint64_t settling = 0;
-    int watched = -1, here = -1;
-    if (!session_ready()) return CUDA_ERROR_SYSTEM_NOT_READY;
-    add_graph(&ranges, making->graph, 0);
-    cover(&ranges, making->bound);
+    add_graph(&ranges, request->graph, 0);
+    graph_bound(&ranges, request->bound);
     if (ranges.rows) munmap(ranges.rows, ranges.room * sizeof *ranges.rows);
     if (ranges.refused) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (ranges.count == 0) {
-        CUresult result = making->attempt(making);
-        if (result == CUDA_SUCCESS) *exec = making->exec;
-        return result;
-    }
+    *count = ranges.count;
     pthread_mutex_lock(&lock);
     for (int device = 0; device < (int)CONVGPU_MAX_DEVICES; device++)
-        if (making->bound[device] > 0) devices[device].ordinal = ranges.ordinal[device];
+        if (request->bound[device] > 0) devices[device].ordinal = ranges.ordinal[device];
     pthread_mutex_unlock(&lock);
-    CUresult result = charge(making, &watched, &settling);
-    if (result != CUDA_SUCCESS) return result;
-    bool current = device_current(&context, &here) == CUDA_SUCCESS && here == watched;
-    result = charge_settle(watched, making->needed[watched], settling, current, making->attempt, making);
-    if (result != CUDA_SUCCESS) {
-        uncharge(making);
-        return result;
-    }
-    enter(making, context);
-    *exec = making->exec;
     return CUDA_SUCCESS;
 }
 
-static CUresult attempt_v1(void *arguments) {
-    struct instantiation *making = arguments;
-    return DRIVER(cuGraphInstantiate, &making->exec, making->graph, making->error_node, making->text,
-                  making->text_size);
+static CUresult graph_instantiate(CUgraphExec *exec, struct instantiation *request) {
+    struct charge watched = {.device = DEVICE_UNKNOWN};
+    CUcontext context = NULL;
+    int here = DEVICE_UNKNOWN;
+    size_t count;
+    CUresult result = graph_measure(request, &count);
+    if (result == CUDA_SUCCESS && count > 0) result = graph_charge(request, &watched);
+    if (result != CUDA_SUCCESS) return result;
+    watched.current = device_current(&context, &here) == CUDA_SUCCESS && here == watched.device;
+    result = count > 0 ? charge_settle(&watched, request->attempt, request) : request->attempt(request);
+    if (result == CUDA_SUCCESS) {
+        graph_enter(request, context);
+        *exec = request->exec;
+    } else {
+        graph_uncharge(request);
+    }
+    return result;
+}
+
+static CUresult graph_attempt_v1(void *arguments) {
+    struct instantiation *request = arguments;
+    return DRIVER(cuGraphInstantiate, &request->exec, request->graph, request->error_node, request->text,
+                  request->text_size);
 }
 
 CUresult hooked_cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, void *error_node, char *text,
                                    size_t size) {
-    struct instantiation making = {
-        .attempt = attempt_v1, .graph = graph, .error_node = error_node, .text = text, .text_size = size};
-    if (!exec || !graph) return DRIVER(cuGraphInstantiate, exec, graph, error_node, text, size);
-    return instantiate(exec, &making);
+    struct instantiation request = {.attempt = graph_attempt_v1,
+                                    .graph = graph,
+                                    .error_node = error_node,
+                                    .text = text,
+                                    .text_size = size};
+    return graph_instantiate(exec, &request);
 }
 
-static CUresult attempt_v2(void *arguments) {
-    struct instantiation *making = arguments;
-    return DRIVER(cuGraphInstantiate_v2, &making->exec, making->graph, making->error_node, making->text,
-                  making->text_size);
+static CUresult graph_attempt_v2(void *arguments) {
+    struct instantiation *request = arguments;
+    return DRIVER(cuGraphInstantiate_v2, &request->exec, request->graph, request->error_node, request->text,
+                  request->text_size);
 }
 
 CUresult hooked_cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, void *error_node, char *text,
                                       size_t size) {
-    struct instantiation making = {
-        .attempt = attempt_v2, .graph = graph, .error_node = error_node, .text = text, .text_size = size};
-    if (!exec || !graph) return DRIVER(cuGraphInstantiate_v2, exec, graph, error_node, text, size);
-    return instantiate(exec, &making);
+    struct instantiation request = {.attempt = graph_attempt_v2,
+                                    .graph = graph,
+                                    .error_node = error_node,
+                                    .text = text,
+                                    .text_size = size};
+    return graph_instantiate(exec, &request);
 }
 
-static CUresult attempt_flags(void *arguments) {
-    struct instantiation *making = arguments;
-    return DRIVER(cuGraphInstantiateWithFlags, &making->exec, making->graph, making->flags);
+static CUresult graph_attempt_flags(void *arguments) {
+    struct instantiation *request = arguments;
+    return DRIVER(cuGraphInstantiateWithFlags, &request->exec, request->graph, request->flags);
 }
 
 CUresult hooked_cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
-    struct instantiation making = {.attempt = attempt_flags, .graph = graph, .flags = flags};
-    if (!exec || !graph) return DRIVER(cuGraphInstantiateWithFlags, exec, graph, flags);
-    return instantiate(exec, &making);
+    struct instantiation request = {.attempt = graph_attempt_flags, .graph = graph, .flags = flags};
+    return graph_instantiate(exec, &request);
 }
 
-static CUresult attempt_parameters(void *arguments) {
-    struct instantiation *making = arguments;
-    return DRIVER(cuGraphInstantiateWithParams, &making->exec, making->graph, making->text);
+static CUresult graph_attempt_parameters(void *arguments) {
+    struct instantiation *request = arguments;
+    return DRIVER(cuGraphInstantiateWithParams, &request->exec, request->graph, request->text);
 }
 
 CUresult hooked_cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph, void *parameters) {
-    struct instantiation making = {.attempt = attempt_parameters, .graph = graph, .text = parameters};
-    if (!exec || !graph) return DRIVER(cuGraphInstantiateWithParams, exec, graph, parameters);
-    return instantiate(exec, &making);
+    struct instantiation request = {.attempt = graph_attempt_parameters, .graph = graph, .text = parameters};
+    return graph_instantiate(exec, &request);
 }
 
-static CUresult attempt_parameters_ptsz(void *arguments) {
-    struct instantiation *making = arguments;
-    return DRIVER(cuGraphInstantiateWithParams_ptsz, &making->exec, making->graph, making->text);
+static CUresult graph_attempt_parameters_ptsz(void *arguments) {
+    struct instantiation *request = arguments;
+    return DRIVER(cuGraphInstantiateWithParams_ptsz, &request->exec, request->graph, request->text);
 }
 
 CUresult hooked_cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, void *parameters) {
-    struct instantiation making = {.attempt = attempt_parameters_ptsz, .graph = graph, .text = parameters};
-    if (!exec || !graph) return DRIVER(cuGraphInstantiateWithParams_ptsz, exec, graph, parameters);
-    return instantiate(exec, &making);
+    struct instantiation request = {
+        .attempt = graph_attempt_parameters_ptsz, .graph = graph, .text = parameters};
+    return graph_instantiate(exec, &request);
 }
 
 /* The entries go first: the driver may give the handle to another thread before its call returns. */
@@ -330,7 +335,7 @@ CUresult hooked_cuGraphExecDestroy(CUgraphExec exec) {
             continue;
         }
         devices[device].bound -= entries[index].size;
-        settle(device);
+        graph_settle(device);
     }
     pthread_mutex_unlock(&lock);
     return result;
@@ -343,23 +348,36 @@ CUresult hooked_cuDeviceGraphMemTrim(CUdevice ordinal) {
     return result;
 }
 
-void graph_mark(CUcontext context) {
+static void graph_mark(CUcontext context) {
     allocations_mark(&execs, (uint64_t)(uintptr_t)context);
 }
 
-void graph_unmark(CUcontext context) {
+static void graph_unmark(CUcontext context) {
     allocations_unmark(&execs, (uint64_t)(uintptr_t)context);
 }
 
-void graph_drop(CUcontext context) {
+/* Gives back by itself: a bound that ends is not always a charge that ends. */
+static void graph_drop(CUcontext context, uint64_t *given) {
     uint64_t sizes[CONVGPU_MAX_DEVICES] = {0};
+    (void)given;
     allocations_drop(&execs, (uint64_t)(uintptr_t)context, allocations_add_size, sizes);
     pthread_mutex_lock(&lock);
     for (int device = 0; device < (int)account_devices(); device++) {
         devices[device].bound -= sizes[device];
-        settle(device);
+        graph_settle(device);
     }
     pthread_mutex_unlock(&lock);
+}
+
+/* For allocations_visit(); the handle without its device (key). */
+static void graph_show(const struct allocation *entry, void *argument) {
+    const struct registry_visitor *visitor = argument;
+    visitor->visit(&(struct live_allocation){"graph", (int)entry->device, entry->address >> 6, entry->size},
+                   visitor->argument);
+}
+
+static void graph_enumerate(registry_visit *visit, void *argument) {
+    allocations_visit(&execs, graph_show, &(struct registry_visitor){visit, argument});
 }
 
 static void graph_reset(void) {
@@ -367,4 +385,5 @@ static void graph_reset(void) {
     memset(devices, 0, sizeof devices);
     allocations_reset(&execs);
 }
-FORGET_IN_CHILD(graph_reset);
+REGISTER_FAMILY(graph, .reset = graph_reset, .reclaim = graph_reclaim, .mark = graph_mark,
+                .unmark = graph_unmark, .drop = graph_drop, .enumerate = graph_enumerate);

@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A green context takes no context's memory of its own: it holds a reference to its device's primary context,
- * which may begin and end with it. So around the driver's call the primary context is held by a reference of
- * ours, and it is that one whose taking and giving is charged (context.c).
+ * Green contexts: parts of a device's multiprocessors in its primary context. A green context takes no
+ * context's memory of its own: it holds a reference to its device's primary context, which may begin and end
+ * with it. So around the driver's call the primary context is held by a reference of ours, and it is that one
+ * whose taking and giving is charged (context.c).
  */
-#include "calls/green_context.h"
-
 #include "accounting/allocations.h"
-#include "base/fork_reset.h"
+#include "accounting/device.h"
+#include "tables/registry.h"
 
-static struct allocations greens = ALLOCATIONS_INITIALIZER;   /* by handle; `value` is the ordinal */
-static struct allocations contexts = ALLOCATIONS_INITIALIZER; /* contexts from green ones; `value`: primary */
+static struct allocations greens = ALLOCATIONS_INITIALIZER; /* by handle; `value` is the ordinal */
 
 CUresult hooked_cuGreenCtxCreate(CUgreenCtx *green, void *description, CUdevice ordinal, unsigned flags) {
     CUcontext primary;
     CUgreenCtx made = NULL;
     struct allocation replaced;
-    if (!green) return DRIVER(cuGreenCtxCreate, green, description, ordinal, flags);
     CUresult result = hooked_cuDevicePrimaryCtxRetain(&primary, ordinal);
     if (result != CUDA_SUCCESS) return result;
     result = DRIVER(cuGreenCtxCreate, &made, description, ordinal, flags);
@@ -46,27 +44,18 @@ CUresult hooked_cuGreenCtxDestroy(CUgreenCtx green) {
 /* Memory that is made in such a context lives and dies with the primary one. */
 CUresult hooked_cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
     CUcontext primary;
-    struct allocation entry, replaced;
+    struct allocation entry;
     CUresult result = DRIVER(cuCtxFromGreenCtx, context, green);
     if (result != CUDA_SUCCESS || !allocations_find(&greens, (uint64_t)(uintptr_t)green, &entry))
         return result;
     CUdevice ordinal = (CUdevice)entry.value;
     if (DRIVER(cuDevicePrimaryCtxRetain, &primary, ordinal) != CUDA_SUCCESS) return result;
     (void)hooked_cuDevicePrimaryCtxRelease_v2(ordinal);
-    entry =
-        (struct allocation){.address = (uint64_t)(uintptr_t)*context, .value = (uint64_t)(uintptr_t)primary};
-    (void)allocations_insert(&contexts, entry, &replaced); /* without it, its memory is charged too long */
+    device_set_owner(*context, primary);
     return result;
-}
-
-CUcontext green_context_owner(CUcontext context) {
-    struct allocation entry;
-    bool green = allocations_find(&contexts, (uint64_t)(uintptr_t)context, &entry);
-    return green ? (CUcontext)(uintptr_t)entry.value : context;
 }
 
 static void green_context_reset(void) {
     allocations_reset(&greens);
-    allocations_reset(&contexts);
 }
-FORGET_IN_CHILD(green_context_reset);
+REGISTER_FAMILY(green_context, .reset = green_context_reset);

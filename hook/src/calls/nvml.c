@@ -9,12 +9,12 @@
  */
 #include "calls/nvml.h"
 
-#include "scheduler/account.h"
-#include "tables/driver.h"
 #include "base/libc_symbols.h"
-#include "scheduler/observer.h"
 #include "calls/meminfo.h"
+#include "scheduler/account.h"
+#include "scheduler/observer.h"
 #include "scheduler/session.h"
+#include "tables/driver.h"
 
 #include <dlfcn.h>
 #include <string.h>

@@ -6,11 +6,10 @@
  */
 #include "calls/pool.h"
 
-#include "scheduler/account.h"
-#include "accounting/charge.h"
 #include "accounting/device.h"
-#include "base/fork_reset.h"
-#include "scheduler/session.h"
+#include "accounting/headroom.h"
+#include "scheduler/account.h"
+#include "tables/registry.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -40,7 +39,7 @@ static bool read_attribute(CUmemoryPool pool, int attribute, uint64_t *value) {
     return DRIVER(cuMemPoolGetAttribute, pool, attribute, value) == CUDA_SUCCESS;
 }
 
-static bool make_room(void) {
+static bool pool_make_room(void) {
     if (pool_count < pool_room) return true;
     size_t room = pool_room ? pool_room * 2 : FIRST_RECORDS;
     struct pool *grown =
@@ -53,17 +52,17 @@ static bool make_room(void) {
 }
 
 /* The slot of a pool that was not destroyed, or `pool_count`. `lock` is held. */
-static size_t find_slot(CUmemoryPool handle) {
+static size_t pool_find_slot(CUmemoryPool handle) {
     size_t slot = 0;
     while (slot < pool_count && (pools[slot].handle != handle || pools[slot].destroyed)) slot++;
     return slot;
 }
 
 /* Enters a pool. False: no memory. `lock` is held. */
-static bool enter(CUmemoryPool handle, int device, size_t *slot) {
+static bool pool_enter(CUmemoryPool handle, int device, size_t *slot) {
     for (*slot = 0; *slot < pool_count && pools[*slot].handle; ++*slot) continue;
     if (*slot == pool_count) {
-        if (!make_room()) return false;
+        if (!pool_make_room()) return false;
         pool_count++;
     }
     pools[*slot] = (struct pool){.handle = handle, .device = device};
@@ -73,7 +72,7 @@ static bool enter(CUmemoryPool handle, int device, size_t *slot) {
 
 /* Gives back what the pool does not hold any more; returns what it holds beyond its charge. `lock` is held.
  */
-static uint64_t settle(struct pool *pool) {
+static uint64_t pool_settle(struct pool *pool) {
     uint64_t reserved = 0;
     if (pool->device < 0) return 0;
     if (pool->destroyed) {
@@ -85,28 +84,32 @@ static uint64_t settle(struct pool *pool) {
     uint64_t target =
         reserved + pool->pending; /* nobody knows which of the bounds are in `reserved` already */
     if (target < pool->charged) {
-        charge_give(pool->device, pool->charged - target);
+        headroom_give(pool->device, pool->charged - target);
         pool->charged = target;
     }
     if (pool->destroyed) pool->handle = NULL;
     return 0;
 }
 
-void pool_synchronised(void) {
+/* Pools of any device may have given memory back to the driver. */
+static void pool_synchronised(CUstream stream, bool all) {
+    (void)stream;
+    (void)all;
     if (!atomic_load_explicit(&any, memory_order_relaxed)) return;
     pthread_mutex_lock(&lock);
     for (size_t slot = 0; slot < pool_count; slot++)
-        if (pools[slot].handle && pools[slot].charged > 0) (void)settle(&pools[slot]);
+        if (pools[slot].handle && pools[slot].charged > 0) (void)pool_settle(&pools[slot]);
     pthread_mutex_unlock(&lock);
 }
 
 void pool_reclaim(int device, bool trim) {
+    if (!atomic_load_explicit(&any, memory_order_relaxed)) return;
     pthread_mutex_lock(&lock);
     for (size_t slot = 0; slot < pool_count; slot++) {
         struct pool *pool = &pools[slot];
         if (!pool->handle || pool->device != device || pool->charged == 0) continue;
         if (trim && !pool->destroyed) DRIVER(cuMemPoolTrimTo, pool->handle, 0);
-        (void)settle(pool);
+        (void)pool_settle(pool);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -129,15 +132,15 @@ static int device_of_pool(CUmemoryPool handle, int otherwise) {
 
 CUresult pool_find(CUmemoryPool handle, int *device, size_t *slot) {
     pthread_mutex_lock(&lock);
-    *slot = find_slot(handle);
+    *slot = pool_find_slot(handle);
     bool known = *slot < pool_count;
     int found = known ? pools[*slot].device : DEVICE_UNKNOWN;
     pthread_mutex_unlock(&lock);
     if (!known) {
         found = device_of_pool(handle, *device);
         pthread_mutex_lock(&lock);
-        *slot = find_slot(handle); /* another thread may have been first */
-        bool entered = *slot < pool_count || enter(handle, found, slot);
+        *slot = pool_find_slot(handle); /* another thread may have been first */
+        bool entered = *slot < pool_count || pool_enter(handle, found, slot);
         pthread_mutex_unlock(&lock);
         if (!entered) return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -175,7 +178,7 @@ CUresult pool_end(size_t slot, uint64_t bound, CUdeviceptr address, uint64_t *mi
             result = CUDA_ERROR_OUT_OF_MEMORY;
         if (replaced.address != 0) pools[replaced.value].live--;
     }
-    *missing = settle(pool);
+    *missing = pool_settle(pool);
     pool->charged += *missing;
     pthread_mutex_unlock(&lock);
     return result;
@@ -190,14 +193,14 @@ void pool_uncharge(size_t slot, uint64_t size) {
 CUresult hooked_cuMemPoolCreate(CUmemoryPool *handle, const struct pool_properties *properties) {
     size_t slot;
     CUresult result = DRIVER(cuMemPoolCreate, handle, properties);
-    if (result != CUDA_SUCCESS || !session_ready()) return result;
+    if (result != CUDA_SUCCESS) return result;
     int type = properties->location.type, device = NOT_OF_A_DEVICE;
     if (type == LOCATION_DEVICE) device = device_of_ordinal(properties->location.ordinal);
     if (type == LOCATION_PART_OF_DEVICE) device = device_of_ordinal(properties->location.ordinal & 0xff);
     if (type == LOCATION_NONE)
         return result; /* managed, without preference: charged where it is first used */
     pthread_mutex_lock(&lock);
-    bool entered = enter(*handle, device, &slot);
+    bool entered = pool_enter(*handle, device, &slot);
     pthread_mutex_unlock(&lock);
     if (entered) return result;
     DRIVER(cuMemPoolDestroy, *handle);
@@ -208,35 +211,35 @@ CUresult hooked_cuMemPoolCreate(CUmemoryPool *handle, const struct pool_properti
  * gone. What is not freed yet stays charged until its last allocation is. */
 CUresult hooked_cuMemPoolDestroy(CUmemoryPool handle) {
     pthread_mutex_lock(&lock);
-    size_t slot = find_slot(handle);
+    size_t slot = pool_find_slot(handle);
     CUresult result = DRIVER(cuMemPoolDestroy, handle);
     if (result == CUDA_SUCCESS && slot < pool_count) {
         pools[slot].destroyed = true;
         if (pools[slot].device < 0)
             pools[slot].handle = NULL;
         else
-            (void)settle(&pools[slot]);
+            (void)pool_settle(&pools[slot]);
     }
     pthread_mutex_unlock(&lock);
     return result;
 }
 
-static void look_at(CUmemoryPool handle) {
+static void pool_settle_one(CUmemoryPool handle) {
     pthread_mutex_lock(&lock);
-    size_t slot = find_slot(handle);
-    if (slot < pool_count) (void)settle(&pools[slot]);
+    size_t slot = pool_find_slot(handle);
+    if (slot < pool_count) (void)pool_settle(&pools[slot]);
     pthread_mutex_unlock(&lock);
 }
 
 CUresult hooked_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     CUresult result = DRIVER(cuMemPoolTrimTo, handle, keep);
-    if (result == CUDA_SUCCESS) look_at(handle);
+    if (result == CUDA_SUCCESS) pool_settle_one(handle);
     return result;
 }
 
 CUresult hooked_cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void *value) {
     CUresult result = DRIVER(cuMemPoolSetAttribute, handle, attribute, value);
-    if (result == CUDA_SUCCESS) look_at(handle);
+    if (result == CUDA_SUCCESS) pool_settle_one(handle);
     return result;
 }
 
@@ -254,7 +257,26 @@ void pool_restore(const struct allocation *entry) {
 void pool_freed(const struct allocation *entry) {
     pthread_mutex_lock(&lock);
     pools[entry->value].live--;
-    (void)settle(&pools[entry->value]);
+    (void)pool_settle(&pools[entry->value]);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Allocations from pools are no context's, but a context takes its streams along, and their frees. */
+static void pool_drop(CUcontext context, uint64_t *sizes) {
+    (void)context;
+    (void)sizes;
+    for (int device = 0; device < (int)account_devices(); device++) pool_reclaim(device, false);
+}
+
+static void pool_enumerate(registry_visit *visit, void *argument) {
+    pthread_mutex_lock(&lock);
+    for (size_t slot = 0; slot < pool_count; slot++) {
+        const struct pool *pool = &pools[slot];
+        if (pool->handle && pool->charged > 0)
+            visit(&(struct live_allocation){"pool", pool->device, (uint64_t)(uintptr_t)pool->handle,
+                                            pool->charged},
+                  argument);
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -266,4 +288,5 @@ static void pool_reset(void) {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     allocations_reset(&live);
 }
-FORGET_IN_CHILD(pool_reset);
+REGISTER_FAMILY(pool, .reset = pool_reset, .reclaim = pool_reclaim, .synchronised = pool_synchronised,
+                .drop = pool_drop, .enumerate = pool_enumerate);

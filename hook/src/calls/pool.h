@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Memory pools and stream-ordered allocations. A pool is charged with what it has reserved of the device, not
- * with what the program uses of it: reserved memory is taken from everybody else.
+ * with what the program uses of it: reserved memory is taken from everybody else. Each function takes the
+ * lock of the pools and may be called with no lock held but that of a context's creation.
  */
 #ifndef CONVGPU_POOL_H
 #define CONVGPU_POOL_H
@@ -35,11 +36,8 @@ bool pool_remove(CUdeviceptr address, struct allocation *entry);
 void pool_restore(const struct allocation *entry);
 void pool_freed(const struct allocation *entry);
 
-/* A synchronisation has ended: pools of any device may have given memory back to the driver. */
-void pool_synchronised(void);
-
-/* Notices what pools of the device gave back to the driver since the last look. With `trim`, lets them give
- * back what nobody uses. */
+/* Gives back what pools of the device gave back to the driver since the last time. With `trim`, lets them
+ * give back first what nobody uses. Takes the pools' lock. */
 void pool_reclaim(int device, bool trim);
 
 #endif

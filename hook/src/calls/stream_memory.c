@@ -9,82 +9,79 @@
 #include "accounting/charge.h"
 #include "accounting/device.h"
 #include "calls/pool.h"
-#include "scheduler/session.h"
 
 enum { GROWTH = 32 << 20 };
 
-/* One call on its way. */
-struct pool_taking {
-    const char *call;
+/* One allocation; `attempt` calls the driver and writes `address`. The program's variable is written only
+ * when everything has succeeded. */
+struct stream_request {
+    struct charge charge;
     charge_attempt *attempt;
     size_t size;
     CUdeviceptr address;
-    CUdeviceptr *asked_address; /* where the driver writes: `address`, or the program's NULL */
-    CUmemoryPool pool;          /* NULL: the current one of the stream's device */
+    CUmemoryPool pool; /* NULL: the current one of the stream's device */
     CUstream stream;
     CUdevice ordinal;
-    int device;
-    bool current; /* the calling thread's context is on the device */
     size_t slot;
-    uint64_t charge;
 };
 
 static uint64_t round_growth(uint64_t size) {
     return size > UINT64_MAX - GROWTH ? UINT64_MAX : (size + GROWTH - 1) / GROWTH * GROWTH;
 }
 
-/* Charges what the pool should grow by, if all that is unused in it can be used. */
-static bool take_expected(struct pool_taking *taking) {
-    uint64_t unused = pool_unused(taking->slot);
-    taking->charge = taking->size > unused ? round_growth(taking->size - unused) : 0;
-    return taking->charge == 0 || charge_try(taking->device, taking->charge, taking->call);
+/* Charges what the pool should grow by, if the headroom holds as much; *growth says how much that is. */
+static bool stream_take_expected(struct stream_request *request, uint64_t *growth) {
+    uint64_t unused = pool_unused(request->slot);
+    *growth = request->size > unused ? round_growth(request->size - unused) : 0;
+    return *growth == 0 || charge_try(&request->charge, *growth);
 }
+
 /* Charges a bound of the growth: generously while there is headroom, else as much as must be. */
-static CUresult take_bound(struct pool_taking *taking, uint64_t *settling) {
-    *settling = 0;
-    taking->charge = round_growth(taking->size);
-    if (charge_try(taking->device, taking->charge, taking->call) || take_expected(taking))
+static CUresult stream_charge_bound(struct stream_request *request) {
+    uint64_t growth;
+    int device = request->charge.device;
+    request->charge.settling = 0;
+    if (charge_try(&request->charge, round_growth(request->size)) || stream_take_expected(request, &growth))
         return CUDA_SUCCESS;
-    pool_reclaim(taking->device, false);
-    if (take_expected(taking)) return CUDA_SUCCESS;
-    pool_reclaim(taking->device, true); /* what is trimmed must be grown again, so look again */
-    if (take_expected(taking)) return CUDA_SUCCESS;
-    return charge_take(taking->device, taking->charge, taking->call, settling);
+    pool_reclaim(device, false);
+    if (stream_take_expected(request, &growth)) return CUDA_SUCCESS;
+    pool_reclaim(device, true); /* what is trimmed must be grown again, so the growth is computed again */
+    if (stream_take_expected(request, &growth)) return CUDA_SUCCESS;
+    return charge_open(&request->charge, growth);
 }
 
 /* What the pool grew beyond the bound could not be had: as if the call had never been. Not freed in the
  * stream: the pool would keep what it grew until somebody synchronises. */
-static CUresult undo(struct pool_taking *taking) {
+static CUresult stream_undo(struct stream_request *request) {
     struct allocation entry;
-    bool entered = pool_remove(taking->address, &entry);
-    DRIVER(cuMemFree_v2, taking->address);
+    bool entered = pool_remove(request->address, &entry);
+    DRIVER(cuMemFree_v2, request->address);
     if (entered) pool_freed(&entry);
-    pool_reclaim(taking->device, true);
+    pool_reclaim(request->charge.device, true);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* *word: the driver's. */
-static CUresult make(struct pool_taking *taking, uint64_t settling, CUresult *word) {
-    uint64_t missing;
-    pool_begin(taking->slot, taking->charge);
-    *word = charge_settle(taking->device, taking->charge, settling, taking->current, taking->attempt, taking);
-    bool succeeded = *word == CUDA_SUCCESS;
-    CUresult kept = pool_end(taking->slot, taking->charge, succeeded ? taking->address : 0, &missing);
-    if (missing > 0 && charge_take(taking->device, missing, taking->call, &settling) != CUDA_SUCCESS) {
-        pool_uncharge(taking->slot, missing);
-        kept = CUDA_ERROR_OUT_OF_MEMORY;
+/* Calls the driver; *answer is its own. From here on the charge is the pool's. */
+static CUresult stream_attempt(struct stream_request *request, CUresult *answer) {
+    struct charge extra = {.call = request->charge.call, .device = request->charge.device};
+    uint64_t missing, bound = request->charge.size;
+    pool_begin(request->slot, bound);
+    *answer = charge_settle(&request->charge, request->attempt, request);
+    bool succeeded = *answer == CUDA_SUCCESS;
+    CUresult entered = pool_end(request->slot, bound, succeeded ? request->address : 0, &missing);
+    if (missing > 0 && charge_open(&extra, missing) != CUDA_SUCCESS) {
+        pool_uncharge(request->slot, missing);
+        entered = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return succeeded && kept != CUDA_SUCCESS ? undo(taking) : *word;
+    return succeeded && entered != CUDA_SUCCESS ? stream_undo(request) : *answer;
 }
 
-static CUresult take_charged(struct pool_taking *taking) {
-    uint64_t settling;
+static CUresult stream_allocate_charged(struct stream_request *request) {
     int round = 0;
-    CUresult word, result = take_bound(taking, &settling);
+    CUresult answer, result = stream_charge_bound(request);
     if (result != CUDA_SUCCESS) return result;
-    do result = make(taking, settling, &word);
-    while (charge_again(taking->device, taking->charge, taking->call, taking->current, word, round++,
-                        &settling));
+    do result = stream_attempt(request, &answer);
+    while (charge_again(&request->charge, answer, round++));
     return result;
 }
 
@@ -106,43 +103,34 @@ static CUresult stream_device(CUstream stream, CUdevice *ordinal) {
 
 /* What the driver refuses by itself is left to it: no context, no such stream. In a stream that is being
  * captured the call makes a node of a graph (graph.c) and takes nothing. */
-static CUresult take(struct pool_taking *taking) {
+static CUresult stream_allocate(struct stream_request *request) {
     int capturing = 0, here;
     CUcontext context;
-    if (!taking->asked_address || taking->size == 0) return taking->attempt(taking);
-    if (!session_ready()) return CUDA_ERROR_SYSTEM_NOT_READY;
-    if (DRIVER(cuStreamIsCapturing, taking->stream, &capturing) == CUDA_SUCCESS && capturing)
-        return taking->attempt(taking);
-    if (stream_device(taking->stream, &taking->ordinal) != CUDA_SUCCESS) return taking->attempt(taking);
-    taking->device = device_of_ordinal(taking->ordinal);
-    if (!taking->pool && DRIVER(cuDeviceGetMemPool, &taking->pool, taking->ordinal) != CUDA_SUCCESS)
-        return taking->attempt(taking);
-    CUresult result = pool_find(taking->pool, &taking->device, &taking->slot);
+    struct charge *charge = &request->charge;
+    if (DRIVER(cuStreamIsCapturing, request->stream, &capturing) == CUDA_SUCCESS && capturing)
+        return request->attempt(request);
+    if (stream_device(request->stream, &request->ordinal) != CUDA_SUCCESS) return request->attempt(request);
+    charge->device = device_of_ordinal(request->ordinal);
+    if (!request->pool && DRIVER(cuDeviceGetMemPool, &request->pool, request->ordinal) != CUDA_SUCCESS)
+        return request->attempt(request);
+    CUresult result = pool_find(request->pool, &charge->device, &request->slot);
     if (result != CUDA_SUCCESS) {
-        device_refuse(taking->ordinal);
+        device_refuse(request->ordinal);
         return result;
     }
-    if (taking->device == NOT_OF_A_DEVICE) return taking->attempt(taking);
-    taking->current = device_current(&context, &here) == CUDA_SUCCESS && here == taking->device;
-    return take_charged(taking);
+    if (charge->device == NOT_OF_A_DEVICE) return request->attempt(request);
+    charge->current = device_current(&context, &here) == CUDA_SUCCESS && here == charge->device;
+    return stream_allocate_charged(request);
 }
 
-static CUresult attempt_current(void *arguments) {
-    struct pool_taking *taking = arguments;
-    return DRIVER(cuMemAllocAsync, taking->asked_address, taking->size, taking->stream);
+static CUresult stream_attempt_current(void *arguments) {
+    struct stream_request *request = arguments;
+    return DRIVER(cuMemAllocAsync, &request->address, request->size, request->stream);
 }
 
-static CUresult attempt_pool(void *arguments) {
-    struct pool_taking *taking = arguments;
-    return DRIVER(cuMemAllocFromPoolAsync, taking->asked_address, taking->size, taking->pool, taking->stream);
-}
-
-/* `asked_address` is a variable of ours: the program's is written only when everything has succeeded. */
-static CUresult allocate(struct pool_taking *taking, CUdeviceptr *address) {
-    taking->asked_address = address ? &taking->address : NULL;
-    CUresult result = take(taking);
-    if (result == CUDA_SUCCESS) *address = taking->address;
-    return result;
+static CUresult stream_attempt_pool(void *arguments) {
+    struct stream_request *request = arguments;
+    return DRIVER(cuMemAllocFromPoolAsync, &request->address, request->size, request->pool, request->stream);
 }
 
 /* The default stream of the twins is the thread's own: by its name it is the same to all forms of a call. */
@@ -151,9 +139,11 @@ static CUstream per_thread(CUstream stream) {
 }
 
 CUresult hooked_cuMemAllocAsync(CUdeviceptr *address, size_t size, CUstream stream) {
-    struct pool_taking taking = {
-        .call = "cuMemAllocAsync", .attempt = attempt_current, .size = size, .stream = stream};
-    return allocate(&taking, address);
+    struct stream_request request = {
+        .charge.call = "cuMemAllocAsync", .attempt = stream_attempt_current, .size = size, .stream = stream};
+    CUresult result = stream_allocate(&request);
+    if (result == CUDA_SUCCESS) *address = request.address;
+    return result;
 }
 
 CUresult hooked_cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size, CUstream stream) {
@@ -162,13 +152,14 @@ CUresult hooked_cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size, CUstream
 
 CUresult hooked_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, CUmemoryPool pool,
                                         CUstream stream) {
-    struct pool_taking taking = {.call = "cuMemAllocFromPoolAsync",
-                                 .attempt = attempt_pool,
-                                 .size = size,
-                                 .pool = pool,
-                                 .stream = stream};
-    if (!pool) return DRIVER(cuMemAllocFromPoolAsync, address, size, pool, stream);
-    return allocate(&taking, address);
+    struct stream_request request = {.charge.call = "cuMemAllocFromPoolAsync",
+                                     .attempt = stream_attempt_pool,
+                                     .size = size,
+                                     .pool = pool,
+                                     .stream = stream};
+    CUresult result = stream_allocate(&request);
+    if (result == CUDA_SUCCESS) *address = request.address;
+    return result;
 }
 
 CUresult hooked_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *address, size_t size, CUmemoryPool pool,

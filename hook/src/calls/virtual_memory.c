@@ -9,15 +9,14 @@
  *
  * Memory that was exported may live on under the other handle by which this process imported it (seen on an
  * H200), and nothing tells whose it is. It is given back with its last known hold, and then the driver's own
- * count is looked at before the next byte is handed out (growth.h). That count lacks it while the exported
+ * count is read before the next byte is handed out (context_growth.h). That count lacks it while the exported
  * descriptor is open (docs/decisions/0009).
  */
 #include "accounting/allocations.h"
 #include "accounting/charge.h"
-#include "accounting/device.h"
-#include "base/fork_reset.h"
 #include "accounting/context_growth.h"
-#include "scheduler/session.h"
+#include "accounting/device.h"
+#include "tables/registry.h"
 
 #include <pthread.h>
 
@@ -25,8 +24,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocations memory = ALLOCATIONS_INITIALIZER;   /* by handle; `value` counts what holds it */
 static struct allocations mappings = ALLOCATIONS_INITIALIZER; /* by address; `value` is the handle */
 
-/* One creation on its way. */
-struct making {
+/* One creation. */
+struct create_request {
     uint64_t handle;
     size_t size;
     const struct memory_properties *properties;
@@ -35,7 +34,7 @@ struct making {
 
 /* Adds `count` holds to the handle's memory, if it is ours, and gives it back with the last one. `lock` is
  * held. Cannot fail: an entry that was just taken out fits in again. */
-static void hold(uint64_t handle, int count) {
+static void virtual_memory_hold(uint64_t handle, int count) {
     struct allocation entry, replaced;
     if (!allocations_remove(&memory, handle, &entry)) return;
     entry.value += (uint64_t)(int64_t)count;
@@ -43,26 +42,26 @@ static void hold(uint64_t handle, int count) {
         (void)allocations_insert(&memory, entry, &replaced);
         return;
     }
-    charge_give((int)entry.device, entry.size);
+    headroom_give((int)entry.device, entry.size);
     if (entry.shared) growth_suspect((int)entry.device);
 }
 
-static CUresult attempt_create(void *arguments) {
-    struct making *making = arguments;
-    return DRIVER(cuMemCreate, &making->handle, making->size, making->properties, making->flags);
+static CUresult virtual_memory_attempt(void *arguments) {
+    struct create_request *request = arguments;
+    return DRIVER(cuMemCreate, &request->handle, request->size, request->properties, request->flags);
 }
 
 /* Enters what the driver made, or gives it back to the driver. */
-static CUresult keep(int device, const struct making *making) {
+static CUresult virtual_memory_enter(const struct charge *charge, uint64_t handle) {
     struct allocation entry = {
-        .address = making->handle, .size = making->size, .device = (uint64_t)device, .value = 1};
+        .address = handle, .size = charge->size, .device = (uint64_t)charge->device, .value = 1};
     struct allocation replaced = {0};
     pthread_mutex_lock(&lock);
-    bool kept = allocations_insert(&memory, entry, &replaced);
+    bool entered = allocations_insert(&memory, entry, &replaced);
     pthread_mutex_unlock(&lock);
-    if (replaced.address != 0) charge_give((int)replaced.device, replaced.size);
-    if (kept) return CUDA_SUCCESS;
-    DRIVER(cuMemRelease, making->handle);
+    if (replaced.address != 0) headroom_give((int)replaced.device, replaced.size);
+    if (entered) return CUDA_SUCCESS;
+    DRIVER(cuMemRelease, handle);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -83,35 +82,32 @@ static CUresult refuse(CUdevice ordinal) {
 
 CUresult hooked_cuMemCreate(uint64_t *handle, size_t size, const struct memory_properties *properties,
                             unsigned long long flags) {
-    struct making making = {.size = size, .properties = properties, .flags = flags};
+    struct create_request request = {.size = size, .properties = properties, .flags = flags};
+    struct charge charge = {.call = "cuMemCreate"};
     CUdevice ordinal;
     CUcontext context;
-    uint64_t settling;
     int here;
-    if (!handle || !properties || size == 0 || !find_ordinal(&properties->location, &ordinal))
+    if (!find_ordinal(&properties->location, &ordinal))
         return DRIVER(cuMemCreate, handle, size, properties, flags);
-    if (!session_ready()) return CUDA_ERROR_SYSTEM_NOT_READY;
-    int device = device_of_ordinal(ordinal);
-    if (device < 0) return refuse(ordinal);
-    uint64_t charge = charge_round(size);
-    CUresult result = charge_take(device, charge, "cuMemCreate", &settling);
+    charge.device = device_of_ordinal(ordinal);
+    if (charge.device < 0) return refuse(ordinal);
+    CUresult result = charge_open(&charge, charge_round(size));
     if (result != CUDA_SUCCESS) return result;
-    bool current = device_current(&context, &here) == CUDA_SUCCESS && here == device;
-    result = charge_make(device, charge, "cuMemCreate", settling, current, attempt_create, &making);
+    charge.current = device_current(&context, &here) == CUDA_SUCCESS && here == charge.device;
+    result = charge_make(&charge, virtual_memory_attempt, &request);
     if (result != CUDA_SUCCESS) return result;
-    making.size = charge;
-    result = keep(device, &making);
+    result = virtual_memory_enter(&charge, request.handle);
     if (result != CUDA_SUCCESS)
-        charge_give(device, charge);
+        charge_close(&charge);
     else
-        *handle = making.handle;
+        *handle = request.handle;
     return result;
 }
 
 CUresult hooked_cuMemRelease(uint64_t handle) {
     pthread_mutex_lock(&lock);
     CUresult result = DRIVER(cuMemRelease, handle);
-    if (result == CUDA_SUCCESS) hold(handle, -1);
+    if (result == CUDA_SUCCESS) virtual_memory_hold(handle, -1);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -119,7 +115,7 @@ CUresult hooked_cuMemRelease(uint64_t handle) {
 CUresult hooked_cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
     pthread_mutex_lock(&lock);
     CUresult result = DRIVER(cuMemRetainAllocationHandle, handle, address);
-    if (result == CUDA_SUCCESS) hold(*handle, 1);
+    if (result == CUDA_SUCCESS) virtual_memory_hold(*handle, 1);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -142,12 +138,12 @@ CUresult hooked_cuMemExportToShareableHandle(void *shareable, uint64_t handle, i
 }
 
 /* Memory that another process made is not in the table, and charged to that process. What this process
- * exported to itself comes back under another handle, which holds nothing in our book; a driver that gives
+ * exported to itself comes back under another handle, which holds nothing in our tables; a driver that gives
  * the same one has it held once more. */
 CUresult hooked_cuMemImportFromShareableHandle(uint64_t *handle, void *shareable, int type) {
     pthread_mutex_lock(&lock);
     CUresult result = DRIVER(cuMemImportFromShareableHandle, handle, shareable, type);
-    if (result == CUDA_SUCCESS) hold(*handle, 1);
+    if (result == CUDA_SUCCESS) virtual_memory_hold(*handle, 1);
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -160,12 +156,12 @@ CUresult hooked_cuMemMap(CUdeviceptr address, size_t size, size_t offset, uint64
     CUresult result = DRIVER(cuMemMap, address, size, offset, handle, flags);
     if (result == CUDA_SUCCESS) {
         if (allocations_insert(&mappings, entry, &replaced)) {
-            hold(handle, 1);
+            virtual_memory_hold(handle, 1);
         } else {
             DRIVER(cuMemUnmap, address, size);
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
-        if (replaced.address != 0) hold(replaced.value, -1);
+        if (replaced.address != 0) virtual_memory_hold(replaced.value, -1);
     }
     pthread_mutex_unlock(&lock);
     return result;
@@ -177,10 +173,22 @@ CUresult hooked_cuMemUnmap(CUdeviceptr address, size_t size) {
     CUresult result = DRIVER(cuMemUnmap, address, size);
     for (uint64_t done = 0; result == CUDA_SUCCESS && done < size; done += entry.size) {
         if (!allocations_remove(&mappings, address + done, &entry)) break; /* mapped before we were there */
-        hold(entry.value, -1);
+        virtual_memory_hold(entry.value, -1);
     }
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+/* For allocations_visit(). */
+static void virtual_memory_show(const struct allocation *entry, void *argument) {
+    const struct registry_visitor *visitor = argument;
+    visitor->visit(
+        &(struct live_allocation){"physical memory", (int)entry->device, entry->address, entry->size},
+        visitor->argument);
+}
+
+static void virtual_memory_enumerate(registry_visit *visit, void *argument) {
+    allocations_visit(&memory, virtual_memory_show, &(struct registry_visitor){visit, argument});
 }
 
 static void virtual_memory_reset(void) {
@@ -188,4 +196,4 @@ static void virtual_memory_reset(void) {
     allocations_reset(&memory);
     allocations_reset(&mappings);
 }
-FORGET_IN_CHILD(virtual_memory_reset);
+REGISTER_FAMILY(virtual_memory, .reset = virtual_memory_reset, .enumerate = virtual_memory_enumerate);

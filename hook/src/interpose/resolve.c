@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The doors through which a program finds a call of CUDA or NVML: linked symbols (exported here), dlsym and
- * dlvsym, and cuGetProcAddress. And the door to the real driver.
+ * The lookup paths by which a program finds a call of CUDA or NVML: linked symbols (exported here), dlsym and
+ * dlvsym, and cuGetProcAddress. And the one entry gate of all hooked calls, made from the column `gate` of
+ * hooked_calls.h. A call that is not the hook's affair goes straight to the driver, with the driver's own
+ * answer: one that the driver makes itself, or one whose arguments take nothing.
  */
-#include "tables/driver.h"
 #include "base/libc_symbols.h"
 #include "base/log.h"
 #include "calls/nvml.h"
+#include "scheduler/session.h"
+#include "tables/driver.h"
 
 #include <dlfcn.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #ifndef __OPTIMIZE__
@@ -19,46 +20,27 @@
 #endif
 
 #define EXPORTED __attribute__((visibility("default")))
-static const char driver_file[] = "libcuda.so.1";
 
-struct driver driver;
-_Thread_local int inside_driver __attribute__((tls_model("initial-exec")));
+enum entry {
+    ENTRY_HOOK,    /* the hook answers */
+    ENTRY_DRIVER,  /* the driver answers */
+    ENTRY_REFUSED, /* there is no scheduler: fails closed */
+};
 
-/* Every thread that comes early opens the driver itself, and one of them enters the result: while the
- * linker's lock is held (by dlopen running a constructor that calls CUDA) waiting on a lock of ours could
- * block both. */
-bool driver_load(void) {
-    static _Atomic int state; /* 0 nothing, 1 being entered, 2 there */
-    if (atomic_load_explicit(&state, memory_order_acquire) == 2) return true;
-    if (inside_driver) return false; /* the driver's own constructors */
-    struct driver loaded;
-    inside_driver++;
-    void *handle = dlopen(driver_file, RTLD_LAZY | RTLD_LOCAL);
-    if (handle) {
-#define LOAD_HOOKED(symbol, base, since, stream, parameters, arguments)                                      \
-    loaded.symbol = (CUresult(*) parameters)libc_dlsym()(handle, #symbol);
-#define LOAD_DRIVER(symbol, parameters) loaded.symbol = (CUresult(*) parameters)libc_dlsym()(handle, #symbol);
-        CONVGPU_HOOKED_CALLS(LOAD_HOOKED)
-        CONVGPU_DRIVER_CALLS(LOAD_DRIVER)
-    }
-    inside_driver--;
-    if (!handle) return false;
-    int expected = 0;
-    if (atomic_compare_exchange_strong(&state, &expected, 1)) {
-        driver = loaded;
-        atomic_store_explicit(&state, 2, memory_order_release);
-    }
-    while (atomic_load_explicit(&state, memory_order_acquire) != 2) sched_yield(); /* for one memcpy */
-    return true;
-}
+#define ENTRY_NONE           ENTRY_HOOK
+#define ENTRY_SESSION(takes) (!(takes) ? ENTRY_DRIVER : session_ready() ? ENTRY_HOOK : ENTRY_REFUSED)
 
-/* The exported symbols. A call from within the driver goes straight back to it. */
-#define EXPORT_CALL(symbol, base, since, stream, parameters, arguments)                                      \
+#define EXPORT_CALL(symbol, base, since, stream, gate, parameters, arguments)                                \
     EXPORTED CUresult symbol parameters;                                                                     \
     CUresult symbol parameters {                                                                             \
         if (!driver_load()) return CUDA_ERROR_NOT_INITIALIZED;                                               \
-        if (!inside_driver) return hooked_##symbol arguments;                                                \
-        return driver.symbol ? driver.symbol arguments : CUDA_ERROR_NOT_FOUND;                               \
+        enum entry entry = inside_driver ? ENTRY_DRIVER : ENTRY_##gate;                                      \
+        if (entry == ENTRY_HOOK) return hooked_##symbol arguments;                                           \
+        if (entry == ENTRY_REFUSED) return CUDA_ERROR_SYSTEM_NOT_READY;                                      \
+        inside_driver++;                                                                                     \
+        CUresult result = driver.symbol ? driver.symbol arguments : CUDA_ERROR_NOT_FOUND;                    \
+        inside_driver--;                                                                                     \
+        return result;                                                                                       \
     }
 CONVGPU_HOOKED_CALLS(EXPORT_CALL)
 
@@ -82,7 +64,7 @@ struct hooked_call {
     void *replacement;
 };
 
-#define LIST_CALL(symbol, base, since, stream, parameters, arguments)                                        \
+#define LIST_CALL(symbol, base, since, stream, gate, parameters, arguments)                                  \
     {#symbol, #base, since, CONVGPU_STREAM_##stream, (void *)symbol},
 #define LIST_NVML(symbol, parameters, arguments) {#symbol, #symbol, 0, CONVGPU_STREAM_NONE, (void *)symbol},
 static const struct hooked_call calls[] = {CONVGPU_HOOKED_CALLS(LIST_CALL) CONVGPU_NVML_CALLS(LIST_NVML){
@@ -108,7 +90,7 @@ static void *replace(const struct hooked_call *call, void *found) {
     if (!found || found != call->replacement || call->base[0] == '\0')
         return found ? call->replacement : NULL;
     if (libc_dlsym()(RTLD_NEXT, call->symbol)) return found;
-    const char *file = is_nvml(call->symbol) ? CONVGPU_NVML_FILE : driver_file;
+    const char *file = is_nvml(call->symbol) ? CONVGPU_NVML_FILE : CONVGPU_DRIVER_FILE;
     void *handle = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
     if (!handle) return NULL; /* with dlerror() of one of the two */
     void *real = libc_dlsym()(handle, call->symbol);
@@ -135,15 +117,15 @@ void *dlvsym(void *handle, const char *name, const char *version) {
 
 /* The replacement for what cuGetProcAddress gives for this base name, version and flags; NULL for none. */
 static void *find_base(const char *name, int version, uint64_t flags) {
-    enum convgpu_stream wanted =
+    enum convgpu_stream asked =
         flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ? CONVGPU_STREAM_PTSZ : CONVGPU_STREAM_NONE;
     const struct hooked_call *best = NULL;
     for (size_t index = 0; index < CALL_COUNT; index++) {
         const struct hooked_call *call = &calls[index];
         if (strcmp(call->base, name) != 0 || call->since == 0 || call->since > version) continue;
-        if (call->stream == CONVGPU_STREAM_PTSZ && wanted != CONVGPU_STREAM_PTSZ) continue;
+        if (call->stream == CONVGPU_STREAM_PTSZ && asked != CONVGPU_STREAM_PTSZ) continue;
         bool newer = !best || call->since > best->since;
-        bool closer = best && call->since == best->since && call->stream == wanted;
+        bool closer = best && call->since == best->since && call->stream == asked;
         if (newer || closer) best = call;
     }
     if (best) return best->replacement;

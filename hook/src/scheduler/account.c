@@ -45,7 +45,7 @@ struct device_account {
 
 enum { SMALLEST_STRIDE = 2 << 20 };
 
-static struct latch swap;
+static struct spinlock swap;
 static struct device_account accounts[CONVGPU_MAX_DEVICES];
 static _Atomic uint32_t account_count;
 static struct convgpu_page offline;
@@ -85,16 +85,16 @@ const uint8_t *account_uuid(uint32_t device) {
 
 uint64_t account_limit(uint32_t device) {
     bool alone;
-    return account_told(device, &alone);
+    return account_published_limit(device, &alone);
 }
 
 /* Offline slots carry no limit: then it is the last WELCOME's, and no other process is known of. */
-uint64_t account_told(uint32_t device, bool *alone) {
-    latch_take(&swap);
+uint64_t account_published_limit(uint32_t device, bool *alone) {
+    spinlock_lock(&swap);
     struct convgpu_slot *slot = slot_of(device);
     uint64_t limit = slot ? atomic_load_explicit(&slot->limit, memory_order_relaxed) : 0;
     *alone = slot && atomic_load_explicit(&slot->alone, memory_order_relaxed) != 0;
-    latch_leave(&swap);
+    spinlock_unlock(&swap);
     return limit > 0 ? limit : accounts[device].limit;
 }
 
@@ -110,19 +110,21 @@ uint64_t account_contexts(uint32_t device) {
     return accounts[device].contexts;
 }
 
-/* `swap` is taken. */
-static void enter_use(struct device_account *account, uint64_t size) {
-    store(&account->used, load(&account->used) + size);
-    store(&account->taken, load(&account->taken) + size);
-}
+/* `swap` is taken, so that one thread at a time changes a counter. */
+#define ADD(counter, size)                                                                                   \
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + (size),             \
+                          memory_order_relaxed)
 
 bool account_take(uint32_t device, uint64_t size) {
     struct device_account *account = &accounts[device];
-    latch_take(&swap);
+    spinlock_lock(&swap);
     struct convgpu_slot *slot = slot_of(device);
     bool taken = slot && convgpu_slot_take(slot, size);
-    if (taken) enter_use(account, size);
-    latch_leave(&swap);
+    if (taken) {
+        ADD(&account->used, size);
+        ADD(&account->taken, size);
+    }
+    spinlock_unlock(&swap);
     return taken;
 }
 
@@ -134,23 +136,24 @@ static uint64_t halfway(uint64_t used, uint64_t headroom) {
 bool account_give(uint32_t device, uint64_t size) {
     struct device_account *account = &accounts[device];
     if (size == 0) return false;
-    latch_take(&swap);
+    spinlock_lock(&swap);
     struct convgpu_slot *slot = slot_of(device);
     uint64_t used = load(&account->used) - size, due = load(&account->due);
     store(&account->used, used);
-    bool wanted = slot && convgpu_slot_give(slot, size);
+    bool armed = slot && convgpu_slot_give(slot, size);
     if (due > 0 && slot) {
         uint64_t next = halfway(used, convgpu_slot_read(slot));
         if (next < due) store(&account->due, next);
     }
-    latch_leave(&swap);
-    return wanted;
+    spinlock_unlock(&swap);
+    return armed;
 }
 
 void account_accept(uint32_t device, uint64_t size) {
-    latch_take(&swap);
-    enter_use(&accounts[device], size);
-    latch_leave(&swap);
+    spinlock_lock(&swap);
+    ADD(&accounts[device].used, size);
+    ADD(&accounts[device].taken, size);
+    spinlock_unlock(&swap);
 }
 
 uint64_t account_taken(uint32_t device) {
@@ -159,13 +162,13 @@ uint64_t account_taken(uint32_t device) {
 
 void account_watch(uint32_t device, enum account_mark mark) {
     struct device_account *account = &accounts[device];
-    latch_take(&swap);
+    spinlock_lock(&swap);
     struct convgpu_slot *slot = slot_of(device);
     uint64_t used = load(&account->used), due = 0;
     if (mark == ACCOUNT_NOW) due = 1;
     if (mark == ACCOUNT_HALFWAY) due = halfway(used, slot ? convgpu_slot_read(slot) : 0);
     store(&account->due, due);
-    latch_leave(&swap);
+    spinlock_unlock(&swap);
 }
 
 bool account_watched(uint32_t device) {
@@ -193,24 +196,24 @@ static void clear_offline(void) {
 }
 
 void account_leave(void) {
-    latch_take(&swap);
+    spinlock_lock(&swap);
     struct convgpu_page *left = page;
     page = &offline;
     if (left != &offline) clear_offline();
-    latch_leave(&swap);
+    spinlock_unlock(&swap);
     if (left != &offline) munmap(left, sizeof *left); /* no reader is left: they read under `swap` */
 }
 
 uint32_t account_hold(struct convgpu_held *held) {
     uint32_t rows = 0;
-    latch_take(&swap);
+    spinlock_lock(&swap);
     clear_offline();
     for (uint32_t device = 0; device < account_count; device++) {
         if (accounts[device].used == 0) continue;
         memcpy(held[rows].device, accounts[device].uuid, CONVGPU_UUID_SIZE);
         held[rows++].size = accounts[device].used;
     }
-    latch_leave(&swap);
+    spinlock_unlock(&swap);
     return rows;
 }
 
@@ -233,9 +236,9 @@ static bool has_room(const struct convgpu_device *rows, uint32_t count) {
 }
 
 bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct convgpu_page *welcomed,
-                     uint64_t *wanted) {
-    *wanted = 0;
-    latch_take(&swap);
+                     uint64_t *armed) {
+    *armed = 0;
+    spinlock_lock(&swap);
     bool room = has_room(rows, count);
     if (room) {
         for (uint32_t device = 0; device < account_count; device++) accounts[device].row = -1;
@@ -244,20 +247,20 @@ bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct c
             accounts[device].row = (int)row;
             uint64_t freed = convgpu_slot_take_all(&offline.device[device]);
             if (freed > 0 && convgpu_slot_give(&welcomed->device[row], freed))
-                *wanted |= UINT64_C(1) << device;
+                *armed |= UINT64_C(1) << device;
         }
         page = welcomed;
     }
-    latch_leave(&swap);
+    spinlock_unlock(&swap);
     return room;
 }
 
 void account_reset(void) {
     if (page != &offline) munmap(page, sizeof *page);
-    swap = (struct latch){0};
+    swap = (struct spinlock){0};
     page = &offline;
     account_count = 0;
     memset(accounts, 0, sizeof accounts);
     clear_offline();
 }
-FORGET_IN_CHILD(account_reset);
+RESET_IN_CHILD(account_reset);

@@ -25,7 +25,7 @@ const uint8_t *account_uuid(uint32_t device);
 uint64_t account_limit(uint32_t device);
 
 /* The limit, and whether no other process of the container can use any of it. */
-uint64_t account_told(uint32_t device, bool *alone);
+uint64_t account_published_limit(uint32_t device, bool *alone);
 
 uint64_t account_context_size(uint32_t device);
 
@@ -45,8 +45,8 @@ void account_accept(uint32_t device, uint64_t size);
 /* Bytes that were ever taken, whatever was given back since. */
 uint64_t account_taken(uint32_t device);
 
-/* When the contexts are to be measured next (growth.h): once half of what can be had without asking was
- * taken, before the next byte is, or never; the last is how it begins. */
+/* When the contexts are to be measured next (context_growth.h): once half of what can be had without asking
+ * was taken, before the next byte is, or never; the last is how it begins. */
 enum account_mark { ACCOUNT_NEVER, ACCOUNT_NOW, ACCOUNT_HALFWAY };
 void account_watch(uint32_t device, enum account_mark mark);
 bool account_watched(uint32_t device);
@@ -68,7 +68,7 @@ uint32_t account_hold(struct convgpu_held *held);
  * the page belongs to the account, and bit N of *wanted tells that the scheduler wants to hear of a free on
  * N. */
 bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct convgpu_page *page,
-                     uint64_t *wanted);
+                     uint64_t *armed);
 
 /* Forgets everything, the locks too: for the child of a fork. */
 void account_reset(void);

@@ -50,7 +50,7 @@ static uint64_t last_id;
 static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
 static struct request *requests;
 static struct connection_greeting greeting; /* the service thread's, once it runs */
-static bool told;                           /* the line about the first connection was printed */
+static bool warned;                         /* the line about the first connection was printed */
 
 /* Sends a request in the numbering of the present WELCOME; `sending` is held. */
 static void send_request(const struct request *request, int row) {
@@ -115,14 +115,14 @@ static void finish_all(int kind, enum channel_outcome outcome) {
  * question (leave()); only the answer to an allocation may take for ever. */
 static enum channel_outcome wait_for(struct request *request) {
     struct timespec bound = {.tv_sec = ANSWER_SECONDS};
-    const struct timespec *patience = request->kind == CONVGPU_ALLOCATE ? NULL : &bound;
+    const struct timespec *timeout = request->kind == CONVGPU_ALLOCATE ? NULL : &bound;
     while (atomic_load(&request->done) == 0) {
-        long woken = syscall(SYS_futex, &request->done, FUTEX_WAIT_PRIVATE, 0, patience, NULL, 0);
+        long woken = syscall(SYS_futex, &request->done, FUTEX_WAIT_PRIVATE, 0, timeout, NULL, 0);
         if (woken == 0 || errno != ETIMEDOUT) continue;
         pthread_mutex_lock(&sending);
         if (connected) connection_shutdown();
         pthread_mutex_unlock(&sending);
-        patience = NULL;
+        timeout = NULL;
     }
     return request->outcome;
 }
@@ -238,8 +238,8 @@ static void leave(void) {
 
 /* Makes a WELCOME the state of affairs and sends what was not answered. */
 static bool enter(struct connection_welcome *welcome) {
-    uint64_t wanted;
-    if (!account_welcome(welcome->rows, welcome->count, welcome->page, &wanted)) {
+    uint64_t armed;
+    if (!account_welcome(welcome->rows, welcome->count, welcome->page, &armed)) {
         munmap(welcome->page, sizeof *welcome->page);
         connection_close();
         return false;
@@ -267,7 +267,7 @@ static bool enter(struct connection_welcome *welcome) {
         finish(unserved, CHANNEL_REFUSED);
     }
     for (uint32_t device = 0; device < account_devices(); device++)
-        if (wanted >> device & 1) channel_freed(device);
+        if (armed >> device & 1) channel_freed(device);
     return true;
 }
 
@@ -338,14 +338,14 @@ bool channel_open(const char *path, const char *program, const char *memory) {
         leave();
         failure = (struct connection_failure){.error = EAGAIN};
     }
-    if (!told && failure.refused)
+    if (!warned && failure.refused)
         log_refusal("the scheduler refuses this process: %s. CUDA is not available to it.", failure.text);
-    else if (!told)
+    else if (!warned)
         log_refusal(
             "no scheduler at %s (%s): start this container with a convgpu volume and see that the plugin "
             "is enabled. CUDA is not available to this process.",
-            path, stream_describe(failure.error));
-    told = true;
+            path, socket_describe_error(failure.error));
+    warned = true;
     return false;
 }
 
@@ -361,6 +361,6 @@ void channel_in_child(void) {
     connection_in_child();
     sending = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     listing = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    connected = refused = told = false;
+    connected = refused = warned = false;
     requests = NULL;
 }

@@ -56,14 +56,14 @@ static int dial(const char *path, struct connection_failure *failure) {
     connection_socket = descriptor;
     pthread_mutex_unlock(&descriptors);
     if (connection_socket < 0) return fail(failure, errno);
-    stream_set_patience(connection_socket, HANDSHAKE_SECONDS);
-    return stream_connect(connection_socket, path) ? 0 : fail(failure, errno);
+    socket_set_timeout(connection_socket, HANDSHAKE_SECONDS);
+    return socket_connect(connection_socket, path) ? 0 : fail(failure, errno);
 }
 
 bool connection_send(const void *frame, uint32_t size) {
-    int cancellation = uncancelled_begin();
-    bool sent = is_ours(connection_socket) && stream_send(connection_socket, frame, size);
-    uncancelled_end(cancellation);
+    int cancellation = no_cancel_begin();
+    bool sent = is_ours(connection_socket) && socket_send(connection_socket, frame, size);
+    no_cancel_end(cancellation);
     if (sent) return true;
     connection_shutdown(); /* half a frame may be out: nothing that follows would be understood */
     return false;
@@ -71,17 +71,17 @@ bool connection_send(const void *frame, uint32_t size) {
 
 /* The rest of a frame whose first `have` bytes of header are here. errno EPROTO for what is no frame. */
 static bool receive_rest(struct connection_frame *frame, size_t have) {
-    if (!stream_receive(connection_socket, (char *)&frame->header + have, sizeof frame->header - have))
+    if (!socket_receive(connection_socket, (char *)&frame->header + have, sizeof frame->header - have))
         return false;
     errno = EPROTO;
     if (frame->header.size < sizeof frame->header || frame->header.size > CONVGPU_MAX_FRAME) return false;
     uint32_t left = frame->header.size - (uint32_t)sizeof frame->header;
     frame->size = left < sizeof frame->body ? left : (uint32_t)sizeof frame->body;
-    if (!stream_receive(connection_socket, frame->body, frame->size)) return false;
+    if (!socket_receive(connection_socket, frame->body, frame->size)) return false;
     for (left -= frame->size; left > 0;) {
         char surplus[256];
         uint32_t part = left < sizeof surplus ? left : (uint32_t)sizeof surplus;
-        if (!stream_receive(connection_socket, surplus, part)) return false;
+        if (!socket_receive(connection_socket, surplus, part)) return false;
         left -= part;
     }
     return true;
@@ -218,7 +218,7 @@ bool connection_open(const struct connection_greeting *greeting, struct connecti
     welcome->page = NULL;
     if (dial(greeting->path, failure) == 0 && say_hello(greeting, failure) == 0 &&
         read_welcome(welcome, failure) == 0) {
-        stream_wait_for_ever(connection_socket); /* from here on: an answer may take that long */
+        socket_clear_timeout(connection_socket); /* from here on: an answer may take that long */
         return true;
     }
     if (welcome->page) munmap(welcome->page, sizeof *welcome->page);

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE_SECONDS = 1, REST_SECONDS = 5 };
+enum { TIMEOUT_SECONDS = 1, REST_SECONDS = 5 };
 
 /* A scheduler that was silent is left alone until then (seconds of CLOCK_MONOTONIC): nvidia-smi asks three
  * times for each card. */
@@ -36,10 +36,10 @@ static void *new_frame(void) {
 
 /* False with errno; EPROTO for what is no answer. `body` has room for CONVGPU_MAX_FRAME bytes. */
 static bool receive_answer(int socket, struct convgpu_header *header, void *body) {
-    if (!stream_receive(socket, header, sizeof *header)) return false;
+    if (!socket_receive(socket, header, sizeof *header)) return false;
     errno = EPROTO;
     if (header->size < sizeof *header || header->size > CONVGPU_MAX_FRAME) return false;
-    return stream_receive(socket, body, header->size - sizeof *header);
+    return socket_receive(socket, body, header->size - sizeof *header);
 }
 
 static bool exchange(int socket, const char *path, const uint8_t *uuid, struct convgpu_header *header,
@@ -52,8 +52,8 @@ static bool exchange(int socket, const char *path, const uint8_t *uuid, struct c
             .size = sizeof question, .version = CONVGPU_PROTOCOL_VERSION, .kind = CONVGPU_OBSERVE, .id = 1}};
     memcpy(question.body.device, uuid, CONVGPU_UUID_SIZE);
     session_memory(question.body.memory);
-    stream_set_patience(socket, PATIENCE_SECONDS);
-    return stream_connect(socket, path) && stream_send(socket, &question, sizeof question) &&
+    socket_set_timeout(socket, TIMEOUT_SECONDS);
+    return socket_connect(socket, path) && socket_send(socket, &question, sizeof question) &&
            receive_answer(socket, header, body);
 }
 
@@ -66,10 +66,10 @@ static bool is_observation(const struct convgpu_header *header, const struct obs
 }
 
 static void say(const char *path, const struct convgpu_header *header, const void *body) {
-    static _Atomic bool told;
+    static _Atomic bool warned;
     struct convgpu_failed failed;
     char text[CONVGPU_TEXT_SIZE + 1] = "";
-    if (atomic_exchange(&told, true)) return;
+    if (atomic_exchange(&warned, true)) return;
     if (header && header->kind == CONVGPU_FAILED && header->size >= sizeof *header + sizeof failed) {
         memcpy(&failed, body, sizeof failed);
         memcpy(text, failed.text, sizeof failed.text);
@@ -77,7 +77,7 @@ static void say(const char *path, const struct convgpu_header *header, const voi
     for (char *next = text; *next; next++)
         if ((unsigned char)*next < ' ') *next = ' ';
     log_refusal("no memory figures from the scheduler at %s: %s.", path,
-                *text ? text : stream_describe(header ? EPROTO : errno));
+                *text ? text : socket_describe_error(header ? EPROTO : errno));
 }
 
 static struct observation *ask_once(const uint8_t *uuid, bool aloud) {
@@ -100,9 +100,9 @@ static struct observation *ask_once(const uint8_t *uuid, bool aloud) {
 }
 
 struct observation *observer_ask(const uint8_t *uuid, bool aloud) {
-    int cancellation = uncancelled_begin();
+    int cancellation = no_cancel_begin();
     struct observation *observation = ask_once(uuid, aloud);
-    uncancelled_end(cancellation);
+    no_cancel_end(cancellation);
     return observation;
 }
 

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/no_cancel.h"
 #include "scheduler/channel.h"
-#include "tables/driver.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -47,15 +46,15 @@ static void read_program(char *name, size_t room) {
     name[strcspn(name, "\n")] = '\0';
 }
 
-/* Made by the linker: FORGET_IN_CHILD of all files. */
-extern void (*const __start_convgpu_forget[])(void) __attribute__((visibility("hidden")));
-extern void (*const __stop_convgpu_forget[])(void) __attribute__((visibility("hidden")));
+/* Made by the linker: RESET_IN_CHILD of all files. */
+extern void (*const __start_convgpu_fork_reset[])(void) __attribute__((visibility("hidden")));
+extern void (*const __stop_convgpu_fork_reset[])(void) __attribute__((visibility("hidden")));
 
 /* A CUDA call in the child starts anew (the driver itself refuses what it does not support after fork). */
 static void start_anew(void) {
     channel_in_child();
-    for (void (*const *forget)(void) = __start_convgpu_forget; forget < __stop_convgpu_forget; forget++)
-        (*forget)();
+    for (void (*const *reset)(void) = __start_convgpu_fork_reset; reset < __stop_convgpu_fork_reset; reset++)
+        (*reset)();
     opening = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     ready = false;
 }
@@ -88,16 +87,11 @@ bool session_is_open(void) {
 
 bool session_ready(void) {
     if (session_is_open()) return true;
-    int saved_errno = errno, cancellation = uncancelled_begin();
+    int saved_errno = errno, cancellation = no_cancel_begin();
     pthread_mutex_lock(&opening);
     if (!ready) ready = open_session();
     pthread_mutex_unlock(&opening);
-    uncancelled_end(cancellation);
+    no_cancel_end(cancellation);
     errno = saved_errno;
     return ready;
-}
-
-/* Fails closed: without a scheduler CUDA does not start. */
-CUresult hooked_cuInit(unsigned flags) {
-    return session_ready() ? DRIVER(cuInit, flags) : CUDA_ERROR_SYSTEM_NOT_READY;
 }

@@ -12,12 +12,12 @@ static void set_timeout(int socket, int option, int seconds) {
     setsockopt(socket, SOL_SOCKET, option, &timeout, sizeof timeout);
 }
 
-void stream_set_patience(int socket, int seconds) {
+void socket_set_timeout(int socket, int seconds) {
     set_timeout(socket, SO_SNDTIMEO, seconds); /* connect() blocks while the scheduler's backlog is full */
     set_timeout(socket, SO_RCVTIMEO, seconds);
 }
 
-void stream_wait_for_ever(int socket) {
+void socket_clear_timeout(int socket) {
     set_timeout(socket, SO_RCVTIMEO, 0);
 }
 
@@ -27,7 +27,7 @@ static bool failed(void) {
     return false;
 }
 
-bool stream_connect(int socket, const char *path) {
+bool socket_connect(int socket, const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t length = strlen(path);
     if (length >= sizeof address.sun_path) {
@@ -42,7 +42,7 @@ bool stream_connect(int socket, const char *path) {
     return connected < 0 ? failed() : true;
 }
 
-bool stream_send(int socket, const void *bytes, size_t size) {
+bool socket_send(int socket, const void *bytes, size_t size) {
     for (const char *next = bytes; size > 0;) {
         ssize_t sent = send(socket, next, size, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
@@ -53,7 +53,7 @@ bool stream_send(int socket, const void *bytes, size_t size) {
     return true;
 }
 
-bool stream_receive(int socket, void *bytes, size_t size) {
+bool socket_receive(int socket, void *bytes, size_t size) {
     for (char *next = bytes; size > 0;) {
         ssize_t received = recv(socket, next, size, 0);
         if (received < 0 && errno == EINTR) continue;
@@ -65,7 +65,7 @@ bool stream_receive(int socket, void *bytes, size_t size) {
     return true;
 }
 
-const char *stream_describe(int error) {
+const char *socket_describe_error(int error) {
     switch (error) {
     case ENOENT:
         return "no such socket";

@@ -3,28 +3,28 @@
  * Bytes over a UNIX stream socket to the scheduler. Signal handlers of the program run in these calls, which
  * go on afterwards; SIGPIPE is never raised.
  */
-#ifndef CONVGPU_STREAM_H
-#define CONVGPU_STREAM_H
+#ifndef CONVGPU_SOCKET_IO_H
+#define CONVGPU_SOCKET_IO_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 /* From here on each connect, send and receive waits so long; then it fails with ETIMEDOUT. */
-void stream_set_patience(int socket, int seconds);
+void socket_set_timeout(int socket, int seconds);
 
 /* From here on a receive waits for as long as the connection lasts. */
-void stream_wait_for_ever(int socket);
+void socket_clear_timeout(int socket);
 
 /* False with errno; ENAMETOOLONG for a path that no socket can have. */
-bool stream_connect(int socket, const char *path);
+bool socket_connect(int socket, const char *path);
 
 /* All of it, or false with errno. */
-bool stream_send(int socket, const void *bytes, size_t size);
+bool socket_send(int socket, const void *bytes, size_t size);
 
 /* All of it, or false with errno; 0 at the end of the connection. */
-bool stream_receive(int socket, void *bytes, size_t size);
+bool socket_receive(int socket, void *bytes, size_t size);
 
 /* What an errno value of these means, for people. */
-const char *stream_describe(int error);
+const char *socket_describe_error(int error);
 
 #endif

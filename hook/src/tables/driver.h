@@ -84,10 +84,13 @@ enum {
 };
 
 enum { CU_STREAM_PER_THREAD = 2 };
+enum { CU_LIMIT_STACK_SIZE = 0 };
 enum { MEMPOOL_RESERVED = 5, MEMPOOL_USED = 7, MEMPOOL_LOCATION_ID = 11, MEMPOOL_LOCATION_TYPE = 12 };
 enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
 
 #include "tables/hooked_calls.h"
+
+#define CONVGPU_DRIVER_FILE "libcuda.so.1"
 
 /* Calls of the driver that the hook uses itself and does not hook: X(symbol, parameters). */
 #define CONVGPU_DRIVER_CALLS(X)                                                                              \
@@ -113,7 +116,7 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
     X(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))                                                  \
     X(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active))
 
-#define CONVGPU_DECLARE_HOOKED(symbol, base, since, stream, parameters, arguments)                           \
+#define CONVGPU_DECLARE_HOOKED(symbol, base, since, stream, gate, parameters, arguments)                     \
     CUresult(*symbol) parameters;
 #define CONVGPU_DECLARE_DRIVER(symbol, parameters) CUresult(*symbol) parameters;
 struct driver {
@@ -122,7 +125,8 @@ struct driver {
 };
 extern struct driver driver; /* a member is NULL when the driver lacks it; read only after driver_load() */
 
-/* Opens the driver once. False when there is none. Takes no lock of ours (the linker may hold its own). */
+/* Opens the driver once, and fills the table. False when there is none, or when its own constructors ask.
+ * Takes no lock of ours (the linker may hold its own). */
 bool driver_load(void);
 
 /* True while this thread is in the real driver: what the driver then calls itself is not hooked.
@@ -138,8 +142,9 @@ extern _Thread_local int inside_driver __attribute__((tls_model("initial-exec"))
         driver_result;                                                                                       \
     })
 
-/* What stands behind each exported symbol: the file of its family of calls, or resolve.c. */
-#define CONVGPU_DECLARE_HOOK(symbol, base, since, stream, parameters, arguments)                             \
+/* What stands behind each exported symbol, past the entry gate (interpose/resolve.c): the file of its family
+ * of calls, or resolve.c. */
+#define CONVGPU_DECLARE_HOOK(symbol, base, since, stream, gate, parameters, arguments)                       \
     CUresult hooked_##symbol parameters;
 CONVGPU_HOOKED_CALLS(CONVGPU_DECLARE_HOOK)
 

@@ -1,153 +1,169 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * THE list of hooked CUDA calls. Exported symbols, the table of real functions, dlsym's and
- * cuGetProcAddress's replacements are all made from it; tests/hook compares convgpu.map with it.
+ * THE list of hooked CUDA calls. Exported symbols with their entry gate, the version script, the table of
+ * real functions, dlsym's and cuGetProcAddress's replacements are all made from it.
  *
- * X(symbol, base, since, stream, parameters, arguments)
+ * X(symbol, base, since, stream, gate, parameters, arguments)
  *   symbol   the name that libcuda.so.1 exports
  *   base     the name that cuGetProcAddress is asked for
  *   since    the CUDA version from which cuGetProcAddress gives this symbol for that base: the number of its
  *            PFN_<base>_v<since> in cudaTypedefs.h; 0 when it is never given
  *   stream   NONE, or PTSZ for the per-thread-default-stream twin of a call that takes a stream
+ *   gate     what must be before the hook is entered (interpose/resolve.c):
+ *            NONE             nothing
+ *            SESSION(takes)   a session with the scheduler, if `takes` holds for the arguments; if it does
+ * not, the call takes no memory and tells of none (NULL, size 0), and goes to the driver as it is A class for
+ * calls that wait while their container is suspended belongs here too, once there is one.
  */
 #ifndef CONVGPU_HOOKED_CALLS_H
 #define CONVGPU_HOOKED_CALLS_H
 
 #define CONVGPU_HOOKED_CALLS(X)                                                                              \
-    X(cuInit, cuInit, 2000, NONE, (unsigned flags), (flags))                                                 \
-    X(cuMemAlloc, cuMemAlloc, 2000, NONE, (uint32_t *address, unsigned size), (address, size))               \
-    X(cuMemAlloc_v2, cuMemAlloc, 3020, NONE, (CUdeviceptr * address, size_t size), (address, size))          \
-    X(cuMemAllocPitch, cuMemAllocPitch, 2000, NONE,                                                          \
+    X(cuInit, cuInit, 2000, NONE, SESSION(true), (unsigned flags), (flags))                                  \
+    X(cuMemAlloc, cuMemAlloc, 2000, NONE, SESSION(address &&size > 0), (uint32_t *address, unsigned size),   \
+      (address, size))                                                                                       \
+    X(cuMemAlloc_v2, cuMemAlloc, 3020, NONE, SESSION(address &&size > 0),                                    \
+      (CUdeviceptr * address, size_t size), (address, size))                                                 \
+    X(cuMemAllocPitch, cuMemAllocPitch, 2000, NONE, SESSION(address && pitch && width > 0 && height > 0),    \
       (uint32_t *address, unsigned *pitch, unsigned width, unsigned height, unsigned element),               \
       (address, pitch, width, height, element))                                                              \
-    X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, NONE,                                                       \
+    X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, NONE, SESSION(address && pitch && width > 0 && height > 0), \
       (CUdeviceptr * address, size_t *pitch, size_t width, size_t height, unsigned element),                 \
       (address, pitch, width, height, element))                                                              \
-    X(cuMemAllocManaged, cuMemAllocManaged, 6000, NONE,                                                      \
+    X(cuMemAllocManaged, cuMemAllocManaged, 6000, NONE, SESSION(address &&size > 0),                         \
       (CUdeviceptr * address, size_t size, unsigned flags), (address, size, flags))                          \
-    X(cuMemFree, cuMemFree, 2000, NONE, (uint32_t address), (address))                                       \
-    X(cuMemFree_v2, cuMemFree, 3020, NONE, (CUdeviceptr address), (address))                                 \
-    X(cuMemAllocAsync, cuMemAllocAsync, 11020, NONE, (CUdeviceptr * address, size_t size, CUstream stream),  \
-      (address, size, stream))                                                                               \
-    X(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, PTSZ,                                                    \
+    X(cuMemFree, cuMemFree, 2000, NONE, NONE, (uint32_t address), (address))                                 \
+    X(cuMemFree_v2, cuMemFree, 3020, NONE, NONE, (CUdeviceptr address), (address))                           \
+    X(cuMemAllocAsync, cuMemAllocAsync, 11020, NONE, SESSION(address &&size > 0),                            \
       (CUdeviceptr * address, size_t size, CUstream stream), (address, size, stream))                        \
-    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, NONE,                                         \
+    X(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, PTSZ, SESSION(address &&size > 0),                       \
+      (CUdeviceptr * address, size_t size, CUstream stream), (address, size, stream))                        \
+    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, NONE, SESSION(address &&size > 0 && pool),    \
       (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream stream),                              \
       (address, size, pool, stream))                                                                         \
     X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020, PTSZ,                                    \
+      SESSION(address &&size > 0 && pool),                                                                   \
       (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream stream),                              \
       (address, size, pool, stream))                                                                         \
-    X(cuMemFreeAsync, cuMemFreeAsync, 11020, NONE, (CUdeviceptr address, CUstream stream),                   \
+    X(cuMemFreeAsync, cuMemFreeAsync, 11020, NONE, NONE, (CUdeviceptr address, CUstream stream),             \
       (address, stream))                                                                                     \
-    X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, PTSZ, (CUdeviceptr address, CUstream stream),              \
+    X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, PTSZ, NONE, (CUdeviceptr address, CUstream stream),        \
       (address, stream))                                                                                     \
-    X(cuMemPoolCreate, cuMemPoolCreate, 11020, NONE,                                                         \
+    X(cuMemPoolCreate, cuMemPoolCreate, 11020, NONE, SESSION(pool &&properties),                             \
       (CUmemoryPool * pool, const struct pool_properties *properties), (pool, properties))                   \
-    X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, NONE, (CUmemoryPool pool), (pool))                          \
-    X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, NONE, (CUmemoryPool pool, size_t keep), (pool, keep))         \
-    X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, NONE,                                             \
+    X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, NONE, NONE, (CUmemoryPool pool), (pool))                    \
+    X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, NONE, NONE, (CUmemoryPool pool, size_t keep), (pool, keep))   \
+    X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, NONE, NONE,                                       \
       (CUmemoryPool pool, int attribute, void *value), (pool, attribute, value))                             \
-    X(cuMemCreate, cuMemCreate, 10020, NONE,                                                                 \
+    X(cuMemCreate, cuMemCreate, 10020, NONE, SESSION(handle &&size > 0 && properties),                       \
       (uint64_t *handle, size_t size, const struct memory_properties *properties, unsigned long long flags), \
       (handle, size, properties, flags))                                                                     \
-    X(cuMemRelease, cuMemRelease, 10020, NONE, (uint64_t handle), (handle))                                  \
-    X(cuMemMap, cuMemMap, 10020, NONE,                                                                       \
+    X(cuMemRelease, cuMemRelease, 10020, NONE, NONE, (uint64_t handle), (handle))                            \
+    X(cuMemMap, cuMemMap, 10020, NONE, NONE,                                                                 \
       (CUdeviceptr address, size_t size, size_t offset, uint64_t handle, unsigned long long flags),          \
       (address, size, offset, handle, flags))                                                                \
-    X(cuMemUnmap, cuMemUnmap, 10020, NONE, (CUdeviceptr address, size_t size), (address, size))              \
-    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, NONE,                                 \
+    X(cuMemUnmap, cuMemUnmap, 10020, NONE, NONE, (CUdeviceptr address, size_t size), (address, size))        \
+    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, NONE, NONE,                           \
       (uint64_t *handle, void *address), (handle, address))                                                  \
-    X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, NONE,                               \
+    X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, NONE, NONE,                         \
       (void *shareable, uint64_t handle, int type, unsigned long long flags),                                \
       (shareable, handle, type, flags))                                                                      \
-    X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, NONE,                           \
+    X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, NONE, NONE,                     \
       (uint64_t *handle, void *shareable, int type), (handle, shareable, type))                              \
-    X(cuArrayCreate, cuArrayCreate, 2000, NONE, (void **array, const struct flat_descriptor_v1 *descriptor), \
-      (array, descriptor))                                                                                   \
-    X(cuArrayCreate_v2, cuArrayCreate, 3020, NONE, (void **array, const struct flat_descriptor *descriptor), \
-      (array, descriptor))                                                                                   \
-    X(cuArray3DCreate, cuArray3DCreate, 2000, NONE,                                                          \
+    X(cuArrayCreate, cuArrayCreate, 2000, NONE, SESSION(array &&descriptor),                                 \
+      (void **array, const struct flat_descriptor_v1 *descriptor), (array, descriptor))                      \
+    X(cuArrayCreate_v2, cuArrayCreate, 3020, NONE, SESSION(array &&descriptor),                              \
+      (void **array, const struct flat_descriptor *descriptor), (array, descriptor))                         \
+    X(cuArray3DCreate, cuArray3DCreate, 2000, NONE, SESSION(array &&descriptor),                             \
       (void **array, const struct array_descriptor_v1 *descriptor), (array, descriptor))                     \
-    X(cuArray3DCreate_v2, cuArray3DCreate, 3020, NONE,                                                       \
+    X(cuArray3DCreate_v2, cuArray3DCreate, 3020, NONE, SESSION(array &&descriptor),                          \
       (void **array, const struct array_descriptor *descriptor), (array, descriptor))                        \
-    X(cuArrayDestroy, cuArrayDestroy, 2000, NONE, (void *array), (array))                                    \
-    X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, NONE,                                            \
+    X(cuArrayDestroy, cuArrayDestroy, 2000, NONE, NONE, (void *array), (array))                              \
+    X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, NONE, SESSION(array &&descriptor),               \
       (void **array, const struct array_descriptor *descriptor, unsigned levels),                            \
       (array, descriptor, levels))                                                                           \
-    X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, NONE, (void *array), (array))                  \
-    X(cuGraphInstantiate, cuGraphInstantiate, 10000, NONE,                                                   \
+    X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, NONE, NONE, (void *array), (array))            \
+    X(cuGraphInstantiate, cuGraphInstantiate, 10000, NONE, SESSION(exec &&graph),                            \
       (CUgraphExec * exec, CUgraph graph, void *error_node, char *text, size_t size),                        \
       (exec, graph, error_node, text, size))                                                                 \
-    X(cuGraphInstantiate_v2, cuGraphInstantiate, 11000, NONE,                                                \
+    X(cuGraphInstantiate_v2, cuGraphInstantiate, 11000, NONE, SESSION(exec &&graph),                         \
       (CUgraphExec * exec, CUgraph graph, void *error_node, char *text, size_t size),                        \
       (exec, graph, error_node, text, size))                                                                 \
-    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, NONE,                                 \
+    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, NONE, SESSION(exec &&graph),          \
       (CUgraphExec * exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))                   \
-    X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, NONE,                               \
+    X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, NONE, SESSION(exec &&graph),        \
       (CUgraphExec * exec, CUgraph graph, void *parameters), (exec, graph, parameters))                      \
-    X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000, PTSZ,                          \
+    X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000, PTSZ, SESSION(exec &&graph),   \
       (CUgraphExec * exec, CUgraph graph, void *parameters), (exec, graph, parameters))                      \
-    X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, NONE, (CUgraphExec exec), (exec))                       \
-    X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, NONE, (CUdevice device), (device))                  \
-    X(cuMemGetInfo, cuMemGetInfo, 2000, NONE, (unsigned *unused, unsigned *total), (unused, total))          \
-    X(cuMemGetInfo_v2, cuMemGetInfo, 3020, NONE, (size_t *unused, size_t *total), (unused, total))           \
-    X(cuDeviceTotalMem, cuDeviceTotalMem, 2000, NONE, (unsigned *total, CUdevice device), (total, device))   \
-    X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, NONE, (size_t *total, CUdevice device), (total, device))  \
-    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, NONE,                                        \
+    X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, NONE, NONE, (CUgraphExec exec), (exec))                 \
+    X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, NONE, NONE, (CUdevice device), (device))            \
+    X(cuMemGetInfo, cuMemGetInfo, 2000, NONE, SESSION(unused || total), (unsigned *unused, unsigned *total), \
+      (unused, total))                                                                                       \
+    X(cuMemGetInfo_v2, cuMemGetInfo, 3020, NONE, SESSION(unused || total), (size_t *unused, size_t *total),  \
+      (unused, total))                                                                                       \
+    X(cuDeviceTotalMem, cuDeviceTotalMem, 2000, NONE, SESSION(total), (unsigned *total, CUdevice device),    \
+      (total, device))                                                                                       \
+    X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, NONE, SESSION(total), (size_t *total, CUdevice device),   \
+      (total, device))                                                                                       \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, NONE, SESSION(context),                      \
       (CUcontext * context, CUdevice device), (context, device))                                             \
-    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, NONE, (CUdevice device), (device))         \
-    X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000, NONE, (CUdevice device), (device))     \
-    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, NONE, (CUdevice device), (device))             \
-    X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000, NONE, (CUdevice device), (device))         \
-    X(cuCtxCreate, cuCtxCreate, 2000, NONE, (CUcontext * context, unsigned flags, CUdevice device),          \
-      (context, flags, device))                                                                              \
-    X(cuCtxCreate_v2, cuCtxCreate, 3020, NONE, (CUcontext * context, unsigned flags, CUdevice device),       \
-      (context, flags, device))                                                                              \
-    X(cuCtxCreate_v3, cuCtxCreate, 11040, NONE,                                                              \
+    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, NONE, NONE, (CUdevice device), (device))   \
+    X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000, NONE, NONE, (CUdevice device),         \
+      (device))                                                                                              \
+    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, NONE, NONE, (CUdevice device), (device))       \
+    X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000, NONE, NONE, (CUdevice device), (device))   \
+    X(cuCtxCreate, cuCtxCreate, 2000, NONE, SESSION(context),                                                \
+      (CUcontext * context, unsigned flags, CUdevice device), (context, flags, device))                      \
+    X(cuCtxCreate_v2, cuCtxCreate, 3020, NONE, SESSION(context),                                             \
+      (CUcontext * context, unsigned flags, CUdevice device), (context, flags, device))                      \
+    X(cuCtxCreate_v3, cuCtxCreate, 11040, NONE, SESSION(context),                                            \
       (CUcontext * context, void *affinity, int count, unsigned flags, CUdevice device),                     \
       (context, affinity, count, flags, device))                                                             \
-    X(cuCtxCreate_v4, cuCtxCreate, 12050, NONE,                                                              \
+    X(cuCtxCreate_v4, cuCtxCreate, 12050, NONE, SESSION(context),                                            \
       (CUcontext * context, void *parameters, unsigned flags, CUdevice device),                              \
       (context, parameters, flags, device))                                                                  \
-    X(cuCtxDestroy, cuCtxDestroy, 2000, NONE, (CUcontext context), (context))                                \
-    X(cuCtxDestroy_v2, cuCtxDestroy, 4000, NONE, (CUcontext context), (context))                             \
-    X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, NONE,                                                       \
+    X(cuCtxDestroy, cuCtxDestroy, 2000, NONE, NONE, (CUcontext context), (context))                          \
+    X(cuCtxDestroy_v2, cuCtxDestroy, 4000, NONE, NONE, (CUcontext context), (context))                       \
+    X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, NONE, SESSION(green),                                       \
       (CUgreenCtx * green, void *description, CUdevice device, unsigned flags),                              \
       (green, description, device, flags))                                                                   \
-    X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, NONE, (CUgreenCtx green), (green))                        \
-    X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, NONE, (CUcontext * context, CUgreenCtx green),            \
+    X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, NONE, NONE, (CUgreenCtx green), (green))                  \
+    X(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, NONE, NONE, (CUcontext * context, CUgreenCtx green),      \
       (context, green))                                                                                      \
-    X(cuStreamSynchronize, cuStreamSynchronize, 2000, NONE, (CUstream stream), (stream))                     \
-    X(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, PTSZ, (CUstream stream), (stream))                \
-    X(cuCtxSynchronize, cuCtxSynchronize, 2000, NONE, (void), ())                                            \
-    X(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, NONE, (CUcontext context), (context))                    \
-    X(cuModuleLoad, cuModuleLoad, 2000, NONE, (void **module, const char *file), (module, file))             \
-    X(cuModuleLoadData, cuModuleLoadData, 2000, NONE, (void **module, const void *image), (module, image))   \
-    X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010, NONE,                                                    \
+    X(cuStreamSynchronize, cuStreamSynchronize, 2000, NONE, NONE, (CUstream stream), (stream))               \
+    X(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, PTSZ, NONE, (CUstream stream), (stream))          \
+    X(cuCtxSynchronize, cuCtxSynchronize, 2000, NONE, NONE, (void), ())                                      \
+    X(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, NONE, NONE, (CUcontext context), (context))              \
+    X(cuModuleLoad, cuModuleLoad, 2000, NONE, SESSION(module), (void **module, const char *file),            \
+      (module, file))                                                                                        \
+    X(cuModuleLoadData, cuModuleLoadData, 2000, NONE, SESSION(module), (void **module, const void *image),   \
+      (module, image))                                                                                       \
+    X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010, NONE, SESSION(module),                                   \
       (void **module, const void *image, unsigned count, void *options, void **values),                      \
       (module, image, count, options, values))                                                               \
-    X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000, NONE, (void **module, const void *image),          \
-      (module, image))                                                                                       \
-    X(cuModuleUnload, cuModuleUnload, 2000, NONE, (void *module), (module))                                  \
-    X(cuLibraryLoadData, cuLibraryLoadData, 12000, NONE,                                                     \
+    X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000, NONE, SESSION(module),                             \
+      (void **module, const void *image), (module, image))                                                   \
+    X(cuModuleUnload, cuModuleUnload, 2000, NONE, NONE, (void *module), (module))                            \
+    X(cuLibraryLoadData, cuLibraryLoadData, 12000, NONE, SESSION(library),                                   \
       (void **library, const void *image, void *options, void **values, unsigned count,                      \
        void *library_options, void **library_values, unsigned library_count),                                \
       (library, image, options, values, count, library_options, library_values, library_count))              \
-    X(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000, NONE,                                             \
+    X(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000, NONE, SESSION(library),                           \
       (void **library, const char *file, void *options, void **values, unsigned count,                       \
        void *library_options, void **library_values, unsigned library_count),                                \
       (library, file, options, values, count, library_options, library_values, library_count))               \
-    X(cuLibraryUnload, cuLibraryUnload, 12000, NONE, (void *library), (library))                             \
-    X(cuKernelGetFunction, cuKernelGetFunction, 12000, NONE, (void **function, void *kernel),                \
+    X(cuLibraryUnload, cuLibraryUnload, 12000, NONE, NONE, (void *library), (library))                       \
+    X(cuKernelGetFunction, cuKernelGetFunction, 12000, NONE, NONE, (void **function, void *kernel),          \
       (function, kernel))                                                                                    \
-    X(cuLibraryGetGlobal, cuLibraryGetGlobal, 12000, NONE,                                                   \
+    X(cuLibraryGetGlobal, cuLibraryGetGlobal, 12000, NONE, NONE,                                             \
       (CUdeviceptr * address, size_t *size, void *library, const char *name),                                \
       (address, size, library, name))                                                                        \
-    X(cuCtxSetLimit, cuCtxSetLimit, 3010, NONE, (int limit, size_t size), (limit, size))                     \
-    X(cuEventSynchronize, cuEventSynchronize, 2000, NONE, (void *event), (event))                            \
-    X(cuGetProcAddress, cuGetProcAddress, 11030, NONE,                                                       \
+    X(cuCtxSetLimit, cuCtxSetLimit, 3010, NONE, SESSION(limit == CU_LIMIT_STACK_SIZE),                       \
+      (int limit, size_t size), (limit, size))                                                               \
+    X(cuEventSynchronize, cuEventSynchronize, 2000, NONE, NONE, (void *event), (event))                      \
+    X(cuGetProcAddress, cuGetProcAddress, 11030, NONE, NONE,                                                 \
       (const char *name, void **function, int version, uint64_t flags), (name, function, version, flags))    \
-    X(cuGetProcAddress_v2, cuGetProcAddress, 12000, NONE,                                                    \
+    X(cuGetProcAddress_v2, cuGetProcAddress, 12000, NONE, NONE,                                              \
       (const char *name, void **function, int version, uint64_t flags, int *status),                         \
       (name, function, version, flags, status))
 

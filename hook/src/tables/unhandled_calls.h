@@ -11,7 +11,7 @@
  * - MAPPED: gives addresses or a second name to memory that is charged already, or to none
  * - HOST: memory of the host
  * - GRAPH: nodes of graphs, charged when the graph is instantiated (graph.c); launches are never hooked
- * - CONTEXT: grows a context; seen and charged at the next look at the driver's own count (growth.h)
+ * - CONTEXT: grows a context; seen and charged at the next look at the driver's own count (context_growth.h)
  * - CODE: loads code or variables later than the call that made the module; seen at the next look, as
  * launches are
  * - OBJECT: a small object, which the driver keeps in the host's memory or in what the context took

@@ -48,8 +48,8 @@ static void enter(size_t index) {
     bool there = true;
     for (uint64_t page = (address - first) >> 21; page <= (address + size - 1 - first) >> 21; page++)
         there = there && counts[page] > 0;
-    CHECK(pages_hold(address, size) == there);
-    CHECK(pages_enter(5, address, size, &taken));
+    CHECK(small_pages_hold(address, size) == there);
+    CHECK(small_pages_enter(5, address, size, &taken));
     CHECK(taken == count(address, size, 1));
     held += taken;
     used += (size + UNIT - 1) / UNIT * UNIT;
@@ -58,7 +58,7 @@ static void enter(size_t index) {
 }
 
 static void leave(size_t index) {
-    uint64_t given = pages_leave(5, live[index].address, live[index].size);
+    uint64_t given = small_pages_leave(5, live[index].address, live[index].size);
     CHECK(given == count(live[index].address, live[index].size, -1));
     held -= given;
     used -= (live[index].size + UNIT - 1) / UNIT * UNIT;
@@ -66,18 +66,18 @@ static void leave(size_t index) {
 }
 
 int main(void) {
-    CHECK(!pages_could_hold(5, 1) && !pages_hold(first, 1));
+    CHECK(!small_pages_could_hold(5, 1) && !small_pages_hold(first, 1));
     for (int turn = 0; turn < TURNS; turn++) {
         size_t index = number(turn / 100000 % 2 ? 200 : ALLOCATIONS); /* many, few, many */
         if (live[index].address)
             leave(index);
         else
             enter(index);
-        if (held > used) CHECK(pages_could_hold(5, held - used) && !pages_could_hold(5, held - used + 1));
+        if (held > used) CHECK(small_pages_could_hold(5, held - used) && !small_pages_could_hold(5, held - used + 1));
     }
     for (size_t index = 0; index < ALLOCATIONS; index++)
         if (live[index].address) leave(index);
-    CHECK(held == 0 && used == 0 && !pages_could_hold(5, 1));
-    pages_reset();
+    CHECK(held == 0 && used == 0 && !small_pages_could_hold(5, 1));
+    small_pages_reset();
     return 0;
 }

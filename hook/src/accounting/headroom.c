@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "accounting/headroom.h"
+
+#include "base/fork_reset.h"
+#include "base/log.h"
+#include "scheduler/account.h"
+#include "scheduler/channel.h"
+#include "tables/registry.h"
+
+#include <stdatomic.h>
+
+enum { MAX_KINDS = 16 };
+
+static _Atomic bool warned; /* the line about the first rejection was printed */
+
+/* What this process holds of a device, by kind. */
+struct holdings {
+    int device;
+    int kinds;
+    struct {
+        const char *kind;
+        unsigned long long count, size;
+    } rows[MAX_KINDS];
+};
+
+static void headroom_add_holding(const struct live_allocation *allocation, void *argument) {
+    struct holdings *holdings = argument;
+    int row = 0;
+    if (allocation->device != holdings->device) return;
+    while (row < holdings->kinds && holdings->rows[row].kind != allocation->kind) row++;
+    if (row == MAX_KINDS) return;
+    if (row == holdings->kinds) holdings->rows[holdings->kinds++].kind = allocation->kind;
+    holdings->rows[row].count++;
+    holdings->rows[row].size += allocation->size;
+}
+
+static void headroom_say_holdings(int device) {
+    struct holdings holdings = {.device = device};
+    if (!log_is_debugging()) return;
+    registry_enumerate(headroom_add_holding, &holdings);
+    for (int row = 0; row < holdings.kinds; row++)
+        log_debug("device %d holds of this process: %llu of %s, %llu bytes", device, holdings.rows[row].count,
+                  holdings.rows[row].kind, holdings.rows[row].size);
+}
+
+static const char *headroom_describe(uint32_t reason) {
+    static const char *const reasons[] = {
+        [CONVGPU_REASON_LIMIT] = "it would exceed the limit",
+        [CONVGPU_REASON_DEADLINE] = "the time to wait (option `wait`) is over",
+        [CONVGPU_REASON_DEVICE] = "the container has no limit on this device",
+        [CONVGPU_REASON_DRIVER] = "the driver refuses it, though it is within what may be handed out",
+    };
+    bool known = reason < sizeof reasons / sizeof reasons[0] && reasons[reason];
+    return known ? reasons[reason] : "unknown reason";
+}
+
+bool headroom_take(struct charge *charge, uint64_t size) {
+    charge->due = account_due((uint32_t)charge->device, size);
+    bool taken = account_take((uint32_t)charge->device, size);
+    charge->pending = taken ? size : 0;
+    charge->size += charge->pending;
+    return taken;
+}
+
+void headroom_untake(struct charge *charge) {
+    charge->size -= charge->pending;
+    headroom_give(charge->device, charge->pending);
+    charge->pending = 0;
+}
+
+/* Before an allocation waits or is refused, what this process has cached comes back, as the driver itself
+ * does it before an allocation fails. The first rejection is one line; frameworks probe for the limit, and
+ * the rest would be noise. */
+CUresult headroom_add(struct charge *charge, uint64_t size, bool refused) {
+    struct channel_answer answer = {.kind = CONVGPU_ACCEPTED};
+    uint32_t device = (uint32_t)charge->device;
+    bool taken = size == 0 || (!refused && account_take(device, size));
+    for (int trim = 0; !taken && !refused && trim <= 1; trim++) {
+        registry_reclaim(charge->device, trim);
+        taken = account_take(device, size);
+    }
+    if (!taken && channel_allocate(device, size, charge->call, refused, &answer) != CHANNEL_ANSWERED)
+        return CUDA_ERROR_OUT_OF_MEMORY; /* the channel has said why */
+    if (answer.kind == CONVGPU_REJECTED) {
+        void (*say)(const char *, ...) = atomic_exchange(&warned, true) ? log_debug : log_refusal;
+        say("%s of %llu bytes on device %d rejected: %s (limit %llu, in use %llu).", charge->call,
+            (unsigned long long)size, charge->device, headroom_describe(answer.rejected.reason),
+            (unsigned long long)answer.rejected.limit, (unsigned long long)answer.rejected.used);
+        headroom_say_holdings(charge->device);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    charge->settling = taken ? 0 : answer.accepted.settling;
+    charge->size += size;
+    return CUDA_SUCCESS;
+}
+
+void headroom_give(int device, uint64_t size) {
+    if (account_give((uint32_t)device, size)) channel_freed((uint32_t)device);
+}
+
+static void headroom_reset(void) {
+    warned = false;
+}
+RESET_IN_CHILD(headroom_reset);

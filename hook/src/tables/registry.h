@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of call families. A family is a file of calls/ that keeps records of its own: it registers here
+ * what it can do with them, so that neither a new family nor a caller of this file edits another family.
+ * Every member may be NULL. The order of the families is not defined.
+ */
+#ifndef CONVGPU_REGISTRY_H
+#define CONVGPU_REGISTRY_H
+
+#include "tables/driver.h"
+
+/* Something of the driver's that is charged. `kind` says what it is, for people. */
+struct live_allocation {
+    const char *kind;
+    int device;       /* number of account.h */
+    uint64_t address; /* or the handle */
+    uint64_t size;    /* bytes, as they are charged; of a small allocation, what it takes of its pages */
+};
+
+/* Called for each allocation, with a lock of the family held: it must call nothing of this library. */
+typedef void registry_visit(const struct live_allocation *allocation, void *argument);
+
+/* `visit` with its argument, as one argument for a walk through a family's own table. */
+struct registry_visitor {
+    registry_visit *visit;
+    void *argument;
+};
+
+struct call_family {
+    /* Empties the records and renews the locks, in the child of a fork, where no other thread is. */
+    void (*reset)(void);
+
+    /* Gives back what the driver has given up on the device since the last time. With `trim`, lets the driver
+     * give up first what the program does not use. Called with no lock held. */
+    void (*reclaim)(int device, bool trim);
+
+    /* A synchronisation has ended, with the stream or (`all`) with everything: gives back what that freed. */
+    void (*synchronised)(CUstream stream, bool all);
+
+    /* Around a call that destroys `context`: before it; after it failed; after it succeeded, when the
+     * context's records go. `drop` adds the bytes to be given back to sizes[device], or gives them back
+     * itself. */
+    void (*mark)(CUcontext context);
+    void (*unmark)(CUcontext context);
+    void (*drop)(CUcontext context, uint64_t *sizes);
+
+    /* Shows every live allocation to `visit`. */
+    void (*enumerate)(registry_visit *visit, void *argument);
+};
+
+/* REGISTER_FAMILY(pool, .reset = pool_reset, ...); at the end of the family's file. */
+#define REGISTER_FAMILY(name, ...)                                                                           \
+    static const struct call_family name##_family = {__VA_ARGS__};                                           \
+    static const struct call_family *const name##_registered                                                 \
+        __attribute__((section("convgpu_families"), used)) = &name##_family
+
+/* Each calls that member of all families; contracts as above. They take no lock themselves. */
+void registry_reclaim(int device, bool trim);
+void registry_synchronised(CUstream stream, bool all);
+void registry_mark(CUcontext context);
+void registry_unmark(CUcontext context);
+void registry_drop(CUcontext context, uint64_t *sizes);
+void registry_enumerate(registry_visit *visit, void *argument);
+
+#endif
