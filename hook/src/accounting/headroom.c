@@ -39,8 +39,8 @@ static void headroom_say_holdings(int device) {
     if (!log_is_debugging()) return;
     registry_enumerate(headroom_add_holding, &holdings);
     for (int row = 0; row < holdings.kinds; row++)
-        log_debug("device %d holds of this process: %llu of %s, %llu bytes", device, holdings.rows[row].count,
-                  holdings.rows[row].kind, holdings.rows[row].size);
+        log_debug("on device %d this process holds %s: %llu allocations, %llu bytes.", device,
+                  holdings.rows[row].kind, holdings.rows[row].count, holdings.rows[row].size);
 }
 
 static const char *headroom_describe(uint32_t reason) {

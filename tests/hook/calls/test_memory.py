@@ -126,6 +126,21 @@ def test_a_rejection_is_cudas_out_of_memory(
     )
 
 
+def test_with_debugging_a_rejection_tells_what_the_process_holds(start: Start, scheduler: ScriptedScheduler) -> None:
+    session = open_session(start(CONVGPU_DEBUG="1"), scheduler, headroom=10 * MIB)
+    for size in (512, 1024, 6 * MIB):
+        assert session.program.call(f"alloc {size}").code == SUCCESS
+    session.program.begin(f"alloc {8 * MIB}")
+    request, _message = session.peer.receive()
+    session.peer.send(Rejected(Reason.LIMIT, 10 * MIB, 8 * MIB), request)
+    assert session.program.result().code == OUT_OF_MEMORY
+    held = [line.strip() for line in session.program.end() if "this process holds" in line]
+    assert held == [
+        "convgpu: on device 0 this process holds context: 1 allocations, 0 bytes.",
+        f"convgpu: on device 0 this process holds memory: 3 allocations, {512 + 1024 + 6 * MIB} bytes.",
+    ]
+
+
 @pytest.mark.parametrize(
     ("command", "result"),
     [

@@ -73,7 +73,8 @@ int main(void) {
             leave(index);
         else
             enter(index);
-        if (held > used) CHECK(small_pages_could_hold(5, held - used) && !small_pages_could_hold(5, held - used + 1));
+        if (held > used)
+            CHECK(small_pages_could_hold(5, held - used) && !small_pages_could_hold(5, held - used + 1));
     }
     for (size_t index = 0; index < ALLOCATIONS; index++)
         if (live[index].address) leave(index);

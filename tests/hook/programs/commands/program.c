@@ -76,7 +76,7 @@ static void open_door(const char *door) {
         (CUresult (*)(const char *, void **, int, uint64_t))dlsym(library, "cuGetProcAddress");
     cuda.cuGetProcAddress_v2 =
         (CUresult (*)(const char *, void **, int, uint64_t, int *))dlsym(library, "cuGetProcAddress_v2");
-#define FIND(symbol, base, since, stream, gate, parameters, arguments)                                             \
+#define FIND(symbol, base, since, stream, gate, parameters, arguments)                                       \
     cuda.symbol = (CUresult(*) parameters)find(door, #symbol, #base, since, CONVGPU_STREAM_##stream);
     CONVGPU_HOOKED_CALLS(FIND)
     set_current = (CUresult (*)(CUcontext))dlsym(library, "cuCtxSetCurrent");
@@ -98,7 +98,7 @@ static void describe(void *function, char *text) {
 
 static void where(char *values) {
     char text[LINE];
-#define WHERE(symbol, base, since, stream, gate, parameters, arguments)                                            \
+#define WHERE(symbol, base, since, stream, gate, parameters, arguments)                                      \
     describe((void *)cuda.symbol, text);                                                                     \
     values += sprintf(values, " %s=%s", #symbol, text);
     CONVGPU_HOOKED_CALLS(WHERE)

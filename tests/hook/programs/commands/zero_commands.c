@@ -14,7 +14,7 @@ CUresult run_zero(const char *command, const char *rest, char *values) {
     values[0] = '\0';
     if (strcmp(command, "zero") != 0 || sscanf(rest, "%63s", symbol) != 1) return -1;
     call *function = NULL;
-#define CHOOSE(name, base, since, stream, gate, parameters, arguments)                                             \
+#define CHOOSE(name, base, since, stream, gate, parameters, arguments)                                       \
     if (strcmp(symbol, #name) == 0) function = (call *)(void *)cuda.name;
     CONVGPU_HOOKED_CALLS(CHOOSE)
     return function ? function(0, 0, 0, 0, 0, 0, 0, 0) : -1;
