@@ -22,7 +22,8 @@ from convgpu.daemon.__main__ import main as convgpud
 from convgpu.plugin.admin_api.metrics import CallDurations, SchedulerCollector
 from convgpu.plugin.admin_api.openapi import OPERATIONS
 from convgpu.plugin.settings import Settings
-from convgpu.protocol.records import KINDS, Event
+from convgpu.protocol.event_kinds import EventKind
+from convgpu.protocol.records import Event
 from convgpu.protocol.requests import Request
 
 ROOT = Path(__file__).parents[1]
@@ -160,7 +161,8 @@ def events() -> str:
     fields = ", ".join(f"`{name}`" for name in Event.__struct_fields__)
     places = "`convgpu events`, `convgpu history`, `GET /v1/events`"
     text = f"{places}. Fields, where they apply: {fields} ([protocol.md](protocol.md))."
-    return f"## Events\n\n{text}\n\n{table(('kind', 'meaning'), KINDS.items(), code=(0,))}"
+    rows = [(kind.value, kind.description) for kind in EventKind]
+    return f"## Events\n\n{text}\n\n{table(('kind', 'meaning'), rows, code=(0,))}"
 
 
 def routes() -> str:

@@ -4,9 +4,10 @@ Sizes are in bytes, devices are UUIDs. All are plain data, so that a recording (
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
 
 import msgspec
+
+from convgpu.protocol.event_kinds import EventKind, RejectReason
 
 SlotKey = tuple[int, str]  # session and device: the slot with the headroom of a process on a device
 
@@ -188,14 +189,6 @@ Event = (
 )
 
 
-class RejectReason(StrEnum):
-    """Why an allocation is rejected."""
-
-    LIMIT = "limit"
-    DEADLINE = "deadline"
-    DEVICE = "device"
-
-
 class Accept(Record, frozen=True):
     """Answer a request: its bytes are leased; `settling` bytes of the device may not be free in the driver yet."""
 
@@ -244,20 +237,10 @@ class LimitInForce(Record, frozen=True):
     target: int | None
 
 
-class HistoryKind(StrEnum):
-    """What the machine records in the history."""
-
-    ACCEPTED = "accepted"
-    PAUSED = "paused"
-    GRANTED = "granted"
-    REJECTED = "rejected"
-    RETURNED = "returned"
-
-
 class HistoryEntry(Record, frozen=True):
     """Add an entry to the history; `waited`: seconds that the allocation was paused, None when it was not."""
 
-    kind: HistoryKind
+    kind: EventKind
     container: str
     device: str
     size: int

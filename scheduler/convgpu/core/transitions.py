@@ -5,10 +5,11 @@ from functools import singledispatchmethod
 from convgpu.core import events as e
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.headroom import Headroom
-from convgpu.core.events import Event, HistoryKind
+from convgpu.core.events import Event
 from convgpu.core.state import Container, State
 from convgpu.core.step import StepBuilder
 from convgpu.policies.memory import make_policy
+from convgpu.protocol.event_kinds import EventKind
 
 
 class Transitions:
@@ -104,7 +105,7 @@ class Transitions:
             used = lease - min(event.headroom.get(device, 0), lease)
             if used:
                 self._state.settling[device][event.session] = used
-                self._step.add(e.HistoryEntry(HistoryKind.RETURNED, name, device, used, event.session))
+                self._step.add(e.HistoryEntry(EventKind.RETURNED, name, device, used, event.session))
         if not container.mounted and not container.sessions:
             self._take_idle(name)
 

@@ -4,7 +4,6 @@ Fields that are not known are passed over, so that an older `convgpu` works with
 times Unix seconds. msgspec checks them when they are read (docs/decisions/0018-records-by-msgspec.md).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -138,24 +137,6 @@ class Devices(Record, frozen=True):
     policy: str
     volume_library_path: str | None = None
     database: str = "ok"
-
-
-# What happened, by the kind of an event.
-KINDS: Final[Mapping[str, str]] = {
-    "created": "Docker made the volume; `limits` if its options name them",
-    "mounted": "the container started",
-    "started": "a process of the container connected: `pid`, `program`",
-    "accepted": "an allocation that needed the scheduler was granted at once",
-    "paused": "an allocation waits, and with it the thread that made it",
-    "granted": "a paused allocation was granted, after `waited` seconds",
-    "rejected": "an allocation was refused: `reason` is `limit`, `deadline` (of option `wait`), `device` or `driver`",
-    "returned": "a process ended and gave back what it held",
-    "limited": "an administrator changed the limits: `limits`",
-    "overused": "by the driver's count the container holds `size` bytes, more than its limit",
-    "stopped": "the container was told to end, because it stayed above its limit",
-    "ended": "the container's last mount and process are gone",
-    "removed": "Docker removed the volume",
-}
 
 
 class Event(Record, frozen=True, omit_defaults=True):

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 # `Expected ... - at `$.a.b[0]``, or for a key of a mapping `- at `key` in `$.a``.
-_PLACE: Final = re.compile(r"(?s)(.*) - at (`key` in )?`\$\.?(.*)`")
-_FIELD: Final = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
+_PLACE: Final = r"(?s)(.*) - at (`key` in )?`\$\.?(.*)`"
+_FIELD: Final = r"Object (missing required|contains unknown) field `(.*)`"
 _TYPES: Final = {
     "str": "text",
     "int": "a whole number",
@@ -19,32 +19,33 @@ _TYPES: Final = {
     "null": "nothing",
 }
 
-_PHRASES: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
-    (re.compile(r"Expected `str` of length <= (\d+)"), lambda found: f"must have at most {found[1]} characters"),
-    (re.compile(r"Expected `str` of length >= (\d+)"), lambda found: f"must have at least {found[1]} characters"),
-    (re.compile(r"Expected `str` matching regex (.*)"), lambda found: f"must match {found[1]}".replace(r"\\Z", "$")),
-    (re.compile(r"Expected `(?:int|float)` (>=|<=|>|<) (\S+)"), lambda found: f"must be {found[1]} {found[2]}"),
+# Compiled when there is an error: commands have no time for that.
+_PHRASES: Final[tuple[tuple[str, Callable[[re.Match[str]], str]], ...]] = (
+    (r"Expected `str` of length <= (\d+)", lambda found: f"must have at most {found[1]} characters"),
+    (r"Expected `str` of length >= (\d+)", lambda found: f"must have at least {found[1]} characters"),
+    (r"Expected `str` matching regex (.*)", lambda found: f"must match {found[1]}".replace(r"\\Z", "$")),
+    (r"Expected `(?:int|float)` (>=|<=|>|<) (\S+)", lambda found: f"must be {found[1]} {found[2]}"),
     (
-        re.compile(r"Expected `([^`]*)`, got `([^`]*)`"),
+        r"Expected `([^`]*)`, got `([^`]*)`",
         lambda found: f"must be {_type(found[1])}, not {_type(found[2])}",
     ),
-    (re.compile(r"Expected `([^`]*)`"), lambda found: f"must be {_type(found[1])}"),
-    (re.compile(r"Invalid (?:enum )?value (.*)"), lambda found: f"{found[1]} is not known"),
+    (r"Expected `([^`]*)`", lambda found: f"must be {_type(found[1])}"),
+    (r"Invalid (?:enum )?value (.*)", lambda found: f"{found[1]} is not known"),
 )
 
 
 def explain(error: msgspec.ValidationError) -> tuple[str, str]:
     """Return the path of the field that is wrong, empty for the document itself, and what is wrong with it."""
-    found = _PLACE.fullmatch(str(error))
+    found = re.fullmatch(_PLACE, str(error))
     problem, key, place = found.groups() if found else (str(error), None, "")
-    if field := _FIELD.fullmatch(problem):
+    if field := re.fullmatch(_FIELD, problem):
         return f"{place}.{field[2]}".lstrip("."), "missing" if field[1].startswith("missing") else "unknown"
     return place, f"{'each key ' if key else ''}{_phrase(problem)}"
 
 
 def _phrase(problem: str) -> str:
     for pattern, write in _PHRASES:
-        if found := pattern.fullmatch(problem):
+        if found := re.fullmatch(pattern, problem):
             return write(found)
     return problem
 

@@ -3,10 +3,9 @@
 from checked_host import CheckedHost
 
 from convgpu.core import events as e
-from convgpu.core.allocation.wait_reasons import WaitReason
-from convgpu.core.events import RejectReason
 from convgpu.core.machine import Machine
 from convgpu.policies.memory import BestFit, Fifo
+from convgpu.protocol.event_kinds import RejectReason, WaitReason
 
 
 def make_host(capacity: int = 16, **options: object) -> CheckedHost:

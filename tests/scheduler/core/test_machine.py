@@ -2,10 +2,10 @@ import pytest
 from checked_host import CheckedHost
 
 from convgpu.core import events as e
-from convgpu.core.events import HistoryKind, RejectReason
 from convgpu.core.machine import Machine
 from convgpu.core.step import Step
 from convgpu.policies.memory import BestFit, Fifo, Policy
+from convgpu.protocol.event_kinds import EventKind, RejectReason
 
 
 def make_host(capacity: int = 16, policy: Policy | None = None, **options: object) -> CheckedHost:
@@ -21,7 +21,7 @@ def test_a_container_that_fits_is_granted_its_whole_limit_with_the_first_allocat
     machine.handle(e.ContainerCreated("a", {"gpu": 10}), 0.0)
     machine.handle(e.SessionStarted(1, "a", {}), 0.0)
     assert machine.handle(e.AllocationRequested(1, 7, "gpu", 4), 0.0) == Step(
-        (e.Lease(1, "gpu", 6), e.Accept(1, 7, 4, 0), e.HistoryEntry(HistoryKind.ACCEPTED, "a", "gpu", 4, 1, 7))
+        (e.Lease(1, "gpu", 6), e.Accept(1, 7, 4, 0), e.HistoryEntry(EventKind.ACCEPTED, "a", "gpu", 4, 1, 7))
     )
 
 
@@ -56,11 +56,11 @@ def test_an_allocation_is_paused_until_the_holder_ends() -> None:
     host.end(a)
     assert host.answers[paused] == e.Accept(b, paused, 6, 10)
     assert happened(host) == [
-        (HistoryKind.ACCEPTED, "a", 10),
-        (HistoryKind.ACCEPTED, "b", 4),
-        (HistoryKind.PAUSED, "b", 6),
-        (HistoryKind.RETURNED, "a", 10),
-        (HistoryKind.GRANTED, "b", 6),
+        (EventKind.ACCEPTED, "a", 10),
+        (EventKind.ACCEPTED, "b", 4),
+        (EventKind.PAUSED, "b", 6),
+        (EventKind.RETURNED, "a", 10),
+        (EventKind.GRANTED, "b", 6),
     ]
     assert host.history[-1].waited == 3.0
     host.check()

@@ -24,6 +24,7 @@ from convgpu.cli.demo.timeline import (
     span,
     table_rows,
 )
+from convgpu.protocol.event_kinds import EventKind
 from convgpu.protocol.records import Devices, Event
 from convgpu.protocol.sizes import format_size
 
@@ -90,12 +91,12 @@ def progress_line(event: Event, name: str, seconds: float) -> str | None:
     size = format_size(event.size or 0)
     call = f" ({event.call})" if event.call else ""
     waited = f" after {event.waited:.1f}s" if event.waited is not None else ""
-    texts = {
-        "mounted": "has started",
-        "paused": f"is PAUSED: waits for {size}{call}",
-        "granted": f"GOES ON{waited}: has got its {size}",
-        "rejected": f"is rejected{waited}: asked for {size}{call}, reason {event.reason}",
-        "ended": "has ended and given its memory back",
+    texts: dict[str, str] = {
+        EventKind.MOUNTED: "has started",
+        EventKind.PAUSED: f"is PAUSED: waits for {size}{call}",
+        EventKind.GRANTED: f"GOES ON{waited}: has got its {size}",
+        EventKind.REJECTED: f"is rejected{waited}: asked for {size}{call}, reason {event.reason}",
+        EventKind.ENDED: "has ended and given its memory back",
     }
     text = texts.get(event.kind)
     return None if text is None else f"{seconds:5.1f}s  {name} {text}"

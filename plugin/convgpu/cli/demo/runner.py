@@ -8,6 +8,7 @@ from typing import Final
 from convgpu.cli.demo.backend import DemoBackend, Exited
 from convgpu.cli.demo.report import DemoResult, progress_line
 from convgpu.cli.demo.scenario import DemoContainer, settled
+from convgpu.protocol.event_kinds import EventKind
 from convgpu.protocol.records import Container, Devices, Event
 from convgpu.protocol.sizes import format_size
 
@@ -66,7 +67,7 @@ class _DemoRun:
             if container is None:
                 unnamed.append(event)
                 continue
-            if self._first is None and event.kind in {"mounted", "started"}:
+            if self._first is None and event.kind in {EventKind.MOUNTED, EventKind.STARTED}:
                 self._first = event.time
             self.events.append(event)
             origin = event.time if self._first is None else self._first
@@ -103,7 +104,7 @@ class _DemoRun:
 
     def over(self) -> bool:
         """Return whether every container ended, and the scheduler has said so."""
-        reported = {event.container for event in self.events if event.kind == "ended"}
+        reported = {event.container for event in self.events if event.kind == EventKind.ENDED}
         return len(self._backend.exited()) == len(self._containers) and set(self._backend.volumes()) <= reported
 
 

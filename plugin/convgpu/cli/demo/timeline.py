@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from convgpu.protocol.event_kinds import EventKind, RejectReason
 from convgpu.protocol.records import Event
 from convgpu.protocol.sizes import format_size
 
@@ -98,15 +99,15 @@ def build_timelines(events: Iterable[Event], names: Mapping[str, tuple[str, int]
 
 def _follow(builder: _Builder, event: Event) -> None:
     match event.kind:
-        case "mounted" | "started":
+        case EventKind.MOUNTED | EventKind.STARTED:
             builder.started = event.time if builder.started is None else builder.started
-        case "paused":
+        case EventKind.PAUSED:
             builder.begin(event)
-        case "granted":
+        case EventKind.GRANTED:
             builder.end(event, granted=True)
-        case "rejected" if event.waited is not None or event.reason in {"deadline", "ended"}:
+        case EventKind.REJECTED if event.waited is not None or event.reason == RejectReason.DEADLINE:
             builder.end(event, granted=False)
-        case "ended":
+        case EventKind.ENDED:
             builder.close(event.time)
         case _:
             pass

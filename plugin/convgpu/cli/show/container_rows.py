@@ -8,6 +8,7 @@ from msgspec import to_builtins
 
 from convgpu.cli.connect.named_containers import NamedContainer, shortened
 from convgpu.cli.terminal.output import Column
+from convgpu.protocol.event_kinds import WaitReason
 from convgpu.protocol.records import Container, Device, Devices, Waiting
 from convgpu.protocol.sizes import format_size
 
@@ -21,12 +22,12 @@ COLUMNS: Final = (
     Column("STATE"),
     Column("SINCE", right=True),
 )
-_REASONS: Final = {
-    "memory": "not enough is free",
-    "turn": "others come first",
-    "safety": "it would fit, but then not everybody could end",
-    "drained": "the GPU is drained",
-    "recovering": "the scheduler has just started",
+_REASONS: Final[Mapping[str, str]] = {
+    WaitReason.MEMORY: "not enough is free",
+    WaitReason.TURN: "others come first",
+    WaitReason.SAFETY: "it would fit, but then not everybody could end",
+    WaitReason.DRAINED: "the GPU is drained",
+    WaitReason.RECOVERING: "the scheduler has just started",
 }
 
 
@@ -75,7 +76,7 @@ def waits(row: Waiting, devices: Mapping[str, Device], names: Mapping[str, str],
     text = f"waits {age(now - row.since)} for {format_size(row.size)} on GPU {_index(row.uuid, devices)}: "
     health = devices[row.uuid].health if row.uuid in devices else "ok"
     text += health if health != "ok" else _REASONS.get(row.reason, row.reason)
-    if row.reason == "memory" and row.uuid in devices and devices[row.uuid].external:
+    if row.reason == WaitReason.MEMORY and row.uuid in devices and devices[row.uuid].external:
         text += f", {format_size(devices[row.uuid].external)} are memory outside ConvGPU"
     if row.behind:
         text += ", held by " + ", ".join(names.get(name, shortened(name)) for name in row.behind)

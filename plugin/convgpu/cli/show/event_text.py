@@ -7,10 +7,11 @@ from typing import Any, Final
 from msgspec import to_builtins
 
 from convgpu.cli.connect.named_containers import shortened
+from convgpu.protocol.event_kinds import EventKind
 from convgpu.protocol.records import Event
 from convgpu.protocol.sizes import format_size
 
-STYLES: Final = {"paused": "yellow", "rejected": "red", "granted": "green"}
+STYLES: Final[Mapping[str, str]] = {EventKind.PAUSED: "yellow", EventKind.REJECTED: "red", EventKind.GRANTED: "green"}
 
 
 def describe(event: Event, gpus: Mapping[str, int]) -> str:
@@ -27,20 +28,20 @@ def describe(event: Event, gpus: Mapping[str, int]) -> str:
     why = f": {event.reason}" if event.reason else ""
     who = f"{event.program or 'a process'} (pid {event.pid})" if event.pid else event.program or "a process"
     limits = ", ".join(f"{format_size(limit)} on GPU {gpus.get(u, u)}" for u, limit in (event.limits or {}).items())
-    texts = {
-        "created": f"created, limit {limits}" if limits else "created",
-        "mounted": "started",
-        "started": f"{who} connected",
-        "accepted": f"got {size}{where}{call}",
-        "paused": f"PAUSED, waits for {size}{where}{call}{why}",
-        "granted": f"goes on{waited} with its {size}{where}",
-        "rejected": f"REJECTED{waited}, wanted {size}{where}{call}{why}",
-        "returned": f"gave {size} back{where}",
-        "ended": "ended",
-        "removed": "removed",
-        "overused": f"holds {size}{where}, more than its limit",
-        "stopped": f"is told to end{why}",
-        "limited": f"limit is now {limits}" if limits else "limit changed",
+    texts: dict[str, str] = {
+        EventKind.CREATED: f"created, limit {limits}" if limits else "created",
+        EventKind.MOUNTED: "started",
+        EventKind.STARTED: f"{who} connected",
+        EventKind.ACCEPTED: f"got {size}{where}{call}",
+        EventKind.PAUSED: f"PAUSED, waits for {size}{where}{call}{why}",
+        EventKind.GRANTED: f"goes on{waited} with its {size}{where}",
+        EventKind.REJECTED: f"REJECTED{waited}, wanted {size}{where}{call}{why}",
+        EventKind.RETURNED: f"gave {size} back{where}",
+        EventKind.ENDED: "ended",
+        EventKind.REMOVED: "removed",
+        EventKind.OVERUSED: f"holds {size}{where}, more than its limit",
+        EventKind.STOPPED: f"is told to end{why}",
+        EventKind.LIMITED: f"limit is now {limits}" if limits else "limit changed",
     }
     return texts.get(event.kind, f"{event.kind}{where}{why}")
 

@@ -19,7 +19,8 @@ from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
 from convgpu.cli.terminal.output import echo, echo_data
 from convgpu.protocol.durations import parse_duration
-from convgpu.protocol.records import KINDS, Event
+from convgpu.protocol.event_kinds import EventKind
+from convgpu.protocol.records import Event
 
 _STEP: Final = 0.25  # seconds between two polls of --follow
 _MAX_REMOVED: Final = 10_000  # removed containers whose names are searched
@@ -63,7 +64,7 @@ class Names:
 
     def _removed(self) -> Sequence[Event]:
         self._read_removed = True
-        return self._scheduler.history(kinds=("removed",), limit=_MAX_REMOVED)
+        return self._scheduler.history(kinds=(EventKind.REMOVED,), limit=_MAX_REMOVED)
 
     def _learn_removed(self, events: Sequence[Event]) -> None:
         """Take the names of removed containers from the events of their removal."""
@@ -86,9 +87,9 @@ kind_option = click.option(
     "--kind",
     "kinds",
     multiple=True,
-    type=click.Choice(tuple(KINDS)),
+    type=click.Choice([kind.value for kind in EventKind]),
     metavar="KIND",
-    help=f"Only events of this kind; may be given more than once: {', '.join(KINDS)}.",
+    help=f"Only events of this kind; may be given more than once: {', '.join(EventKind)}.",
 )
 
 

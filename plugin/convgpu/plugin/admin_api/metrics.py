@@ -20,6 +20,7 @@ from prometheus_client.metrics_core import Metric
 
 from convgpu.client.scheduler import AnswerNotUnderstood, Scheduler, SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
+from convgpu.protocol.event_kinds import WaitReason
 from convgpu.protocol.records import WAITS, Container, Device, Totals
 from convgpu.protocol.requests import ListDevices, ReadEvents
 
@@ -28,7 +29,6 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 MAX_CONTAINERS: Final = 1000
 _MAX_TEXT: Final = 128  # characters of a name that somebody else chose
-_REASONS: Final = ("memory", "turn", "safety", "drained", "recovering")
 _STATES: Final = ("created", "running", "waiting", "ended")
 _CALLS: Final = {
     path: path.rpartition(".")[2]
@@ -181,10 +181,10 @@ def _queue(devices: Sequence[Device], containers: Sequence[Container], now: floa
     count = GaugeMetricFamily("convgpu_waiting_allocations", "Paused allocations, by why they wait.", labels=labels)
     missing = GaugeMetricFamily("convgpu_waiting_bytes", "Memory that paused allocations ask for.", labels=["device"])
     oldest = GaugeMetricFamily("convgpu_oldest_wait_seconds", "Age of the oldest paused allocation.", labels=["device"])
-    by_reason = Counter((one.uuid, one.reason if one.reason in _REASONS else "other") for one in waiting)
+    by_reason = Counter((one.uuid, one.reason if one.reason in set(WaitReason) else "other") for one in waiting)
     for device in devices:
         here = [one for one in waiting if one.uuid == device.uuid]
-        for reason in (*_REASONS, "other"):
+        for reason in (*WaitReason, "other"):
             count.add_metric([device.uuid, reason], by_reason[device.uuid, reason])
         missing.add_metric([device.uuid], sum(one.size for one in here))
         # Clocks are set back at times: nothing has lasted less than no time.

@@ -8,10 +8,10 @@ from convgpu.core import events as e
 from convgpu.core.allocation.fairness import eligible, serving_order
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.allocation.reclaim import ReclaimLadder
-from convgpu.core.events import HistoryKind, RejectReason
 from convgpu.core.state import PendingAllocation, State
 from convgpu.core.step import StepBuilder
 from convgpu.policies.memory.base import WaitingAllocation
+from convgpu.protocol.event_kinds import EventKind, RejectReason
 
 
 class Allocator:
@@ -170,20 +170,20 @@ class Allocator:
         self._headroom.arm([name])
         settling = sum(self._state.settling[device].values())
         self._step.add(e.Accept(event.session, event.request, event.size, settling))
-        self._record(pending, HistoryKind.GRANTED if pending.is_paused else HistoryKind.ACCEPTED)
+        self._record(pending, EventKind.GRANTED if pending.is_paused else EventKind.ACCEPTED)
 
     def _reject(self, pending: PendingAllocation, reason: RejectReason) -> None:
         self._step.add(e.Reject(pending.event.session, pending.event.request, reason))
-        self._record(pending, HistoryKind.REJECTED, reason)
+        self._record(pending, EventKind.REJECTED, reason)
 
     def _record_pauses(self) -> None:
         for pending in self._state.unrecorded:
             if pending in self._state.queue:
-                self._record(pending, HistoryKind.PAUSED)
+                self._record(pending, EventKind.PAUSED)
                 pending.is_paused = True
         self._state.unrecorded.clear()
 
-    def _record(self, pending: PendingAllocation, kind: HistoryKind, reason: RejectReason | None = None) -> None:
+    def _record(self, pending: PendingAllocation, kind: EventKind, reason: RejectReason | None = None) -> None:
         event = pending.event
         waited = self._state.now - pending.view.since if pending.is_paused else None
         self._step.add(

@@ -2,22 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from convgpu.core.allocation.fairness import hold_back, serving_order
 from convgpu.core.memory.ledger import Ledger
 from convgpu.core.state import State
 from convgpu.policies.memory.base import WaitingAllocation
-
-
-class WaitReason(StrEnum):
-    """Why a waiting allocation is not served."""
-
-    MEMORY = "memory"  # not enough is free
-    TURN = "turn"  # it is held back behind an overdue one
-    SAFETY = "safety"  # it fits, but then not every container could end
-    DRAINED = "drained"
-    RECOVERING = "recovering"
+from convgpu.protocol.event_kinds import WaitReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from convgpu.daemon.storage.store import Store
 from convgpu.logs.cause import current_cause
 from convgpu.policies.memory import POLICIES
 from convgpu.protocol import records
+from convgpu.protocol.event_kinds import EventKind
 
 
 class Changes:
@@ -62,7 +63,7 @@ class Changes:
             self._containers.declare(name, memory)
         self._store.volumes.set_targets(name, limits)
         cause = current_cause() or f"set:{name}"
-        self._history.add("limited", name, cause, limits=limits)
+        self._history.add(EventKind.LIMITED, name, cause, limits=limits)
         self._driver.dispatch(e.LimitsChanged(name, limits))
         accounts = self._driver.machine.accounts(name)
         rows = [

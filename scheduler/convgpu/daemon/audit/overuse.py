@@ -11,6 +11,7 @@ from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.audit.terminate import end_all_processes, end_connected
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import History
+from convgpu.protocol.event_kinds import EventKind
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +44,13 @@ class OveruseEnforcer:
         for container, device in sorted(fresh):
             size = self._report.seen_of(container, device)
             log.warning("container %s holds %d bytes of %s, more than its limit", container, size, device)
-            self._history.add("overused", container, "audit", uuid=device, size=size)
+            self._history.add(EventKind.OVERUSED, container, "audit", uuid=device, size=size)
         if self._rules.action != "stop":
             return
         for container in sorted(expired):
             if container not in self._stopped:
                 log.warning("container %s stayed above its limit for %g s and is ended", container, self._rules.after)
-                self._history.add("stopped", container, "audit", reason="overuse")
+                self._history.add(EventKind.STOPPED, container, "audit", reason="overuse")
             end_connected(session.process for session in self._sessions.of(container))
             loop.run_in_executor(None, end_all_processes, index, container)
         self._stopped = expired

@@ -17,6 +17,7 @@ from convgpu.daemon.storage.rows import Volume
 from convgpu.daemon.storage.volumes import VolumeTable
 from convgpu.daemon.transport.connection import Listener
 from convgpu.logs.cause import current_cause
+from convgpu.protocol.event_kinds import EventKind
 from convgpu.protocol.layout import SOCKET_FILE
 
 log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ class Containers:
             raise
         self._unfit.pop(name, None)
         cause = current_cause() or f"create:{name}"
-        self._history.add("created", name, cause, limits=dict(container.terms.limits) or None)
+        self._history.add(EventKind.CREATED, name, cause, limits=dict(container.terms.limits) or None)
 
     def _reopen(self, volume: Volume) -> Container:
         """Open a volume of an earlier run, with what external programs may leave. A device that is lost is left out."""
@@ -244,7 +245,7 @@ class Containers:
         volume.mounts, volume.state, volume.since = dict(decision.mounts), state, since
         if changes:
             self._driver.dispatch(e.ContainerStarted(name) if decision.runs else e.ContainerEnded(name))
-            kind = "mounted" if decision.runs else "ended"
+            kind = EventKind.MOUNTED if decision.runs else EventKind.ENDED
             self._history.add(kind, name, current_cause() or cause)
 
     def remove(self, name: str) -> None:
@@ -266,7 +267,7 @@ class Containers:
         else:
             self._close(container)
             called = container.volume.engine.name if container.volume.engine else None
-            self._history.add("removed", name, current_cause() or f"remove:{name}", name=called)
+            self._history.add(EventKind.REMOVED, name, current_cause() or f"remove:{name}", name=called)
 
     def close(self) -> None:
         """Stop listening."""

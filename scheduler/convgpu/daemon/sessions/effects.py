@@ -10,13 +10,14 @@ from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.volumes import VolumeTable
+from convgpu.protocol.event_kinds import EventKind, RejectReason
 from convgpu.protocol.messages import Accepted, Rejected
 from convgpu.protocol.wire import Reason
 
 _REASON: Final = {
-    e.RejectReason.LIMIT: Reason.LIMIT,
-    e.RejectReason.DEADLINE: Reason.DEADLINE,
-    e.RejectReason.DEVICE: Reason.DEVICE,
+    RejectReason.LIMIT: Reason.LIMIT,
+    RejectReason.DEADLINE: Reason.DEADLINE,
+    RejectReason.DEVICE: Reason.DEVICE,
 }
 
 
@@ -55,7 +56,7 @@ class EffectPerformer:
         """Empty these headroom slots, and return each with what it held, in bytes."""
         return tuple((slot, self._registry.by_number[slot[0]].take_headroom(slot[1])) for slot in slots)
 
-    def _reject(self, pending: PendingAllocation, reason: e.RejectReason) -> None:
+    def _reject(self, pending: PendingAllocation, reason: RejectReason) -> None:
         container = pending.session.container
         account = self._machine.account(container, pending.device)
         limit, used = (account.limit, self._registry.used(container, pending.device)) if account else (0, 0)
@@ -76,6 +77,6 @@ class EffectPerformer:
             "waited": waited,
         }
         self._history.add(entry.kind, entry.container, e.cause_of(entry.session, entry.request), **fields)
-        if pending and entry.kind is not e.HistoryKind.PAUSED:
+        if pending and entry.kind is not EventKind.PAUSED:
             pending.session.open_requests -= 1
             del self._registry.pending[entry.request]

@@ -13,6 +13,7 @@ from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.sessions import SessionTable
 from convgpu.daemon.transport.connection import Absent
+from convgpu.protocol.event_kinds import EventKind, RejectReason
 from convgpu.protocol.messages import Rejected
 from convgpu.protocol.wire import Reason
 
@@ -56,7 +57,7 @@ class SessionLifecycle:
 
     def open(self, session: Session, held: Mapping[str, int]) -> None:
         """Add a session that is welcomed; `held`: what it uses already, in bytes per device."""
-        self._history.add("started", session.container, session.cause, pid=session.pid, program=session.program)
+        self._history.add(EventKind.STARTED, session.container, session.cause, pid=session.pid, program=session.program)
         self._registry.add(session)
         self._driver.dispatch(e.SessionStarted(session.number, session.container, held))
 
@@ -84,7 +85,7 @@ class SessionLifecycle:
         used = self._registry.used(session.container, device)
         session.connection.send(Rejected(Reason.DRIVER, limit, used), frame)
         fields = {"uuid": device, "size": size, "pid": session.pid, "program": session.program, "call": call}
-        self._history.add("rejected", session.container, session.cause, reason="driver", **fields)
+        self._history.add(EventKind.REJECTED, session.container, session.cause, reason=RejectReason.DRIVER, **fields)
 
     def free(self, session: Session, device: str) -> None:
         """Note that a process freed memory; what comes within one turn of the loop is one event."""

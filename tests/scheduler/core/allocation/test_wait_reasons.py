@@ -3,9 +3,10 @@
 from checked_host import CheckedHost
 
 from convgpu.core import events as e
-from convgpu.core.allocation.wait_reasons import Wait, WaitReason
+from convgpu.core.allocation.wait_reasons import Wait
 from convgpu.core.machine import Machine
 from convgpu.policies.memory import BestFit, Fifo
+from convgpu.protocol.event_kinds import WaitReason
 
 
 def test_memory_names_the_largest_holders_first() -> None:

@@ -8,6 +8,7 @@ import pytest
 from convgpu.core import events as e
 from convgpu.core.recording.format import Entry, Header, RecordingError, decode, encode, entry_of
 from convgpu.core.step import Step
+from convgpu.protocol.event_kinds import EventKind, RejectReason
 
 EVENTS = [
     e.ContainerCreated("a", {"g0": 1, "g1": 2}, 1.5, -1),
@@ -34,12 +35,12 @@ EVENTS = [
 ]
 EFFECTS = [
     e.Accept(2, 3, 4, 5),
-    e.Reject(2, 3, e.RejectReason.DEADLINE),
+    e.Reject(2, 3, RejectReason.DEADLINE),
     e.Lease(2, "g0", 4),
     e.NotifyOnFree(2, "g0", armed=True),
     e.LimitInForce("a", "g0", 4, None),
-    e.HistoryEntry(e.HistoryKind.REJECTED, "a", "g0", 4, 2, 3, 0.1, e.RejectReason.LIMIT),
-    e.HistoryEntry(e.HistoryKind.RETURNED, "a", "g0", 4, 2),
+    e.HistoryEntry(EventKind.REJECTED, "a", "g0", 4, 2, 3, 0.1, RejectReason.LIMIT),
+    e.HistoryEntry(EventKind.RETURNED, "a", "g0", 4, 2),
 ]
 HEADER = Header("0.1.0", {"g0": 16}, "best-fit", 1, 60.0, recovering=False)
 

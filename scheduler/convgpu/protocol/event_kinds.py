@@ -1,0 +1,53 @@
+"""Kinds of events, and the reasons for which allocations wait or are rejected: what history, logs and metrics name."""
+
+from enum import StrEnum
+from typing import Self
+
+
+class EventKind(StrEnum):
+    """The kind of an event in the history; `description` is for documents."""
+
+    description: str
+
+    CREATED = "created", "Docker made the volume; `limits` if its options name them"
+    MOUNTED = "mounted", "the container started"
+    STARTED = "started", "a process of the container connected: `pid`, `program`"
+    ACCEPTED = "accepted", "an allocation that needed the scheduler was granted at once"
+    PAUSED = "paused", "an allocation waits, and with it the thread that made it"
+    GRANTED = "granted", "a paused allocation was granted, after `waited` seconds"
+    REJECTED = (
+        "rejected",
+        "an allocation was refused: `reason` is `limit`, `deadline` (of option `wait`), `device` or `driver`",
+    )
+    RETURNED = "returned", "a process ended and gave back what it held"
+    LIMITED = "limited", "an administrator changed the limits: `limits`"
+    OVERUSED = "overused", "by the driver's count the container holds `size` bytes, more than its limit"
+    STOPPED = "stopped", "the container was told to end, because it stayed above its limit"
+    ENDED = "ended", "the container's last mount and process are gone"
+    REMOVED = "removed", "Docker removed the volume"
+
+    def __new__(cls, value: str, description: str) -> Self:
+        """Make the text that goes over the wire, with its description beside it."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.description = description
+        return member
+
+
+class RejectReason(StrEnum):
+    """The reason why an allocation is rejected."""
+
+    LIMIT = "limit"  # more than the container's limit
+    DEADLINE = "deadline"  # it was paused for as long as its container's option `wait` allows
+    DEVICE = "device"  # a device that the container has no limit on
+    DRIVER = "driver"  # the driver refused memory that the scheduler had granted
+
+
+class WaitReason(StrEnum):
+    """The reason why a paused allocation is not served."""
+
+    MEMORY = "memory"  # not enough is free
+    TURN = "turn"  # it is held back behind an overdue one
+    SAFETY = "safety"  # it fits, but then not every container could end
+    DRAINED = "drained"
+    RECOVERING = "recovering"
