@@ -21,14 +21,14 @@ Limits = Callable[[random.Random], dict[str, int]]
 
 
 class Timed(Machine):
-    """Notes how much processor time each decision takes, which other programs on the machine do not change much."""
+    """Measures the processor time of each decision, which other programs on the machine do not change much."""
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.seconds: list[float] = []
 
     def handle(self, event: e.Event, now: float) -> Step:
-        """As the machine does."""
+        """Handle the event, and keep the seconds that it took."""
         start = time.thread_time()
         step = super().handle(event, now)
         self.seconds.append(time.thread_time() - start)
@@ -36,7 +36,7 @@ class Timed(Machine):
 
 
 def limits_on(devices: int, most: int) -> Limits:
-    """Each container has one limit on up to `most` of the devices."""
+    """Return what draws the limits of a container: the same size on up to `most` of the devices."""
 
     def draw_limits(draw: random.Random) -> dict[str, int]:
         chosen = draw.sample(range(devices), draw.randint(1, most))
@@ -46,7 +46,7 @@ def limits_on(devices: int, most: int) -> Limits:
 
 
 def play(policy: str, devices: int, limits: Limits) -> Timed:
-    """Containers ask for parts of their limits, end, and are followed by others; always 1,000 at a time."""
+    """Let containers allocate parts of their limits, end, and be followed by others; always 1,000 at a time."""
     draw = random.Random(1)  # noqa: S311 - a workload, not a secret
     machine = Timed({f"g{number}": CAPACITY for number in range(devices)}, make_policy(policy, seed=1), 60.0)
     host = SimulatedHost(machine)
@@ -56,11 +56,11 @@ def play(policy: str, devices: int, limits: Limits) -> Timed:
     machine.seconds.clear()
     for step in range(STEPS):
         session = draw.choice(list(host.processes))
-        if any(asked.session == session for asked in host.pending.values()):
+        if any(request.session == session for request in host.pending.values()):
             continue
         device, account = draw.choice(list(machine.ledger.accounts[host.processes[session].container].items()))
         host.allocate(session, draw.randrange(GIB // 2, account.limit + 1), device)
-        running = [one for one in host.processes.values() if any(one.used.values())]
+        running = [process for process in host.processes.values() if any(process.used.values())]
         if running and draw.random() < 0.5:
             host.finish(draw.choice(running).container)
             host.create(f"d{step}", limits(draw))
@@ -69,8 +69,8 @@ def play(policy: str, devices: int, limits: Limits) -> Timed:
     return machine
 
 
-def explaining(machine: Machine) -> float:
-    """Milliseconds to say of everybody who waits why."""
+def time_explanations(machine: Machine) -> float:
+    """Return the milliseconds that `Machine.explain` takes for all waiting allocations."""
     taken = []
     for _ in range(5):
         start = time.thread_time()
@@ -94,7 +94,7 @@ def main() -> None:
                 at_most(f"{what}: a decision, p99", percentile(taken, 99), "ms", 1),
             ]
         waiting = len(machine.waiting)
-        figures.append(Figure(f"{name}: why do {waiting} wait?", explaining(machine), "ms"))
+        figures.append(Figure(f"{name}: explain {waiting} waiting allocations", time_explanations(machine), "ms"))
     report("decisions", figures)
 
 

@@ -84,7 +84,7 @@ def table(title: str, rows: dict[str, Result]) -> None:
 
 
 def main() -> None:
-    """Medians over the seeds; times in seconds, shares of all memory over the makespan."""
+    """Print and write medians over the seeds: times in seconds, shares of all memory over the makespan."""
     results = {}
     for model in MODELS:
         rows = {name: measure(lambda name=name: managed(name), model) for name in sorted(POLICIES)}
