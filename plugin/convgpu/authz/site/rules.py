@@ -11,7 +11,7 @@ import msgspec
 from convgpu.authz.site.table_reader import Location, TableReader
 from convgpu.protocol.sizes import parse_size
 
-# Every rule that a call can break, for `rules = [...]` of an exemption.
+# Every rule that an exemption can lift, for its `rules = [...]`.
 RULES: Final = frozenset({
     "archive-path", "build-gpu", "capability", "checkpoint", "exec-privileged", "gpu-isolation", "gpu-needs-limit",
     "hook-shadowed", "hook-environment", "hook-not-loaded", "host-path", "host-pid", "limit-missing", "limit-too-large",
@@ -19,20 +19,20 @@ RULES: Final = frozenset({
     "swarm-management", "system-paths",
 })  # fmt: skip
 
-# Everybody who is not named.
+# In place of a user: all users that are not named.
 OTHERS: Final = "*"
 
 
 class RulesError(ValueError):
-    """The file cannot be used; each line names a line of it."""
+    """The file cannot be used; each line of the message names a line of the file."""
 
 
 class Size(int):
-    """Bytes; in the file an integer, or a text as the Engine's users write sizes."""
+    """Bytes; in the file an integer, or a text in the form of Docker's sizes."""
 
 
 class SizeText(str):
-    """A size as it stands in the file."""
+    """A size as the file writes it."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ def _decode(kind: type, value: object) -> object:
     """Return a value of the file as one of the types above.
 
     Raises:
-        ValueError: it cannot be one.
+        ValueError: the value has another type or form.
     """
     if kind is Size and type(value) is int:
         if value <= 0:
@@ -55,7 +55,7 @@ def _decode(kind: type, value: object) -> object:
         return Size(value)
     if not isinstance(value, str):
         expected = "a size: text, or a number of bytes" if kind is Size else "text"
-        raise ValueError(f"Input should be {expected}")  # noqa: TRY004 - msgspec hands a ValueError on
+        raise ValueError(f"Input should be {expected}")  # noqa: TRY004 - msgspec passes a ValueError on
     if kind is RuleName:
         if value not in RULES:
             raise ValueError(f"there is no rule {value!r}; the rules are {', '.join(sorted(RULES))}")
@@ -65,7 +65,7 @@ def _decode(kind: type, value: object) -> object:
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """What somebody may have on one GPU, in bytes; None for no bound.
+    """The quotas of a user or label on one GPU, in bytes; None for no bound.
 
     Attributes:
         largest_limit: of one container.
@@ -77,13 +77,15 @@ class Allowance(msgspec.Struct, frozen=True):
 
 
 class Exemption(msgspec.Struct, frozen=True):
-    """Containers for which rules do not hold; what is left out fits all, but image or label must be there.
+    """Lifts rules for some containers or users; a field that is left out fits all.
+
+    An exemption needs an image or a label, or both users and rules.
 
     Attributes:
-        image: name with or without tag, `*` for any text, or the ID `sha256:...`, which alone nobody can imitate.
+        image: name with or without tag, `*` for any text, or the ID `sha256:...`, the only one that cannot be imitated.
         label: `NAME=VALUE`, or `NAME`.
-        users: for whose calls; empty for everybody's.
-        rules: that do not hold; empty for all.
+        users: whose calls it exempts; empty for all users.
+        rules: that it lifts; empty for all rules.
     """
 
     image: str = ""
@@ -92,12 +94,12 @@ class Exemption(msgspec.Struct, frozen=True):
     rules: tuple[RuleName, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse an exemption of everything for everybody, which is `mode = "off"`."""
+        """Refuse an exemption of all calls from all rules, which is `mode = "off"`."""
         if not (self.image or self.label or (self.users and self.rules)):
             raise ValueError("an exemption needs an image or a label, or both users and rules")
 
     def fits(self, rule: str, user: str, image: str, image_id: str, labels: Mapping[str, str]) -> bool:
-        """Tell whether it lifts a rule."""
+        """Tell whether the exemption lifts a rule for a container."""
         if (self.rules and rule not in self.rules) or (self.users and user not in self.users):
             return False
         if self.image and not _is_image(self.image, image, image_id):
@@ -106,7 +108,7 @@ class Exemption(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What a site allows; the defaults hold without a file."""
+    """The rules of a site; the defaults hold without a file."""
 
     mode: Literal["enforce", "audit", "off"] = "enforce"
     administrators: tuple[str, ...] = ()
@@ -116,28 +118,28 @@ class Rules(msgspec.Struct, frozen=True):
     exempt: tuple[Exemption, ...] = ()
 
     def allowance(self, user: str) -> Allowance:
-        """Return what a user may have."""
+        """Return the quotas of a user."""
         return self.users.get(user) or self.users.get(OTHERS) or Allowance()
 
     def exempts(self, rule: str, user: str, image: str, image_id: str, labels: Mapping[str, str]) -> bool:
-        """Tell whether a rule does not hold for a container."""
-        return any(each.fits(rule, user, image, image_id, labels) for each in self.exempt)
+        """Tell whether an exemption lifts a rule for a container."""
+        return any(exemption.fits(rule, user, image, image_id, labels) for exemption in self.exempt)
 
 
 def parse_rules(text: str) -> Rules:
     """Return the rules that a file holds.
 
     Raises:
-        RulesError: it is not TOML, or says what cannot be; each line of the text names a line of the file.
+        RulesError: it is not TOML, or has unknown keys or bad values.
     """
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        # tomllib says it at the end: "... (at line 3, column 5)".
-        words, _, place = str(error).rpartition(" (at ")
+        # The message of tomllib ends with the position: "... (at line 3, column 5)".
+        message, _, place = str(error).rpartition(" (at ")
         found = re.match(r"line (\d+)", place)
         number = found[1] if found else str(text.count("\n") + 1)
-        raise RulesError(f"line {number}: {words or error}") from error
+        raise RulesError(f"line {number}: {message or error}") from error
     except RecursionError as error:
         raise RulesError("line 1: it is nested too deeply") from error
     reader = TableReader(_decode)
@@ -179,7 +181,7 @@ _PART: Final = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 
 
 def _keys(text: str) -> Iterator[_Place]:
-    """Find the line of each table and key; tomllib keeps none."""
+    """Find the line of each table and key, which tomllib does not report."""
     table: tuple[str | int, ...] = ()
     counts: dict[tuple[str, ...], int] = {}
     for number, line in enumerate(text.splitlines(), 1):

@@ -12,10 +12,10 @@ Location = tuple[str | int, ...]
 
 
 class TableReader:
-    """Reads one document; `problems` are the places and what is wrong there.
+    """Reads one document; `problems` are the locations of its errors, each with a message.
 
     Args:
-        decode: makes a value of a type that msgspec does not know; raises ValueError.
+        decode: returns a value of a type that msgspec does not know; raises ValueError.
     """
 
     def __init__(self, decode: Callable[[type, object], object]) -> None:
@@ -23,45 +23,45 @@ class TableReader:
         self._decode = decode
 
     def read(self, kind: Any, value: object, place: Location = ()) -> Any:
-        """Return a value as its type; what it is after a problem means nothing."""
+        """Return a value as its type; the result is meaningless if there were problems."""
         arguments = get_args(kind)
         if _is_struct(kind):
             return self._read_struct(kind, value, place)
         if get_origin(kind) is dict and isinstance(value, dict):
-            return {key: self.read(arguments[1], each, (*place, key)) for key, each in value.items()}
+            return {key: self.read(arguments[1], item, (*place, key)) for key, item in value.items()}
         if get_origin(kind) is tuple and _is_struct(arguments[0]) and isinstance(value, list):
-            return tuple(self.read(arguments[0], each, (*place, number)) for number, each in enumerate(value))
+            return tuple(self.read(arguments[0], item, (*place, number)) for number, item in enumerate(value))
         return self._read_leaf(kind, value, place)
 
     def _read_struct(self, kind: type[msgspec.Struct], value: object, place: Location) -> object:
         if not isinstance(value, dict):
-            self._complain(place, "Input should be a table")
+            self._report(place, "Input should be a table")
             return None
         before = len(self.problems)
         types = {field.name: field.type for field in msgspec.structs.fields(kind)}
         for key in value.keys() - types.keys():
-            self._complain((*place, key), "unknown; docs/authorization.md lists what there is")
-        fields = {key: self.read(types[key], each, (*place, key)) for key, each in value.items() if key in types}
+            self._report((*place, key), "unknown; docs/authorization.md lists what there is")
+        fields = {key: self.read(types[key], item, (*place, key)) for key, item in value.items() if key in types}
         if len(self.problems) > before:
             return None
         try:
             return kind(**fields)
         except ValueError as error:
-            self._complain(place, str(error))
+            self._report(place, str(error))
             return None
 
     def _read_leaf(self, kind: Any, value: object, place: Location) -> object:
         if get_origin(kind) is Literal and value not in get_args(kind):
-            *first, last = (repr(each) for each in get_args(kind))
-            self._complain(place, f"Input should be {', '.join(first)} or {last}")
+            *first, last = map(repr, get_args(kind))
+            self._report(place, f"Input should be {', '.join(first)} or {last}")
             return None
         try:
             return msgspec.convert(value, kind, dec_hook=self._decode)
         except msgspec.ValidationError as error:
-            self._complain(place, explain(error)[1])
+            self._report(place, explain(error)[1])
             return None
 
-    def _complain(self, place: Location, problem: str) -> None:
+    def _report(self, place: Location, problem: str) -> None:
         self.problems.append((place, problem))
 
 
