@@ -58,7 +58,7 @@ def play(policy: str, devices: int, limits: Limits) -> Timed:
         session = draw.choice(list(host.processes))
         if any(request.session == session for request in host.pending.values()):
             continue
-        device, account = draw.choice(list(machine.ledger.accounts[host.processes[session].container].items()))
+        device, account = draw.choice(list(machine.accounts(host.processes[session].container).items()))
         host.allocate(session, draw.randrange(GIB // 2, account.limit + 1), device)
         running = [process for process in host.processes.values() if any(process.used.values())]
         if running and draw.random() < 0.5:

@@ -4,6 +4,7 @@ from collections import Counter
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
+from convgpu.core.memory.ledger import Ledger
 from convgpu.policies.memory import WaitingAllocation
 from convgpu.simulate.host import SimulatedHost
 
@@ -20,25 +21,30 @@ class CheckedHost(SimulatedHost):
         self._waiting: list[WaitingAllocation] = []
         self._held: dict[tuple[str, str], tuple[int, int]] = {}  # by container and device: grant, high-water mark
 
+    @property
+    def _ledger(self) -> Ledger:
+        """The live ledger: only the checks of its decisions may read it, and ask what would be without a grant."""
+        return self.machine._state.ledger
+
     def dispatch(self, event: e.Event) -> None:
         before = self.excess()
-        self._newcomers = set(self.machine.ledger.accounts) - set(self.machine.ledger.holders)
+        self._newcomers = set(self._ledger.accounts) - set(self._ledger.holders)
         self._waiting = self.machine.waiting
         self._held = {
             (name, device): (account.grant, account.high_water_mark)
-            for name, accounts in self.machine.ledger.accounts.items()
+            for name, accounts in self._ledger.accounts.items()
             for device, account in accounts.items()
         }
         super().dispatch(event)
         after = self.excess()
-        if any(before[device] for device in self.machine.ledger.free):
+        if any(before[device] for device in self._ledger.free):
             del after["deficit"]  # returned bytes go against the overcommit first, and help no container to end
         is_fact = isinstance(event, FACTS) or (isinstance(event, e.SessionReconnected) and event.late)
         assert is_fact or not after - before, f"{event} made it worse: {before} -> {after}"
 
     def excess(self) -> Counter[str]:
         """Bytes that facts took against the rules: beyond capacity, beyond a limit, and the safety deficit."""
-        ledger = self.machine.ledger
+        ledger = self._ledger
         excess = Counter({device: max(-free, 0) for device, free in ledger.free.items()})
         for name, accounts in ledger.accounts.items():
             for device, account in accounts.items():
@@ -63,7 +69,7 @@ class CheckedHost(SimulatedHost):
         The bound is the starvation timeout on the request's own device, and twice that on all others on which the
         newcomer has a limit (invariant 5).
         """
-        ledger = self.machine.ledger
+        ledger = self._ledger
         if container not in self._newcomers:
             return
         for other in self._waiting:
@@ -97,7 +103,7 @@ class CheckedHost(SimulatedHost):
         still_waiting = {other.request for other in machine.waiting}
         for other in overdue:
             # A container that returned everything in this very event is a newcomer, and so is one served after that.
-            holds = other.container in machine.ledger.holders and other.container not in self._newcomers
+            holds = other.container in self._ledger.holders and other.container not in self._newcomers
             if (
                 other.request not in still_waiting
                 or other.device != device
@@ -105,15 +111,15 @@ class CheckedHost(SimulatedHost):
             ):
                 continue
             if other is overdue[0] or holds:
-                machine.ledger.grant(container, device, -request.size)
-                was_passed_over = machine.ledger.is_safe_to_grant(other.container, device, other.size)
-                machine.ledger.grant(container, device, request.size)
+                self._ledger.grant(container, device, -request.size)
+                was_passed_over = self._ledger.is_safe_to_grant(other.container, device, other.size)
+                self._ledger.grant(container, device, request.size)
                 assert not was_passed_over, f"{request} is served although {other} could be"
 
     def check(self) -> None:
         """Check the machine's own invariants, and its ledger against what processes and driver hold."""
         self.machine.check_invariants(self.now)
-        ledger = self.machine.ledger
+        ledger = self._ledger
         for device, capacity in ledger.capacity.items():
             used = sum(process.used[device] for process in self.processes.values())
             assert used <= capacity + max(-ledger.free[device], 0)

@@ -7,6 +7,7 @@ CONVGPU_EXAMPLES=5000 in the environment tries more histories; CONVGPU_SHRINK=1 
 """
 
 import os
+from collections.abc import Mapping
 
 from checked_host import CheckedHost
 from hypothesis import HealthCheck, Phase, settings
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
+from convgpu.core.memory.account import AccountView
 from convgpu.policies.memory import POLICIES, make_policy
 
 EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "60"))
@@ -192,10 +194,10 @@ class Histories(RuleBasedStateMachine):
 
     def account(self, data: st.DataObject) -> tuple[str, str]:
         name = self.container(data)
-        return name, data.draw(st.sampled_from(sorted(self.host.machine.ledger.accounts[name])))
+        return name, data.draw(st.sampled_from(sorted(self.host.machine.accounts(name))))
 
-    def accounts(self, session: int) -> dict[str, object]:
-        return self.host.machine.ledger.accounts[self.host.processes[session].container]
+    def accounts(self, session: int) -> Mapping[str, AccountView]:
+        return self.host.machine.accounts(self.host.processes[session].container)
 
     # -- what must be true --------------------------------------------------------------------------------------
 
@@ -205,12 +207,13 @@ class Histories(RuleBasedStateMachine):
             self.host.check()
 
     def teardown(self) -> None:
-        """Liveness: when the facts are undone and everybody who can run ends, everybody is served."""
+        """Liveness: when the facts are undone and every process that can run ends, every allocation is served."""
         if not hasattr(self, "host"):
             return
         self.undo_facts()
-        deficit = sum(self.host.machine.ledger.deficit.values())
-        assert deficit == sum(self.host.machine.ledger.nominal_deficit.values())
+        devices = self.host.machine.snapshot().devices.values()
+        deficit = sum(figures.deficit for figures in devices)
+        assert deficit == sum(figures.nominal_deficit for figures in devices)
         assert not deficit or self.late_facts, "the deficit is not gone with what made it"
         while self.host.processes and not deficit:
             waiting = {asked.session for asked in self.host.pending.values()}
@@ -227,7 +230,7 @@ class Histories(RuleBasedStateMachine):
         for session in list(self.host.adopted):
             self.host.reconnect_adopted(session)
         self.host.dispatch(e.RecoveryEnded())
-        for name, accounts in self.host.machine.ledger.accounts.items():
+        for name, accounts in self.host.machine.snapshot().accounts.items():
             for device in accounts:
                 self.host.dispatch(e.UnleasedMemory(name, device, 0))
         for device, capacity in self.capacity.items():

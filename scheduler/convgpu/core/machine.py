@@ -13,7 +13,6 @@ from convgpu.core.allocation.wait_reasons import Wait, explain
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.events import Event, TakeHeadroom
 from convgpu.core.memory.account import Account, AccountView
-from convgpu.core.memory.ledger import Ledger
 from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot
 from convgpu.core.state import State
 from convgpu.core.step import Step, StepBuilder
@@ -39,6 +38,7 @@ class Machine:
         self, capacity: Mapping[str, int], policy: Policy, starvation_timeout: float = 60.0, *, recovering: bool = False
     ) -> None:
         self._state = State(capacity, policy, starvation_timeout, recovering=recovering)
+        self._ledger = self._state.ledger
         self._step = StepBuilder()
         self._due: TakeHeadroom | None = None  # the question whose answer has to be the next event
         headroom = Headroom(self._state, self._step)
@@ -49,11 +49,6 @@ class Machine:
     # -- views -------------------------------------------------------------------------------------------
 
     @property
-    def ledger(self) -> Ledger:
-        """Limits, grants and leases, live: for the core and for tests that judge it. All others read views."""
-        return self._state.ledger
-
-    @property
     def devices(self) -> frozenset[str]:
         """All devices of this host."""
         return frozenset(self._state.settling)
@@ -61,7 +56,7 @@ class Machine:
     @property
     def holders(self) -> tuple[str, ...]:
         """The containers that were granted memory."""
-        return tuple(self._state.ledger.holders)
+        return tuple(self._ledger.holders)
 
     def snapshot(self) -> LedgerSnapshot:
         """Return all accounts and devices as they are now.
@@ -69,7 +64,7 @@ class Machine:
         Costs as much as there are accounts: for what runs about once a second. What runs for each request reads single
         accounts and devices instead.
         """
-        return self._state.ledger.snapshot()
+        return self._ledger.snapshot()
 
     def device(self, device: str) -> DeviceView:
         """Return the figures of a device as they are now.
@@ -77,22 +72,22 @@ class Machine:
         Raises:
             KeyError: it is not a device of this host.
         """
-        return self._state.ledger.view_device(device)
+        return self._ledger.view_device(device)
 
     def account(self, container: str, device: str) -> AccountView | None:
         """Return the account of a container on a device as it is now; None without a limit there."""
-        account = self._state.ledger.accounts.get(container, {}).get(device)
+        account = self._ledger.accounts.get(container, {}).get(device)
         return None if account is None else account.view()
 
     def accounts(self, container: str) -> Mapping[str, AccountView]:
         """Return the accounts of a container by device, as they are now; none when it has no limits."""
-        accounts = self._state.ledger.accounts.get(container, {})
+        accounts = self._ledger.accounts.get(container, {})
         return {device: account.view() for device, account in accounts.items()}
 
     def lease(self, session: int, device: str) -> int:
         """Return how many bytes of a device are leased to a session; 0 when it has none or has ended."""
         container = self._state.sessions.get(session, "")
-        account = self._state.ledger.accounts.get(container, {}).get(device)
+        account = self._ledger.accounts.get(container, {}).get(device)
         return 0 if account is None else account.leases.get(session, 0)
 
     @property
@@ -162,10 +157,10 @@ class Machine:
             raise InvariantBrokenError(f"{event} is not the answer to {self._due}")
 
     def _report_limits(self) -> None:
-        for container, device in self.ledger.changed_limits:
-            account = self.ledger.accounts[container][device]
+        for container, device in self._ledger.changed_limits:
+            account = self._ledger.accounts[container][device]
             self._step.add(e.LimitInForce(container, device, account.limit, account.target))
-        self.ledger.changed_limits.clear()
+        self._ledger.changed_limits.clear()
 
     # -- invariants --------------------------------------------------------------------------------------
 
@@ -176,18 +171,18 @@ class Machine:
             InvariantBrokenError: the ledger is wrong, something of an ended session is left, or a waiting
                 allocation could be served (invariant 3).
         """
-        self.ledger.check_invariants()
-        for name, accounts in self.ledger.accounts.items():
+        self._ledger.check_invariants()
+        for name, accounts in self._ledger.accounts.items():
             for device, account in accounts.items():
                 self._check_leases(name, device, account)
         if any(pending.event.session not in self._state.sessions for pending in self._state.queue):
             raise InvariantBrokenError("an allocation of an ended session waits")
         self._state.now = now
-        changed = dict(self.ledger.changed_containers)
-        self.ledger.changed_containers |= dict.fromkeys(self.ledger.accounts)  # consider everything anew
+        changed = dict(self._ledger.changed_containers)
+        self._ledger.changed_containers |= dict.fromkeys(self._ledger.accounts)  # consider everything anew
         if (pending := self._allocator.next()) is not None:
             raise InvariantBrokenError(f"waits and could be served: {pending}")
-        self.ledger.changed_containers = changed  # a checked machine decides as one that is not checked
+        self._ledger.changed_containers = changed  # a checked machine decides as one that is not checked
 
     def _check_leases(self, name: str, device: str, account: Account) -> None:
         others = [session for session in account.leases if self._state.sessions.get(session) != name]

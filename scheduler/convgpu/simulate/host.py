@@ -207,14 +207,14 @@ class SimulatedHost:
 
         As the daemon does, it begins with the devices' capacity without external memory, and is told of that at once.
         """
-        former, self.machine = self.machine, machine
-        for device, capacity in former.ledger.capacity.items():
-            self.dispatch(e.CapacityChanged(device, capacity))
+        before, self.machine = self.machine.snapshot(), machine
+        for device, figures in before.devices.items():
+            self.dispatch(e.CapacityChanged(device, figures.capacity))
         self.previous += [self.adopted.get(session, process) for session, process in self.processes.items()]
         self.adopted = {}
         self.processes, self.pending, self.unsettled = {}, {}, {}
         for name, terms in self.terms.items():
-            accounts = former.ledger.accounts[name]
+            accounts = before.accounts[name]
             limits = {device: account.limit for device, account in accounts.items()}
             self.dispatch(e.ContainerCreated(name, limits, *terms))
             if name in self.mounted:
@@ -236,7 +236,7 @@ class SimulatedHost:
         self.adopted[session] = former
         estimated = self.processes[session] = Process(former.container)
         self.dispatch(e.SessionStarted(session, former.container, seen))
-        for device, account in self.machine.ledger.accounts[former.container].items():
+        for device, account in self.machine.accounts(former.container).items():
             estimated.used[device] = account.leases[session]
         return session
 
@@ -249,8 +249,8 @@ class SimulatedHost:
 
     def _report_unleased(self, session: int) -> None:
         process = self.processes[session]
-        for device, account in self.machine.ledger.accounts[process.container].items():
-            unleased = process.used[device] - account.leases[session]
+        for device, account in self.machine.accounts(process.container).items():
+            unleased = process.used[device] - self.machine.lease(session, device)
             if unleased:
                 process.used[device] -= unleased
                 self.dispatch(e.UnleasedMemory(process.container, device, account.charged + unleased))

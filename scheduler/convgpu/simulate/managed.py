@@ -13,7 +13,7 @@ class Managed(Scheme):
 
     Args:
         policy: its name.
-        seed: of a policy that draws by lot.
+        seed: of a policy that chooses at random.
         starvation_timeout: seconds after which a waiting allocation is not overtaken any more.
     """
 
@@ -51,8 +51,8 @@ class Managed(Scheme):
         for job in self._waiting.values():
             size = job.phases[job.phase].size
             smallest[job.device] = min(size, smallest.get(job.device, size))
-        free = self.host.machine.ledger.free
-        withheld = [size for device, size in free.items() if smallest.get(device, size + 1) <= size]
+        free = {device: self.host.machine.device(device).free for device in smallest}
+        withheld = [size for device, size in free.items() if smallest[device] <= size]
         return {"paused": sum(job.held for job in self._waiting.values()), "unsafe": sum(withheld)}
 
     def _pass_answers_on(self) -> None:

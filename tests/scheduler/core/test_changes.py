@@ -12,9 +12,18 @@ def make_host(capacity: int = 16, **options: object) -> CheckedHost:
     return CheckedHost(Machine({"gpu": capacity}, Fifo(), **options))
 
 
+def total_deficit(host: CheckedHost) -> int:
+    return sum(figures.deficit for figures in host.machine.snapshot().devices.values())
+
+
 def limit(host: CheckedHost, name: str) -> tuple[int, int | None]:
-    account = host.machine.ledger.accounts[name]["gpu"]
+    account = host.machine.account(name, "gpu")
     return account.limit, account.target
+
+
+def holdings(host: CheckedHost, name: str) -> tuple[int, int, int]:
+    account = host.machine.account(name, "gpu")
+    return account.grant, account.held, account.charged
 
 
 def test_a_raised_limit_is_in_force_at_once_if_it_is_safe() -> None:
@@ -172,7 +181,7 @@ def test_external_memory_reduces_free_memory_first_and_then_idle_grants() -> Non
     a = host.start("a")
     host.allocate(a, 2)
     host.dispatch(e.CapacityChanged("gpu", 6))
-    assert host.machine.ledger.free == {"gpu": 4}
+    assert host.machine.device("gpu").free == 4
     assert host.processes[a].headroom["gpu"] == 0
     host.check()
     waiting = host.allocate(a, 8)  # within the limit: it waits for the foreign memory
@@ -215,7 +224,7 @@ def test_grants_while_a_device_is_lost_cause_no_deadlock_when_it_is_back() -> No
     assert isinstance(host.answers[host.allocate(c, 8, "g1")], e.Accept)  # it has nothing to do with g0
     host.check()
     host.dispatch(e.CapacityChanged("g0", 16))
-    assert not any(host.machine.ledger.deficit.values())
+    assert total_deficit(host) == 0
     host.end(c)
     host.allocate(a, 16, "g1")
     host.end(a)
@@ -231,7 +240,7 @@ def test_two_containers_that_external_memory_keeps_from_ending_do_not_deadlock()
     host.allocate(a, 5)
     host.allocate(b, 5)
     host.dispatch(e.CapacityChanged("gpu", 13))  # 3 free, each may still ask for 5
-    assert sum(host.machine.ledger.deficit.values()) == 2
+    assert total_deficit(host) == 2
     first = host.allocate(a, 1)
     second = host.allocate(b, 1)
     assert first in host.answers
@@ -240,7 +249,7 @@ def test_two_containers_that_external_memory_keeps_from_ending_do_not_deadlock()
     host.allocate(a, 2)
     host.end(a)
     assert second in host.answers
-    assert not any(host.machine.ledger.deficit.values())
+    assert total_deficit(host) == 0
     host.check()
 
 
@@ -253,13 +262,12 @@ def test_a_raise_on_an_overcommitted_device_waits_for_the_end_of_the_overcommit(
     host.allocate(b, 2)
     host.dispatch(e.CapacityChanged("gpu", 1))
     host.dispatch(e.LimitsChanged("b", {"gpu": 16}))
-    account = host.machine.ledger.accounts["b"]["gpu"]
-    assert (account.limit, account.target) == (8, 16)
+    assert limit(host, "b") == (8, 16)
     host.dispatch(e.CapacityChanged("gpu", 16))  # 12 free: with the raise both could ask for 14
-    assert (account.limit, account.target) == (8, 16)
-    assert not any(host.machine.ledger.deficit.values())
+    assert limit(host, "b") == (8, 16)
+    assert total_deficit(host) == 0
     host.end(a)
-    assert (account.limit, account.target) == (16, None)
+    assert limit(host, "b") == (16, None)
     host.check()
 
 
@@ -270,15 +278,14 @@ def test_unleased_memory_is_charged_even_above_the_limit_and_returned() -> None:
     a, b = host.start("a"), host.start("b")
     host.allocate(a, 6)
     host.dispatch(e.UnleasedMemory("a", "gpu", 5))
-    account = host.machine.ledger.accounts["a"]["gpu"]
-    assert (account.grant, account.held, account.charged) == (6, 11, 5)
-    assert host.machine.ledger.free == {"gpu": 5}
+    assert holdings(host, "a") == (6, 11, 5)
+    assert host.machine.device("gpu").free == 5
     assert isinstance(host.answers[host.allocate(a, 1)], e.Reject)
     waiting = host.allocate(b, 6)
     assert waiting not in host.answers
     host.check()
     host.dispatch(e.UnleasedMemory("a", "gpu", 0))
-    assert (account.grant, account.held) == (6, 6)
+    assert holdings(host, "a") == (6, 6, 0)
     assert isinstance(host.answers[waiting], e.Accept)
     host.check()
 
@@ -302,7 +309,7 @@ def test_a_process_whose_container_is_charged_its_whole_limit_reconnects_with_wh
     host.allocate(a, 3)
     host.dispatch(e.UnleasedMemory("a", "gpu", 1))
     again = host.reconnect(a, {"gpu": 3})
-    assert host.machine.ledger.accounts["a"]["gpu"].leases == {again: 3}
+    assert host.machine.account("a", "gpu").leases == {again: 3}
     host.check()
 
 
@@ -315,7 +322,7 @@ def test_memory_returned_on_an_overcommitted_device_reduces_the_overcommit_first
     for session, size in ((a, 1), (b, 2), (c, 2)):
         host.allocate(session, size)
     host.dispatch(e.UnleasedMemory("a", "gpu", 14))
-    assert host.machine.ledger.free == {"gpu": -1}
+    assert host.machine.device("gpu").free == -1
     host.check()
     waiting = host.allocate(b, 1)
     host.free(c, 1)
@@ -324,7 +331,7 @@ def test_memory_returned_on_an_overcommitted_device_reduces_the_overcommit_first
     host.end(c)
     host.dispatch(e.UnleasedMemory("a", "gpu", 0))
     assert waiting in host.answers
-    assert host.machine.ledger.deficit == {"gpu": 0}
+    assert host.machine.device("gpu").deficit == 0
     host.check()
 
 

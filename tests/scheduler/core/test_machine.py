@@ -202,7 +202,7 @@ def test_a_slot_that_lies_counts_for_no_more_than_was_leased() -> None:
     host.allocate(a, 8)
     host.processes[a].headroom["gpu"] = 1 << 60
     host.allocate(b, 9)
-    assert host.machine.ledger.accounts["a"]["gpu"].leased == 0
+    assert host.machine.account("a", "gpu").leased == 0
     host.machine.check_invariants(host.now)
 
 
@@ -211,9 +211,9 @@ def test_the_grant_outlives_a_process_and_ends_with_the_container() -> None:
     host.create("a", {"gpu": 10})
     host.allocate(host.start("a"), 4)
     host.end(1)
-    assert host.machine.ledger.free == {"gpu": 6}
+    assert host.machine.device("gpu").free == 6
     host.dispatch(e.ContainerEnded("a"))
-    assert host.machine.ledger.free == {"gpu": 16}
+    assert host.machine.device("gpu").free == 16
 
 
 def test_processes_of_an_earlier_scheduler_reconnect_before_anything_is_granted() -> None:
@@ -320,7 +320,7 @@ def test_a_process_that_reconnects_keeps_what_it_uses() -> None:
     waiting = host.allocate(host.start("b"), 11)
     assert waiting not in host.answers
     new = host.reconnect(old, {"gpu": 5})
-    assert host.machine.ledger.accounts["a"]["gpu"].leases == {new: 5}
+    assert host.machine.account("a", "gpu").leases == {new: 5}
     assert isinstance(host.answers[waiting], e.Accept)
     host.check()
 

@@ -44,10 +44,9 @@ def test_after_a_restart_a_process_connects_with_what_it_holds_or_the_scheduler_
     assert [process.container for process in host.previous] == ["a", "b"]
     host.reconnect_previous(0)
     estimated = host.adopt(0, {"gpu": 4})
-    accounts = host.machine.ledger.accounts
-    assert (accounts["a"]["gpu"].leased, accounts["b"]["gpu"].leased) == (5, 4)
+    assert [host.machine.account(name, "gpu").leased for name in "ab"] == [5, 4]
     host.reconnect_adopted(estimated)
-    assert accounts["b"]["gpu"].leased == 5
+    assert host.machine.account("b", "gpu").leased == 5
 
 
 def test_a_finished_container_leaves_nothing_behind() -> None:
@@ -60,5 +59,5 @@ def test_a_finished_container_leaves_nothing_behind() -> None:
     host.settle(session)
     host.remove("a")
     assert host.machine.settling("gpu") == 0
-    assert host.machine.ledger.accounts == {}
+    assert host.machine.snapshot().accounts == {}
     assert host.terms == {}

@@ -30,7 +30,7 @@ class Header(msgspec.Struct, frozen=True, tag_field="line", tag="header", forbid
         version: of ConvGPU, for people.
         capacity: bytes per device.
         policy: name of the policy.
-        seed: of a policy that draws by lot.
+        seed: of a policy that chooses at random.
         starvation_timeout: seconds; None if it is infinite, which JSON cannot say.
         recovering: whether no grants are given before RecoveryEnded.
     """

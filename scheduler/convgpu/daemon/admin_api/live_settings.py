@@ -120,7 +120,7 @@ class Changes:
 
 
 def draw_seed() -> int:
-    """Return the seed of a policy that draws by lot."""
+    """Return the seed of a policy that chooses at random."""
     return secrets.randbits(64)
 
 
