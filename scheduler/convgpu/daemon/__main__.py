@@ -12,8 +12,9 @@ import click
 from convgpu.daemon.audit.overuse import OVERUSE_ACTIONS
 from convgpu.daemon.gpu.nvml import DeviceError
 from convgpu.daemon.replay import replay
-from convgpu.daemon.service import Service, Settings
-from convgpu.daemon.system.log_rate_limit import Quiet
+from convgpu.daemon.service import Service
+from convgpu.daemon.settings import Settings
+from convgpu.daemon.system.log_rate_limit import LogRateLimit
 from convgpu.daemon.system.log_writer import LogWriter
 from convgpu.logs.formatter import FORMATS, create_formatter
 from convgpu.policies.memory import POLICIES
@@ -99,7 +100,7 @@ def main(context: click.Context, /, level: str, form: str, **settings: object) -
         return
     handler = LogWriter(sys.stdout.fileno())
     handler.setFormatter(create_formatter(form))
-    handler.addFilter(Quiet())
+    handler.addFilter(LogRateLimit())
     logging.basicConfig(handlers=[handler], level=level.upper())
     try:
         asyncio.run(_serve(Settings(**settings)))  # type: ignore[arg-type]  # click checked them
@@ -117,7 +118,7 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     service = Service(settings)
-    gc.freeze()  # code and tables stay: no collection has to look at them again while somebody waits for an answer
+    gc.freeze()  # code and tables stay: the collector never visits them again while a process waits for an answer
     log.info("ready directory=%s policy=%s", settings.directory, settings.policy)
     ends = [asyncio.ensure_future(event.wait()) for event in (stop, service.broken)]
     try:

@@ -41,11 +41,16 @@ class Changes:
         self._store = store
         self._capacities = capacities
         self._setting = policy
-        for device in store.devices.drained() & {one.uuid for one in capacities}:
-            driver.dispatch(e.DeviceDrained(device, drained=True))
 
-    def restore_targets(self) -> None:
-        """Ask again for the limits that were not in force yet. Raises OSError: the database cannot be read."""
+    def restore(self) -> None:
+        """Drain devices and ask for limits as an earlier scheduler was told; its containers must be restored before.
+
+        Raises:
+            OSError: the database cannot be read.
+        """
+        assert self._containers.is_restored, "limits are asked for of containers that exist"  # noqa: S101
+        for device in self._store.devices.drained() & {row.uuid for row in self._capacities}:
+            self._driver.dispatch(e.DeviceDrained(device, drained=True))
         for name, targets in self._store.volumes.targets().items():
             if name in self._containers.by_name:
                 self._driver.dispatch(e.LimitsChanged(name, targets))

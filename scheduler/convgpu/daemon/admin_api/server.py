@@ -24,16 +24,15 @@ log = logging.getLogger(__name__)
 Answer = Mapping[str, object] | records.Record
 
 
-class Administration:
+class AdminServer:
     """Carries out administration requests.
-
-    `on_nobody_runs` is called when the Engine lists no running container.
 
     Args:
         simulated: the CUDA driver comes with the volumes.
+        on_nobody_runs: called when the Engine lists no running container.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         containers: Containers,
         history: History,
@@ -43,8 +42,9 @@ class Administration:
         changes: Changes,
         *,
         simulated: bool,
+        on_nobody_runs: Callable[[], None],
     ) -> None:
-        self.on_nobody_runs: Callable[[], None] = lambda: None
+        self._on_nobody_runs = on_nobody_runs
         self._containers = containers
         self._history = history
         self._reconciliation = reconciliation
@@ -100,7 +100,7 @@ class Administration:
                 self._containers.unmount(name, mount_id)
             case r.ReportEngineList():
                 if not self._reconciliation.listed(request):
-                    self.on_nobody_runs()
+                    self._on_nobody_runs()
             case _:
                 assert_never(request)
         return records.Done()

@@ -1,4 +1,4 @@
-"""What follows from the Engine's list (`listed`): ended containers, orphaned volumes and folders, names for people."""
+"""Reconciliation with the Engine's list: ended containers, orphaned volumes and folders, names for people."""
 
 import logging
 from collections import defaultdict
@@ -20,7 +20,7 @@ _NEW: Final = 60.0
 
 
 class Reconciliation:
-    """Holds the Engine's list against the book.
+    """Compares the Engine's list with what is known of containers.
 
     `volume_of`: names of volumes by the Engine's ids of the containers that have them.
 
@@ -36,16 +36,14 @@ class Reconciliation:
         folders: Folders,
         wall_clock: Callable[[], float],
     ) -> None:
-        self.volume_of: dict[str, str] = {}
+        volumes = store.all()
+        self.volume_of = {volume.engine.id: volume.name for volume in volumes if volume.engine is not None}
         self._containers = containers
         self._sessions = sessions
         self._store = store
         self._folders = folders
         self._wall_clock = wall_clock
         self._swept = False
-        for container in containers.by_name.values():
-            if container.volume.engine is not None:
-                self.volume_of[container.volume.engine.id] = container.volume.name
 
     def listed(self, listed: ReportEngineList) -> bool:
         """Take a list, and return whether any container runs.

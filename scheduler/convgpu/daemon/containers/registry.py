@@ -5,6 +5,8 @@ import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
 
 from convgpu.core import events as e
 from convgpu.core.liveness import LivenessDecision, Mount, evaluate
@@ -45,6 +47,16 @@ class Container:
         return self.volume.state == "running"
 
 
+class ConnectionAcceptor(Protocol):
+    """Takes the connections that processes of containers make."""
+
+    def accept(self, container: str, sock: socket.socket) -> None:
+        """Take a connection to a container's socket."""
+
+    def forget(self, container: str) -> None:
+        """Close the connections of a container that is gone."""
+
+
 class Containers:
     """All containers by the name of their volume.
 
@@ -72,21 +84,23 @@ class Containers:
         self._devices = devices
         self._wall_clock = wall_clock
         self._unfit: dict[str, str] = {}  # of an earlier run, with the reason
-        self._accept: Callable[[str, socket.socket], None] = lambda _, sock: sock.close()
-        self._on_removed: Callable[[str], None] = lambda _: None
+        self._acceptor: ConnectionAcceptor | None = None
 
-    def restore(self, accept: Callable[[str, socket.socket], None], on_removed: Callable[[str], None]) -> None:
+    @property
+    def is_restored(self) -> bool:
+        """Whether `restore` was called; before, no container has a socket."""
+        return self._acceptor is not None
+
+    def restore(self, acceptor: ConnectionAcceptor) -> None:
         """Take up what an earlier scheduler left.
 
         A volume that cannot be taken up now (a device is gone, or smaller) is kept for a better time. What external
         programs hold just now is no reason: the container may be running.
 
         Args:
-            accept: gets the name of a volume and each socket that a process of its container connects with.
-            on_removed: gets the name of a volume that is gone.
+            acceptor: gets the connections to the sockets of containers.
         """
-        self._accept = accept
-        self._on_removed = on_removed
+        self._acceptor = acceptor
         for volume in self._store.all():
             try:
                 container = self._reopen(volume)
@@ -150,7 +164,12 @@ class Containers:
 
     def _listen(self, name: str) -> Listener:
         path = self._folders.path(name) / SOCKET_FILE
-        return Listener(self._loop, path, 0o666, self._folders.staging, lambda sock: self._accept(name, sock))
+        return Listener(self._loop, path, 0o666, self._folders.staging, partial(self._connections.accept, name))
+
+    @property
+    def _connections(self) -> ConnectionAcceptor:
+        assert self._acceptor is not None, "restore comes before sockets"  # noqa: S101
+        return self._acceptor
 
     def _restore(self, container: Container) -> None:
         """Make good what a container that can write its folder, or `docker cp`, did there since the last start."""
@@ -165,7 +184,7 @@ class Containers:
         name = container.volume.name
         container.listener.close()
         del self.by_name[name]
-        self._on_removed(name)
+        self._connections.forget(name)
         self._driver.dispatch(e.ContainerRemoved(name))
         self._folders.remove(name)
 

@@ -1,4 +1,4 @@
-"""What a CUDA context takes of a device: no API tells before it is there."""
+"""The size of a CUDA context on each device, learned from contexts that exist: no API tells it before."""
 
 import logging
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ UNKNOWN: Final = 640 << 20
 PLAUSIBLE: Final = 2 * UNKNOWN
 
 
-class Contexts:
+class ContextSizes:
     """Learns the size of contexts per device from the driver's own count per process.
 
     A process takes a little of the device that this count lacks (8.8 MiB on an H200). It belongs to what the contexts
@@ -26,8 +26,8 @@ class Contexts:
         own: bytes of each device, by UUID, that the driver takes for itself; kept up to date.
     """
 
-    def __init__(self, asking: NvmlExecutor, own: Mapping[str, int]) -> None:
-        self._asking = asking
+    def __init__(self, executor: NvmlExecutor, own: Mapping[str, int]) -> None:
+        self._executor = executor
         self._own = own
         self._learned: dict[str, int] = {}
         self._uncounted: dict[str, int] = {}
@@ -37,20 +37,20 @@ class Contexts:
         return min(self._learned.get(device, UNKNOWN), limit)
 
     async def held(self, device: str, pid: int) -> int | None:
-        """Return what a process holds by the driver's count and beside it, in bytes; None when that is not known."""
+        """Return what a process holds, by the driver's count and beside it, in bytes; None when that is unknown."""
         try:
-            counted, used, is_steady = await self._asking.ask(device, _count)
+            counted, used, is_steady = await self._executor.ask(device, _count)
         except DeviceError as error:
             log.warning("memory of pid %d: %s", pid, error)
             return None
         if pid not in counted:
             return 0
         if is_steady and device not in self._uncounted:
-            self._look_beside(device, counted, used)
+            self._learn_uncounted(device, counted, used)
         return counted[pid] + self._uncounted.get(device, 0)
 
-    def _look_beside(self, device: str, counted: Mapping[int, int], used: int) -> None:
-        """Learn what each process takes beside the driver's count: what nobody holds, if that is little enough."""
+    def _learn_uncounted(self, device: str, counted: Mapping[int, int], used: int) -> None:
+        """Learn what each process takes beside the driver's count: memory without an owner, if it is little."""
         each = (used - sum(counted.values()) - self._own.get(device, 0)) // len(counted)
         if 0 <= each <= UNCOUNTED:
             self._uncounted[device] = each

@@ -1,7 +1,7 @@
-"""Asks NVML without standing still for it: a card that is lost can keep a question for half a minute.
+"""Runs NVML calls in one worker thread per device, so that a hung GPU never blocks the event loop.
 
-Each device has a thread of its own, so that the others are answered meanwhile, and a device is asked one question at a
-time. The threads are daemons: one that hangs in the driver keeps nobody from ending.
+A lost card can keep a call for half a minute. The other devices are asked meanwhile, and each device is asked one
+question at a time. The threads are daemon threads: one that hangs in the driver does not keep the process from ending.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from convgpu.daemon.gpu.nvml import DeviceError, Devices
 
 T = TypeVar("T")
 
-# Seconds; the hook gives a scheduler up that leaves a question open for five.
-WITHIN: Final = 2.0
+# Seconds; the hook gives up a scheduler that leaves a request open for five.
+TIMEOUT: Final = 2.0
 
 
 class NvmlExecutor:
@@ -38,9 +38,9 @@ class NvmlExecutor:
         """
         answer = self._waiting.get((uuid, question)) or self._put(uuid, question)
         try:
-            return await asyncio.wait_for(asyncio.shield(answer), WITHIN)
+            return await asyncio.wait_for(asyncio.shield(answer), TIMEOUT)
         except TimeoutError:
-            text = f"NVML has not answered within {WITHIN:g} s: see whether nvidia-smi does"
+            text = f"NVML has not answered within {TIMEOUT:g} s: see whether nvidia-smi does"
             raise DeviceError(text) from None
 
     def _put(self, uuid: str, question: Callable[[Devices, str], T]) -> asyncio.Future[T]:

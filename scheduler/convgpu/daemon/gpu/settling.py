@@ -1,12 +1,12 @@
-"""When is the memory of an ended process really free?
+"""Settling: waits until the driver has freed the memory of an ended process.
 
-The end of a socket says that nobody uses the memory any more; the driver frees it later. A process becomes a zombie
+A closed socket says that the process uses the memory no more; the driver frees it later. A process becomes a zombie
 only after the kernel has closed all its files, the driver's among them, so a readable pidfd says that the driver is
-done (on an H200 within 0.5 ms: docs/measurements.md). Devices whose driver outlives its processes (the simulated one)
-and processes of other pid namespaces need a second look: the memory that is in use and held by no process.
+done (on an H200 within 0.5 ms: docs/measurements.md). A driver that outlives its processes (the simulated one) and
+processes of other pid namespaces need a second check: memory that is in use and held by no process.
 
-What processes hold is asked of the driver and not of our ledger, because they hold more than that: modules, and whole
-processes that are not ours.
+NVML and not our ledger says what processes hold, because they hold more than the ledger has: modules, and the memory of
+external programs.
 """
 
 import asyncio
@@ -15,28 +15,27 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from convgpu.core.attribution import UNCOUNTED
 from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 
 log = logging.getLogger(__name__)
 
 STEP: Final = 0.01
-# Longest a driver is believed to need; then the memory is somebody else's and the hook stops waiting for it.
-LONGEST: Final = 10.0
-# A process takes a little of a device that the driver counts for nobody: 9 MiB on an H200.
-UNCOUNTED: Final = 16 << 20
+# Seconds. After that the memory must be another process's, and the hook stops waiting for it.
+MAX_SETTLING_TIME: Final = 10.0
 
 
 class Settling:
-    """Watches what ended processes left behind.
+    """Watches the memory that ended processes used.
 
     Args:
         own: bytes of each device, by UUID, that the driver takes for itself.
         on_settled: called once per watch with its number.
     """
 
-    def __init__(self, asking: NvmlExecutor, own: Mapping[str, int], on_settled: Callable[[int], None]) -> None:
-        self._asking = asking
+    def __init__(self, executor: NvmlExecutor, own: Mapping[str, int], on_settled: Callable[[int], None]) -> None:
+        self._executor = executor
         self._on_settled = on_settled
         self._own = dict(own)
         self._unnamed: set[str] = set()  # devices whose driver does not tell who uses them
@@ -55,16 +54,16 @@ class Settling:
         """The driver takes so many bytes of the device for itself."""
         self._own[device] = own
 
-    async def is_quiet(self) -> bool:
+    async def is_settled(self) -> bool:
         """Say whether no device has memory in use that no process holds, the driver's own aside."""
         return await self._is_free(tuple(self._own))
 
     async def _watch(self, number: int, process: int | None, devices: tuple[str, ...]) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + LONGEST
+        deadline = loop.time() + MAX_SETTLING_TIME
         try:
             if process is not None:
-                await _readable(loop, process, LONGEST)
+                await _readable(loop, process, MAX_SETTLING_TIME)
             while loop.time() < deadline and not await self._is_free(devices):
                 await asyncio.sleep(STEP)
         except TimeoutError:
@@ -79,7 +78,7 @@ class Settling:
 
     async def _is_free_on(self, device: str) -> bool:
         try:
-            return await self._asking.ask(device, _held_by_nobody) <= self._own[device]
+            return await self._executor.ask(device, _held_by_nobody) <= self._own[device]
         except UnnamedError as error:
             if device not in self._unnamed:
                 log.warning("settling on %s is told by the ends of processes alone: %s", device, error)

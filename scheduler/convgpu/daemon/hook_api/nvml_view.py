@@ -1,4 +1,4 @@
-"""What programs without a session are told: NVML's view of a container (`nvidia-smi`), which costs nobody memory."""
+"""The view of a container that programs without a session get through NVML (`nvidia-smi`); it costs no memory."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from convgpu.daemon.system.procfs import namespace_pids, pid_namespace
 from convgpu.protocol.messages import Observed, ProcessRow
 from convgpu.protocol.uuids import uuid_text
 
-_MOST_ROWS: Final = 4000  # of a frame
+_MAX_ROWS: Final = 4000  # of a frame
 
 
 def observe(machine: Machine, sessions: SessionRegistry, container: str, asker: int, device: bytes) -> Observed:
@@ -35,7 +35,7 @@ def observe(machine: Machine, sessions: SessionRegistry, container: str, asker: 
             pid = pid_seen_by(session.pids, session.namespace, own, namespace)
         if size and pid is not None:
             rows.append(ProcessRow(pid, session.pid, size))
-    return Observed(account.limit, sessions.used(container, uuid), tuple(rows[:_MOST_ROWS]))
+    return Observed(account.limit, sessions.used(container, uuid), tuple(rows[:_MAX_ROWS]))
 
 
 def pid_seen_by(

@@ -1,4 +1,4 @@
-"""What processes of containers say on `scheduler.sock`, and what they are answered."""
+"""Answers to the processes of containers on their `scheduler.sock`."""
 
 import asyncio
 import logging
@@ -6,12 +6,12 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from convgpu.core.machine import Machine
 from convgpu.core.volume_options import OptionError
 from convgpu.daemon.containers.registry import Containers
-from convgpu.daemon.gpu.context_sizes import Contexts
+from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.hook_api.nvml_view import observe
 from convgpu.daemon.sessions.disconnected import DisconnectedSessions
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
@@ -30,22 +30,34 @@ from convgpu.protocol.wire import Failure
 log = logging.getLogger(__name__)
 
 # Bounds on what one container can make us keep or do; far above what programs need.
-HELLO_WITHIN: Final = 10.0
-MOST_SILENT: Final = 1024
-MOST_OPEN_REQUESTS: Final = 1024
-MOST_SESSIONS: Final = 1024
-MOST_FRAME: Final = 4096  # bytes: a HELLO with 63 devices has 1,632
+HELLO_TIMEOUT: Final = 10.0
+MAX_SILENT_CONNECTIONS: Final = 1024
+MAX_OPEN_REQUESTS: Final = 1024
+MAX_SESSIONS: Final = 1024
+MAX_FRAME: Final = 4096  # bytes: a HELLO with 63 devices has 1,632
 
 
-async def _nothing_is_outside(_device: str, _size: int) -> bool:
-    return False
+class RefusalJudge(Protocol):
+    """Judges allocations that the driver refused although they were granted."""
+
+    async def may_wait(self, device: str, size: int) -> bool:
+        """Say whether `size` bytes of a device may be asked for again, because external memory is in the way."""
 
 
-class Processes:
+class HookServer:
     """Opens a session for each process that says HELLO, and serves it until its connection ends.
 
-    `is_outside` says, of a device and of bytes that its driver refused although they were granted, whether they are
-    to wait for memory outside.
+    Args:
+        containers: declare the limits that a HELLO brings.
+        machine: read for answers about memory.
+        sessions: all that are connected.
+        lifecycle: turns what processes do into events.
+        contexts: knows what CUDA contexts take.
+        pages: makes the pages that are shared with processes.
+        previous: where the next scheduler finds the sessions.
+        detached: waits for processes that lost their connection.
+        judge: decides whether an allocation that the driver refused may wait.
+        wall_clock: Unix seconds.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917
@@ -54,10 +66,11 @@ class Processes:
         machine: Machine,
         sessions: SessionRegistry,
         lifecycle: SessionLifecycle,
-        contexts: Contexts,
+        contexts: ContextSizes,
         pages: PageLibrary,
         previous: SessionTable,
         detached: DisconnectedSessions,
+        judge: RefusalJudge,
         wall_clock: Callable[[], float],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -72,20 +85,20 @@ class Processes:
         self._wall_clock = wall_clock
         self._open: dict[Connection, Session] = {}
         self._silent: dict[str, dict[Connection, asyncio.TimerHandle]] = {}
-        self._asking: set[Connection] = set()  # who said HELLO, and NVML is asked what they hold
+        self._measured: set[Connection] = set()  # said HELLO, and NVML is asked what their processes hold
         self._tasks: set[asyncio.Future[None]] = set()
-        self.is_outside: Callable[[str, int], Awaitable[bool]] = _nothing_is_outside
+        self._judge = judge
 
     def accept(self, container: str, sock: socket.socket) -> None:
         """Take a connection that was made on the container's socket; it has to say HELLO soon."""
         silent = self._silent.setdefault(container, {})
-        if len(silent) >= MOST_SILENT:
+        if len(silent) >= MAX_SILENT_CONNECTIONS:
             log.warning("a connection to %s is refused: %d others have not said HELLO", container, len(silent))
             sock.close()
             return
         receive, ended = partial(self._receive, container), partial(self._ended, container)
-        connection = Connection(self._loop, sock, receive, ended, MOST_FRAME)
-        silent[connection] = self._loop.call_later(HELLO_WITHIN, connection.close, "no HELLO")
+        connection = Connection(self._loop, sock, receive, ended, MAX_FRAME)
+        silent[connection] = self._loop.call_later(HELLO_TIMEOUT, connection.close, "no HELLO")
 
     def forget(self, container: str) -> None:
         """Close the connections of a container that is gone; its processes have ended before."""
@@ -103,7 +116,7 @@ class Processes:
             self._observe(container, connection, request, message)
             return
         session = self._open.get(connection)
-        if session is None and connection not in self._asking:
+        if session is None and connection not in self._measured:
             self._hello(container, connection, request, message)
             return
         row = getattr(message, "device", 0)
@@ -115,8 +128,8 @@ class Processes:
             text = f"{type(message).__name__} is not allowed here"
             connection.fail(ProtocolError(Failure.ORDER, text, request))
             return
-        if isinstance(message, m.Allocate | m.Context) and session.open_requests >= MOST_OPEN_REQUESTS:
-            text = f"more than {MOST_OPEN_REQUESTS} allocations wait in one process"
+        if isinstance(message, m.Allocate | m.Context) and session.open_requests >= MAX_OPEN_REQUESTS:
+            text = f"more than {MAX_OPEN_REQUESTS} allocations wait in one process"
             connection.fail(ProtocolError(Failure.ORDER, text, request))
             return
         match message:
@@ -145,8 +158,8 @@ class Processes:
         session.connection.send(m.ContextSize(size), request)
 
     async def _ask_again(self, session: Session, request: int, message: m.Allocate) -> None:
-        """Let wait what the driver refused because of memory outside: like any other that is not free."""
-        waits = await self.is_outside(session.rows[message.device], message.size)
+        """Let an allocation wait that the driver refused because of external memory, like any that is not free."""
+        waits = await self._judge.may_wait(session.rows[message.device], message.size)
         session.open_requests -= 1
         if session.number not in self._sessions.by_number:
             return  # it has ended; or it has another connection, and asks again there
@@ -176,12 +189,12 @@ class Processes:
             connection.fail(ProtocolError(Failure.ORDER, text, request))
             return
         past = self._sessions.find(container, connection.pid, start_time(connection.pid))
-        if past is None and len(self._sessions.of(container)) >= MOST_SESSIONS:
-            text = f"more than {MOST_SESSIONS} processes of this container use ConvGPU: end some"
+        if past is None and len(self._sessions.of(container)) >= MAX_SESSIONS:
+            text = f"more than {MAX_SESSIONS} processes of this container use ConvGPU: end some"
             connection.fail(ProtocolError(Failure.ORDER, text, request))
             return
         if message.held and past is None and not self._machine.recovering:
-            self._asking.add(connection)
+            self._measured.add(connection)
             self._start(self._ask_and_admit(container, connection, request, message))
         else:
             self._said_hello(container, connection)
@@ -191,7 +204,7 @@ class Processes:
         """Hold what a process says that it holds against the driver's word, and admit it."""
         known = {uuid_text(device) for device, _ in hello.held} & self._machine.devices
         seen = await self._seen(known, connection.pid)
-        self._asking.discard(connection)
+        self._measured.discard(connection)
         if not connection.closed:
             self._said_hello(container, connection)
             self._admit(container, connection, request, hello, {uuid: size or 0 for uuid, size in seen.items()})
@@ -318,7 +331,7 @@ class Processes:
 
     def _ended(self, container: str, connection: Connection) -> None:
         self._said_hello(container, connection)
-        self._asking.discard(connection)
+        self._measured.discard(connection)
         session = self._open.pop(connection, None)
         if session is not None:
             self._detached.add(session)

@@ -1,8 +1,8 @@
-"""Sessions whose connection ended: is the process gone, or does it live and come back?
+"""Disconnected sessions: the connection ended, and the process may live and reconnect.
 
-A process that dies closes its socket while the kernel ends it (PF_EXITING); its memory goes back at once. One that
-lives has closed the socket itself (a daemon that closes all its files, an exec) or was cut off; it keeps its leases
-until it dies, or until it had time to come back and holds nothing by the driver's word.
+A process that dies closes its socket while the kernel ends it (PF_EXITING); its memory is returned at once. A process
+that lives closed the socket itself (a daemon that closes all its files, an exec) or was cut off. It keeps its leases
+until it dies, or until it had time to reconnect and holds nothing by the driver's count.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from convgpu.daemon.system.procfs import is_alive
 
 log = logging.getLogger(__name__)
 
-# The hook connects again at least once a second.
-COMES_BACK_WITHIN: Final = 3.0
+# Seconds; the hook tries to reconnect at least once a second.
+RECONNECT_GRACE: Final = 3.0
 
 
 class DisconnectedSessions:
@@ -24,7 +24,7 @@ class DisconnectedSessions:
 
     Args:
         holds: says whether the driver may still count memory for the process of a session.
-        on_end: called once for a session whose process is gone, or does not come back and holds nothing.
+        on_end: called once for a session whose process is gone, or does not reconnect and holds nothing.
     """
 
     def __init__(
@@ -48,17 +48,17 @@ class DisconnectedSessions:
         self._loop.add_reader(session.process, self._end, session)
 
     def forget(self, session: Session) -> None:
-        """The process is back with another session."""
+        """Stop watching a session whose process reconnected."""
         wait = self._waits.pop(session, None)
         if wait is not None and session.process is not None:
             wait.cancel()
             self._loop.remove_reader(session.process)
 
     async def _wait(self, session: Session) -> None:
-        """Give it its time. A stopped process (`docker pause`) still holds what it held."""
-        await asyncio.sleep(COMES_BACK_WITHIN)
+        """Wait for a reconnect. A stopped process (`docker pause`) still holds what it held."""
+        await asyncio.sleep(RECONNECT_GRACE)
         while await self._holds(session):
-            await asyncio.sleep(COMES_BACK_WITHIN)
+            await asyncio.sleep(RECONNECT_GRACE)
         self._end(session)
 
     def _end(self, session: Session) -> None:

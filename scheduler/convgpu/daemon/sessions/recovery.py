@@ -1,4 +1,4 @@
-"""The time after a start in which the processes of an earlier scheduler come back, and nothing is granted."""
+"""Recovery: the time after a start in which processes of an earlier scheduler reconnect, and nothing is granted."""
 
 import asyncio
 import logging
@@ -6,68 +6,84 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from convgpu.daemon.storage.rows import PreviousSession
+from convgpu.daemon.storage.sessions import SessionTable
 from convgpu.daemon.system.procfs import start_time
 
 log = logging.getLogger(__name__)
 
-# Processes look for a new scheduler at least once a second; three chances each.
-LONGEST: Final = 3.0
+# Seconds. Processes try to reach a new scheduler at least once a second: three attempts each.
+MAX_RECOVERY_TIME: Final = 3.0
 _STEP: Final = 0.05
 
 
+def living_sessions(table: SessionTable) -> list[PreviousSession]:
+    """Return the processes of an earlier scheduler that live, and forget the others."""
+    previous = table.all()
+    living = [process for process in previous if _lives(process)]
+    for process in set(previous) - set(living):
+        table.drop(process)
+    return living
+
+
+def _lives(process: PreviousSession) -> bool:
+    return start_time(process.pid) == process.started
+
+
 class Recovery:
-    """Ends as soon as everybody is back or gone, and at the latest after three seconds.
+    """Ends as soon as every process is back or gone, and at the latest after three seconds.
 
     Args:
-        formers: who was connected to the earlier scheduler.
-        complete: whether nobody else was.
+        previous: processes that were connected to the earlier scheduler.
+        complete: whether there were no others.
         is_back: says whether a process has a session again.
         is_settled: says whether the driver has freed what ended processes held.
-        on_end: gets those that live and are not back (stopped, or out of breath), once.
-        on_broken: called if the end fails: nothing would ever be granted, so the next scheduler has to try.
+        on_end: gets the processes that live and are not back (stopped, or slow), once.
+        on_failure: called if the end fails: nothing would ever be granted, so the next scheduler has to try.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        formers: Iterable[PreviousSession],
+        previous: Iterable[PreviousSession],
         *,
         complete: bool,
         is_back: Callable[[PreviousSession], bool],
         is_settled: Callable[[], Awaitable[bool]],
         on_end: Callable[[list[PreviousSession]], Awaitable[None]],
-        on_broken: Callable[[], None],
+        on_failure: Callable[[], None],
     ) -> None:
         self._loop = loop
-        self._missing = list(formers)
+        self._missing = list(previous)
         self._complete = complete
         self._is_back = is_back
         self._is_settled = is_settled
         self._on_end = on_end
-        self._on_broken = on_broken
-        self._deadline = loop.time() + LONGEST
+        self._on_failure = on_failure
+        self._deadline = loop.time() + MAX_RECOVERY_TIME
         self._task = loop.create_task(self._wait())
         log.info(
-            "no grants until %d processes of an earlier run are back, for %g s at most", len(self._missing), LONGEST
+            "no grants until %d processes of an earlier run are back, for %g s at most",
+            len(self._missing),
+            MAX_RECOVERY_TIME,
         )
 
     async def _wait(self) -> None:
         try:
-            while not await self._everybody() and self._loop.time() < self._deadline:
+            while not await self._is_over() and self._loop.time() < self._deadline:
                 await asyncio.sleep(_STEP)
             await self._on_end(self._missing)
         except Exception:
             log.critical("nothing can be granted: who came back from an earlier run is not known", exc_info=True)
-            self._on_broken()
+            self._on_failure()
 
-    async def _everybody(self) -> bool:
-        self._missing = [one for one in self._missing if start_time(one.pid) == one.started and not self._is_back(one)]
+    async def _is_over(self) -> bool:
+        self._missing = [process for process in self._missing if _lives(process) and not self._is_back(process)]
         return self._complete and not self._missing and await self._is_settled()
 
-    def nobody_runs(self) -> None:
-        """The Engine says so: there is nobody to wait for but those that are known."""
+    def mark_complete(self) -> None:
+        """Wait for no other processes than those that are known: the Engine lists no running container."""
         self._complete = True
 
     def close(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         self._task.cancel()

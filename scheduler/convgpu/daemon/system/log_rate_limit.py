@@ -1,4 +1,4 @@
-"""Keeps the log readable while somebody does the same wrong thing again and again."""
+"""A rate limit for log lines, so that the log stays readable when one error is repeated."""
 
 import logging
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class _Span:
     held_back: int = 0
 
 
-class Quiet(logging.Filter):
+class LogRateLimit(logging.Filter):
     """Lets through twenty warnings and errors of one line of our code within ten seconds.
 
     The first one of the next span says how many were held back. Events of the history (level info) are all let through:

@@ -21,11 +21,11 @@ from convgpu.daemon.audit.holdings import HoldingsWriter
 from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.report import AuditReport
-from convgpu.daemon.gpu.context_sizes import Contexts
+from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.gpu.nvml import Device, DeviceError, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.settling import Settling
-from convgpu.daemon.hook_api.server import Processes
+from convgpu.daemon.hook_api.server import HookServer
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.effects import EffectPerformer
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
@@ -93,12 +93,12 @@ class Parts:
         holdings = HoldingsWriter(machine, self.sessions, self.store.volumes)
         self.audit = Audit(asking, driver, self.attributor, self.capacities, overuse, holdings, self.report)
 
-    def processes(self, contexts: Contexts) -> Processes:
+    def processes(self, contexts: ContextSizes) -> HookServer:
         """Return what serves processes, but for their sockets and pages."""
         none = cast("Any", None)
         machine = self.driver.machine
-        return Processes(
-            none, machine, self.sessions, self.lifecycle, contexts, none, self.store.sessions, none, time.time
+        return HookServer(
+            none, machine, self.sessions, self.lifecycle, contexts, none, self.store.sessions, none, none, time.time
         )
 
     def capacity(self) -> list[float]:
@@ -189,7 +189,7 @@ def test_of_a_device_that_comes_late_what_the_driver_takes_is_not_taken_for_what
     async def run() -> int | None:
         cards, pid = Late(), os.getpid()
         parts = Parts(cards, tmp_path)
-        contexts = Contexts(parts.asking, parts.capacities.own)
+        contexts = ContextSizes(parts.asking, parts.capacities.own)
         with closing(parts.store):
             await parts.audit.audit()
             assert parts.capacity() == [15.5, 15.5]
@@ -215,7 +215,7 @@ def test_a_volume_that_is_made_anew_while_nvml_is_asked_gets_nothing_of_the_old_
 
         cards.used_by = used_by
         happen(e.ContainerCreated("a", {"one": GIB}, None, 0))
-        processes = parts.processes(Contexts(parts.asking, {}))
+        processes = parts.processes(ContextSizes(parts.asking, {}))
         with closing(parts.store):
             await processes.adopt([PreviousSession(os.getpid(), start_time(os.getpid()), "a", "test")])
             assert parts.sessions.of("a") == []

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from convgpu.daemon.gpu.context_sizes import UNKNOWN, Contexts
+from convgpu.daemon.gpu.context_sizes import UNKNOWN, ContextSizes
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 
@@ -30,11 +30,11 @@ class Counts:
         return self.held
 
 
-def contexts(counts: Counts, own: int = 0) -> Contexts:
-    return Contexts(NvmlExecutor(cast("Devices", counts)), {CARD: own})
+def contexts(counts: Counts, own: int = 0) -> ContextSizes:
+    return ContextSizes(NvmlExecutor(cast("Devices", counts)), {CARD: own})
 
 
-def held(learner: Contexts, pid: int) -> int | None:
+def held(learner: ContextSizes, pid: int) -> int | None:
     return asyncio.run(learner.held(CARD, pid))
 
 

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from convgpu.core.attribution import UNCOUNTED
 from convgpu.daemon.gpu.nvml import Device, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
-from convgpu.daemon.gpu.settling import LONGEST, UNCOUNTED, Settling
+from convgpu.daemon.gpu.settling import MAX_SETTLING_TIME, Settling
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -65,7 +66,7 @@ async def settle(card: Card) -> int:
     settled: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     settling = Settling(NvmlExecutor(card), {"gpu": OWN}, settled.set_result)
     settling.watch(7, None, {"gpu": 5 * GIB})
-    assert await asyncio.wait_for(settled, LONGEST / 2) == 7
+    assert await asyncio.wait_for(settled, MAX_SETTLING_TIME / 2) == 7
     return card.looks
 
 

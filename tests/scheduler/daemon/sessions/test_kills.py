@@ -21,7 +21,7 @@ KILLS = 200
 CONTAINERS = 6
 LIMIT = 7 * GIB
 # In a slow minute fewer kills have to do.
-LONGEST = 35.0
+MAX_SETTLING_TIME = 35.0
 
 # Forks schedulers that need not import anything any more, so that one is up within a few milliseconds.
 _NURSERY = """
@@ -139,7 +139,7 @@ def test_a_scheduler_killed_at_any_instant_loses_nothing_and_grants_nothing_twic
                 worker.start()
             kills, begun = 0, time.monotonic()
             try:
-                while kills < KILLS and time.monotonic() - begun < LONGEST:
+                while kills < KILLS and time.monotonic() - begun < MAX_SETTLING_TIME:
                     # Most die young, in the middle of opening, of recovery or of work; some live to serve.
                     time.sleep(draw.choice((0.02, 0.05, 0.1, 0.2, 0.3, 1.2)) * draw.random())
                     young.kill()

@@ -26,7 +26,7 @@ async def recover(*, settled: bool | Exception, end: Exception | None = None) ->
         called.append("ended")
         over.set()
 
-    def on_broken() -> None:
+    def on_failure() -> None:
         called.append("broken")
         over.set()
 
@@ -37,7 +37,7 @@ async def recover(*, settled: bool | Exception, end: Exception | None = None) ->
         is_back=lambda _: False,
         is_settled=is_settled,
         on_end=on_end,
-        on_broken=on_broken,
+        on_failure=on_failure,
     )
     await asyncio.wait_for(over.wait(), 10)
     recovery.close()

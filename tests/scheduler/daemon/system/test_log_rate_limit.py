@@ -1,6 +1,6 @@
 import logging
 
-from convgpu.daemon.system.log_rate_limit import BURST, SPAN, Quiet
+from convgpu.daemon.system.log_rate_limit import BURST, SPAN, LogRateLimit
 
 
 def record(created: float, line: int = 1, level: int = logging.WARNING) -> logging.LogRecord:
@@ -10,7 +10,7 @@ def record(created: float, line: int = 1, level: int = logging.WARNING) -> loggi
 
 
 def test_a_flood_of_one_line_is_cut_and_counted() -> None:
-    quiet = Quiet()
+    quiet = LogRateLimit()
     assert sum(quiet.filter(record(100.0 + n / 1000)) for n in range(1000)) == BURST
     assert quiet.filter(record(101.0, line=2))
     later = record(100.0 + SPAN)
@@ -19,7 +19,7 @@ def test_a_flood_of_one_line_is_cut_and_counted() -> None:
 
 
 def test_events_are_never_cut_and_a_clock_that_is_set_back_cuts_nothing_for_long() -> None:
-    quiet = Quiet()
+    quiet = LogRateLimit()
     assert all(quiet.filter(record(100.0, level=logging.INFO)) for _ in range(1000))
     assert sum(quiet.filter(record(100.0)) for _ in range(50)) == BURST
     assert quiet.filter(record(1.0))

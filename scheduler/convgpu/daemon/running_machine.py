@@ -1,0 +1,102 @@
+"""The second stage of a start: the machine runs, with its sessions, its history and the capacities of its devices."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from convgpu.core import events as e
+from convgpu.core.machine import Machine
+from convgpu.core.recording.format import Header
+from convgpu.daemon.admin_api.live_settings import chosen_policy, draw_seed
+from convgpu.daemon.audit.capacity import Capacities
+from convgpu.daemon.gpu.settling import Settling
+from convgpu.daemon.machine_driver import MachineDriver, record_nothing
+from convgpu.daemon.opened_host import OpenedHost
+from convgpu.daemon.sessions.effects import EffectPerformer
+from convgpu.daemon.sessions.lifecycle import SessionLifecycle
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.settings import Settings
+from convgpu.daemon.storage.history import Bounds, History
+from convgpu.daemon.storage.recorder import Recorder
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningMachine:
+    """A machine that handles events. It grants nothing yet when the host needs recovery."""
+
+    host: OpenedHost
+    history: History
+    sessions: SessionRegistry
+    driver: MachineDriver
+    settling: Settling
+    lifecycle: SessionLifecycle
+    capacities: Capacities
+    recorder: Recorder | None
+
+    @property
+    def machine(self) -> Machine:
+        """The machine, to be read."""
+        return self.driver.machine
+
+    def stop(self) -> None:
+        """Handle no further event, and close the recording."""
+        self.driver.stop()
+        if self.recorder is not None:
+            self.recorder.close()
+
+
+def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[], None]) -> RunningMachine:
+    """Start a machine with the nominal capacities, and tell it what of them may be handed out now.
+
+    What is decided must stay right when external memory is freed, so the machine has to know the nominal ones first.
+    """
+    loop, store = asyncio.get_running_loop(), host.store
+    header = _describe_machine(host, settings)
+    machine = header.make_machine()
+    history = History(time.time, store, Bounds(settings.history_rows, settings.history_age))
+    sessions = SessionRegistry(machine)
+    performer = EffectPerformer(machine, sessions, history, store.volumes)
+    recorder = _begin_recording(header, settings)
+    record = recorder.record if recorder is not None else record_nothing
+    driver = MachineDriver(loop, machine, performer, on_failure, record)
+    for row in host.capacities:
+        driver.dispatch(e.CapacityChanged(row.uuid, row.capacity))
+    log.info("devices capacity=%s", {row.uuid: row.capacity for row in host.capacities})
+    own = {figures.device: figures.own for figures in host.memory}
+    settling = Settling(host.executor, own, lambda number: driver.dispatch(e.SettlingEnded(number)))
+    return RunningMachine(
+        host=host,
+        history=history,
+        sessions=sessions,
+        driver=driver,
+        settling=settling,
+        lifecycle=SessionLifecycle(driver, sessions, history, settling, store.sessions, time.time),
+        capacities=Capacities(driver, store.devices, settling, host.memory, host.capacities, settings.reserve),
+        recorder=recorder,
+    )
+
+
+def _describe_machine(host: OpenedHost, settings: Settings) -> Header:
+    """Return what a machine is made of, which is also the first line of a recording."""
+    return Header(
+        version=version("convgpu"),
+        capacity={row.uuid: row.nominal for row in host.capacities},
+        policy=chosen_policy(host.store, settings.policy),
+        seed=draw_seed(),
+        starvation_timeout=None if math.isinf(settings.starvation_timeout) else settings.starvation_timeout,
+        recovering=host.needs_recovery,
+    )
+
+
+def _begin_recording(header: Header, settings: Settings) -> Recorder | None:
+    if settings.record is None:
+        return None
+    recorder = Recorder(settings.record, asyncio.get_running_loop().call_later)
+    recorder.begin(header)
+    return recorder

@@ -1,0 +1,29 @@
+"""The settings of `convgpud` (docs/architecture.md, Settings)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """As `convgpud --help` describes them.
+
+    `reserve` in bytes, `simulated_settle` in microseconds per GiB; `starvation_timeout`, `audit`, `overuse_after` and
+    `history_age` in seconds; `history_rows` in events; `record`: the file in which events are recorded, None for none.
+    """
+
+    directory: Path
+    devices: str
+    policy: str
+    libraries: Path
+    simulated_driver: Path
+    simulated_settle: int
+    host_root: Path
+    reserve: int
+    starvation_timeout: float
+    audit: float
+    overuse: str
+    overuse_after: float
+    history_age: float
+    history_rows: int
+    record: Path | None
