@@ -13,7 +13,7 @@ import pytest
 from docker_engine import Engine
 from raw_engine import RawEngine
 
-from convgpu.plugin.supervisor import STEADY
+from convgpu.plugin.supervisor import MIN_UPTIME
 
 pytestmark = pytest.mark.engine
 
@@ -255,7 +255,7 @@ def test_the_plugin_is_killed_between_two_calls(site):
     At first it is started again in place; killed soon after that, the Engine starts the whole plugin again. Once more
     within seconds, and the Engine would disable it.
     """
-    site.engine.wait_for("it has run for a while", lambda: min(map(_age, _servers(site))) > STEADY)
+    site.engine.wait_for("it has run for a while", lambda: min(map(_age, _servers(site))) > MIN_UPTIME)
     for _ in range(2):
         assert site.engine.run("ps", check=False).returncode == 0
         for pid in _servers(site):
