@@ -141,9 +141,9 @@ class Machine:
         self._check_answer(event)
         self._state.now = now
         self._apply(event)
-        if not self._step.is_waiting and not isinstance(event, _FREES_NOTHING):
+        if not self._step.needs_answer and not isinstance(event, _FREES_NOTHING):
             self._allocator.serve()
-        if not self._step.is_waiting:
+        if not self._step.needs_answer:
             self._report_limits()
         step = self._step.build()
         self._due = step.needs

@@ -28,8 +28,8 @@ class StepBuilder:
         self._needs: TakeHeadroom | None = None
 
     @property
-    def is_waiting(self) -> bool:
-        """Is a question part of the step, so that nothing more can be decided before its answer?"""
+    def needs_answer(self) -> bool:
+        """Whether the step has a question, so that nothing more can be decided before its answer."""
         return self._needs is not None
 
     def add(self, effect: Effect) -> None:

@@ -248,7 +248,7 @@ class Containers:
         self.settle(container, evaluate(mounts, connected=False, now=self._wall_clock()), f"unmount:{mount_id}")
 
     def settle(self, container: Container, decision: LivenessDecision, cause: str) -> None:
-        """Let a decision be true, saved before anything follows from it.
+        """Put a decision into effect; it is saved before anything follows from it.
 
         Raises:
             OSError: it cannot be written; nothing has changed.
