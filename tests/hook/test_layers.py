@@ -32,7 +32,11 @@ def test_an_include_upwards_is_found(copy: Path) -> None:
     plant(copy / "src/scheduler/account.c", '\n#include "accounting/device.h"\n')
     assert check(copy) == (
         1,
-        ["upwards, from scheduler/ to accounting/: scheduler/account.c includes accounting/device.h"],
+        [
+            "upwards, from scheduler/ to accounting/: scheduler/account.c includes accounting/device.h",
+            "in a circle: accounting/device.c includes scheduler/account.h",
+            "in a circle: scheduler/account.c includes accounting/device.h",
+        ],
     )
 
 
