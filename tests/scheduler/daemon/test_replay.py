@@ -55,6 +55,7 @@ def test_the_recording_of_a_daemon_is_replayed_without_a_difference(recording: P
     assert "no difference" in ended.stdout
     assert "2 schedulers" in ended.stdout
     assert "4 containers" in ended.stdout  # each scheduler is told of both
+    assert replay(recording, "--no-checks").stdout == ended.stdout
     found = json.loads(replay(recording, "--json").stdout)
     lines = recording.read_bytes().count(b"\n")
     assert found["difference"] is None

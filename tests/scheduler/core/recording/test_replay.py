@@ -94,6 +94,7 @@ def test_a_broken_invariant_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> 
     difference = Replay().play(LINES).difference
     assert difference is not None
     assert (difference.line, difference.actual.error) == (4, "ValueError: broken")
+    assert Replay(checks=False).play(LINES).difference is None
 
 
 @pytest.mark.parametrize(
