@@ -6,11 +6,11 @@ https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md, versi
 from typing import Any, Final
 
 from convgpu.protocol.layout import DRIVER_PATH, LIBRARY_PATH
+from convgpu.protocol.sizes import MIB
 from convgpu.runtime.edits import Host, injected_hooks, injected_mounts
 
 KIND: Final = "convgpu.io/memory"
 _VERSION: Final = "0.6.0"
-_MIB: Final = 1 << 20
 _PARTS: Final = (128, 256, 384, 512, 640, 768, 896)  # MiB
 _HALVES: Final = 8  # GiB up to which there are halves
 
@@ -22,8 +22,8 @@ def names(capacity: int) -> tuple[str, ...]:
     whole GiB up to the capacity; and each as Docker writes it and in IEC form.
     """
     halves = [512 * half for half in range(2, 2 * _HALVES + 1)]
-    whole = [1024 * gib for gib in range(_HALVES + 1, capacity // _MIB // 1024 + 1)]
-    sizes = [size for size in (*_PARTS, *halves, *whole) if size * _MIB <= capacity]
+    whole = [1024 * gib for gib in range(_HALVES + 1, capacity // MIB // 1024 + 1)]
+    sizes = [size for size in (*_PARTS, *halves, *whole) if size * MIB <= capacity]
     return tuple(name for size in sizes for name in _spellings(size))
 
 

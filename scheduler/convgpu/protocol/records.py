@@ -1,7 +1,7 @@
-"""What administrators are answered (docs/protocol.md, Administration).
+"""Answers to administration requests (docs/protocol.md, Administration).
 
-Fields that are not known are passed over, so that an older `convgpu` works with a newer plugin. Sizes are bytes,
-times Unix seconds. msgspec checks them when they are read (docs/decisions/0018-records-by-msgspec.md).
+Readers ignore unknown fields, so that an older `convgpu` works with a newer plugin. Sizes are bytes, times Unix
+seconds. msgspec checks types when an answer is read (decision 29).
 """
 
 from dataclasses import dataclass
@@ -11,24 +11,25 @@ import msgspec
 
 
 class Record(msgspec.Struct, frozen=True):
-    """An immutable piece of an answer."""
+    """An immutable answer, or a part of one."""
 
 
 class Done(Record, frozen=True):
-    """Answer of a request that has nothing to say but that it was carried out."""
+    """Answer to a request that returns nothing: it was carried out."""
 
 
 class Mounted(Record, frozen=True):
-    """Answer of `mount`: the folder that the container gets."""
+    """Answer to `mount`: the folder that the container gets."""
 
     mountpoint: str
 
 
 class Share(Record, frozen=True):
-    """What a container has on one device.
+    """A container's memory on one device.
 
-    `seen` is what the driver says that its processes hold, at the last audit, None when it does not tell;
-    `target` a limit that was asked for and is below what is in use, None otherwise.
+    Attributes:
+        seen: usage by the driver's count at the last audit; None when the driver does not count.
+        target: a limit that was requested and is not in force yet; None when there is none.
     """
 
     uuid: str
@@ -40,11 +41,13 @@ class Share(Record, frozen=True):
 
 
 class Waiting(Record, frozen=True):
-    """One paused allocation; `missing` is what the grant lacks for it.
+    """One paused allocation.
 
-    `reason` says why it is not served: `memory` (not enough is free), `turn` (others are before it), `safety` (it
-    fits, but then not everybody could end), `drained`, `recovering`. `ahead` counts the allocations on the device
-    that the policy would serve before it, `behind` names the containers that hold what it waits for, most first.
+    Attributes:
+        missing: bytes that the container's grant lacks for it.
+        reason: why it is not served; one of `WaitReason`.
+        ahead: number of allocations on the device that the policy would serve before it.
+        behind: containers that hold the memory it waits for, largest first.
     """
 
     uuid: str
@@ -59,14 +62,14 @@ class Waiting(Record, frozen=True):
 
 
 class SessionShare(Record, frozen=True):
-    """What one process uses on one device."""
+    """Usage of one process on one device."""
 
     uuid: str
     usage: int
 
 
 class Session(Record, frozen=True):
-    """One process that is connected; `pid` as the scheduler sees it, 0 when it does not."""
+    """One connected process; `pid` in the scheduler's PID namespace, 0 when it is not visible there."""
 
     pid: int
     program: str
@@ -76,7 +79,7 @@ class Session(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class EngineContainer:
-    """The container as the Engine names it. A plain dataclass: the database's rows hold it too."""
+    """Id, name and image of a container in the Engine. A plain dataclass, because rows of the database hold it too."""
 
     id: str
     name: str
@@ -84,9 +87,13 @@ class EngineContainer:
 
 
 class Container(Record, frozen=True, kw_only=True):
-    """One container; `name` is that of its volume, `mountpoint` the volume's folder.
+    """One container.
 
-    `engine` is None until the Engine was asked; `since` is when it came into its state.
+    Attributes:
+        name: of its volume.
+        engine: None until the Engine has listed it.
+        since: when it entered its state.
+        mountpoint: folder of its volume.
     """
 
     name: str
@@ -103,15 +110,19 @@ class Container(Record, frozen=True, kw_only=True):
 
 
 class Containers(Record, frozen=True):
-    """Answer of `containers`."""
+    """Answer to `containers`."""
 
     containers: tuple[Container, ...]
 
 
 class Device(Record, frozen=True):
-    """One GPU; `used` by containers as the ledger says, `settling` as in docs/protocol.md.
+    """One GPU.
 
-    `external` is what programs outside ConvGPU hold; `health` is `ok` or one line that says what is wrong with it.
+    Attributes:
+        used: by containers, by the ledger.
+        settling: memory of ended processes that the driver has not freed yet.
+        external: memory of processes outside ConvGPU.
+        health: `ok`, or one line that says what is wrong.
     """
 
     uuid: str
@@ -128,9 +139,11 @@ class Device(Record, frozen=True):
 
 
 class Devices(Record, frozen=True):
-    """Answer of `devices`; the library path is set where the CUDA driver comes with the volume.
+    """Answer to `devices`.
 
-    `database` is `ok` or one line that says why what has to survive a restart cannot be written.
+    Attributes:
+        volume_library_path: of the CUDA driver that comes with a volume; None with real devices.
+        database: `ok`, or one line that says why it cannot be written.
     """
 
     devices: tuple[Device, ...]
@@ -140,9 +153,13 @@ class Devices(Record, frozen=True):
 
 
 class Event(Record, frozen=True, omit_defaults=True):
-    """One thing that happened to a container; `waited` is in seconds. What does not apply is left out.
+    """An event of a container; fields that do not apply to its kind are left out.
 
-    `name` is what the Engine called a container that is `removed`, so that its past can be told.
+    Attributes:
+        kind: one of `EventKind`, or a kind of a newer scheduler.
+        reason: of a rejection, one of `RejectReason`.
+        waited: seconds.
+        name: of a `removed` container in the Engine, so that its history can be found by it.
     """
 
     sequence: int
@@ -162,7 +179,7 @@ class Event(Record, frozen=True, omit_defaults=True):
 
 
 class LimitChange(Record, frozen=True):
-    """What became of a limit on one device: `limit` is in force now, `target` what was asked for."""
+    """The limit on one device after a change: `limit` is in force now, `target` was requested."""
 
     uuid: str
     limit: int
@@ -171,20 +188,20 @@ class LimitChange(Record, frozen=True):
 
 
 class LimitChanges(Record, frozen=True):
-    """Answer of `set`."""
+    """Answer to `set`."""
 
     devices: tuple[LimitChange, ...]
 
 
 class PolicyChoice(Record, frozen=True):
-    """Answer of `policy`; `known` are the names that can be chosen."""
+    """Answer to `policy`; `known` are the names that can be chosen."""
 
     policy: str
     known: tuple[str, ...] = ()
 
 
 class Authorization(Record, frozen=True):
-    """What the plugin says of its own authorization: the rules in force, and whether the Engine answers it."""
+    """State of the plugin's authorization: the rules in force, and whether the Engine answers."""
 
     mode: str
     rules: str
@@ -195,17 +212,17 @@ class Authorization(Record, frozen=True):
 
 
 class History(Record, frozen=True):
-    """Answer of `history`."""
+    """Answer to `history`."""
 
     events: tuple[Event, ...]
 
 
-# Seconds up to which (inclusive) a wait is counted in each but the last of `Totals.waits`.
+# Upper bounds (inclusive, in seconds) of the buckets of `Totals.waits`; the last bucket has none.
 WAITS: Final = (0.01, 0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
 
 
 class Totals(Record, frozen=True):
-    """Counted since the scheduler's start: events by kind, waits that ended by their length, and all their seconds."""
+    """Counters since the scheduler started: events by kind, a histogram of ended waits, and the sum of all waits."""
 
     events: dict[str, int] = {}
     waits: tuple[int, ...] = ()
@@ -213,7 +230,7 @@ class Totals(Record, frozen=True):
 
 
 class Events(Record, frozen=True):
-    """Answer of `events`; `next` is what to ask with as `since` the next time."""
+    """Answer to `events`; `next` is the value of `since` for the next request."""
 
     events: tuple[Event, ...]
     next: int

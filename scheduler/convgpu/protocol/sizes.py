@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+MIB: Final = 1 << 20
+
 FORMS: Final = "write it as Docker does (512m, 2g) or in IEC form (512MiB, 2GiB)"
 
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from convgpu.protocol.records import Container, Device
-from convgpu.protocol.sizes import format_size
+from convgpu.protocol.sizes import MIB, format_size
 
-_MIB: Final = 1 << 20
 CONTEXT: Final = 1 << 30  # bytes of its limit that each container leaves for its CUDA context
 SMALLEST: Final = 8 << 30  # capacity below which the limits would leave no room beside the contexts
 
@@ -31,14 +30,14 @@ class DemoContainer:
     @property
     def memory(self) -> str:
         """The limit as an option."""
-        return f"{self.limit // _MIB}m"
+        return f"{self.limit // MIB}m"
 
     @property
     def arguments(self) -> tuple[str, ...]:
         """The arguments of `gpu-hold`."""
         stay = ["--wait-for-stdin"] if self.stays else []
         steps = ("--steps", str(self.steps), "--pause-before", f"{1 / self.steps:g}")
-        return (*steps, "--hold", f"{self.hold:g}", *stay, f"{self.size // _MIB}m")
+        return (*steps, "--hold", f"{self.hold:g}", *stay, f"{self.size // MIB}m")
 
 
 def containers(device: Device) -> tuple[DemoContainer, ...]:
@@ -56,7 +55,7 @@ def containers(device: Device) -> tuple[DemoContainer, ...]:
         )
 
     def container(name: str, sixteenths: int, hold: float, wave: int, *, stays: bool = False) -> DemoContainer:
-        limit = device.capacity * sixteenths // 16 // _MIB * _MIB
+        limit = device.capacity * sixteenths // 16 // MIB * MIB
         return DemoContainer(name, limit, limit - CONTEXT, hold, wave, stays)
 
     return (

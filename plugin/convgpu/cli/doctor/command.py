@@ -20,7 +20,7 @@ from convgpu.cli.terminal.options import as_json, volume_driver
 from convgpu.cli.terminal.output import echo, echo_all, echo_data, width
 from convgpu.cli.terminal.signals import exit_on_signals
 from convgpu.protocol.records import Container, Device
-from convgpu.protocol.sizes import format_size
+from convgpu.protocol.sizes import MIB, format_size
 
 _HELP: Final = """Prove on this host that a limit holds and that a pause works; say what is wrong and how to mend it.
 
@@ -33,7 +33,6 @@ free of the first GPU, so that one has to wait: for a few seconds others that as
 --json prints a list, one object per check: check, state (ok, warn, fail, skip), seen, mend.
 """
 
-_MIB: Final = 1 << 20
 _LIMIT: Final = 2 << 30  # bytes of the first probe's limit, if the device has twice as much
 _SMALLEST: Final = 4 << 30  # bytes that have to be free for the pause
 _STEP: Final = 0.05  # seconds between two polls
@@ -137,20 +136,20 @@ def _rules(engine: Engine, driver: str) -> Finding:
 
 
 def _prove(containers: Containers, scheduler: Scheduler, device: Device, *, pause: bool) -> Iterator[Finding]:
-    limit = min(_LIMIT, device.capacity // 2 // _MIB * _MIB)
+    limit = min(_LIMIT, device.capacity // 2 // MIB * MIB)
     free = device.capacity - device.granted
     if device.drained or free < limit:
         mend = "Try again when others have ended. See: convgpu ps"
         yield Finding("limit", "skip", f"only {format_size(free)} of GPU {device.index} can be had now", mend)
         return
-    memory, size, gpu = f"{device.uuid}:{limit // _MIB}m", format_size(limit), f"GPU {device.index}"
+    memory, size, gpu = f"{device.uuid}:{limit // MIB}m", format_size(limit), f"GPU {device.index}"
     once = containers.start("entry-points", memory, "entry-points", str(limit))
     _wait(lambda: not containers.running(once), "a probe ends")
     report = _entry_points(containers.reports(once))
     yield judge_entry_points(report, size, gpu)
     yield from judge_shown(report, limit, [device.uuid])
     containers.remove(once)
-    holder = containers.start("exec", memory, "hold", str(_MIB))
+    holder = containers.start("exec", memory, "hold", str(MIB))
     _wait(lambda: _said(containers, holder, "holds"), "the first allocation of a container returns")
     again = judge_entry_points(_entry_points(containers.execute(holder, "entry-points", str(limit))), size, gpu)
     seen = "the same by docker exec, without LD_PRELOAD" if again.state == "ok" else f"docker exec: {again.seen}"
@@ -167,8 +166,8 @@ def _pause(containers: Containers, scheduler: Scheduler, device: Device) -> Find
     free = now.capacity - now.granted
     if free < _SMALLEST:
         return Finding("pause", "skip", f"only {format_size(free)} of GPU {device.index} can be had now")
-    memory = f"{device.uuid}:{free * 3 // 4 // _MIB}m"
-    size = str(free * 5 // 8 // _MIB * _MIB)
+    memory = f"{device.uuid}:{free * 3 // 4 // MIB}m"
+    size = str(free * 5 // 8 // MIB * MIB)
     first = containers.start("first", memory, "hold", size)
     _wait(lambda: _said(containers, first, "holds"), "the first of two containers gets its memory")
     second = containers.start("second", memory, "hold", size)
