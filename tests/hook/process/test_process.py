@@ -75,12 +75,12 @@ def test_a_refusal_is_shown_to_the_user(start: Start, scheduler: ScriptedSchedul
         b"\x10",
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
         bytes(64),
-        b"\x0f\0\0\0\x01\0\x10\0" + bytes(8),
-        b"\xff\xff\xff\xff\x01\0\x10\0" + bytes(8),
-        b"\x18\0\0\0\x02\0\x10\0" + bytes(16),
-        b"\x18\0\0\0\x01\0\x10\0" + bytes(8) + b"\x01\0\0\0\0\x10\0\0",  # a row is missing, and the page
-        b"\x18\0\0\0\x01\0\x10\0" + bytes(16),  # no page
-        b"\x20\0\0\0\x01\0\x11\0" + bytes(24),  # ACCEPTED
+        b"\x0f\0\0\0\x02\0\x10\0" + bytes(8),
+        b"\xff\xff\xff\xff\x02\0\x10\0" + bytes(8),
+        b"\x18\0\0\0\x01\0\x10\0" + bytes(16),
+        b"\x18\0\0\0\x02\0\x10\0" + bytes(8) + b"\x01\0\0\0\0\x10\0\0",  # a row is missing, and the page
+        b"\x18\0\0\0\x02\0\x10\0" + bytes(16),  # no page
+        b"\x20\0\0\0\x02\0\x11\0" + bytes(24),  # ACCEPTED
     ],
 )
 def test_nonsense_instead_of_a_welcome(start: Start, scheduler: ScriptedScheduler, reply: bytes) -> None:

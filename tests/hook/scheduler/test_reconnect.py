@@ -128,7 +128,7 @@ def test_a_question_is_not_left_open(session: Session, scheduler: ScriptedSchedu
 def test_a_scheduler_that_dies_in_mid_reply(session: Session, scheduler: ScriptedScheduler, part: int) -> None:
     session.program.begin(f"alloc {GIB}")
     request, message = session.peer.receive()
-    reply = b"\x20\0\0\0\x01\0\x11\0" + request.to_bytes(8, "little") + GIB.to_bytes(8, "little") + bytes(8)
+    reply = b"\x20\0\0\0\x02\0\x11\0" + request.to_bytes(8, "little") + GIB.to_bytes(8, "little") + bytes(8)
     session.peer.send_raw(reply[:part])
     session.peer.close()
     peer, hello, _page = come_back(scheduler)
@@ -142,10 +142,11 @@ def test_a_scheduler_that_dies_in_mid_reply(session: Session, scheduler: Scripte
     "nonsense",
     [
         bytes(16),
-        b"\x20\0\0\0\x02\0\x11\0" + bytes(24),
-        b"\x20\0\0\0\x01\0\x63\0" + bytes(24),
-        b"\x18\0\0\0\x01\0\x11\0" + bytes(16),
-        b"\x20\0\0\0\x01\0\x11\0" + b"\xff" * 24,
+        b"\x20\0\0\0\x01\0\x11\0" + bytes(24),
+        b"\x20\0\0\0\x03\0\x11\0" + bytes(24),
+        b"\x20\0\0\0\x02\0\x63\0" + bytes(24),
+        b"\x18\0\0\0\x02\0\x11\0" + bytes(16),
+        b"\x20\0\0\0\x02\0\x11\0" + b"\xff" * 24,
         b"\xff" * 64,
     ],
 )
