@@ -1,1 +1,1 @@
-"""How the command reaches the Engine and the scheduler."""
+"""Connections to the Engine and the scheduler."""

@@ -37,7 +37,7 @@ class EngineContainer:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What an image brings along."""
+    """The configuration of an image."""
 
     environment: tuple[str, ...]
     volumes: tuple[str, ...]
@@ -164,7 +164,7 @@ class Engine:
 
     @cached_property
     def info(self) -> dict[str, Any]:
-        """What `docker info` says."""
+        """The document of `docker info`."""
         answer: dict[str, Any] = self.get("/info")
         return answer
 
@@ -179,11 +179,11 @@ class Engine:
         return {volume: tuple(containers) for volume, containers in found.items()}
 
     def image(self, name: str) -> Image | None:
-        """Return what the image brings along, or None if the Engine does not have it."""
+        """Return the configuration of an image, or None if the Engine does not have it."""
         try:
             config = self.get(f"/images/{quote(name)}/json").get("Config") or {}
         except EngineRefused:
-            return None  # absent, or not a name: docker run says it better
+            return None  # absent, or not a name: docker run gives the better message
         return Image(tuple(config.get("Env") or ()), tuple(config.get("Volumes") or ()))
 
     def image_has(self, image: str, path: str) -> bool:
@@ -201,7 +201,7 @@ class Engine:
         try:
             container = api.create_container(image, command=["true"], network_disabled=True)["Id"]
         except DockerException:
-            return False  # docker run says better what is wrong with the image
+            return False  # docker run gives the better message
         try:
             stream, _stat = api.get_archive(container, path)
             stream.close()
@@ -244,7 +244,7 @@ def _certificates(tls: Tls) -> "docker.tls.TLSConfig":
 
             client.merge_environment_settings = merged
 
-    if not tls.verify:  # as the user wants it, and as docker has it: without a word
+    if not tls.verify:  # as the user asked, and without a warning, like docker
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     pair = (tls.cert, tls.key) if tls.cert and tls.key else None
     return Certificates(client_cert=pair, ca_cert=tls.ca, verify=tls.verify)
@@ -257,7 +257,7 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def explain(error: BaseException, host: str) -> Unavailable:
-    """Return what an error on the way to the Engine at `host` means to the user, and what to do."""
+    """Return the error for the user, with the next step, for an error of the connection to the Engine at `host`."""
     if "HTTP request to an HTTPS server" in str(error):
         return Unavailable(f"the Docker Engine at {host} wants TLS.\n{_CERTIFICATES}")
     if getattr(error, "status_code", None) is not None:  # the SDK's APIError, which is not imported for this

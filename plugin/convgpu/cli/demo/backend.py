@@ -44,7 +44,7 @@ class DemoBackend(Protocol):
 
 
 class DemoProcess:
-    """A child process whose output is kept, and whose standard input stays open if its container stays.
+    """A child process whose output goes to a file, and whose standard input stays open if its container stays.
 
     Args:
         command: program and arguments.

@@ -57,7 +57,7 @@ class _DemoRun:
         self._clock.sleep(_TICK)
 
     def poll(self) -> None:
-        """Fetch new events. An event of a volume whose container is not known yet is kept for later."""
+        """Fetch new events. An event of a volume whose container is not known yet is processed later."""
         answer = self._backend.scheduler.events(self._since)
         self._since = answer.next
         volumes = self._backend.volumes()

@@ -130,7 +130,7 @@ def uuids(cuda: Any) -> Any:
 
 
 def nvml_total(uuid: str) -> Any:
-    """Return what NVML shows as the size of the device, None where it does not tell."""
+    """Return the size of the device by NVML, None if NVML gives none."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

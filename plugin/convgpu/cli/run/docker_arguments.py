@@ -39,7 +39,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """What stands behind `convgpu run`.
+    """The arguments of `convgpu run`.
 
     Attributes:
         own: the words of ConvGPU's own options, for click.

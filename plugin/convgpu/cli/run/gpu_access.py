@@ -1,4 +1,4 @@
-"""How a container gets at the GPUs: NVIDIA's container toolkit, CDI, or devices and libraries of the host."""
+"""Access of containers to the GPUs: NVIDIA's container toolkit, CDI, or devices and libraries of the host."""
 
 import csv
 import os
@@ -25,7 +25,7 @@ _NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What gives a container its GPUs.
+    """The options that give a container its GPUs.
 
     Attributes:
         words: options of `docker run`.
@@ -48,11 +48,11 @@ class HostGpu:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What this machine has, if it is the Engine's.
+    """GPUs, libraries and tools of this machine, which is the Engine's.
 
     Attributes:
         toolkit: NVIDIA's container toolkit is installed.
-        cdi: a CDI specification of NVIDIA's lies where the Engine looks.
+        cdi: a CDI specification of NVIDIA's lies in a folder that the Engine reads.
         gpus: that the kernel driver lists.
         nodes: device files beside those of the GPUs.
         libraries: name -> file.

@@ -1,4 +1,4 @@
-"""What `convgpu run` adds to a `docker run`. Pure."""
+"""The options that `convgpu run` adds to a `docker run`. Pure."""
 
 import csv
 import io
@@ -14,13 +14,13 @@ from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.layout import DRIVER_PATH, LIBRARY_PATH, MOUNT_PATH, PRELOAD_PATH
 from convgpu.protocol.sizes import parse_size
 
-# Where the driver comes with the volume, there is no device to ask the Engine for.
+# A simulated driver comes with the volume: there is no device to ask the Engine for.
 SIMULATED: Final = Access((), DRIVER_PATH, "a simulated device, whose driver comes with the volume")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the user asks for.
+    """The options of `convgpu run` itself.
 
     Attributes:
         memory: option of the volume.
@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the answer depends on beside the command line.
+    """The environment of a `docker run` beside its command line.
 
     Attributes:
         access: how the container gets at the GPUs.
@@ -139,7 +139,7 @@ def docker_words(line: CommandLine, request: Request, around: Surroundings) -> l
     words += ["-e", _joined("LD_PRELOAD", LIBRARY_PATH, line, around)]
     if around.access.library_path is not None and not chooses_gpus(line):
         words += ["-e", _joined("LD_LIBRARY_PATH", around.access.library_path, line, around)]
-    # The user's `--` is kept: without it an image named like an option would be read as one.
+    # The user's `--` stays: without it an image named like an option would be read as one.
     return [*words, *(["--"] if line.image[0].startswith("-") else []), *line.image]
 
 
@@ -149,7 +149,7 @@ def chooses_gpus(line: CommandLine) -> bool:
 
 
 def explain(line: CommandLine, request: Request, around: Surroundings) -> list[str]:
-    """Return what `docker_words` adds, in words."""
+    """Return the lines that explain what `docker_words` adds."""
     gpus = "all GPUs" if request.devices is None else f"GPU {', '.join(request.devices)}"
     limit = f"limit {request.memory}" + ("" if ":" in request.memory else f" on {gpus}")
     limit += f", waits at most {request.wait}" if request.wait is not None else ""

@@ -18,7 +18,7 @@ from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.protocol.records import Container, Devices, Event
 
 PERIOD: Final = 0.5  # seconds from an answer to the next poll; an event is shown in less than a second
-LONGEST_PERIOD: Final = 1.2  # also on a busy machine a pause is seen within two seconds
+MAX_PERIOD: Final = 1.2  # also on a busy machine a pause is seen within two seconds
 MAX_SAMPLES: Final = 600  # one for each second
 MAX_EVENTS: Final = 300
 MAX_BANDS: Final = 24  # containers of a sample; the others share one band
@@ -90,7 +90,7 @@ class Feed:
             begin = self._clock()
             self.poll()
             # An answer takes the scheduler's time from others: the feed takes a tenth of it at most.
-            self._closed.wait(min(max(PERIOD, 9 * (self._clock() - begin)), LONGEST_PERIOD))
+            self._closed.wait(min(max(PERIOD, 9 * (self._clock() - begin)), MAX_PERIOD))
 
     def close(self) -> None:
         """End `run` and every `wait`."""

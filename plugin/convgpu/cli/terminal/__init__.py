@@ -1,1 +1,1 @@
-"""What all commands share: options, output, errors, signals."""
+"""Shared by all commands: options, output, errors, signals."""

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP, so that no half-made container is left behind."""
+"""SIGINT, SIGTERM and SIGHUP, so that no incomplete container is left behind."""
 
 import signal
 import sys

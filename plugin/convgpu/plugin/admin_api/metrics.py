@@ -176,19 +176,19 @@ def _devices(devices: Sequence[Device]) -> Iterator[Metric]:
 
 
 def _queue(devices: Sequence[Device], containers: Sequence[Container], now: float) -> Iterator[Metric]:
-    waiting = [one for container in containers for one in container.waiting]
+    waiting = [allocation for container in containers for allocation in container.waiting]
     labels = ["device", "reason"]
     count = GaugeMetricFamily("convgpu_waiting_allocations", "Paused allocations, by why they wait.", labels=labels)
     missing = GaugeMetricFamily("convgpu_waiting_bytes", "Memory that paused allocations ask for.", labels=["device"])
     oldest = GaugeMetricFamily("convgpu_oldest_wait_seconds", "Age of the oldest paused allocation.", labels=["device"])
-    by_reason = Counter((one.uuid, one.reason if one.reason in set(WaitReason) else "other") for one in waiting)
+    by_reason = Counter((row.uuid, row.reason if row.reason in set(WaitReason) else "other") for row in waiting)
     for device in devices:
-        here = [one for one in waiting if one.uuid == device.uuid]
+        here = [row for row in waiting if row.uuid == device.uuid]
         for reason in (*WaitReason, "other"):
             count.add_metric([device.uuid, reason], by_reason[device.uuid, reason])
-        missing.add_metric([device.uuid], sum(one.size for one in here))
+        missing.add_metric([device.uuid], sum(row.size for row in here))
         # Clocks are set back at times: nothing has lasted less than no time.
-        oldest.add_metric([device.uuid], max((now - one.since for one in here if one.since < now), default=0.0))
+        oldest.add_metric([device.uuid], max((now - row.since for row in here if row.since < now), default=0.0))
     yield from (count, missing, oldest)
 
 
@@ -222,7 +222,7 @@ def _each(containers: Sequence[Container]) -> Iterator[Metric]:
         if container.engine is not None:
             names = {"name": _bounded(container.engine.name), "image": _bounded(container.engine.image)}
             info.add_metric([container.name], names)
-        waits_on = {one.uuid for one in container.waiting}
+        waits_on = {row.uuid for row in container.waiting}
         for share in container.devices:
             if not share.grant and share.uuid not in waits_on:
                 continue  # it may use all devices, and has something on few

@@ -1,7 +1,6 @@
 """The description of the HTTP administration at `/v1/openapi.json` (OpenAPI 3.1).
 
-Its types are those of `convgpu.protocol`, and it holds the routes that are there: what is said here of each of them is
-only what nobody else knows.
+Its types are those of `convgpu.protocol`, and its routes those of the application: only descriptions stand here.
 """
 
 import re
@@ -58,7 +57,7 @@ class NewPolicy(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What is said of a route.
+    """The description of a route.
 
     Attributes:
         summary: in one line.

@@ -30,15 +30,15 @@ def find_orphans(containers: Iterable[Container], listed: ReportEngineList, keep
         listed: what the Engine lists.
         keep: seconds that a volume stays after its last use.
     """
-    used = {name for container in listed.containers for name in container.volumes}
+    used = {name for row in listed.containers for name in row.volumes}
     return [
-        one.name
-        for one in containers
-        if one.name not in used
-        and _FOR_ONE.fullmatch(one.name)
-        and one.state in {"created", "ended"}
-        and not one.sessions
-        and max(one.created, one.since or 0.0) + keep < listed.asked
+        container.name
+        for container in containers
+        if container.name not in used
+        and _FOR_ONE.fullmatch(container.name)
+        and container.state in {"created", "ended"}
+        and not container.sessions
+        and max(container.created, container.since or 0.0) + keep < listed.asked
     ]
 
 
