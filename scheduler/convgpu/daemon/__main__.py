@@ -65,13 +65,13 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
     help="Microseconds that the simulated driver needs to free a GiB of an ended process.",
 )
 @click.option(
-    "--host-root", type=click.Path(path_type=Path), default="/host", help="The host's root, looked in first for NVML."
+    "--host-root", type=click.Path(path_type=Path), default="/host", help="The host's root, searched first for NVML."
 )
 @click.option("--reserve", default="0", callback=_size, help="Bytes of each device that are never handed out.")
 @click.option(
     "--starvation-timeout", default=60.0, help="Seconds after which a waiting allocation is not overtaken any more."
 )
-@click.option("--audit", default="2s", callback=_duration, help="Time between looks at NVML; 0: none.")
+@click.option("--audit", default="2s", callback=_duration, help="Time between audits of NVML's figures; 0: none.")
 @click.option(
     "--overuse",
     type=click.Choice(OVERUSE_ACTIONS),

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import resource
 
-from convgpu.daemon.admin_api.live_settings import Changes
+from convgpu.daemon.admin_api.live_settings import LiveSettings
 from convgpu.daemon.admin_api.server import AdminServer
 from convgpu.daemon.admin_api.socket import AdminSocket
 from convgpu.daemon.admin_api.views import Views
@@ -67,7 +67,7 @@ class Service:
 
     def _make_admin_server(self, restored: RestoredContainers, settings: Settings) -> AdminServer:
         running, host = restored.running, restored.running.host
-        changes = Changes(
+        live_settings = LiveSettings(
             restored.containers,
             running.driver,
             running.sessions,
@@ -76,14 +76,14 @@ class Service:
             running.capacities.rows,
             settings.policy,
         )
-        changes.restore()
+        live_settings.restore()
         return AdminServer(
             restored.containers,
             running.history,
             restored.reconciliation,
             host.store,
             _make_views(restored, host),
-            changes,
+            live_settings,
             simulated=host.simulated,
             on_nobody_runs=self._recovery.mark_complete if self._recovery else lambda: None,
         )

@@ -1,4 +1,4 @@
-"""What administrators change while containers run: limits, drained devices, the policy; and it survives a restart."""
+"""Settings that administrators change while containers run: limits, drained devices, the policy; kept over restarts."""
 
 import secrets
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from convgpu.protocol import records
 from convgpu.protocol.event_kinds import EventKind
 
 
-class Changes:
-    """Carries changes out, and takes up those of an earlier scheduler.
+class LiveSettings:
+    """Changes settings, and restores those that an earlier scheduler was given.
 
     Args:
         capacities: what may be handed out of each device, kept up to date.

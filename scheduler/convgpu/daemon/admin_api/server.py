@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from convgpu.daemon.admin_api.live_settings import Changes
+from convgpu.daemon.admin_api.live_settings import LiveSettings
 from convgpu.daemon.admin_api.views import Views
 from convgpu.daemon.containers.reconciliation import Reconciliation
 from convgpu.daemon.containers.registry import ContainerRefusedError, Containers
@@ -39,7 +39,7 @@ class AdminServer:
         reconciliation: Reconciliation,
         store: Store,
         views: Views,
-        changes: Changes,
+        live_settings: LiveSettings,
         *,
         simulated: bool,
         on_nobody_runs: Callable[[], None],
@@ -50,7 +50,7 @@ class AdminServer:
         self._reconciliation = reconciliation
         self._store = store
         self._views = views
-        self._changes = changes
+        self._live_settings = live_settings
         self._library_path = DRIVER_PATH if simulated else None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -108,12 +108,12 @@ class AdminServer:
     def _change(self, request: r.SetLimits | r.DrainDevice | r.ChoosePolicy) -> Answer:
         match request:
             case r.SetLimits(name=name, memory=memory):
-                return self._changes.set_limits(name, memory)
+                return self._live_settings.set_limits(name, memory)
             case r.DrainDevice(device=device, drained=drained):
-                self._changes.drain(device, drained=drained)
+                self._live_settings.drain(device, drained=drained)
                 return records.Done()
             case r.ChoosePolicy(policy=policy):
-                return self._changes.choose_policy(policy)
+                return self._live_settings.choose_policy(policy)
 
     def _read(
         self, request: r.ListContainers | r.ListDevices | r.ReadEvents | r.ReadHistory
@@ -124,7 +124,7 @@ class AdminServer:
             case r.ListDevices():
                 return records.Devices(
                     devices=tuple(self._views.devices()),
-                    policy=self._changes.policy,
+                    policy=self._live_settings.policy,
                     volume_library_path=self._library_path,
                     database=self._store.trouble or "ok",
                 )

@@ -1,4 +1,4 @@
-"""What administrators are shown of containers and devices."""
+"""The records of containers and devices that administrators get."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -15,7 +15,7 @@ from convgpu.protocol import records
 
 
 class Views:
-    """Makes records of what there is.
+    """Makes records of containers and devices as they are now.
 
     Args:
         devices: that are present.

@@ -1,1 +1,1 @@
-"""Volumes and their containers: created, mounted, listed, ended, removed."""
+"""Containers: their volumes, folders and sockets, and reconciliation with the Engine's list."""

@@ -53,7 +53,7 @@ class Folders:
         return self._containers / folder_of(name)
 
     def mountpoint(self, name: str) -> str:
-        """Return the same as text: a list of a thousand containers makes no thousand paths."""
+        """As `path`, but as text: faster for lists of a thousand containers."""
         return f"{self._containers}/{folder_of(name)}"
 
     def make(self, name: str) -> Path:
@@ -72,7 +72,7 @@ class Folders:
         return folder
 
     def restore(self, name: str) -> None:
-        """Make good what somebody did to the files in a folder that he could write.
+        """Restore files that the container changed: it can write its folder.
 
         Raises:
             OSError: it cannot be written.
@@ -88,13 +88,13 @@ class Folders:
         """Remove the folder with everything in it."""
         shutil.rmtree(self.path(name), ignore_errors=True)
 
-    def remove_strangers(self, names: Iterable[str]) -> list[str]:
-        """Remove the folders that belong to none of these volumes, and return what they were called."""
+    def remove_orphans(self, names: Iterable[str]) -> list[str]:
+        """Remove the folders that belong to none of these volumes, and return their names."""
         ours = {folder_of(name) for name in names}
         try:
-            strangers = [folder for folder in self._containers.iterdir() if folder.name not in ours]
+            orphans = [folder for folder in self._containers.iterdir() if folder.name not in ours]
         except FileNotFoundError:
             return []
-        for folder in strangers:
+        for folder in orphans:
             shutil.rmtree(folder, ignore_errors=True)
-        return [folder.name for folder in strangers]
+        return [folder.name for folder in orphans]

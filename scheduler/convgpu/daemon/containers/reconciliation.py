@@ -15,7 +15,7 @@ from convgpu.protocol.requests import ListedContainer, ReportEngineList
 
 log = logging.getLogger(__name__)
 
-# The Engine makes a volume here first and notes it afterwards: younger ones are missing in no list.
+# Seconds. The Engine creates a volume here before it lists it: younger volumes may be missing in a list.
 _NEW: Final = 60.0
 
 
@@ -58,20 +58,18 @@ class Reconciliation:
         self.volume_of = {one.id: name for name, them in having.items() for one in them}
         connected = self._sessions.by_container()
         for name, container in list(self._containers.by_name.items()):
-            self._hold_against(
-                container, Listing(listed.asked, tuple(one.state for one in having[name])), name in connected
-            )
+            self._compare(container, Listing(listed.asked, tuple(one.state for one in having[name])), name in connected)
             self._name(container, having[name])
         known = {*listed.volumes, *(name for name, them in having.items() if them)}
         if listed.volumes:
             self._collect(known, listed.asked)
         if not self._swept:
             self._swept = True
-            for folder in self._folders.remove_strangers([*self._containers.names(), *known]):
+            for folder in self._folders.remove_orphans([*self._containers.names(), *known]):
                 log.warning("folder %s belonged to no volume and is removed", folder)
         return any(container.runs for container in self._containers.by_name.values())
 
-    def _hold_against(self, container: Container, listing: Listing, connected: bool) -> None:
+    def _compare(self, container: Container, listing: Listing, connected: bool) -> None:
         volume = container.volume
         if not container.runs and not listing.runs:
             return
@@ -80,7 +78,7 @@ class Reconciliation:
         )
         for mount_id in volume.mounts.keys() - decision.mounts.keys():
             log.warning("mount %s of %s has no running container any more and is forgotten", mount_id, volume.name)
-        self._containers.settle(container, decision, "listed")
+        self._containers.apply(container, decision, "listed")
 
     def _name(self, container: Container, having: list[ListedContainer]) -> None:
         """Keep the container that has the volume: a running one, or the newest, which the Engine lists first."""

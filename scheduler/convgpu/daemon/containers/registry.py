@@ -1,4 +1,4 @@
-"""The containers that Docker told us about: their volumes, terms, mounts and sockets."""
+"""The registry of containers: their volumes, options, mounts and sockets."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ class ContainerRefusedError(Exception):
 
 @dataclass(slots=True)
 class Container:
-    """A volume of ours, and what belongs to it while it exists."""
+    """A volume with its options as parsed, and the socket of its container."""
 
     volume: Volume
     terms: Terms
@@ -43,7 +43,7 @@ class Container:
 
     @property
     def runs(self) -> bool:
-        """Does the container run, as far as mounts and the Engine's list tell?"""
+        """Whether the container runs, by the last liveness decision."""
         return self.volume.state == "running"
 
 
@@ -92,10 +92,10 @@ class Containers:
         return self._acceptor is not None
 
     def restore(self, acceptor: ConnectionAcceptor) -> None:
-        """Take up what an earlier scheduler left.
+        """Open the volumes that an earlier scheduler left.
 
-        A volume that cannot be taken up now (a device is gone, or smaller) is kept for a better time. What external
-        programs hold just now is no reason: the container may be running.
+        A volume that cannot be used now (a device is gone, or smaller) is kept. Memory that external programs hold just
+        now is no reason against it: the container may be running.
 
         Args:
             acceptor: gets the connections to the sockets of containers.
@@ -189,7 +189,7 @@ class Containers:
         self._folders.remove(name)
 
     def declare(self, name: str, memory: str) -> None:
-        """Set the limits of a container whose volume names none, by its CONVGPU_MEMORY; the first word counts.
+        """Set the limits of a container whose volume names none, by its CONVGPU_MEMORY; the first process decides.
 
         Raises:
             OptionError: there is none, or it cannot be.
@@ -224,7 +224,7 @@ class Containers:
         now = self._wall_clock()
         count = mounts[mount_id].count if mount_id in mounts else 0
         mounts[mount_id] = Mount(count + 1, now)
-        self.settle(container, evaluate(mounts, connected=False, now=now), f"mount:{mount_id}")
+        self.apply(container, evaluate(mounts, connected=False, now=now), f"mount:{mount_id}")
         return self.mountpoint(name)
 
     def mountpoint(self, name: str) -> str:
@@ -245,10 +245,10 @@ class Containers:
             log.warning("unmount of %s with id %s, which is not mounted", name, mount_id)
         elif mount.count > 1:
             mounts[mount_id] = Mount(mount.count - 1, mount.since)
-        self.settle(container, evaluate(mounts, connected=False, now=self._wall_clock()), f"unmount:{mount_id}")
+        self.apply(container, evaluate(mounts, connected=False, now=self._wall_clock()), f"unmount:{mount_id}")
 
-    def settle(self, container: Container, decision: LivenessDecision, cause: str) -> None:
-        """Put a decision into effect; it is saved before anything follows from it.
+    def apply(self, container: Container, decision: LivenessDecision, cause: str) -> None:
+        """Apply a liveness decision; it is saved before anything follows from it.
 
         Raises:
             OSError: it cannot be written; nothing has changed.
@@ -312,7 +312,7 @@ class Containers:
 
 
 def check_limits(limits: Mapping[str, int], devices: Sequence[DeviceCapacity]) -> None:
-    """Hold limits of an earlier run against what there is now.
+    """Check limits of an earlier run against the devices as they are now.
 
     Raises:
         OptionError: a device is gone, or has less.
@@ -322,6 +322,6 @@ def check_limits(limits: Mapping[str, int], devices: Sequence[DeviceCapacity]) -
 
 
 def _text(size: int) -> str:
-    """Return a size as people write it, if that is all of it."""
+    """Return a size in MiB as people write it, or in bytes if it has a fraction."""
     mebibytes, rest = divmod(size, 1 << 20)
     return str(size) if rest else f"{mebibytes}m"

@@ -1,1 +1,1 @@
-"""What the GPUs and their driver say: devices, contexts, memory that settles."""
+"""GPUs: NVML, simulated devices, the size of contexts, and settling memory."""

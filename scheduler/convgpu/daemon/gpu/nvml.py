@@ -1,4 +1,4 @@
-"""The GPUs that are present, as NVML shows them (NVIDIA Management Library API Reference)."""
+"""GPUs through NVML (NVIDIA Management Library API Reference)."""
 
 import ctypes
 import logging

@@ -27,7 +27,7 @@ class NvmlExecutor:
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
-        self._lines: dict[str, SimpleQueue[Callable[[], None]]] = {}
+        self._queues: dict[str, SimpleQueue[Callable[[], None]]] = {}
         self._waiting: dict[tuple[str, Hashable], asyncio.Future[Any]] = {}
 
     async def ask(self, uuid: str, question: Callable[[Devices, str], T]) -> T:
@@ -48,7 +48,7 @@ class NvmlExecutor:
         answer: asyncio.Future[T] = loop.create_future()
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits any more
 
-        def tell(give: Callable[[], None]) -> None:
+        def resolve(give: Callable[[], None]) -> None:
             if not answer.done():
                 give()
 
@@ -57,23 +57,23 @@ class NvmlExecutor:
             try:
                 result = question(self._devices, uuid)
             except Exception as error:  # it is the asker's
-                loop.call_soon_threadsafe(tell, lambda error=error: answer.set_exception(error))
+                loop.call_soon_threadsafe(resolve, lambda error=error: answer.set_exception(error))
             else:
-                loop.call_soon_threadsafe(tell, lambda: answer.set_result(result))
+                loop.call_soon_threadsafe(resolve, lambda: answer.set_result(result))
 
         self._waiting[uuid, question] = answer
-        self._line(uuid).put(work)
+        self._queue_of(uuid).put(work)
         return answer
 
-    def _line(self, uuid: str) -> "SimpleQueue[Callable[[], None]]":
-        line = self._lines.get(uuid)
-        if line is None:
-            line = self._lines[uuid] = SimpleQueue()
-            threading.Thread(target=_serve, args=(line,), name=f"nvml {uuid}", daemon=True).start()
-        return line
+    def _queue_of(self, uuid: str) -> "SimpleQueue[Callable[[], None]]":
+        queue = self._queues.get(uuid)
+        if queue is None:
+            queue = self._queues[uuid] = SimpleQueue()
+            threading.Thread(target=_serve, args=(queue,), name=f"nvml {uuid}", daemon=True).start()
+        return queue
 
 
-def _serve(line: "SimpleQueue[Callable[[], None]]") -> None:
+def _serve(queue: "SimpleQueue[Callable[[], None]]") -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
         while True:
-            line.get()()
+            queue.get()()

@@ -51,7 +51,7 @@ class Settling:
         task.add_done_callback(self._tasks.discard)
 
     def set_own(self, device: str, own: int) -> None:
-        """The driver takes so many bytes of the device for itself."""
+        """Set how many bytes of a device the driver takes for itself."""
         self._own[device] = own
 
     async def is_settled(self) -> bool:
@@ -81,7 +81,7 @@ class Settling:
             return await self._executor.ask(device, _held_by_nobody) <= self._own[device]
         except UnnamedError as error:
             if device not in self._unnamed:
-                log.warning("settling on %s is told by the ends of processes alone: %s", device, error)
+                log.warning("settling on %s is known by the ends of processes alone: %s", device, error)
                 self._unnamed.add(device)
             return True
         except DeviceError as error:
@@ -91,7 +91,7 @@ class Settling:
 
 def _held_by_nobody(devices: Devices, uuid: str) -> int:
     """Return the bytes in use that no process holds: settling, and the driver's own."""
-    # What is freed or allocated between the looks must not pass for memory that has settled.
+    # What is freed or allocated between the calls must not pass for memory that has settled.
     before = devices.used_by(uuid)
     used = devices.used(uuid)
     after = devices.used_by(uuid)

@@ -1,4 +1,4 @@
-"""Devices without a card: the folder from which the simulated driver is loaded (docs/architecture.md)."""
+"""Simulated devices: the folder from which the simulated driver is loaded (docs/architecture.md)."""
 
 import uuid
 from pathlib import Path

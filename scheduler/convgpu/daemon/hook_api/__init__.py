@@ -1,1 +1,1 @@
-"""Answers the hooks: one socket for each container."""
+"""The server of the hooks: one socket for each container."""

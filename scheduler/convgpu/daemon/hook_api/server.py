@@ -55,7 +55,7 @@ class HookServer:
         contexts: knows what CUDA contexts take.
         pages: makes the pages that are shared with processes.
         previous: where the next scheduler finds the sessions.
-        detached: waits for processes that lost their connection.
+        disconnected: waits for processes that lost their connection.
         judge: decides whether an allocation that the driver refused may wait.
         wall_clock: Unix seconds.
     """
@@ -69,7 +69,7 @@ class HookServer:
         contexts: ContextSizes,
         pages: PageLibrary,
         previous: SessionTable,
-        detached: DisconnectedSessions,
+        disconnected: DisconnectedSessions,
         judge: RefusalJudge,
         wall_clock: Callable[[], float],
     ) -> None:
@@ -81,7 +81,7 @@ class HookServer:
         self._contexts = contexts
         self._pages = pages
         self._previous = previous
-        self._detached = detached
+        self._disconnected = disconnected
         self._wall_clock = wall_clock
         self._open: dict[Connection, Session] = {}
         self._silent: dict[str, dict[Connection, asyncio.TimerHandle]] = {}
@@ -201,7 +201,7 @@ class HookServer:
             self._admit(container, connection, request, message)
 
     async def _ask_and_admit(self, container: str, connection: Connection, request: int, hello: m.Hello) -> None:
-        """Hold what a process says that it holds against the driver's word, and admit it."""
+        """Compare what a process says that it holds with the driver's count, and admit it."""
         known = {uuid_text(device) for device, _ in hello.held} & self._machine.devices
         seen = await self._seen(known, connection.pid)
         self._measured.discard(connection)
@@ -265,15 +265,15 @@ class HookServer:
 
     def _begin(self, session: Session, held: dict[str, int], seen: Mapping[str, int] | None) -> None:
         """Open a session, or let the one go on that the process had before."""
-        former = self._sessions.find(session.container, session.pid, session.started)
-        if former is None:
+        previous = self._sessions.find(session.container, session.pid, session.started)
+        if previous is None:
             self._lifecycle.open(session, held if seen is None else _believe(session, held, seen))
             return
-        if isinstance(former.connection, Connection):
-            self._open.pop(former.connection, None)
-        former.connection.close()
-        self._detached.forget(former)
-        self._lifecycle.reconnect(session, former, held)
+        if isinstance(previous.connection, Connection):
+            self._open.pop(previous.connection, None)
+        previous.connection.close()
+        self._disconnected.forget(previous)
+        self._lifecycle.reconnect(session, previous, held)
 
     def _note(self, session: Session) -> None:
         """Keep who may hold memory, for the next scheduler, before it can be so."""
@@ -283,61 +283,61 @@ class HookServer:
             return
         self._previous.add(PreviousSession(session.pid, session.started, session.container, session.program))
 
-    async def adopt(self, formers: Sequence[PreviousSession]) -> None:
+    async def adopt(self, missing: Sequence[PreviousSession]) -> None:
         """Open sessions for processes that live but do not come back: what they hold is not to be granted twice."""
         all_seen = await asyncio.gather(
-            *(self._seen(self._machine.accounts(former.container), former.pid) for former in formers)
+            *(self._seen(self._machine.accounts(previous.container), previous.pid) for previous in missing)
         )
-        for former, seen in zip(formers, all_seen, strict=True):
-            accounts = self._machine.accounts(former.container)  # meanwhile its volume may be gone, or another
+        for previous, seen in zip(missing, all_seen, strict=True):
+            accounts = self._machine.accounts(previous.container)  # meanwhile its volume may be gone, or another
             # Not known is not nothing.
             held = {
                 uuid: accounts[uuid].limit if size is None else size for uuid, size in seen.items() if uuid in accounts
             }
             try:
-                self._adopt(former, held)
+                self._adopt(previous, held)
             except OSError as error:
-                log.error("what pid %d holds may be granted twice: %s", former.pid, error)
+                log.error("what pid %d holds may be granted twice: %s", previous.pid, error)
 
-    def _adopt(self, former: PreviousSession, held: Mapping[str, int]) -> None:
-        if self._sessions.find(former.container, former.pid, former.started) is not None:
+    def _adopt(self, previous: PreviousSession, held: Mapping[str, int]) -> None:
+        if self._sessions.find(previous.container, previous.pid, previous.started) is not None:
             return
-        process = open_process(former.pid)
-        if not any(held.values()) or process is None or start_time(former.pid) != former.started:
+        process = open_process(previous.pid)
+        if not any(held.values()) or process is None or start_time(previous.pid) != previous.started:
             if process is not None:
                 os.close(process)
-            self._previous.drop(former)
+            self._previous.drop(previous)
             return
-        accounts = self._machine.accounts(former.container)
-        log.warning("pid %d of %s does not come back; what it holds stays its own", former.pid, former.container)
+        accounts = self._machine.accounts(previous.container)
+        log.warning("pid %d of %s does not reconnect; what it holds stays its own", previous.pid, previous.container)
         page = Page(self._pages, len(accounts))
         page.close_descriptor()
         session = Session(
             number=self._lifecycle.next_number(),
-            container=former.container,
-            connection=Absent(former.pid),
+            container=previous.container,
+            connection=Absent(previous.pid),
             page=page,
             rows=tuple(accounts),
-            program=former.program,
+            program=previous.program,
             since=self._wall_clock(),
             process=process,
-            started=former.started,
-            ids=containers_of(former.pid),
-            namespace=pid_namespace(former.pid),
-            pids=namespace_pids(former.pid),
+            started=previous.started,
+            ids=containers_of(previous.pid),
+            namespace=pid_namespace(previous.pid),
+            pids=namespace_pids(previous.pid),
         )
         self._lifecycle.open(session, held)
-        self._detached.add(session)
+        self._disconnected.add(session)
 
     def _ended(self, container: str, connection: Connection) -> None:
         self._said_hello(container, connection)
         self._measured.discard(connection)
         session = self._open.pop(connection, None)
         if session is not None:
-            self._detached.add(session)
+            self._disconnected.add(session)
 
     def close(self) -> None:
-        """Close all connections; the processes keep what they have and look for the next scheduler."""
+        """Close all connections; the processes keep what they have and connect to the next scheduler."""
         for connection in [*self._open, *(one for silent in self._silent.values() for one in silent)]:
             connection.close()
 
@@ -346,7 +346,7 @@ def _believe(session: Session, held: Mapping[str, int], seen: Mapping[str, int])
     """Return how much of what a process says it holds is believed, by device.
 
     All of it while the processes of an earlier scheduler come back (then nobody asks here). Later, of one that had no
-    session, what the driver says that it holds: a word alone would let anybody pass those that wait.
+    session, what the driver counts for it: an unchecked claim would let any process overtake those that wait.
     """
     believed = {uuid: min(size, seen.get(uuid, 0)) for uuid, size in held.items()}
     for uuid, size in believed.items():

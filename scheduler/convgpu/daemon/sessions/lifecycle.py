@@ -61,14 +61,14 @@ class SessionLifecycle:
         self._registry.add(session)
         self._driver.dispatch(e.SessionStarted(session.number, session.container, held))
 
-    def reconnect(self, session: Session, former: Session, held: dict[str, int]) -> None:
-        """Let `session` take the place of `former`, of the same process; `held`: what it uses, in bytes per device."""
-        self._registry.remove(former)
-        if former.process is not None:
-            os.close(former.process)
+    def reconnect(self, session: Session, previous: Session, held: dict[str, int]) -> None:
+        """Replace the session `previous` of the same process; `held`: what it uses, in bytes per device."""
+        self._registry.remove(previous)
+        if previous.process is not None:
+            os.close(previous.process)
         self._registry.add(session)
-        late = isinstance(former.connection, Absent)
-        self._driver.dispatch(e.SessionReconnected(session.number, former.number, held, late))
+        late = isinstance(previous.connection, Absent)
+        self._driver.dispatch(e.SessionReconnected(session.number, previous.number, held, late))
 
     def allocate(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
         """Ask for `size` bytes; the answer goes out under the frame's id."""

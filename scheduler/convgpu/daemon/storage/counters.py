@@ -1,4 +1,4 @@
-"""How often things happened since the scheduler started, for whoever draws rates: never less than before."""
+"""Counters of events since the scheduler started; they never decrease, so rates can be computed."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -6,7 +6,7 @@ from collections import Counter
 from convgpu.protocol import records
 
 
-class Counting:
+class EventCounters:
     """Counts events, and how long allocations were paused."""
 
     def __init__(self) -> None:

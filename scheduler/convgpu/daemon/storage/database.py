@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 VERSION: Final = 1
 _APPLICATION: Final = 0x43475055  # "CGPU", for file(1)
-# Another process that looks at the file with sqlite3(1) may hold it for a moment.
+# Another process that reads the file with sqlite3(1) may hold it for a moment.
 BUSY_MS: Final = 200
 
 _SCHEMA: Final = """
@@ -187,7 +187,7 @@ def _move(path: Path, aside: Path) -> None:
 
 def _salvage(aside: Path, connection: sqlite3.Connection) -> None:
     """Copy what can still be read and is of the right shape."""
-    kept = 0
+    saved = 0
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(aside)) as old:
         if old.execute("PRAGMA user_version").fetchone() != (VERSION,):
             return
@@ -197,9 +197,9 @@ def _salvage(aside: Path, connection: sqlite3.Connection) -> None:
                     places = ",".join("?" * len(row))
                     with contextlib.suppress(sqlite3.Error):
                         connection.execute(f"INSERT OR IGNORE INTO {table} VALUES ({places})", row)  # noqa: S608
-                        kept += 1
+                        saved += 1
     connection.execute("DELETE FROM settings WHERE name = 'complete'")
-    log.error("%d rows were saved out of %s", kept, aside)
+    log.error("%d rows were saved out of %s", saved, aside)
 
 
 def sync_log(path: Path) -> None:

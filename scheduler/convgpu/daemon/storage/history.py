@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from convgpu.daemon.storage.counters import Counting
+from convgpu.daemon.storage.counters import EventCounters
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.storage.transactions import SLICE
 from convgpu.daemon.storage.write_queue import MAX_QUEUED_EVENTS
@@ -20,7 +20,7 @@ _COLUMNS: Final = "sequence, time, kind, container, cause, device, size, waited,
 # Fields of an event that have a column; the others stand in `details`.
 _PLAIN: Final = ("sequence", "time", "kind", "container", "cause", "uuid", "size", "waited")
 _INSERT: Final = "INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-# Looks at the oldest rows only, so its cost does not grow with the table.
+# Reads the oldest rows only, so its cost does not grow with the table.
 _TRIM: Final = (
     f"DELETE FROM history WHERE sequence IN (SELECT sequence FROM (SELECT sequence, time FROM history "  # noqa: S608
     f"ORDER BY sequence LIMIT {2 * SLICE}) WHERE sequence <= ? OR time < ?)"
@@ -44,12 +44,12 @@ class History:
 
     def __init__(self, wall_clock: Callable[[], float], store: Store, bounds: Bounds) -> None:
         self._wall_clock = wall_clock
-        self._counting = Counting()
+        self._counters = EventCounters()
         self._database, self._settings = store.database, store.settings
         self._bounds = bounds
         newest = store.database.rows(f"SELECT {_COLUMNS} FROM history ORDER BY sequence DESC LIMIT {LENGTH}")  # noqa: S608
         self._events: deque[dict[str, object]] = deque(map(_event, reversed(newest)), maxlen=LENGTH)
-        # A scheduler that was killed may have told numbers that it had not written yet: they are not used again.
+        # A scheduler that was killed may have published numbers that it had not written yet: they are not used again.
         closed = store.settings.get("next event")
         last = int(str(self._events[-1]["sequence"])) if self._events else 0
         self._next = max(int(closed), last + 1) if closed else last + 1 + (MAX_QUEUED_EVENTS if last else 0)
@@ -62,7 +62,7 @@ class History:
         event |= {"kind": kind, "container": container}
         known = {name: value for name, value in fields.items() if value is not None}
         event |= known
-        self._counting.count(kind, fields.get("waited"))
+        self._counters.count(kind, fields.get("waited"))
         log.info("%s %s %s", kind, container, known, extra={"cause": cause, "event": event})
         self._events.append(event)
         self._next += 1
@@ -71,7 +71,7 @@ class History:
         self._trim()
 
     def _trim(self) -> None:
-        """Let go what is too old, a little faster than it comes."""
+        """Delete what is too old, a little faster than new events come."""
         self._since_trim += 1
         if self._since_trim > SLICE:
             self._since_trim = 0
@@ -85,7 +85,7 @@ class History:
     def since(self, sequence: int) -> dict[str, object]:
         """Return the events at hand with at least that number, and the number that comes next."""
         newest = [event for event in self._events if int(str(event["sequence"])) >= sequence]
-        return {"events": newest, "next": self._next, "totals": self._counting.totals()}
+        return {"events": newest, "next": self._next, "totals": self._counters.totals()}
 
     async def past(self, asked: ReadHistory) -> dict[str, object]:
         """Return what the database and the newest events have, oldest first.

@@ -21,8 +21,8 @@ class Volume:
         state: of its container.
         since: when it came into its state, Unix seconds.
         mounts: by the Engine's id.
-        limits: bytes per device; empty while the container has told none.
-        engine: the container as the Engine names it, as far as it was told.
+        limits: bytes per device; empty while none are declared.
+        engine: the container as the Engine names it, None until the Engine listed it.
     """
 
     name: VolumeName

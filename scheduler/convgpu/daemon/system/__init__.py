@@ -1,1 +1,1 @@
-"""The operating system: files, /proc, the log."""
+"""The operating system: files put in place atomically, the lock of the directory, /proc, and the log."""

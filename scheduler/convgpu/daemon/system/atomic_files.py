@@ -1,4 +1,4 @@
-"""Files for containers, put where the container itself can write.
+"""Files for containers, put in place atomically in folders that the container itself can write.
 
 The daemon is root and the container's root owns the folder: whatever stands at a name there may be a link, a pipe or
 a folder. So files are made in a staging folder that no container sees and renamed over the name, which follows
@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-_MOST: Final = 64 << 20  # bytes of a file that are worth reading: ours are far smaller
+_MAX_SIZE: Final = 64 << 20  # bytes of a file that are worth reading: ours are far smaller
 
 
 def put_in_place(fresh: Path, target: Path) -> None:
@@ -55,7 +55,7 @@ def is_delivered(path: Path, digest: bytes, mode: int) -> bool:
         return False
     try:
         status = os.fstat(place)
-        if (status.st_mode, status.st_uid) != (stat.S_IFREG | mode, os.geteuid()) or status.st_size > _MOST:
+        if (status.st_mode, status.st_uid) != (stat.S_IFREG | mode, os.geteuid()) or status.st_size > _MAX_SIZE:
             return False
         # The same file, whatever its name leads to by now; without O_NONBLOCK a lease could make us wait.
         descriptor = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Writes the log in a thread: its reader may hang (a dockerd that was killed leaves the plugin's pipe unread)."""
+"""Writes the log in a thread, because its reader may hang (a killed dockerd leaves the plugin's pipe unread)."""
 
 import contextlib
 import logging
@@ -7,12 +7,12 @@ import threading
 from queue import SimpleQueue
 from typing import Final
 
-MOST_LINES: Final = 1 << 12
-_AT_THE_END: Final = 1.0  # seconds for what is still to be written
+MAX_LINES: Final = 1 << 12
+_CLOSE_TIMEOUT: Final = 1.0  # seconds for what is still to be written
 
 
 class LogWriter(logging.Handler):
-    """Never waits. Beyond a bound of unwritten lines the next ones are lost, and counted.
+    """Never blocks. When too many lines are unwritten the next ones are dropped, and counted.
 
     Args:
         descriptor: to write to.
@@ -28,7 +28,7 @@ class LogWriter(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """See logging.Handler."""
-        if self._lines.qsize() >= MOST_LINES:
+        if self._lines.qsize() >= MAX_LINES:
             self._lost += 1
             return
         try:
@@ -51,5 +51,5 @@ class LogWriter(logging.Handler):
     def close(self) -> None:
         """Write what is there, if it is taken soon."""
         self._lines.put(None)
-        self._thread.join(_AT_THE_END)
+        self._thread.join(_CLOSE_TIMEOUT)
         super().close()

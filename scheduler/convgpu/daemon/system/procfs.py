@@ -1,4 +1,4 @@
-"""What the kernel tells about processes and about itself (proc(5), cgroups(7), namespaces(7))."""
+"""Facts from the kernel about processes and about itself (proc(5), cgroups(7), namespaces(7))."""
 
 import errno
 import os
@@ -57,10 +57,10 @@ def _stat(task: int | str) -> list[str]:
 
 def is_alive(pid: int) -> bool:
     """Say whether a process is there and not on its way out. Its first thread may have ended before the others."""
-    return _goes_on(pid) or any(_goes_on(f"{pid}/task/{thread}") for thread in _threads(pid))
+    return _is_running_task(pid) or any(_is_running_task(f"{pid}/task/{thread}") for thread in _threads(pid))
 
 
-def _goes_on(task: int | str) -> bool:
+def _is_running_task(task: int | str) -> bool:
     fields = _stat(task)
     return bool(fields) and fields[0] not in "ZX" and not int(fields[6]) & _PF_EXITING
 
@@ -105,7 +105,9 @@ def namespace_pids(pid: int) -> list[int]:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return []
-    return next(([int(word) for word in line.split()[1:]] for line in status.splitlines() if line[:6] == "NSpid:"), [])
+    return next(
+        ([int(number) for number in line.split()[1:]] for line in status.splitlines() if line[:6] == "NSpid:"), []
+    )
 
 
 def processes() -> list[int]:

@@ -1,1 +1,1 @@
-"""Sockets with frames, and the page shared with a process."""
+"""Transport: connections with frames on UNIX sockets, and the page shared with a process."""

@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 _READ_SIZE: Final = 1 << 16
 _UCRED: Final = struct.Struct("=iII")
-# Answers are small; who lets this much of them pile up does not read at all.
+# Bytes. Answers are small: a process with this many unread does not read at all.
 _MAX_UNSENT: Final = 1 << 20
-_REST: Final = 0.5
+_ACCEPT_PAUSE: Final = 0.5
 
 
 class Connection:
@@ -77,9 +77,9 @@ class Connection:
             self.close(str(error))
             return
         if sent < len(frame):
-            self._keep(frame[sent:])
+            self._buffer(frame[sent:])
 
-    def _keep(self, rest: bytes) -> None:
+    def _buffer(self, rest: bytes) -> None:
         if not self._unsent:
             self._loop.add_writer(self._sock, self._writable)
         self._unsent += rest
@@ -138,7 +138,7 @@ class Connection:
 
 
 class Absent:
-    """Stands for the connection of a process that has none: what is sent is lost, as the process will ask again."""
+    """In place of a connection that a process does not have: what is sent is lost, as the process will ask again."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -172,7 +172,7 @@ class Listener:
     ) -> None:
         self._loop = loop
         self._on_accept = on_accept
-        self._rest: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
         self._path = path
         self._sock = bind_unix(path, mode, staging)
         self._file = _identify(path)
@@ -185,20 +185,20 @@ class Listener:
         except BlockingIOError:
             return
         except OSError as error:  # EMFILE and the like: the others go on, and the queue waits
-            log.error("no connection is accepted for %g s: %s", _REST, error)
+            log.error("no connection is accepted for %g s: %s", _ACCEPT_PAUSE, error)
             self._loop.remove_reader(self._sock)
-            self._rest = self._loop.call_later(_REST, self._loop.add_reader, self._sock, self._acceptable)
+            self._pause = self._loop.call_later(_ACCEPT_PAUSE, self._loop.add_reader, self._sock, self._acceptable)
             return
         self._on_accept(sock)
 
     def in_place(self) -> bool:
-        """Tell whether the path still leads here."""
+        """Say whether the path still leads to this socket."""
         return _identify(self._path) == self._file
 
     def close(self) -> None:
         """Stop listening. The file stays; the next listener at the path replaces it."""
-        if self._rest is not None:
-            self._rest.cancel()
+        if self._pause is not None:
+            self._pause.cancel()
         self._loop.remove_reader(self._sock)
         self._sock.close()
 

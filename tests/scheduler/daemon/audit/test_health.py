@@ -75,7 +75,7 @@ class Parts:
 
     def __init__(self, cards: Cards, directory: Path) -> None:
         loop = asyncio.get_running_loop()
-        self.asking = asking = NvmlExecutor(cards)
+        self.executor = executor = NvmlExecutor(cards)
         self.store = Store(directory, "boot", loop.call_later)
         memory = measure_memory(cards, cards.list(), 0, {}, lambda _: False)
         rows = initial_capacities(cards.list(), memory, 0)
@@ -84,14 +84,14 @@ class Parts:
         self.sessions = SessionRegistry(machine)
         performer = EffectPerformer(machine, self.sessions, history, self.store.volumes)
         self.driver = driver = MachineDriver(loop, machine, performer, lambda: None)
-        settling = Settling(asking, {one.device: one.own for one in memory}, lambda _: None)
+        settling = Settling(executor, {one.device: one.own for one in memory}, lambda _: None)
         self.lifecycle = SessionLifecycle(driver, self.sessions, history, settling, self.store.sessions, time.time)
         self.capacities = Capacities(driver, self.store.devices, settling, memory, rows, 0)
         self.report = AuditReport()
         self.attributor = Attributor(machine, self.sessions, ContainerResolver(self.sessions, dict))
         overuse = OveruseEnforcer(self.sessions, history, self.report, OveruseRules("warn", 10.0))
         holdings = HoldingsWriter(machine, self.sessions, self.store.volumes)
-        self.audit = Audit(asking, driver, self.attributor, self.capacities, overuse, holdings, self.report)
+        self.audit = Audit(executor, driver, self.attributor, self.capacities, overuse, holdings, self.report)
 
     def processes(self, contexts: ContextSizes) -> HookServer:
         """Return what serves processes, but for their sockets and pages."""
@@ -189,7 +189,7 @@ def test_of_a_device_that_comes_late_what_the_driver_takes_is_not_taken_for_what
     async def run() -> int | None:
         cards, pid = Late(), os.getpid()
         parts = Parts(cards, tmp_path)
-        contexts = ContextSizes(parts.asking, parts.capacities.own)
+        contexts = ContextSizes(parts.executor, parts.capacities.own)
         with closing(parts.store):
             await parts.audit.audit()
             assert parts.capacity() == [15.5, 15.5]
@@ -215,7 +215,7 @@ def test_a_volume_that_is_made_anew_while_nvml_is_asked_gets_nothing_of_the_old_
 
         cards.used_by = used_by
         happen(e.ContainerCreated("a", {"one": GIB}, None, 0))
-        processes = parts.processes(ContextSizes(parts.asking, {}))
+        processes = parts.processes(ContextSizes(parts.executor, {}))
         with closing(parts.store):
             await processes.adopt([PreviousSession(os.getpid(), start_time(os.getpid()), "a", "test")])
             assert parts.sessions.of("a") == []
