@@ -29,7 +29,7 @@ test-engines: venv check ## the tests on Docker Engines, on those of Debian 13 (
 	@scripts/test-engines
 
 soak: venv check ## 500 containers come and go while the plugin's processes are killed; nothing must be left
-	@CONVGPU_SOAK=500 scripts/test -s tests/lifecycle/test_soak.py
+	@CONVGPU_SOAK=500 scripts/test -n 0 -s tests/lifecycle/test_soak.py
 
 demo: venv build ## containers compete for one GPU; one waits and goes on
 	@scripts/demo

@@ -83,6 +83,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
+LONG = ("tests/lifecycle", "tests/ways", "tests/front", "tests/hook", "tests/scheduler/daemon", "tests/end_to_end")
+"""Folders whose files take longest. They go first, so that no worker of pytest-xdist is left with one at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(
+        key=lambda item: next((at for at, folder in enumerate(LONG) if item.nodeid.startswith(folder)), len(LONG))
+    )
+
+
 class NotRun:
     """Collects why tests did not run, from the reports of all of pytest-xdist's workers."""
 
