@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-.PHONY: help venv build check test test-engines soak demo bench plugin clean
+.PHONY: help venv build check test test-fast test-engines soak demo bench plugin clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1@\2/p' Makefile | column -t -s @
@@ -19,11 +19,14 @@ build: ## the hook and the simulated driver
 	@$(MAKE) -s -C hook
 	@$(MAKE) -s -C tests/fakes
 
-check: venv build ## formatters, linters, types, layers
+check: venv build ## formatters, linters, types, layers, sizes
 	@scripts/check
 
 test: venv check ## check, then all tests, on real Docker Engines as well
 	@scripts/test
+
+test-fast: venv build ## tests that need no Engine and no browser and take at most 90 s together
+	@scripts/test-fast
 
 test-engines: venv check ## the tests on Docker Engines, on those of Debian 13 (26.1) and sid (28.5)
 	@scripts/test-engines

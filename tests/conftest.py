@@ -87,7 +87,25 @@ LONG = ("tests/lifecycle", "tests/ways", "tests/front", "tests/hook", "tests/sch
 """Folders whose files take longest. They go first, so that no worker of pytest-xdist is left with one at the end."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+SLOW: tuple[str, ...] = ()
+"""Files that `make test-fast` leaves out because they take long; each costs more than two seconds."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="no Engine, browser, other server or sanitizer; no slow files")
+
+
+def is_fast(item: pytest.Item) -> bool:
+    """Tell whether a test needs nothing beside this checkout and does not take long."""
+    marked = any(item.get_closest_marker(what) for what in MISSING)
+    return not marked and not item.nodeid.startswith(SLOW)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("fast"):
+        left_out = [item for item in items if not is_fast(item)]
+        items[:] = [item for item in items if is_fast(item)]
+        config.hook.pytest_deselected(items=left_out)
     items.sort(
         key=lambda item: next((at for at, folder in enumerate(LONG) if item.nodeid.startswith(folder)), len(LONG))
     )

@@ -35,6 +35,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         # The allocator of gcc 12's ASan takes its locks over a fork as they are: if another thread had one, the child
         # waits for it for ever (seen once, 2026-11-21). Sanitizers of newer compilers mend that.
         builds.remove("address")
+    if metafunc.config.getoption("fast"):
+        builds = ["plain"]
     metafunc.parametrize("hook", builds, indirect=True, scope="session")
 
 
