@@ -11,7 +11,7 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 
 
 def load(name: str) -> ModuleType:
-    loader = SourceFileLoader(name.replace("-", "_"), str(SCRIPTS / name))
+    loader = SourceFileLoader(Path(name).name.replace("-", "_"), str(SCRIPTS / name))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
@@ -20,7 +20,7 @@ def load(name: str) -> ModuleType:
 
 
 def test_what_is_too_large_is_found():
-    house = load("check-house")
+    house = load("checks/check-house")
     long_python = "def f():\n" + "    pass\n" * 40
     long_c = "static int f(int a)\n{\n" + "    a++;\n" * 58 + "}\n"
     assert list(house.text_faults(PurePath("a.py"), long_python)) == ["a.py:1 f: a function of 41 lines"]
@@ -30,14 +30,14 @@ def test_what_is_too_large_is_found():
 
 
 def test_wide_lines_of_documents_are_found_but_not_tables_and_output():
-    house = load("check-house")
+    house = load("checks/check-house")
     wide = "word " * 25
     text = f"{wide}\n| {wide} |\n```\n{wide}\n```\nhttps://{'x' * 130}\n"
     assert list(house.text_faults(PurePath("a.md"), text)) == ["a.md:1: wider than 120 columns"]
 
 
 def test_what_is_as_it_should_be_is_not_found():
-    house = load("check-house")
+    house = load("checks/check-house")
     for path, text in {"a.py": "def f():\n" + "    pass\n" * 39, "a.c": "int f(void)\n{\n" + "\n" * 57 + "}\n"}.items():
         assert list(house.text_faults(PurePath(path), text)) == []
     assert list(house.folder_faults([PurePath(f"a/{number}") for number in range(15)])) == []

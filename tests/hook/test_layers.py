@@ -16,7 +16,9 @@ def copy(tmp_path: Path) -> Path:
 
 
 def check(folder: Path) -> tuple[int, list[str]]:
-    done = subprocess.run([ROOT / "scripts/check-hook-layers", folder], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [ROOT / "scripts/checks/check-hook-layers", folder], capture_output=True, text=True, check=False
+    )
     return done.returncode, done.stdout.splitlines()
 
 
