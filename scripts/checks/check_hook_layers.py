@@ -76,7 +76,7 @@ def find_circles(uses: Uses) -> Iterator[str]:
 
 def main() -> int:
     """Print each fault; the exit status is 1 if there is one."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[1] / "hook"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parents[2] / "hook"
     subprocess.run(["make", "-s", "-C", folder], check=True)
     source = folder / "src"
     units = {str(file.relative_to(source).with_suffix("")) for file in source.glob("*/*.[ch]")}
