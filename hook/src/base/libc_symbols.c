@@ -88,7 +88,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *argument) {
     return 1;
 }
 
-static void *find(const char *name) {
+static void *libc_find(const char *name) {
     struct search search = {.name = name};
     dl_iterate_phdr(visit, &search);
     if (!search.found) {
@@ -103,7 +103,7 @@ dlsym_function *libc_dlsym(void) {
     static _Atomic(dlsym_function *) cached;
     dlsym_function *function = atomic_load_explicit(&cached, memory_order_acquire);
     if (!function) {
-        function = (dlsym_function *)find("dlsym");
+        function = (dlsym_function *)libc_find("dlsym");
         atomic_store_explicit(&cached, function, memory_order_release);
     }
     return function;
@@ -113,7 +113,7 @@ dlvsym_function *libc_dlvsym(void) {
     static _Atomic(dlvsym_function *) cached;
     dlvsym_function *function = atomic_load_explicit(&cached, memory_order_acquire);
     if (!function) {
-        function = (dlvsym_function *)find("dlvsym");
+        function = (dlvsym_function *)libc_find("dlvsym");
         atomic_store_explicit(&cached, function, memory_order_release);
     }
     return function;

@@ -19,7 +19,7 @@ struct spinlock {
     _Atomic bool taken;
 };
 
-/* Returns when the lock looked free; errno is kept. */
+/* Returns when the lock seemed free; errno is kept. */
 static inline void spinlock_wait(struct spinlock *lock) {
     enum { POLLS = 100, NAP_NS = 20000 };
     int saved_errno = errno, cancellation = no_cancel_begin();

@@ -167,7 +167,7 @@ struct known {
     unsigned count;
 };
 
-/* By the scheduler's book; how many there are, of which as many as fit are written. */
+/* By the scheduler's ledger; how many there are, of which as many as fit are written. */
 static unsigned list_compute(const struct listing *listing, struct known known, void *rows, unsigned room) {
     for (unsigned index = 0; index < known.count && index < room; index++) {
         struct row row = {.pid = known.process[index].pid,
@@ -202,7 +202,7 @@ static unsigned keep_own(const struct listing *listing, struct known known, cons
     return kept;
 }
 
-/* Graphics, and clients of MPS: the scheduler's book does not tell these from others. `there`: how many the
+/* Graphics, and clients of MPS: the scheduler's ledger does not tell these from others. `there`: how many the
  * driver has of the whole card. */
 static int list_others(const struct listing *listing, struct known known, unsigned there, unsigned *count,
                        void *rows) {

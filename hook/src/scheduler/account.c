@@ -218,7 +218,7 @@ uint32_t account_hold(struct convgpu_held *held) {
 }
 
 /* The number of the device, a new one if it was never named. `swap` is taken for writing; there is room. */
-static uint32_t enter(const struct convgpu_device *row) {
+static uint32_t account_enter(const struct convgpu_device *row) {
     int known = account_find(row->uuid);
     uint32_t device = known < 0 ? account_count : (uint32_t)known;
     memcpy(accounts[device].uuid, row->uuid, CONVGPU_UUID_SIZE);
@@ -243,7 +243,7 @@ bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct c
     if (room) {
         for (uint32_t device = 0; device < account_count; device++) accounts[device].row = -1;
         for (uint32_t row = 0; row < count; row++) {
-            uint32_t device = enter(&rows[row]);
+            uint32_t device = account_enter(&rows[row]);
             accounts[device].row = (int)row;
             uint64_t freed = convgpu_slot_take_all(&offline.device[device]);
             if (freed > 0 && convgpu_slot_give(&welcomed->device[row], freed))

@@ -237,7 +237,7 @@ static void leave(void) {
 }
 
 /* Makes a WELCOME the state of affairs and sends what was not answered. */
-static bool enter(struct connection_welcome *welcome) {
+static bool channel_enter(struct connection_welcome *welcome) {
     uint64_t armed;
     if (!account_welcome(welcome->rows, welcome->count, welcome->page, &armed)) {
         munmap(welcome->page, sizeof *welcome->page);
@@ -279,7 +279,7 @@ static void connect_again(void) {
         while (nanosleep(&pause, &pause) < 0 && errno == EINTR) continue;
         greeting.hello.held_count = account_hold(greeting.held);
         if (connection_open(&greeting, &welcome, &failure)) {
-            if (enter(&welcome)) break;
+            if (channel_enter(&welcome)) break;
         } else if (failure.refused) {
             refuse(failure.text);
         }
@@ -329,7 +329,7 @@ bool channel_open(const char *path, const char *program, const char *memory) {
     strncpy(greeting.hello.memory, memory, sizeof greeting.hello.memory - 1);
     bool fits = strlen(path) < sizeof greeting.path;
     if (fits) memcpy(greeting.path, path, strlen(path) + 1);
-    bool open = fits && connection_open(&greeting, &welcome, &failure) && enter(&welcome);
+    bool open = fits && connection_open(&greeting, &welcome, &failure) && channel_enter(&welcome);
     if (open && start_service()) {
         log_debug("connected to %s", path);
         return true;

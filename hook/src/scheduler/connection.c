@@ -87,8 +87,8 @@ static bool receive_rest(struct connection_frame *frame, size_t have) {
     return true;
 }
 
-/* The kernel keeps a socket that is waited for, though the program has closed its descriptor: so it is looked
- * at from time to time. */
+/* The kernel keeps a socket that is waited for, though the program has closed its descriptor: so it is
+ * checked at from time to time. */
 bool connection_receive(struct connection_frame *frame) {
     struct pollfd ready = {.fd = connection_socket, .events = POLLIN};
     int polled;

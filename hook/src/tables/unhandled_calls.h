@@ -11,8 +11,9 @@
  * - MAPPED: gives addresses or a second name to memory that is charged already, or to none
  * - HOST: memory of the host
  * - GRAPH: nodes of graphs, charged when the graph is instantiated (graph.c); launches are never hooked
- * - CONTEXT: grows a context; seen and charged at the next look at the driver's own count (context_growth.h)
- * - CODE: loads code or variables later than the call that made the module; seen at the next look, as
+ * - CONTEXT: grows a context; seen and charged at the next reading of the driver's own count
+ * (context_growth.h)
+ * - CODE: loads code or variables later than the call that made the module; seen at the next reading, as
  * launches are
  * - OBJECT: a small object, which the driver keeps in the host's memory or in what the context took
  * - MANAGED: moves managed memory, which is charged in full where it was allocated

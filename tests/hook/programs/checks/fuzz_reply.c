@@ -65,7 +65,7 @@ static void shake_hands(void) {
     if (read_welcome(&welcome, &failure) != 0) {
         assert(failure.refused || failure.error != EAGAIN);
         if (welcome.page) munmap(welcome.page, sizeof *welcome.page);
-    } else if (enter(&welcome)) {
+    } else if (channel_enter(&welcome)) {
         assert(account_devices() <= CONVGPU_MAX_DEVICES);
         connected = false;
     }
