@@ -44,7 +44,9 @@ def main() -> None:
     if reason := missing():
         sys.exit(f"authorization: NOT RUN: {reason}")
     from docker_engine import Engine  # noqa: PLC0415 - of the tests
+    from host_state import leave_hosts_network  # noqa: PLC0415 - of the tests
 
+    leave_hosts_network()
     engine = Engine()
     try:
         path = f"{engine.directory}/docker.sock"
