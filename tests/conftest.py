@@ -87,8 +87,24 @@ LONG = ("tests/lifecycle", "tests/ways", "tests/front", "tests/hook", "tests/sch
 """Folders whose files take longest. They go first, so that no worker of pytest-xdist is left with one at the end."""
 
 
-SLOW: tuple[str, ...] = ()
-"""Files that `make test-fast` leaves out because they take long; each costs more than two seconds."""
+SLOW = (
+    "tests/end_to_end/",
+    "tests/fakes/tests/",
+    "tests/hook/accounting/test_footprint.py",
+    "tests/hook/accounting/test_units.py",
+    "tests/hook/process/",
+    "tests/hook/scheduler/",
+    "tests/hook/test_layers.py",
+    "tests/plugin/cli/demo/",
+    "tests/plugin/cli/test_bad_input.py",
+    "tests/properties/",
+    "tests/scheduler/daemon/audit/",
+    "tests/scheduler/daemon/hook_api/test_floods.py",
+    "tests/scheduler/daemon/sessions/",
+    "tests/scheduler/daemon/storage/test_disks.py",
+    "tests/scheduler/daemon/test_faults.py",
+)
+"""What `make test-fast` leaves out because it takes long: many processes, real time, or thousands of examples."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
