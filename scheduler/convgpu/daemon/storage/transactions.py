@@ -113,6 +113,10 @@ class Database:
         self._queue.add(Row(statement, values, key))
         self._write_soon(_DELAY)
 
+    def forget_queued(self, is_void: Callable[[Hashable], bool]) -> None:
+        """Drop queued facts whose keys are void: what they describe exists no more."""
+        self._queue.forget_where(is_void)
+
     def _write_soon(self, delay: float) -> None:
         if not self._writing:
             self._writing = True

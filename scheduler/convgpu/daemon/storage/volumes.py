@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,14 @@ log = logging.getLogger(__name__)
 
 # A higher limit may have been in force and in use, whatever was written of it last.
 _LIMITS: Final = "SELECT device, max(most, coalesce(target, most)) FROM holdings WHERE container = ?"
+
+
+class _VolumeFact(NamedTuple):
+    """The key of a queued fact about a volume, or about its share of one device."""
+
+    kind: str
+    volume: str
+    device: str = ""
 
 
 class VolumeTable:
@@ -67,9 +75,13 @@ class VolumeTable:
             _write_limits(execute, volume.name, volume.limits, volume.since)
 
     def remove(self, name: str) -> None:
-        """Forget a volume with its mounts, limits and sessions. Raises DatabaseError: nothing has changed."""
+        """Delete a volume with its mounts, limits and sessions. Raises DatabaseError: nothing has changed.
+
+        Queued facts about it are dropped: they would be written to the next volume of the same name.
+        """
         with self._database.transaction() as execute:
             execute("DELETE FROM containers WHERE name = ?", (name,))
+        self._database.forget_queued(lambda key: isinstance(key, _VolumeFact) and key.volume == name)
 
     def set_mounts(self, name: str, mounts: Mapping[str, Mount], state: State, since: float) -> None:
         """Replace the mounts of a volume. Raises DatabaseError: nothing has changed."""
@@ -95,17 +107,17 @@ class VolumeTable:
     def set_limit_in_force(self, name: str, device: str, limit: int, target: int | None) -> None:
         """Keep a limit that came into force, soon; a target that is pending is asked for again after a restart."""
         statement = "UPDATE holdings SET most = ?, target = ? WHERE container = ? AND device = ?"
-        self._database.later(statement, (limit, target, name, device), ("limit", name, device))
+        self._database.later(statement, (limit, target, name, device), _VolumeFact("limit", name, device))
 
     def set_holding(self, name: str, device: str, granted: int, used: int) -> None:
         """Keep what a container holds on a device, soon; for people who read the database."""
         statement = "UPDATE holdings SET granted = ?, used = ? WHERE container = ? AND device = ?"
-        self._database.later(statement, (granted, used, name, device), ("holding", name, device))
+        self._database.later(statement, (granted, used, name, device), _VolumeFact("holding", name, device))
 
     def set_engine(self, name: str, engine: EngineContainer) -> None:
         """Keep how the Engine names a container, soon."""
         row = (json.dumps(asdict(engine)), name)
-        self._database.later("UPDATE containers SET engine = ? WHERE name = ?", row, ("engine", name))
+        self._database.later("UPDATE containers SET engine = ? WHERE name = ?", row, _VolumeFact("engine", name))
 
 
 def _write_limits(execute: Execute, name: str, limits: Mapping[str, int], now: float) -> None:

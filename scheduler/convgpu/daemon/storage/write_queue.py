@@ -5,7 +5,7 @@ when the disk takes nothing for long, the oldest are given up.
 """
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,6 +44,10 @@ class WriteQueue:
     def forget(self, key: Hashable) -> None:
         """Drop the fact of this key: it is not true any more."""
         self._facts.pop(key, None)
+
+    def forget_where(self, is_void: Callable[[Hashable], bool]) -> None:
+        """Drop the facts whose keys are void: what they describe exists no more."""
+        self._facts = {key: row for key, row in self._facts.items() if not is_void(key)}
 
     def take(self, limit: int) -> list[Row]:
         """Take the next rows: facts first, then events, so that no event delays a fact."""

@@ -293,6 +293,38 @@ def test_what_the_ledger_needs_is_written_as_soon_as_it_can_be(tmp_path: Path) -
         assert store.trouble == ""
 
 
+def test_queued_facts_of_a_removed_volume_are_not_written_to_the_next_of_its_name(tmp_path: Path) -> None:
+    later, again = Later(), Volume("v", {}, 2.0, since=2.0, limits={"gpu": 2 << 30})
+    with opened(tmp_path, later) as store:
+        for name in ("v", "w"):
+            store.volumes.add(Volume(name, {}, 1.0, since=1.0, limits={"gpu": 1 << 30}))
+            store.volumes.set_limit_in_force(name, "gpu", 8 << 30, 4 << 30)
+            store.volumes.set_holding(name, "gpu", 5, 4)
+            store.volumes.set_engine(name, ENGINE)
+        store.volumes.remove("v")
+        store.volumes.add(again)
+        later.pass_time()
+        kept = Volume("w", {}, 1.0, since=1.0, limits={"gpu": 8 << 30}, engine=ENGINE)
+        assert store.volumes.all() == [kept, again]
+        assert store.volumes.targets() == {"w": {"gpu": 4 << 30}}
+        figures = "SELECT container, granted, used FROM holdings ORDER BY container"
+        assert store.database.rows(figures) == [("v", 0, 0), ("w", 5, 4)]
+
+
+def test_queued_facts_of_a_volume_that_could_not_be_removed_are_written(tmp_path: Path) -> None:
+    later = Later()
+    with opened(tmp_path, later) as store:
+        store.volumes.add(Volume("v", {}, 1.0, since=1.0, limits={"gpu": 1 << 30}))
+        store.volumes.set_limit_in_force("v", "gpu", 8 << 30, None)
+        other = sqlite3.connect(store.database.path)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DatabaseError, match="database is locked"):
+            store.volumes.remove("v")
+        other.close()
+        later.try_again()
+        assert [volume.limits for volume in store.volumes.all()] == [{"gpu": 8 << 30}]
+
+
 def test_somebody_who_locks_the_file_is_named_in_the_refusal(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         other = sqlite3.connect(store.database.path)
