@@ -41,7 +41,8 @@ class SchedulerRecords:
 
     def set_limit(self, volume: str, memory: str) -> None:
         """Give a container its limit."""
-        self._scheduler.ask(SetLimits(volume, memory))
+        # A plain text: msgspec encodes no subclass of str, as the limits of a site's rules are.
+        self._scheduler.ask(SetLimits(volume, str(memory)))
 
 
 def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:
