@@ -12,7 +12,7 @@ from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.refusals import RefusalJudge
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.containers.reconciliation import Reconciliation
-from convgpu.daemon.containers.registry import Containers
+from convgpu.daemon.containers.registry import ContainerRegistry
 from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.hook_api.server import HookServer
 from convgpu.daemon.running_machine import RunningMachine
@@ -27,7 +27,7 @@ class RestoredContainers:
     """Containers with their sockets, the server of their processes, and the audit."""
 
     running: RunningMachine
-    containers: Containers
+    containers: ContainerRegistry
     reconciliation: Reconciliation
     hook_server: HookServer
     audit: Audit
@@ -43,7 +43,7 @@ class RestoredContainers:
 def restore_containers(running: RunningMachine, settings: Settings) -> RestoredContainers:
     """Open the volumes that an earlier scheduler left, with their sockets."""
     host, volumes = running.host, running.host.store.volumes
-    containers = Containers(
+    containers = ContainerRegistry(
         volumes,
         host.folders,
         running.driver,
@@ -63,7 +63,7 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
 
 
 def _make_hook_server(
-    running: RunningMachine, containers: Containers, attributor: Attributor, settings: Settings
+    running: RunningMachine, containers: ContainerRegistry, attributor: Attributor, settings: Settings
 ) -> HookServer:
     host = running.host
     contexts = ContextSizes(host.executor, running.capacities.own)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from convgpu.core import events as e
 from convgpu.core.volume_options import DeviceCapacity, OptionError, parse_limits
-from convgpu.daemon.containers.registry import Container, ContainerRefusedError, Containers
+from convgpu.daemon.containers.registry import ContainerRefusedError, ContainerRegistry, VolumeContainer
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import History
@@ -26,7 +26,7 @@ class LiveSettings:
 
     def __init__(
         self,
-        containers: Containers,
+        containers: ContainerRegistry,
         driver: MachineDriver,
         sessions: SessionRegistry,
         history: History,
@@ -62,7 +62,7 @@ class LiveSettings:
             ContainerRefusedError: no such container, or a limit that cannot be.
             OSError: it cannot be written; nothing has changed.
         """
-        container = self._containers.known(name)
+        container = self._containers.require(name)
         limits = self._parse(container, memory)
         if not container.volume.limits:
             self._containers.declare(name, memory)
@@ -82,7 +82,7 @@ class LiveSettings:
         ]
         return records.LimitChanges(devices=tuple(rows))
 
-    def _parse(self, container: Container, memory: str) -> dict[str, int]:
+    def _parse(self, container: VolumeContainer, memory: str) -> dict[str, int]:
         own = container.volume.limits or {device.uuid: 0 for device in container.terms.devices}
         try:
             return parse_limits(memory, [one for one in self._capacities if one.uuid in own])

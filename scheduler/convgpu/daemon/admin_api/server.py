@@ -11,7 +11,7 @@ import msgspec
 from convgpu.daemon.admin_api.live_settings import LiveSettings
 from convgpu.daemon.admin_api.views import Views
 from convgpu.daemon.containers.reconciliation import Reconciliation
-from convgpu.daemon.containers.registry import ContainerRefusedError, Containers
+from convgpu.daemon.containers.registry import ContainerRefusedError, ContainerRegistry
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.store import Store
 from convgpu.logs.cause import bound_cause
@@ -34,7 +34,7 @@ class AdminServer:
 
     def __init__(  # noqa: PLR0913
         self,
-        containers: Containers,
+        containers: ContainerRegistry,
         history: History,
         reconciliation: Reconciliation,
         store: Store,

@@ -6,7 +6,7 @@ from typing import Literal
 from convgpu.core.memory.snapshot import LedgerSnapshot
 from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.audit.report import AuditReport
-from convgpu.daemon.containers.registry import Container, ContainerRefusedError, Containers
+from convgpu.daemon.containers.registry import ContainerRefusedError, ContainerRegistry, VolumeContainer
 from convgpu.daemon.gpu.nvml import Device
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
@@ -25,7 +25,7 @@ class Views:
 
     def __init__(
         self,
-        containers: Containers,
+        containers: ContainerRegistry,
         driver: MachineDriver,
         sessions: SessionRegistry,
         devices: Sequence[Device],
@@ -60,7 +60,7 @@ class Views:
         ]
 
     def _container(
-        self, container: Container, sessions: Sequence[Session], waiting: Sequence[records.Waiting]
+        self, container: VolumeContainer, sessions: Sequence[Session], waiting: Sequence[records.Waiting]
     ) -> records.Container:
         volume = container.volume
         accounts = self._driver.machine.accounts(volume.name)

@@ -7,7 +7,7 @@ from typing import Final
 
 from convgpu.core.liveness import Listing, evaluate
 from convgpu.daemon.containers.folders import Folders
-from convgpu.daemon.containers.registry import Container, Containers
+from convgpu.daemon.containers.registry import ContainerRegistry, VolumeContainer
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.volumes import VolumeTable
 from convgpu.protocol.records import EngineContainer
@@ -30,7 +30,7 @@ class Reconciliation:
 
     def __init__(
         self,
-        containers: Containers,
+        containers: ContainerRegistry,
         sessions: SessionRegistry,
         store: VolumeTable,
         folders: Folders,
@@ -69,7 +69,7 @@ class Reconciliation:
                 log.warning("folder %s belonged to no volume and is removed", folder)
         return any(container.runs for container in self._containers.by_name.values())
 
-    def _compare(self, container: Container, listing: Listing, connected: bool) -> None:
+    def _compare(self, container: VolumeContainer, listing: Listing, connected: bool) -> None:
         volume = container.volume
         if not container.runs and not listing.runs:
             return
@@ -80,7 +80,7 @@ class Reconciliation:
             log.warning("mount %s of %s has no running container any more and is forgotten", mount_id, volume.name)
         self._containers.apply(container, decision, "listed")
 
-    def _name(self, container: Container, having: list[ListedContainer]) -> None:
+    def _name(self, container: VolumeContainer, having: list[ListedContainer]) -> None:
         """Keep the container that has the volume: a running one, or the newest, which the Engine lists first."""
         if not having:
             return

@@ -34,7 +34,7 @@ class ContainerRefusedError(Exception):
 
 
 @dataclass(slots=True)
-class Container:
+class VolumeContainer:
     """A volume with its options as parsed, and the socket of its container."""
 
     volume: Volume
@@ -57,7 +57,7 @@ class ConnectionAcceptor(Protocol):
         """Close the connections of a container that is gone."""
 
 
-class Containers:
+class ContainerRegistry:
     """All containers by the name of their volume.
 
     Args:
@@ -74,7 +74,7 @@ class Containers:
         devices: Sequence[DeviceCapacity],
         wall_clock: Callable[[], float],
     ) -> None:
-        self.by_name: dict[str, Container] = {}
+        self.by_name: dict[str, VolumeContainer] = {}
         self._loop = asyncio.get_running_loop()
         self._store = store
         self._folders = folders
@@ -140,7 +140,7 @@ class Containers:
         cause = current_cause() or f"create:{name}"
         self._history.add(EventKind.CREATED, name, cause, limits=dict(container.terms.limits) or None)
 
-    def _reopen(self, volume: Volume) -> Container:
+    def _reopen(self, volume: Volume) -> VolumeContainer:
         """Open a volume of an earlier run, with what external programs may leave. A device that is lost is left out."""
         devices = [replace(one, capacity=one.nominal) for one in self._devices]
         if not volume.limits:
@@ -155,9 +155,9 @@ class Containers:
         own = [one for one in devices if one.uuid in limits]
         return self._open(volume, replace(parse_options(options, own), limits=limits), limits)
 
-    def _open(self, volume: Volume, terms: Terms, limits: Mapping[str, int]) -> Container:
+    def _open(self, volume: Volume, terms: Terms, limits: Mapping[str, int]) -> VolumeContainer:
         self._folders.make(volume.name)
-        container = Container(volume, terms, self._listen(volume.name))
+        container = VolumeContainer(volume, terms, self._listen(volume.name))
         self.by_name[volume.name] = container
         self._driver.dispatch(e.ContainerCreated(volume.name, limits, terms.wait, terms.priority))
         return container
@@ -171,7 +171,7 @@ class Containers:
         assert self._acceptor is not None, "restore comes before sockets"  # noqa: S101
         return self._acceptor
 
-    def _restore(self, container: Container) -> None:
+    def _restore(self, container: VolumeContainer) -> None:
         """Make good what a container that can write its folder, or `docker cp`, did there since the last start."""
         name = container.volume.name
         self._folders.restore(name)
@@ -180,7 +180,7 @@ class Containers:
             container.listener.close()
             container.listener = self._listen(name)
 
-    def _close(self, container: Container) -> None:
+    def _close(self, container: VolumeContainer) -> None:
         name = container.volume.name
         container.listener.close()
         del self.by_name[name]
@@ -218,7 +218,7 @@ class Containers:
             ContainerRefusedError: unknown name.
             OSError: it cannot be written; nothing has changed.
         """
-        container = self.known(name)
+        container = self.require(name)
         self._restore(container)
         mounts = dict(container.volume.mounts)
         now = self._wall_clock()
@@ -238,7 +238,7 @@ class Containers:
             ContainerRefusedError: unknown name.
             OSError: it cannot be written; nothing has changed.
         """
-        container = self.known(name)
+        container = self.require(name)
         mounts = dict(container.volume.mounts)
         mount = mounts.pop(mount_id, None)
         if mount is None:
@@ -247,7 +247,7 @@ class Containers:
             mounts[mount_id] = Mount(mount.count - 1, mount.since)
         self.apply(container, evaluate(mounts, connected=False, now=self._wall_clock()), f"unmount:{mount_id}")
 
-    def apply(self, container: Container, decision: LivenessDecision, cause: str) -> None:
+    def apply(self, container: VolumeContainer, decision: LivenessDecision, cause: str) -> None:
         """Apply a liveness decision; it is saved before anything follows from it.
 
         Raises:
@@ -297,7 +297,7 @@ class Containers:
         """Return the names of all volumes, those that cannot be used now included."""
         return [*self.by_name, *self._unfit]
 
-    def known(self, name: str) -> Container:
+    def require(self, name: str) -> VolumeContainer:
         """Return a container.
 
         Raises:

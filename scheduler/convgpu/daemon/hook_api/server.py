@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from convgpu.core.machine import Machine
 from convgpu.core.volume_options import OptionError
-from convgpu.daemon.containers.registry import Containers
+from convgpu.daemon.containers.registry import ContainerRegistry
 from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.hook_api.nvml_view import observe
 from convgpu.daemon.sessions.disconnected import DisconnectedSessions
@@ -62,7 +62,7 @@ class HookServer:
 
     def __init__(  # noqa: PLR0913, PLR0917
         self,
-        containers: Containers,
+        containers: ContainerRegistry,
         machine: Machine,
         sessions: SessionRegistry,
         lifecycle: SessionLifecycle,
