@@ -89,3 +89,13 @@ foreign_packages() {
         (cd "$work/debs" && foreign_apt "$work" download "$@") || return 1
     for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$work/tree" || return 1; done
 }
+
+# run_pytest OPTION...: with folders of short names, because the path of a UNIX socket has at most 107 characters and
+# pytest-xdist makes a folder for each worker. They stay when a test fails.
+run_pytest() {
+    local folder status=0
+    folder=$(mktemp -d /tmp/cgt.XXXX)
+    "$ROOT/.venv/bin/pytest" -q --basetemp="$folder/t" "$@" || status=$?
+    if [ "$status" -eq 0 ]; then rm -rf "$folder"; fi
+    return "$status"
+}
