@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
@@ -85,13 +85,21 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
 def _describe_machine(host: OpenedHost, settings: Settings) -> Header:
     """Return what a machine is made of, which is also the first line of a recording."""
     return Header(
-        version=version("convgpu"),
+        version=_own_version(),
         capacity={row.uuid: row.nominal for row in host.capacities},
         policy=chosen_policy(host.store, settings.policy),
         seed=draw_seed(),
         starvation_timeout=None if math.isinf(settings.starvation_timeout) else settings.starvation_timeout,
         recovering=host.needs_recovery,
     )
+
+
+def _own_version() -> str:
+    """Return the package's version; `unknown` where the code runs without being installed, as tests/gpu does it."""
+    try:
+        return version("convgpu")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def _begin_recording(header: Header, settings: Settings) -> Recorder | None:
