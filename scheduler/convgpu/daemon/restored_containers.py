@@ -1,4 +1,4 @@
-"""The third stage of a start: the containers of an earlier scheduler are there again, and processes can connect."""
+"""The third stage of a start: the containers of an earlier scheduler are restored, and processes can connect."""
 
 import asyncio
 import time
@@ -14,7 +14,11 @@ from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.containers.reconciliation import Reconciliation
 from convgpu.daemon.containers.registry import ContainerRegistry
 from convgpu.daemon.gpu.context_sizes import ContextSizes
+from convgpu.daemon.hook_api.adoption import SessionAdopter
+from convgpu.daemon.hook_api.handshake import Handshake
 from convgpu.daemon.hook_api.server import HookServer
+from convgpu.daemon.hook_api.session_factory import SessionFactory
+from convgpu.daemon.hook_api.session_requests import SessionRequests
 from convgpu.daemon.running_machine import RunningMachine
 from convgpu.daemon.sessions.disconnected import DisconnectedSessions
 from convgpu.daemon.sessions.session import Session
@@ -30,6 +34,7 @@ class RestoredContainers:
     containers: ContainerRegistry
     reconciliation: Reconciliation
     hook_server: HookServer
+    adopter: SessionAdopter
     audit: Audit
     report: AuditReport
 
@@ -55,43 +60,46 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     reconciliation = Reconciliation(containers, running.sessions, volumes, host.folders, time.time)
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
     attributor = Attributor(running.machine, running.sessions, resolver)
-    hook_server = _make_hook_server(running, containers, attributor, settings)
+    hook_server, adopter = _make_hook_api(running, containers, attributor, settings)
     containers.restore(hook_server)
     report = AuditReport(health={device.uuid: device.trouble for device in host.devices if device.trouble})
     audit = _make_audit(running, attributor, report, settings)
-    return RestoredContainers(running, containers, reconciliation, hook_server, audit, report)
+    return RestoredContainers(running, containers, reconciliation, hook_server, adopter, audit, report)
 
 
-def _make_hook_server(
+def _make_hook_api(
     running: RunningMachine, containers: ContainerRegistry, attributor: Attributor, settings: Settings
-) -> HookServer:
-    host = running.host
-    contexts = ContextSizes(host.executor, running.capacities.own)
+) -> tuple[HookServer, SessionAdopter]:
+    machine, sessions, lifecycle = running.machine, running.sessions, running.lifecycle
+    table = running.host.store.sessions
+    contexts = ContextSizes(running.host.executor, running.capacities.own)
+    pages = PageLibrary(settings.libraries / "libconvgpu-page.so")
+    factory = SessionFactory(machine, lifecycle, pages, time.time)
+    disconnected = _make_disconnected(running, contexts)
+    judge = _make_judge(running, attributor, settings)
+    handshake = Handshake(containers, machine, sessions, lifecycle, contexts, factory, table)
+    requests = SessionRequests(machine, sessions, lifecycle, contexts, judge)
+    server = HookServer(containers, machine, sessions, handshake, requests, disconnected)
+    return server, SessionAdopter(machine, sessions, lifecycle, contexts, factory, table, disconnected)
 
+
+def _make_disconnected(running: RunningMachine, contexts: ContextSizes) -> DisconnectedSessions:
     async def may_hold(session: Session) -> bool:
         """Say whether the process may hold memory; an unknown figure (None) counts as held."""
-        held = await asyncio.gather(*(contexts.held(uuid, session.pid) for uuid in session.rows))
-        return any(size != 0 for size in held)
+        held = await contexts.held_on_each(session.rows, session.pid)
+        return any(size != 0 for size in held.values())
 
-    judge = RefusalJudge(
-        host.executor,
+    return DisconnectedSessions(asyncio.get_running_loop(), may_hold, running.lifecycle.end)
+
+
+def _make_judge(running: RunningMachine, attributor: Attributor, settings: Settings) -> RefusalJudge:
+    return RefusalJudge(
+        running.host.executor,
         running.machine,
         running.sessions,
         attributor,
         running.capacities,
         audited=bool(settings.audit),
-    )
-    return HookServer(
-        containers,
-        running.machine,
-        running.sessions,
-        running.lifecycle,
-        contexts,
-        PageLibrary(settings.libraries / "libconvgpu-page.so"),
-        host.store.sessions,
-        DisconnectedSessions(asyncio.get_running_loop(), may_hold, running.lifecycle.end),
-        judge,
-        time.time,
     )
 
 

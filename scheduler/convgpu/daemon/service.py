@@ -9,6 +9,7 @@ import logging
 import resource
 
 from convgpu.daemon.admin_api.live_settings import LiveSettings
+from convgpu.daemon.admin_api.queries import Queries
 from convgpu.daemon.admin_api.server import AdminServer
 from convgpu.daemon.admin_api.socket import AdminSocket
 from convgpu.daemon.admin_api.views import Views
@@ -51,7 +52,7 @@ class Service:
         """Begin recovery; None when no process can hold memory, and grants are given at once."""
         running, host = restored.running, restored.running.host
         audit = restored.audit if settings.audit else None
-        end = RecoveryEnd(restored.hook_server, audit, running.driver, running.sessions, host.store.sessions)
+        end = RecoveryEnd(restored.adopter, audit, running.driver, running.sessions, host.store.sessions)
         if not running.machine.recovering:
             end.mark_sessions_complete()
             return None
@@ -77,15 +78,12 @@ class Service:
             settings.policy,
         )
         live_settings.restore()
+        queries = Queries(
+            _make_views(restored, host), running.history, host.store, live_settings, simulated=host.simulated
+        )
+        on_nobody_runs = self._recovery.mark_complete if self._recovery else lambda: None
         return AdminServer(
-            restored.containers,
-            running.history,
-            restored.reconciliation,
-            host.store,
-            _make_views(restored, host),
-            live_settings,
-            simulated=host.simulated,
-            on_nobody_runs=self._recovery.mark_complete if self._recovery else lambda: None,
+            restored.containers, restored.reconciliation, live_settings, queries, host.store, on_nobody_runs
         )
 
     def close(self) -> None:

@@ -3,61 +3,57 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, assert_never
 
 import msgspec
 
 from convgpu.daemon.admin_api.live_settings import LiveSettings
-from convgpu.daemon.admin_api.views import Views
+from convgpu.daemon.admin_api.queries import Answer, Queries
 from convgpu.daemon.containers.reconciliation import Reconciliation
 from convgpu.daemon.containers.registry import ContainerRefusedError, ContainerRegistry
-from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.store import Store
+from convgpu.daemon.system.background_tasks import BackgroundTasks
 from convgpu.logs.cause import bound_cause
 from convgpu.protocol import records
 from convgpu.protocol import requests as r
-from convgpu.protocol.layout import DRIVER_PATH
 
 log = logging.getLogger(__name__)
-
-Answer = Mapping[str, object] | records.Record
 
 
 class AdminServer:
     """Carries out administration requests.
 
     Args:
-        simulated: the CUDA driver comes with the volumes.
+        containers: to create, mount and remove.
+        reconciliation: gets the Engine's list.
+        live_settings: to change.
+        queries: answers requests that only read.
+        store: made durable before a change is answered.
         on_nobody_runs: called when the Engine lists no running container.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         containers: ContainerRegistry,
-        history: History,
         reconciliation: Reconciliation,
-        store: Store,
-        views: Views,
         live_settings: LiveSettings,
-        *,
-        simulated: bool,
+        queries: Queries,
+        store: Store,
         on_nobody_runs: Callable[[], None],
     ) -> None:
-        self._on_nobody_runs = on_nobody_runs
         self._containers = containers
-        self._history = history
         self._reconciliation = reconciliation
-        self._store = store
-        self._views = views
         self._live_settings = live_settings
-        self._library_path = DRIVER_PATH if simulated else None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._queries = queries
+        self._store = store
+        self._on_nobody_runs = on_nobody_runs
+        self._tasks = BackgroundTasks()
 
     def answer(self, body: bytes, reply: Callable[[bytes], None]) -> None:
-        """Carry out a JSON request and give `reply` its JSON answer; there is one for any bytes.
+        """Carry out a JSON request and give `reply` its JSON answer; any bytes get an answer.
 
-        Requests are carried out in their order, before this returns; only an answer may have to wait for a disk.
+        Requests are carried out in order, before this returns; only an answer may have to wait for a disk.
         """
         cause = ""
         try:
@@ -69,9 +65,7 @@ class AdminServer:
             reply(_refuse(error, cause))
             return
         if isinstance(answer, Coroutine):
-            task = asyncio.get_running_loop().create_task(self._finish(answer, cause, reply))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._finish(answer, cause, reply))
         else:
             reply(_accept(answer))
 
@@ -86,7 +80,7 @@ class AdminServer:
     def _do(self, request: r.AnyRequest) -> Answer | Coroutine[Any, Any, Answer]:
         match request:
             case r.ListContainers() | r.ListDevices() | r.ReadEvents() | r.ReadHistory():
-                return self._read(request)
+                return self._queries.answer(request)
             case r.SetLimits() | r.DrainDevice() | r.ChoosePolicy():
                 return self._durable(self._change(request))
             case r.CreateVolume(name=name, options=options):
@@ -115,26 +109,8 @@ class AdminServer:
             case r.ChoosePolicy(policy=policy):
                 return self._live_settings.choose_policy(policy)
 
-    def _read(
-        self, request: r.ListContainers | r.ListDevices | r.ReadEvents | r.ReadHistory
-    ) -> Answer | Coroutine[Any, Any, Answer]:
-        match request:
-            case r.ListContainers(name=name):
-                return records.Containers(containers=tuple(self._views.containers(name)))
-            case r.ListDevices():
-                return records.Devices(
-                    devices=tuple(self._views.devices()),
-                    policy=self._live_settings.policy,
-                    volume_library_path=self._library_path,
-                    database=self._store.trouble or "ok",
-                )
-            case r.ReadEvents(since=since):
-                return self._history.since(since)
-            case r.ReadHistory():
-                return self._history.past(request)
-
     async def _durable(self, answer: Answer) -> Answer:
-        """Answer when what was changed survives a power loss: the Engine remembers the volume from then on."""
+        """Return an answer once the change survives a power loss: the Engine remembers the volume from then on."""
         await self._store.durable()
         return answer
 
@@ -153,7 +129,7 @@ def _refuse(error: r.InvalidRequestError | ContainerRefusedError | OSError, caus
         case _:
             log.error("administration: %s", error, extra={"cause": cause})
             code, text = "failed", f"the scheduler could not do it: {error}"
-    # The Engine asks for each new volume first whether it is there, so that is nothing to report.
+    # The Engine asks for each new volume first whether it exists, so this code is normal.
     level = logging.DEBUG if code == "unknown" else logging.WARNING
     log.log(level, "refused code=%s %s", code, text, extra={"cause": cause})
     return json.dumps({"error": {"code": code, "text": text}}).encode()

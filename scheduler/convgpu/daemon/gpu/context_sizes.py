@@ -1,7 +1,8 @@
 """The size of a CUDA context on each device, learned from contexts that exist: no API tells it before."""
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from convgpu.core.attribution import UNCOUNTED
@@ -48,6 +49,12 @@ class ContextSizes:
         if is_steady and device not in self._uncounted:
             self._learn_uncounted(device, counted, used)
         return counted[pid] + self._uncounted.get(device, 0)
+
+    async def held_on_each(self, devices: Iterable[str], pid: int) -> dict[str, int | None]:
+        """Return what a process holds on each of these devices, as `held`."""
+        uuids = list(devices)
+        sizes = await asyncio.gather(*(self.held(uuid, pid) for uuid in uuids))
+        return dict(zip(uuids, sizes, strict=True))
 
     def _learn_uncounted(self, device: str, counted: Mapping[int, int], used: int) -> None:
         """Learn what each process takes beside the driver's count: memory without an owner, if it is little."""

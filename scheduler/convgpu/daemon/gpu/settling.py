@@ -18,6 +18,7 @@ from typing import Final
 from convgpu.core.attribution import UNCOUNTED
 from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
+from convgpu.daemon.system.background_tasks import BackgroundTasks
 
 log = logging.getLogger(__name__)
 
@@ -39,16 +40,14 @@ class Settling:
         self._on_settled = on_settled
         self._own = dict(own)
         self._unnamed: set[str] = set()  # devices whose driver does not tell who uses them
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
         """Watch until the driver has freed what session `number` used, bytes per device.
 
         Takes the process's pidfd `process` over.
         """
-        task = asyncio.get_running_loop().create_task(self._watch(number, process, tuple(used)))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._watch(number, process, tuple(used)))
 
     def set_own(self, device: str, own: int) -> None:
         """Set how many bytes of a device the driver takes for itself."""

@@ -25,7 +25,7 @@ from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.gpu.nvml import Device, DeviceError, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.settling import Settling
-from convgpu.daemon.hook_api.server import HookServer
+from convgpu.daemon.hook_api.adoption import SessionAdopter
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.effects import EffectPerformer
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
@@ -93,13 +93,10 @@ class Parts:
         holdings = HoldingsWriter(machine, self.sessions, self.store.volumes)
         self.audit = Audit(executor, driver, self.attributor, self.capacities, overuse, holdings, self.report)
 
-    def processes(self, contexts: ContextSizes) -> HookServer:
-        """Return what serves processes, but for their sockets and pages."""
-        none = cast("Any", None)
-        machine = self.driver.machine
-        return HookServer(
-            none, machine, self.sessions, self.lifecycle, contexts, none, self.store.sessions, none, none, time.time
-        )
+    def adopter(self, contexts: ContextSizes) -> SessionAdopter:
+        """Return an adopter that can make no session."""
+        none, machine = cast("Any", None), self.driver.machine
+        return SessionAdopter(machine, self.sessions, self.lifecycle, contexts, none, self.store.sessions, none)
 
     def capacity(self) -> list[float]:
         return [one.capacity / GIB for one in self.capacities.rows]
@@ -215,9 +212,9 @@ def test_a_volume_that_is_made_anew_while_nvml_is_asked_gets_nothing_of_the_old_
 
         cards.used_by = used_by
         happen(e.ContainerCreated("a", {"one": GIB}, None, 0))
-        processes = parts.processes(ContextSizes(parts.executor, {}))
+        adopter = parts.adopter(ContextSizes(parts.executor, {}))
         with closing(parts.store):
-            await processes.adopt([PreviousSession(os.getpid(), start_time(os.getpid()), "a", "test")])
+            await adopter.adopt([PreviousSession(os.getpid(), start_time(os.getpid()), "a", "test")])
             assert parts.sessions.of("a") == []
 
     asyncio.run(run())

@@ -1,0 +1,53 @@
+"""Answers to administration requests that only read."""
+
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from convgpu.daemon.admin_api.live_settings import LiveSettings
+from convgpu.daemon.admin_api.views import Views
+from convgpu.daemon.storage.history import History
+from convgpu.daemon.storage.store import Store
+from convgpu.protocol import records
+from convgpu.protocol import requests as r
+from convgpu.protocol.layout import DRIVER_PATH
+
+Query = r.ListContainers | r.ListDevices | r.ReadEvents | r.ReadHistory
+Answer = Mapping[str, object] | records.Record
+
+
+class Queries:
+    """Answers queries.
+
+    Args:
+        simulated: the CUDA driver comes with the volumes.
+    """
+
+    def __init__(
+        self, views: Views, history: History, store: Store, live_settings: LiveSettings, *, simulated: bool
+    ) -> None:
+        self._views = views
+        self._history = history
+        self._store = store
+        self._live_settings = live_settings
+        self._library_path = DRIVER_PATH if simulated else None
+
+    def answer(self, query: Query) -> Answer | Coroutine[Any, Any, Answer]:
+        """Return the answer, or a coroutine that reads it from the database.
+
+        Raises:
+            ContainerRefusedError: no such container.
+        """
+        match query:
+            case r.ListContainers(name=name):
+                return records.Containers(containers=tuple(self._views.containers(name)))
+            case r.ListDevices():
+                return records.Devices(
+                    devices=tuple(self._views.devices()),
+                    policy=self._live_settings.policy,
+                    volume_library_path=self._library_path,
+                    database=self._store.trouble or "ok",
+                )
+            case r.ReadEvents(since=since):
+                return self._history.since(since)
+            case r.ReadHistory():
+                return self._history.past(query)

@@ -1,0 +1,164 @@
+"""The handshake: a process says HELLO, and gets a new session or continues its previous one."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from convgpu.core.machine import Machine
+from convgpu.daemon.containers.registry import ContainerRegistry
+from convgpu.daemon.gpu.context_sizes import ContextSizes
+from convgpu.daemon.hook_api.session_factory import SessionFactory
+from convgpu.daemon.sessions.lifecycle import SessionLifecycle
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.sessions.session import Session
+from convgpu.daemon.storage.rows import PreviousSession
+from convgpu.daemon.storage.sessions import SessionTable
+from convgpu.daemon.system.procfs import start_time
+from convgpu.daemon.transport.connection import Connection
+from convgpu.daemon.transport.shared_page import PAGE_SIZE
+from convgpu.protocol import messages as m
+from convgpu.protocol.stream import ProtocolError
+from convgpu.protocol.uuids import uuid_bytes, uuid_text
+from convgpu.protocol.wire import Failure
+
+log = logging.getLogger(__name__)
+
+MAX_SESSIONS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PendingHello:
+    """A HELLO without an answer yet.
+
+    Attributes:
+        container: name of the volume on whose socket the connection was made.
+        connection: to answer on.
+        request: id of the frame to answer.
+        message: as the process sent it.
+    """
+
+    container: str
+    connection: Connection
+    request: int
+    message: m.Hello
+
+    @property
+    def held(self) -> dict[str, int]:
+        """What the process claims to hold, in bytes per device."""
+        return {uuid_text(device): size for device, size in self.message.held}
+
+
+class Handshake:
+    """Admits processes.
+
+    Args:
+        containers: declare the limits that a HELLO brings.
+        machine: knows devices and limits; only read here.
+        sessions: all that are connected.
+        lifecycle: opens the sessions.
+        contexts: knows the driver's count of each process, and the sizes of contexts.
+        factory: makes the sessions.
+        table: where the next scheduler finds the sessions.
+    """
+
+    def __init__(
+        self,
+        containers: ContainerRegistry,
+        machine: Machine,
+        sessions: SessionRegistry,
+        lifecycle: SessionLifecycle,
+        contexts: ContextSizes,
+        factory: SessionFactory,
+        table: SessionTable,
+    ) -> None:
+        self._containers = containers
+        self._machine = machine
+        self._sessions = sessions
+        self._lifecycle = lifecycle
+        self._contexts = contexts
+        self._factory = factory
+        self._table = table
+
+    def needs_count(self, hello: PendingHello) -> bool:
+        """Say whether the claim of a process has to be compared with the driver's count before it is admitted.
+
+        During recovery claims are believed: they come from processes of an earlier scheduler.
+
+        Raises:
+            ProtocolError: the container has too many processes.
+        """
+        container, pid = hello.container, hello.connection.pid
+        if self._sessions.find(container, pid, start_time(pid)) is not None:
+            return False
+        if len(self._sessions.of(container)) >= MAX_SESSIONS:
+            text = f"more than {MAX_SESSIONS} processes of this container use ConvGPU: end some"
+            raise ProtocolError(Failure.ORDER, text, hello.request)
+        return bool(hello.message.held) and not self._machine.recovering
+
+    async def count(self, hello: PendingHello) -> dict[str, int]:
+        """Return the driver's count for a process on each device that it claims; 0 where the count is unknown."""
+        known = hello.held.keys() & self._machine.devices
+        counted = await self._contexts.held_on_each(known, hello.connection.pid)
+        return {uuid: size or 0 for uuid, size in counted.items()}
+
+    def make_session(self, hello: PendingHello) -> Session:
+        """Declare the container's limits, and return a session that is saved for the next scheduler but not open.
+
+        Raises:
+            OptionError: the container has no limit, or one that cannot be.
+            OSError: no descriptors or no memory are left, or the limits cannot be written.
+        """
+        self._containers.declare(hello.container, hello.message.memory)
+        pid = hello.connection.pid
+        identity = PreviousSession(pid, start_time(pid), hello.container, hello.message.program)
+        session = self._factory.make(hello.connection, hello.connection.open_process(), identity, hello.message.pid)
+        self._save(identity)
+        return session
+
+    def _save(self, identity: PreviousSession) -> None:
+        """Save a process for the next scheduler before it can hold memory."""
+        if not identity.pid:
+            self._table.mark_incomplete()
+        if identity.started:
+            self._table.add(identity)
+
+    def find_previous(self, session: Session) -> Session | None:
+        """Return the session that the same process has had until now."""
+        return self._sessions.find(session.container, session.pid, session.started)
+
+    def open(
+        self, session: Session, previous: Session | None, hello: PendingHello, counted: Mapping[str, int] | None
+    ) -> m.Welcome:
+        """Open a session, or let it continue its previous one, and return the answer to the HELLO.
+
+        Args:
+            session: of the process; not open.
+            previous: session of the same process.
+            hello: to answer.
+            counted: the driver's count in bytes per device, None when the claim is believed.
+        """
+        welcome = m.Welcome(PAGE_SIZE, self._rows(session))
+        if previous is not None:
+            self._lifecycle.reconnect(session, previous, hello.held)
+        else:
+            held = hello.held if counted is None else _bound_claim(session.pid, hello.held, counted)
+            self._lifecycle.open(session, held)
+        return welcome
+
+    def _rows(self, session: Session) -> tuple[m.DeviceRow, ...]:
+        accounts = self._machine.accounts(session.container)
+        limits = ((uuid, accounts[uuid].limit) for uuid in session.rows)
+        return tuple(m.DeviceRow(uuid_bytes(uuid), limit, self._contexts.size(uuid, limit)) for uuid, limit in limits)
+
+
+def _bound_claim(pid: int, held: Mapping[str, int], counted: Mapping[str, int]) -> dict[str, int]:
+    """Return the part of a process's claim that the driver's count confirms, in bytes per device.
+
+    Without this check any process could claim memory and so overtake waiting allocations.
+    """
+    believed = {uuid: min(size, counted.get(uuid, 0)) for uuid, size in held.items()}
+    for uuid, size in believed.items():
+        if size < held[uuid]:
+            log.warning("pid %d says it holds %d bytes of %s; the driver says %d", pid, held[uuid], uuid, size)
+    return believed

@@ -1,0 +1,68 @@
+"""Makes sessions of processes from what the kernel knows about them."""
+
+import os
+from collections.abc import Callable
+
+from convgpu.core.machine import Machine
+from convgpu.daemon.sessions.lifecycle import SessionLifecycle
+from convgpu.daemon.sessions.session import Session
+from convgpu.daemon.storage.rows import PreviousSession
+from convgpu.daemon.system.procfs import containers_of, namespace_pids, pid_namespace
+from convgpu.daemon.transport.connection import Absent, Connection
+from convgpu.daemon.transport.shared_page import Page, PageLibrary
+
+
+class SessionFactory:
+    """Makes sessions, each with its own page.
+
+    Args:
+        machine: knows on which devices a container has a limit.
+        lifecycle: numbers the sessions.
+        pages: initialises the pages.
+        wall_clock: Unix seconds.
+    """
+
+    def __init__(
+        self, machine: Machine, lifecycle: SessionLifecycle, pages: PageLibrary, wall_clock: Callable[[], float]
+    ) -> None:
+        self._machine = machine
+        self._lifecycle = lifecycle
+        self._pages = pages
+        self._wall_clock = wall_clock
+
+    def make(
+        self, connection: Connection | Absent, process: int | None, identity: PreviousSession, own_pid: int = 0
+    ) -> Session:
+        """Return a session that is in no registry yet. Its page's descriptor is still open.
+
+        Args:
+            connection: of the process.
+            process: its pidfd, which the session takes over; closed if no session can be made.
+            identity: of the process, with its container.
+            own_pid: as the process sees itself.
+
+        Raises:
+            OSError: no memory or no descriptors are left for the page.
+        """
+        rows = tuple(self._machine.accounts(identity.container))
+        try:
+            page = Page(self._pages, len(rows))
+        except OSError:
+            if process is not None:
+                os.close(process)
+            raise
+        return Session(
+            number=self._lifecycle.next_number(),
+            container=identity.container,
+            connection=connection,
+            page=page,
+            rows=rows,
+            program=identity.program,
+            since=self._wall_clock(),
+            process=process,
+            started=identity.started,
+            ids=containers_of(identity.pid),
+            namespace=pid_namespace(identity.pid),
+            pids=namespace_pids(identity.pid),
+            own_pid=own_pid,
+        )

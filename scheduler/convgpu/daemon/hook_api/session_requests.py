@@ -1,0 +1,111 @@
+"""Requests of processes with a session: allocate, free, measure a context, query usage."""
+
+from typing import Final, Protocol
+
+from convgpu.core.machine import Machine
+from convgpu.daemon.gpu.context_sizes import ContextSizes
+from convgpu.daemon.sessions.lifecycle import SessionLifecycle
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.sessions.session import Session
+from convgpu.daemon.system.background_tasks import BackgroundTasks
+from convgpu.protocol import messages as m
+from convgpu.protocol.stream import ProtocolError
+from convgpu.protocol.wire import Failure
+
+MAX_OPEN_REQUESTS: Final = 1024
+
+
+class RefusalJudge(Protocol):
+    """Judges allocations that the driver refused although they were granted."""
+
+    async def may_wait(self, device: str, size: int) -> bool:
+        """Say whether `size` bytes of a device may be asked for again, because external memory is in the way."""
+
+
+class SessionRequests:
+    """Carries out the requests of processes.
+
+    Args:
+        machine: read for answers about memory.
+        sessions: all that are connected.
+        lifecycle: turns requests into events.
+        contexts: measures CUDA contexts.
+        judge: decides whether an allocation that the driver refused may wait.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        sessions: SessionRegistry,
+        lifecycle: SessionLifecycle,
+        contexts: ContextSizes,
+        judge: RefusalJudge,
+    ) -> None:
+        self._machine = machine
+        self._sessions = sessions
+        self._lifecycle = lifecycle
+        self._contexts = contexts
+        self._judge = judge
+        self._tasks = BackgroundTasks()
+
+    def handle(self, session: Session, request: int, message: m.Message) -> None:
+        """Carry out a request; some answers come later.
+
+        Raises:
+            ProtocolError: the message is not allowed here, names no device of the session, or is one too many.
+        """
+        match message:
+            case m.Allocate():
+                self._check_open_requests(session, request)
+                self._allocate(session, request, message)
+            case m.Freed(device) if device < len(session.rows):
+                self._lifecycle.free(session, session.rows[device])
+            case m.Context(device) if device < len(session.rows):
+                self._check_open_requests(session, request)
+                session.open_requests += 1
+                self._tasks.start(self._measure_context(session, request, message))
+            case m.Query(device) if device < len(session.rows):
+                session.connection.send(self._usage(session, session.rows[device]), request)
+            case _:
+                raise not_allowed(message, request)
+
+    @staticmethod
+    def _check_open_requests(session: Session, request: int) -> None:
+        if session.open_requests >= MAX_OPEN_REQUESTS:
+            text = f"more than {MAX_OPEN_REQUESTS} allocations wait in one process"
+            raise ProtocolError(Failure.ORDER, text, request)
+
+    def _allocate(self, session: Session, request: int, message: m.Allocate) -> None:
+        if message.refused and message.device < len(session.rows):
+            session.open_requests += 1
+            self._tasks.start(self._judge_refusal(session, request, message))
+        else:
+            self._lifecycle.allocate(session, request, message.device, message.size, message.call)
+
+    async def _judge_refusal(self, session: Session, request: int, message: m.Allocate) -> None:
+        """Pause an allocation that the driver refused because of external memory; reject it for any other cause."""
+        device = session.rows[message.device]
+        may_wait = await self._judge.may_wait(device, message.size)
+        session.open_requests -= 1
+        if session.number not in self._sessions.by_number:
+            return  # it has ended; or it has another connection, and asks again there
+        if may_wait:
+            self._lifecycle.allocate(session, request, message.device, message.size, message.call)
+        else:
+            self._lifecycle.reject_as_driver(session, request, device, message.size, message.call)
+
+    async def _measure_context(self, session: Session, request: int, message: m.Context) -> None:
+        size = await self._contexts.measure(session.rows[message.device], session.pid, message.charged, message.used)
+        session.open_requests -= 1
+        session.connection.send(m.ContextSize(size), request)
+
+    def _usage(self, session: Session, device: str) -> m.Usage:
+        account = self._machine.account(session.container, device)
+        limit = account.limit if account is not None else 0
+        used = self._sessions.used(session.container, device)
+        return m.Usage(limit, used, self._machine.settling(device))
+
+
+def not_allowed(message: m.Message, request: int) -> ProtocolError:
+    """Return the error for a message that must not come at this point."""
+    return ProtocolError(Failure.ORDER, f"{type(message).__name__} is not allowed here", request)
