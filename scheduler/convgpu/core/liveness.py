@@ -1,7 +1,7 @@
 """Liveness: three signals decide whether a container runs; pure.
 
 No signal is reliable alone (docs/architecture.md, The end of a container): `docker cp` unmounts a running container, a
-killed Engine unmounts nothing, a program may close its connections, and a list is old when it arrives.
+killed Engine unmounts nothing, a program may close its connections, and a list is outdated when it arrives.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from convgpu.protocol.engine_states import MAX_START_TIME, is_running
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Mounts by one id of the Engine: how many, and Unix seconds of the newest."""
+    """The mounts under one id of the Engine: their number, and the time of the newest in Unix seconds."""
 
     count: int
     since: float
@@ -20,20 +20,20 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The Engine's states of the containers with one volume, and when it was asked for them (Unix seconds)."""
+    """The Engine's states of the containers with one volume, and the time of the query in Unix seconds."""
 
     asked: float
     states: tuple[str, ...]
 
     @property
     def runs(self) -> bool:
-        """Whether it lists a container that has processes."""
+        """Whether a listed container has processes."""
         return any(map(is_running, self.states))
 
 
 @dataclass(frozen=True, slots=True)
 class LivenessDecision:
-    """Whether the container runs, and which of its mounts still count."""
+    """Whether the container runs, and its valid mounts."""
 
     runs: bool
     mounts: Mapping[str, Mount]
@@ -63,6 +63,6 @@ def evaluate(
     if connected:
         return LivenessDecision(runs=True, mounts=mounts)
     before = listing.asked - (MAX_START_TIME if listing.states else 0.0)
-    # A mount from the future was recorded before the clock was set back: nothing protects it.
-    believed = {name: mount for name, mount in mounts.items() if before < mount.since <= now}
-    return LivenessDecision(bool(believed), believed)
+    # A mount from the future was recorded before the clock was set back, and is not valid.
+    valid = {name: mount for name, mount in mounts.items() if before < mount.since <= now}
+    return LivenessDecision(bool(valid), valid)

@@ -1,4 +1,4 @@
-"""Options of a volume: limits per device, the longest wait of an allocation, its priority; pure."""
+"""Options of a volume: limits per device, longest pause of an allocation, priority; pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ MAX_PRIORITY: Final = 100
 
 
 class OptionError(ValueError):
-    """An invalid option; one line that says what would be valid."""
+    """An invalid option; one line that names valid ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCapacity:
-    """A device as options are checked against it, in bytes.
+    """The capacity of a device, against which options are checked; in bytes.
 
     Attributes:
         uuid: of the device.
         index: its number among the devices of this host.
-        capacity: what may be handed out now.
+        capacity: bytes that may be handed out now.
         nominal: the capacity without external memory.
-        trouble: why there is no capacity, empty if there is.
+        trouble: why it has no capacity, empty if it has.
     """
 
     uuid: str
@@ -42,12 +42,12 @@ class DeviceCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms of a container: what its options say.
+    """The parsed options of a volume.
 
     Attributes:
-        devices: that it may use.
+        devices: of the container.
         limits: bytes per device UUID; empty when the volume names none.
-        wait: seconds that an allocation may be paused, None without end.
+        wait: longest pause of an allocation in seconds, None without end.
         priority: -100 to 100; higher first.
     """
 
@@ -58,7 +58,7 @@ class Terms:
 
 
 def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity]) -> Terms:
-    """Return the terms that the options ask for.
+    """Return the terms that the options give.
 
     Raises:
         OptionError: an unknown option or an invalid value.
@@ -76,11 +76,11 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
 def parse_limits(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]:
     """Return the limits of `2g` (one for each device) or `GPU-uuid:2g,GPU-uuid:4g`.
 
-    In the first form a device that has nothing to hand out now (it is full, or lost) is no error if another device has
-    something: allocations on it wait.
+    In the first form a device without capacity (it is full, or lost) is no error if another device has some:
+    allocations on it wait.
 
     Raises:
-        OptionError: an unknown form or device, or a limit above the capacity; says what would fit.
+        OptionError: an unknown form or device, or a limit above the capacity; the text names a limit that fits.
     """
     by_uuid = {device.uuid: device for device in devices}
     limits: dict[str, int] = {}

@@ -46,7 +46,9 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
 @click.version_option(package_name="convgpu")
 @click.option("--directory", type=click.Path(path_type=Path), default="/var/lib/convgpu", help="Where everything lies.")
 @click.option("--devices", default="nvml", help="nvml, or simulated:16GiB[,16GiB...].")
-@click.option("--policy", type=click.Choice(sorted(POLICIES)), default="best-fit", help="Who of the waiting is next.")
+@click.option(
+    "--policy", type=click.Choice(sorted(POLICIES)), default="best-fit", help="Chooses the next waiting allocation."
+)
 @click.option(
     "--libraries",
     type=click.Path(path_type=Path),
@@ -61,7 +63,7 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
 )
 @click.option(
     "--simulated-settle",
-    default=3100,  # as seen on an H200: 310 ms for 100 GiB
+    default=3100,  # measured on an H200: 310 ms for 100 GiB
     help="Microseconds that the simulated driver needs to free a GiB of an ended process.",
 )
 @click.option(
@@ -76,9 +78,11 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
     "--overuse",
     type=click.Choice(OVERUSE_ACTIONS),
     default="warn",
-    help="What happens to a container that holds too much.",
+    help="Action on a container that stays above its limit.",
 )
-@click.option("--overuse-after", default="10s", callback=_duration, help="How long it may before it is stopped.")
+@click.option(
+    "--overuse-after", default="10s", callback=_duration, help="How long a container may stay above its limit."
+)
 @click.option("--history-age", default="720h", callback=_duration, help="How long events are kept.")
 @click.option("--history-rows", default=100_000, type=click.IntRange(0), help="How many events are kept.")
 @click.option("--record", type=click.Path(path_type=Path), help="Record all events in this file, for replay.")
@@ -95,7 +99,7 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
 )
 @click.pass_context
 def main(context: click.Context, /, level: str, form: str, **settings: object) -> None:
-    """Keep the ledger of every GPU: who may use how much, who waits, who is next."""
+    """Run the scheduler, which shares the memory of GPUs among containers."""
     if context.invoked_subcommand is not None:
         return
     handler = LogWriter(sys.stdout.fileno())
@@ -103,7 +107,7 @@ def main(context: click.Context, /, level: str, form: str, **settings: object) -
     handler.addFilter(LogRateLimit())
     logging.basicConfig(handlers=[handler], level=level.upper())
     try:
-        asyncio.run(_serve(Settings(**settings)))  # type: ignore[arg-type]  # click checked them
+        asyncio.run(_serve(Settings(**settings)))  # type: ignore[arg-type]  # click has checked them
     except (DeviceError, ValueError, OSError) as error:
         log.error("%s", error)
         sys.exit(1)
@@ -118,7 +122,7 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     service = Service(settings)
-    gc.freeze()  # code and tables stay: the collector never visits them again while a process waits for an answer
+    gc.freeze()  # modules and tables stay: collections are shorter without them
     log.info("ready directory=%s policy=%s", settings.directory, settings.policy)
     ends = [asyncio.ensure_future(event.wait()) for event in (stop, service.broken)]
     try:

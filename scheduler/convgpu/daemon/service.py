@@ -60,7 +60,7 @@ class Service:
             self._loop,
             host.previous,
             complete=host.knows_all_previous,
-            is_back=lambda p: running.sessions.find(p.container, p.pid, p.started) is not None,
+            has_reconnected=lambda p: running.sessions.find(p.container, p.pid, p.started) is not None,
             is_settled=running.settling.is_settled,
             on_end=end.end,
             on_failure=self.broken.set,

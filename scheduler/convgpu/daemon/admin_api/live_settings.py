@@ -20,8 +20,8 @@ class LiveSettings:
     """Changes settings, and restores those that an earlier scheduler was given.
 
     Args:
-        capacities: what may be handed out of each device, kept up to date.
-        policy: name of the setting. What was chosen live holds until the setting is another.
+        capacities: of the devices, kept up to date.
+        policy: the value of the setting. A policy that was chosen live stays until the setting changes.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class LiveSettings:
         self._setting = policy
 
     def restore(self) -> None:
-        """Drain devices and ask for limits as an earlier scheduler was told; its containers must be restored before.
+        """Drain devices and set targets as under the earlier scheduler. Its containers must be restored before.
 
         Raises:
             OSError: the database cannot be read.
         """
-        assert self._containers.is_restored, "limits are asked for of containers that exist"  # noqa: S101
+        assert self._containers.is_restored, "containers must be restored before their targets"  # noqa: S101
         for device in self._store.devices.drained() & {row.uuid for row in self._capacities}:
             self._driver.dispatch(e.DeviceDrained(device, drained=True))
         for name, targets in self._store.volumes.targets().items():
@@ -56,10 +56,10 @@ class LiveSettings:
                 self._driver.dispatch(e.LimitsChanged(name, targets))
 
     def set_limits(self, name: str, memory: str) -> records.LimitChanges:
-        """Ask for other limits; a lower one comes into force as memory is freed.
+        """Set targets for the limits; a lower limit comes into force as memory is freed.
 
         Raises:
-            ContainerRefusedError: no such container, or a limit that cannot be.
+            ContainerRefusedError: no such container, or an invalid limit.
             OSError: it cannot be written; nothing has changed.
         """
         container = self._containers.require(name)
@@ -85,7 +85,7 @@ class LiveSettings:
     def _parse(self, container: VolumeContainer, memory: str) -> dict[str, int]:
         own = container.volume.limits or {device.uuid: 0 for device in container.terms.devices}
         try:
-            return parse_limits(memory, [one for one in self._capacities if one.uuid in own])
+            return parse_limits(memory, [row for row in self._capacities if row.uuid in own])
         except OptionError as error:
             raise ContainerRefusedError("invalid", str(error)) from error
 
@@ -96,16 +96,16 @@ class LiveSettings:
             ContainerRefusedError: no such device.
             OSError: it cannot be written; nothing has changed.
         """
-        for one in self._capacities:
-            if device in {one.uuid, str(one.index)}:
-                self._store.devices.set_drained(one.uuid, drained)
-                self._driver.dispatch(e.DeviceDrained(one.uuid, drained=drained))
+        for row in self._capacities:
+            if device in {row.uuid, str(row.index)}:
+                self._store.devices.set_drained(row.uuid, drained)
+                self._driver.dispatch(e.DeviceDrained(row.uuid, drained=drained))
                 return
-        known = ", ".join(f"{one.index} ({one.uuid})" for one in self._capacities)
+        known = ", ".join(f"{row.index} ({row.uuid})" for row in self._capacities)
         raise ContainerRefusedError("unknown", f"no device {device!r}; devices: {known}")
 
     def choose_policy(self, name: str | None) -> records.PolicyChoice:
-        """Let another policy choose from now on; None changes nothing.
+        """Choose another policy; None changes nothing.
 
         Raises:
             ContainerRefusedError: no such policy.
@@ -120,7 +120,7 @@ class LiveSettings:
 
     @property
     def policy(self) -> str:
-        """The name of the policy that chooses now."""
+        """The name of the current policy."""
         return self._driver.machine.policy.name
 
 
@@ -130,6 +130,6 @@ def draw_seed() -> int:
 
 
 def chosen_policy(store: Store, setting: str) -> str:
-    """Return the name of the policy to begin with: what was chosen live, unless the setting changed since."""
+    """Return the name of the initial policy: the one chosen live, unless the setting has changed since."""
     then, _, chosen = (store.settings.get("policy") or "").partition(" ")
     return chosen if then == setting and chosen in POLICIES else setting

@@ -1,4 +1,4 @@
-"""The records of containers and devices that administrators get."""
+"""Records of containers and devices for administrators."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -15,11 +15,11 @@ from convgpu.protocol import records
 
 
 class Views:
-    """Makes records of containers and devices as they are now.
+    """Makes records of the current state of containers and devices.
 
     Args:
-        devices: that are present.
-        capacities: what may be handed out of each that has anything.
+        devices: all devices of the host.
+        capacities: of the devices, kept up to date.
         report: of the audit.
     """
 
@@ -43,7 +43,7 @@ class Views:
         """Return all containers, oldest first, or one.
 
         Raises:
-            ContainerRefusedError: there is none of that name.
+            ContainerRefusedError: no container has that name.
         """
         known = self._containers.by_name
         if name is None:
@@ -54,9 +54,10 @@ class Views:
             raise ContainerRefusedError("unknown", f"no volume {name}")
         sessions = self._sessions.by_container()
         waiting = self._waiting()
-        ordered = sorted(chosen, key=lambda c: (c.volume.created, c.volume.name))
+        ordered = sorted(chosen, key=lambda container: (container.volume.created, container.volume.name))
         return [
-            self._container(one, sessions.get(one.volume.name, []), waiting.get(one.volume.name, [])) for one in ordered
+            self._container(container, sessions.get(container.volume.name, []), waiting.get(container.volume.name, []))
+            for container in ordered
         ]
 
     def _container(
@@ -67,7 +68,7 @@ class Views:
         state: Literal["created", "running", "waiting", "ended"] = "running" if sessions else volume.state
         since = volume.since
         if waiting:
-            state, since = "waiting", min(one.since for one in waiting)
+            state, since = "waiting", min(allocation.since for allocation in waiting)
         return records.Container(
             name=volume.name,
             engine=volume.engine,
@@ -100,25 +101,25 @@ class Views:
 
     def _waiting(self) -> dict[str, list[records.Waiting]]:
         grouped: dict[str, list[records.Waiting]] = {}
-        why = self._driver.explain()
-        for one in self._driver.machine.waiting:
-            asked, wait = self._sessions.pending[one.request], why[one.request]
+        waits = self._driver.explain()
+        for allocation in self._driver.machine.waiting:
+            pending, wait = self._sessions.pending[allocation.request], waits[allocation.request]
             row = records.Waiting(
-                uuid=one.device,
-                size=one.size,
-                call=asked.call,
-                pid=asked.session.pid,
-                since=asked.since,
-                missing=one.size,
+                uuid=allocation.device,
+                size=allocation.size,
+                call=pending.call,
+                pid=pending.session.pid,
+                since=pending.since,
+                missing=allocation.size,
                 reason=wait.reason,
                 ahead=wait.ahead,
                 behind=wait.behind,
             )
-            grouped.setdefault(one.container, []).append(row)
+            grouped.setdefault(allocation.container, []).append(row)
         return grouped
 
     def devices(self) -> list[records.Device]:
-        """Return all devices, also those that have nothing to hand out."""
+        """Return all devices, those without capacity included."""
         capacity = {row.uuid: row.capacity for row in self._capacities.rows}
         ledger = self._driver.machine.snapshot()
         return [self._device(device, capacity[device.uuid], ledger) for device in self._devices]

@@ -1,4 +1,4 @@
-"""The folders of containers: what each sees under /run/convgpu."""
+"""The folders of containers, which they see as /run/convgpu."""
 
 import hashlib
 import logging
@@ -18,14 +18,14 @@ _PRELOAD: Final = f"{LIBRARY_PATH}\n".encode()
 
 
 def make_staging(directory: Path) -> Path:
-    """Return the folder in which files are made before they are put where containers see them."""
+    """Return the folder in which files are made before they are renamed to where containers see them."""
     staging = directory / "staging"
     staging.mkdir(mode=0o700, exist_ok=True)
     return staging
 
 
 class Folders:
-    """The folders under the scheduler's directory (docs/architecture.md, What lies where).
+    """The folders under the scheduler's directory (docs/architecture.md, Files on the host).
 
     Args:
         directory: of the scheduler.
@@ -53,11 +53,11 @@ class Folders:
         return self._containers / folder_of(name)
 
     def mountpoint(self, name: str) -> str:
-        """As `path`, but as text: faster for lists of a thousand containers."""
+        """Return `path` as text: faster for lists of a thousand containers."""
         return f"{self._containers}/{folder_of(name)}"
 
     def make(self, name: str) -> Path:
-        """Make or refresh the folder with everything but the socket.
+        """Make or refresh the folder and all its files except the socket.
 
         Raises:
             OSError: it cannot be written.
@@ -89,10 +89,10 @@ class Folders:
         shutil.rmtree(self.path(name), ignore_errors=True)
 
     def remove_orphans(self, names: Iterable[str]) -> list[str]:
-        """Remove the folders that belong to none of these volumes, and return their names."""
-        ours = {folder_of(name) for name in names}
+        """Remove all folders except those of these volumes, and return the names of the removed ones."""
+        known = {folder_of(name) for name in names}
         try:
-            orphans = [folder for folder in self._containers.iterdir() if folder.name not in ours]
+            orphans = [folder for folder in self._containers.iterdir() if folder.name not in known]
         except FileNotFoundError:
             return []
         for folder in orphans:

@@ -1,4 +1,4 @@
-"""Reconciliation with the Engine's list: ended containers, orphaned volumes and folders, names for people."""
+"""Reconciliation with the Engine's list: ended containers, orphaned volumes and folders, names of containers."""
 
 import logging
 from collections import defaultdict
@@ -15,14 +15,15 @@ from convgpu.protocol.requests import ListedContainer, ReportEngineList
 
 log = logging.getLogger(__name__)
 
-# Seconds. The Engine creates a volume here before it lists it: younger volumes may be missing in a list.
-_NEW: Final = 60.0
+# Seconds. The Engine creates a volume here before it lists it: a list may lack volumes younger than this.
+_MIN_AGE: Final = 60.0
 
 
 class Reconciliation:
-    """Compares the Engine's list with what is known of containers.
+    """Compares the Engine's list with the registry of containers.
 
-    `volume_of`: names of volumes by the Engine's ids of the containers that have them.
+    Attributes:
+        volume_of: the name of a volume by the Engine's id of the container that mounts it.
 
     Args:
         wall_clock: Unix seconds.
@@ -43,28 +44,29 @@ class Reconciliation:
         self._store = store
         self._folders = folders
         self._wall_clock = wall_clock
-        self._swept = False
+        self._removed_orphans = False
 
     def listed(self, listed: ReportEngineList) -> bool:
-        """Take a list, and return whether any container runs.
+        """Compare a list, and return whether any container runs.
 
         Raises:
-            OSError: what follows could not be written.
+            OSError: a change could not be written.
         """
-        having: dict[str, list[ListedContainer]] = defaultdict(list)
-        for one in listed.containers:
-            for name in one.volumes:
-                having[name].append(one)
-        self.volume_of = {one.id: name for name, them in having.items() for one in them}
+        users: dict[str, list[ListedContainer]] = defaultdict(list)
+        for entry in listed.containers:
+            for name in entry.volumes:
+                users[name].append(entry)
+        self.volume_of = {entry.id: name for name, entries in users.items() for entry in entries}
         connected = self._sessions.by_container()
         for name, container in list(self._containers.by_name.items()):
-            self._compare(container, Listing(listed.asked, tuple(one.state for one in having[name])), name in connected)
-            self._name(container, having[name])
-        known = {*listed.volumes, *(name for name, them in having.items() if them)}
+            listing = Listing(listed.asked, tuple(entry.state for entry in users[name]))
+            self._compare(container, listing, name in connected)
+            self._set_engine(container, users[name])
+        known = {*listed.volumes, *(name for name, entries in users.items() if entries)}
         if listed.volumes:
-            self._collect(known, listed.asked)
-        if not self._swept:
-            self._swept = True
+            self._remove_unlisted(known, listed.asked)
+        if not self._removed_orphans:
+            self._removed_orphans = True
             for folder in self._folders.remove_orphans([*self._containers.names(), *known]):
                 log.warning("folder %s belonged to no volume and is removed", folder)
         return any(container.runs for container in self._containers.by_name.values())
@@ -80,22 +82,22 @@ class Reconciliation:
             log.warning("mount %s of %s has no running container any more and is forgotten", mount_id, volume.name)
         self._containers.apply(container, decision, "listed")
 
-    def _name(self, container: VolumeContainer, having: list[ListedContainer]) -> None:
-        """Keep the container that has the volume: a running one, or the newest, which the Engine lists first."""
-        if not having:
+    def _set_engine(self, container: VolumeContainer, users: list[ListedContainer]) -> None:
+        """Save the Engine's container of the volume: a running one, or the newest, which the Engine lists first."""
+        if not users:
             return
-        running = [one for one in having if Listing(0.0, (one.state,)).runs]
-        one = (running or having)[0]
-        engine = EngineContainer(id=one.id, name=one.name, image=one.image)
+        running = [entry for entry in users if Listing(0.0, (entry.state,)).runs]
+        entry = (running or users)[0]
+        engine = EngineContainer(id=entry.id, name=entry.name, image=entry.image)
         if container.volume.engine != engine:
             container.volume.engine = engine
             self._store.set_engine(container.volume.name, engine)
 
-    def _collect(self, known: set[str], asked: float) -> None:
-        """Remove volumes that the Engine has forgotten; never one that may be in use or is new."""
+    def _remove_unlisted(self, known: set[str], asked: float) -> None:
+        """Remove volumes that the Engine does not list, unless they may be in use or are new."""
         for name, container in list(self._containers.by_name.items()):
             volume = container.volume
-            old = max(volume.created, volume.since) + _NEW < asked
+            old = max(volume.created, volume.since) + _MIN_AGE < asked
             if name not in known and old and not container.runs and not self._sessions.of(name):
                 log.warning("the Engine knows volume %s no more: it is removed", name)
                 self._containers.remove(name)

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class ContainerRefusedError(Exception):
-    """A request of Docker that cannot be granted. `code`: `invalid`, `unknown` or `busy`; the text is for the user."""
+    """A refused request. `code`: `invalid`, `unknown` or `busy`; the text is for the user."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -54,13 +54,14 @@ class ConnectionAcceptor(Protocol):
         """Take a connection to a container's socket."""
 
     def forget(self, container: str) -> None:
-        """Close the connections of a container that is gone."""
+        """Close the connections to a removed container."""
 
 
 class ContainerRegistry:
     """All containers by the name of their volume.
 
     Args:
+        devices: the capacities of the devices, kept up to date.
         wall_clock: Unix seconds.
     """
 
@@ -83,7 +84,7 @@ class ContainerRegistry:
         self._history = history
         self._devices = devices
         self._wall_clock = wall_clock
-        self._unfit: dict[str, str] = {}  # of an earlier run, with the reason
+        self._unusable: dict[str, str] = {}  # volumes of an earlier run, with the reason
         self._acceptor: ConnectionAcceptor | None = None
 
     @property
@@ -94,8 +95,8 @@ class ContainerRegistry:
     def restore(self, acceptor: ConnectionAcceptor) -> None:
         """Open the volumes that an earlier scheduler left.
 
-        A volume that cannot be used now (a device is gone, or smaller) is kept. Memory that external programs hold just
-        now is no reason against it: the container may be running.
+        A volume that cannot be used now (a device is missing, or smaller) stays in the database. External memory does
+        not make a volume unusable: its container may be running.
 
         Args:
             acceptor: gets the connections to the sockets of containers.
@@ -106,16 +107,16 @@ class ContainerRegistry:
                 container = self._reopen(volume)
             except (OptionError, OSError) as error:
                 log.error("volume %s of an earlier run cannot be used now: %s", volume.name, error)
-                self._unfit[volume.name] = str(error)
+                self._unusable[volume.name] = str(error)
                 continue
             if container.runs:
                 self._driver.dispatch(e.ContainerStarted(volume.name))
 
     def create(self, name: str, options: dict[str, str]) -> None:
-        """Make a volume; again with the same options is no error.
+        """Create a volume. An existing volume with the same options is no error.
 
         Raises:
-            ContainerRefusedError: the options cannot be, or the name has others.
+            ContainerRefusedError: invalid options, or the volume exists with other options.
             OSError: it cannot be written; nothing has changed.
         """
         if name in self.by_name:
@@ -136,23 +137,23 @@ class ContainerRegistry:
         except OSError:
             self._close(container)
             raise
-        self._unfit.pop(name, None)
+        self._unusable.pop(name, None)
         cause = current_cause() or f"create:{name}"
         self._history.add(EventKind.CREATED, name, cause, limits=dict(container.terms.limits) or None)
 
     def _reopen(self, volume: Volume) -> VolumeContainer:
-        """Open a volume of an earlier run, with what external programs may leave. A device that is lost is left out."""
-        devices = [replace(one, capacity=one.nominal) for one in self._devices]
+        """Open a volume of an earlier run, checked by nominal capacities; devices without capacity are left out."""
+        devices = [replace(device, capacity=device.nominal) for device in self._devices]
         if not volume.limits:
             return self._open(volume, parse_options(volume.options, devices), {})
-        useful = {one.uuid for one in devices if one.nominal}
-        limits = {uuid: limit for uuid, limit in volume.limits.items() if uuid in useful} or volume.limits
+        usable = {device.uuid for device in devices if device.nominal}
+        limits = {uuid: limit for uuid, limit in volume.limits.items() if uuid in usable} or volume.limits
         for uuid in volume.limits.keys() - limits.keys():
             log.warning("volume %s is used without %s, which has nothing to hand out", volume.name, uuid)
         check_limits(limits, devices)
-        # Indices may have changed with the devices: the limits say by UUID which were meant.
+        # Indices may have changed with the devices; the limits name their devices by UUID.
         options = {name: text for name, text in volume.options.items() if name not in {"gpus", "memory"}}
-        own = [one for one in devices if one.uuid in limits]
+        own = [device for device in devices if device.uuid in limits]
         return self._open(volume, replace(parse_options(options, own), limits=limits), limits)
 
     def _open(self, volume: Volume, terms: Terms, limits: Mapping[str, int]) -> VolumeContainer:
@@ -168,14 +169,14 @@ class ContainerRegistry:
 
     @property
     def _connections(self) -> ConnectionAcceptor:
-        assert self._acceptor is not None, "restore comes before sockets"  # noqa: S101
+        assert self._acceptor is not None, "call restore before any socket is made"  # noqa: S101
         return self._acceptor
 
-    def _restore(self, container: VolumeContainer) -> None:
-        """Make good what a container that can write its folder, or `docker cp`, did there since the last start."""
+    def _repair(self, container: VolumeContainer) -> None:
+        """Restore files and socket of a container: programs in it, or `docker cp`, may have changed its folder."""
         name = container.volume.name
         self._folders.restore(name)
-        if not container.listener.in_place():
+        if not container.listener.is_in_place():
             log.warning("the socket of volume %s was not ours any more and is made again", name)
             container.listener.close()
             container.listener = self._listen(name)
@@ -189,10 +190,10 @@ class ContainerRegistry:
         self._folders.remove(name)
 
     def declare(self, name: str, memory: str) -> None:
-        """Set the limits of a container whose volume names none, by its CONVGPU_MEMORY; the first process decides.
+        """Set the limits of a container from its variable CONVGPU_MEMORY, unless it has limits already.
 
         Raises:
-            OptionError: there is none, or it cannot be.
+            OptionError: no such container, no variable, or an invalid limit.
             OSError: it cannot be written; nothing has changed.
         """
         container = self.by_name.get(name)
@@ -206,7 +207,9 @@ class ContainerRegistry:
                 "or the container a variable (-e CONVGPU_MEMORY=2g)"
             )
         own = {device.uuid for device in container.terms.devices}
-        limits = parse_limits(memory, [device for device in self._devices if device.uuid in own])  # as they are now
+        limits = parse_limits(
+            memory, [device for device in self._devices if device.uuid in own]
+        )  # by current capacities
         self._store.set_limits(name, limits, self._wall_clock())
         container.volume.limits = limits
         self._driver.dispatch(e.LimitsSet(name, limits))
@@ -219,7 +222,7 @@ class ContainerRegistry:
             OSError: it cannot be written; nothing has changed.
         """
         container = self.require(name)
-        self._restore(container)
+        self._repair(container)
         mounts = dict(container.volume.mounts)
         now = self._wall_clock()
         count = mounts[mount_id].count if mount_id in mounts else 0
@@ -232,7 +235,7 @@ class ContainerRegistry:
         return self._folders.mountpoint(name)
 
     def unmount(self, name: str, mount_id: str) -> None:
-        """Count an unmount; the last one ends the container. One too many is logged and forgotten.
+        """Count an unmount; the last one ends the container. A surplus unmount is logged and ignored.
 
         Raises:
             ContainerRefusedError: unknown name.
@@ -248,7 +251,7 @@ class ContainerRegistry:
         self.apply(container, evaluate(mounts, connected=False, now=self._wall_clock()), f"unmount:{mount_id}")
 
     def apply(self, container: VolumeContainer, decision: LivenessDecision, cause: str) -> None:
-        """Apply a liveness decision; it is saved before anything follows from it.
+        """Apply a liveness decision; it is saved before it takes effect.
 
         Raises:
             OSError: it cannot be written; nothing has changed.
@@ -257,18 +260,18 @@ class ContainerRegistry:
         name, ran = volume.name, container.runs
         if decision.runs == ran and decision.mounts == volume.mounts:
             return
-        changes = decision.runs != ran
+        has_changed = decision.runs != ran
         state = "running" if decision.runs else "ended" if ran else volume.state
-        since = self._wall_clock() if changes else volume.since
+        since = self._wall_clock() if has_changed else volume.since
         self._store.set_mounts(name, decision.mounts, state, since)
         volume.mounts, volume.state, volume.since = dict(decision.mounts), state, since
-        if changes:
+        if has_changed:
             self._driver.dispatch(e.ContainerStarted(name) if decision.runs else e.ContainerEnded(name))
             kind = EventKind.MOUNTED if decision.runs else EventKind.ENDED
             self._history.add(kind, name, current_cause() or cause)
 
     def remove(self, name: str) -> None:
-        """Forget a volume; an unknown one is no error.
+        """Remove a volume; an unknown name is no error.
 
         Raises:
             ContainerRefusedError: processes of the container are still connected.
@@ -277,16 +280,16 @@ class ContainerRegistry:
         container = self.by_name.get(name)
         if container is not None and self._sessions.of(name):
             raise ContainerRefusedError("busy", f"volume {name} is in use: stop its container first")
-        if container is None and name not in self._unfit:
+        if container is None and name not in self._unusable:
             return
         self._store.remove(name)
         if container is None:
-            del self._unfit[name]
+            del self._unusable[name]
             self._folders.remove(name)
         else:
             self._close(container)
-            called = container.volume.engine.name if container.volume.engine else None
-            self._history.add(EventKind.REMOVED, name, current_cause() or f"remove:{name}", name=called)
+            engine_name = container.volume.engine.name if container.volume.engine else None
+            self._history.add(EventKind.REMOVED, name, current_cause() or f"remove:{name}", name=engine_name)
 
     def close(self) -> None:
         """Stop listening."""
@@ -294,8 +297,8 @@ class ContainerRegistry:
             container.listener.close()
 
     def names(self) -> list[str]:
-        """Return the names of all volumes, those that cannot be used now included."""
-        return [*self.by_name, *self._unfit]
+        """Return the names of all volumes, unusable ones included."""
+        return [*self.by_name, *self._unusable]
 
     def require(self, name: str) -> VolumeContainer:
         """Return a container.
@@ -303,8 +306,8 @@ class ContainerRegistry:
         Raises:
             ContainerRefusedError: unknown name, or a volume that cannot be used now.
         """
-        if name in self._unfit:
-            raise ContainerRefusedError("invalid", f"volume {name} cannot be used now: {self._unfit[name]}")
+        if name in self._unusable:
+            raise ContainerRefusedError("invalid", f"volume {name} cannot be used now: {self._unusable[name]}")
         try:
             return self.by_name[name]
         except KeyError:
@@ -312,16 +315,16 @@ class ContainerRegistry:
 
 
 def check_limits(limits: Mapping[str, int], devices: Sequence[DeviceCapacity]) -> None:
-    """Check limits of an earlier run against the devices as they are now.
+    """Check limits of an earlier run against the current devices.
 
     Raises:
-        OptionError: a device is gone, or has less.
+        OptionError: a device is missing, or smaller than the limit.
     """
     if limits:
         parse_limits(",".join(f"{uuid}:{_text(limit)}" for uuid, limit in limits.items()), devices)
 
 
 def _text(size: int) -> str:
-    """Return a size in MiB as people write it, or in bytes if it has a fraction."""
+    """Return a size as text: in MiB, or in bytes unless it is whole MiB."""
     mebibytes, rest = divmod(size, 1 << 20)
     return str(size) if rest else f"{mebibytes}m"

@@ -1,4 +1,4 @@
-"""The size of a CUDA context on each device, learned from contexts that exist: no API tells it before."""
+"""The size of a CUDA context on each device, learned from existing contexts: no API reports it in advance."""
 
 import asyncio
 import logging
@@ -11,17 +11,17 @@ from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 
 log = logging.getLogger(__name__)
 
-# More than any seen (526 MiB on an H200), so that the first context of a device is not a surprise.
+# More than any measured size (526 MiB on an H200), so that the first context of a device is not undercharged.
 UNKNOWN: Final = 640 << 20
-# What a process says of itself must not become everybody's estimate.
+# Bytes. A process's claim beyond this does not become the estimate for all.
 PLAUSIBLE: Final = 2 * UNKNOWN
 
 
 class ContextSizes:
     """Learns the size of contexts per device from the driver's own count per process.
 
-    A process takes a little of the device that this count lacks (8.8 MiB on an H200). It belongs to what the contexts
-    take: if nobody were charged with it, a device whose whole capacity is granted would be too small.
+    This count lacks a small part of each process's memory (8.8 MiB on an H200), which is charged with its contexts:
+    uncharged, it would overcommit a device whose whole capacity is granted.
 
     Args:
         own: bytes of each device, by UUID, that the driver takes for itself; kept up to date.
@@ -34,11 +34,11 @@ class ContextSizes:
         self._uncounted: dict[str, int] = {}
 
     def size(self, device: str, limit: int) -> int:
-        """Return what to charge for a new context, in bytes; an estimate never exceeds the limit."""
+        """Return the charge for a new context, in bytes; an estimate never exceeds the limit."""
         return min(self._learned.get(device, UNKNOWN), limit)
 
     async def held(self, device: str, pid: int) -> int | None:
-        """Return what a process holds, by the driver's count and beside it, in bytes; None when that is unknown."""
+        """Return the memory of a process by the driver's count, with its uncounted part, in bytes; None if unknown."""
         try:
             counted, used, is_steady = await self._executor.ask(device, _count)
         except DeviceError as error:
@@ -51,35 +51,35 @@ class ContextSizes:
         return counted[pid] + self._uncounted.get(device, 0)
 
     async def held_on_each(self, devices: Iterable[str], pid: int) -> dict[str, int | None]:
-        """Return what a process holds on each of these devices, as `held`."""
+        """Return the memory of a process on each of these devices, as `held`."""
         uuids = list(devices)
         sizes = await asyncio.gather(*(self.held(uuid, pid) for uuid in uuids))
         return dict(zip(uuids, sizes, strict=True))
 
     def _learn_uncounted(self, device: str, counted: Mapping[int, int], used: int) -> None:
-        """Learn what each process takes beside the driver's count: memory without an owner, if it is little."""
+        """Learn how much of each process the driver does not count: the memory without an owner, if it is little."""
         each = (used - sum(counted.values()) - self._own.get(device, 0)) // len(counted)
         if 0 <= each <= UNCOUNTED:
             self._uncounted[device] = each
 
     async def measure(self, device: str, pid: int, charged: int, used: int) -> int:
-        """Return what the contexts of a process take, or 0 when the driver does not know.
+        """Return the size of the contexts of a process in bytes, 0 if the driver does not report it.
 
         Args:
             device: UUID.
-            pid: of the process as we see it.
+            pid: of the process in our pid namespace.
             charged: bytes charged for its contexts so far.
             used: bytes it uses otherwise.
         """
         size = max((await self.held(device, pid) or 0) - used, 0)
         first = used == 0 and charged == self._learned.get(device, charged)
-        if first and charged and 0 < size <= min(PLAUSIBLE, self._learned.get(device, PLAUSIBLE)):  # not one that grew
+        if first and charged and 0 < size <= min(PLAUSIBLE, self._learned.get(device, PLAUSIBLE)):  # not a larger one
             self._learned[device] = size
         return size
 
 
 def _count(devices: Devices, uuid: str) -> tuple[Mapping[int, int], int, bool]:
-    """Return what processes hold, what is in use, and whether these belong together: nothing moved between them."""
+    """Return the bytes by process, the bytes in use, and whether nothing changed between the two readings."""
     before = devices.used_by(uuid)
     used = devices.used(uuid)
     after = devices.used_by(uuid)

@@ -11,7 +11,7 @@ import pynvml
 
 log = logging.getLogger(__name__)
 
-# Where a host keeps NVML, seen from a root folder; a plugin sees its host's folders under another root.
+# Folders of libnvidia-ml.so.1, below a root folder: the plugin sees its host under another root.
 _LIBRARY_FOLDERS: Final = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -27,7 +27,7 @@ _LIBRARY_FOLDERS: Final = (
 class Device:
     """One GPU. `total` and `free` in bytes, as found when the scheduler started.
 
-    `trouble`: why nothing of it can be handed out, empty if nothing is wrong; then the sizes may be 0.
+    `trouble`: why it has no capacity (then the sizes may be 0), empty if nothing is wrong.
     """
 
     uuid: str
@@ -39,38 +39,38 @@ class Device:
 
 
 class Devices(Protocol):
-    """What the scheduler asks about GPUs. Raises DeviceError when NVML has no answer."""
+    """The queries of the scheduler about GPUs. Each raises DeviceError when NVML has no answer."""
 
     def list(self) -> list[Device]:
         """Return the devices in NVML's order."""
         ...
 
     def total(self, uuid: str) -> int:
-        """Return the bytes that a device has."""
+        """Return the total memory of a device, in bytes."""
         ...
 
     def used(self, uuid: str) -> int:
-        """Return the bytes of a device that are in use by anybody, what the driver has not freed yet included."""
+        """Return the bytes in use on a device by anyone, settling memory included."""
         ...
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
         """Return the bytes that each process (pid as the scheduler sees it) holds on a device.
 
-        Raises UnnamedError where the driver does not tell.
+        Raises UnnamedError if the driver does not report it.
         """
         ...
 
     def check(self, uuid: str) -> None:
-        """Raise DeviceError when a device is in a mode in which it cannot be shared."""
+        """Raise DeviceError if a device is in a mode in which it cannot be shared."""
         ...
 
 
 class DeviceError(Exception):
-    """NVML failed; the text says how and what to do."""
+    """NVML failed; the text names the fault and what to do."""
 
 
 class UnnamedError(DeviceError):
-    """This driver does not tell who uses a device, or how much."""
+    """This driver does not report memory by process."""
 
 
 def find_nvml(roots: tuple[Path, ...]) -> Path | None:
@@ -83,7 +83,7 @@ class NvmlDevices:
     """Devices through NVML.
 
     Args:
-        library: of NVML, loaded by its path: pynvml then finds it under its soname. None: as the loader finds it.
+        library: path of NVML; once it is loaded, pynvml finds it by its soname. None: the loader searches for it.
 
     Raises:
         DeviceError: the library cannot be loaded, or finds no driver.
@@ -102,7 +102,7 @@ class NvmlDevices:
         self._indices: dict[str, int] = {}
 
     def list(self) -> list[Device]:
-        """Return the devices in NVML's order; one that has no name there is left out and logged."""
+        """Return the devices in NVML's order; a device without a handle, UUID or name is logged and left out."""
         found = []
         try:
             count = pynvml.nvmlDeviceGetCount()
@@ -141,7 +141,7 @@ class NvmlDevices:
         return int(self._memory(uuid).used)
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
-        """See Devices. Who is left out would hold nothing, so one figure that is not known is as bad as none known."""
+        """See Devices. One unknown figure makes all unusable: a process left out would seem to hold nothing."""
         try:
             rows = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])
         except pynvml.NVMLError_NotSupported as error:
@@ -153,11 +153,11 @@ class NvmlDevices:
         return {row.pid: int(row.usedGpuMemory) for row in rows}
 
     def check(self, uuid: str) -> None:
-        """See Devices. A part of a card (MIG) has a limit of its own, and processes there are counted elsewhere."""
+        """See Devices. In MIG mode each part of a card has its own limit, and its processes are counted elsewhere."""
         try:
             current, _pending = pynvml.nvmlDeviceGetMigMode(self._handles[uuid])
-        except pynvml.NVMLError:  # most cards do not have it; whatever else is wrong shows elsewhere
+        except pynvml.NVMLError:  # most cards do not support it; other faults show in other calls
             return
         if current:
-            mend = f"nvidia-smi -i {self._indices[uuid]} -mig 0"
-            raise DeviceError(f"MIG mode is on, and ConvGPU shares whole devices: {mend}")
+            remedy = f"nvidia-smi -i {self._indices[uuid]} -mig 0"
+            raise DeviceError(f"MIG mode is on, and ConvGPU shares whole devices: {remedy}")

@@ -1,12 +1,12 @@
-"""Settling: waits until the driver has freed the memory of an ended process.
+"""Settling: waiting until the driver has freed the memory of an ended process.
 
-A closed socket says that the process uses the memory no more; the driver frees it later. A process becomes a zombie
-only after the kernel has closed all its files, the driver's among them, so a readable pidfd says that the driver is
+A closed socket means that the process no longer uses the memory; the driver frees it later. A process becomes a zombie
+only after the kernel has closed all its files, the driver's among them, so a readable pidfd means that the driver is
 done (on an H200 within 0.5 ms: docs/measurements.md). A driver that outlives its processes (the simulated one) and
 processes of other pid namespaces need a second check: memory that is in use and held by no process.
 
-NVML and not our ledger says what processes hold, because they hold more than the ledger has: modules, and the memory of
-external programs.
+The figures come from NVML and not from the ledger, because processes hold more than the ledger has: modules, and
+external memory.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from convgpu.daemon.system.background_tasks import BackgroundTasks
 log = logging.getLogger(__name__)
 
 STEP: Final = 0.01
-# Seconds. After that the memory must be another process's, and the hook stops waiting for it.
+# Seconds. Memory still in use after that must belong to another process, and the hook stops waiting for it.
 MAX_SETTLING_TIME: Final = 10.0
 
 
 class Settling:
-    """Watches the memory that ended processes used.
+    """Watches the settling memory of ended processes.
 
     Args:
         own: bytes of each device, by UUID, that the driver takes for itself.
@@ -39,13 +39,13 @@ class Settling:
         self._executor = executor
         self._on_settled = on_settled
         self._own = dict(own)
-        self._unnamed: set[str] = set()  # devices whose driver does not tell who uses them
+        self._unnamed: set[str] = set()  # devices whose driver does not report memory by process
         self._tasks = BackgroundTasks()
 
     def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
-        """Watch until the driver has freed what session `number` used, bytes per device.
+        """Watch until the driver has freed the memory that session `number` used, in bytes per device.
 
-        Takes the process's pidfd `process` over.
+        Takes over and closes the pidfd `process`.
         """
         self._tasks.start(self._watch(number, process, tuple(used)))
 
@@ -54,7 +54,7 @@ class Settling:
         self._own[device] = own
 
     async def is_settled(self) -> bool:
-        """Say whether no device has memory in use that no process holds, the driver's own aside."""
+        """Say whether all memory in use belongs to a process or to the driver itself, on every device."""
         return await self._is_free(tuple(self._own))
 
     async def _watch(self, number: int, process: int | None, devices: tuple[str, ...]) -> None:
@@ -77,7 +77,7 @@ class Settling:
 
     async def _is_free_on(self, device: str) -> bool:
         try:
-            return await self._executor.ask(device, _held_by_nobody) <= self._own[device]
+            return await self._executor.ask(device, _measure_settling) <= self._own[device]
         except UnnamedError as error:
             if device not in self._unnamed:
                 log.warning("settling on %s is known by the ends of processes alone: %s", device, error)
@@ -88,9 +88,9 @@ class Settling:
             return False
 
 
-def _held_by_nobody(devices: Devices, uuid: str) -> int:
+def _measure_settling(devices: Devices, uuid: str) -> int:
     """Return the bytes in use that no process holds: settling, and the driver's own."""
-    # What is freed or allocated between the calls must not pass for memory that has settled.
+    # Memory that is freed or allocated between the calls must not count as settled.
     before = devices.used_by(uuid)
     used = devices.used(uuid)
     after = devices.used_by(uuid)

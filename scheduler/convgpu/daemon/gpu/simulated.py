@@ -13,10 +13,10 @@ FILES: Final = (*LIBRARIES, "devices", "state")
 
 
 def parse_devices(text: str) -> list[int]:
-    """Return the sizes in bytes that `simulated:16GiB[,16GiB...]` names.
+    """Return the sizes in bytes of `simulated:16GiB[,16GiB...]`.
 
     Raises:
-        ValueError: with the form that is allowed.
+        ValueError: with the allowed form.
     """
     try:
         return [parse_size(size) for size in text.removeprefix(PREFIX).split(",")]
@@ -27,15 +27,15 @@ def parse_devices(text: str) -> list[int]:
 def prepare_driver(folder: Path, source: Path, staging: Path, sizes: list[int], settle: int) -> None:
     """Fill `folder` with the simulated driver and its devices.
 
-    A state file that is there is kept, because programs of an earlier scheduler may be using it, unless the
-    devices are others now.
+    An existing state file stays, because programs of an earlier scheduler may be using it, unless the devices have
+    changed.
 
     Args:
         folder: to fill.
-        source: where the libraries are.
+        source: folder of the libraries.
         staging: a folder beside it.
         sizes: of the devices, in bytes.
-        settle: microseconds that the driver needs to free a GiB of a process that ended.
+        settle: microseconds that the driver needs to free a GiB of an ended process.
 
     Raises:
         OSError: `source` lacks the libraries, or the folder cannot be written.
@@ -43,7 +43,7 @@ def prepare_driver(folder: Path, source: Path, staging: Path, sizes: list[int], 
     folder.mkdir(parents=True, exist_ok=True)
     for name in LIBRARIES:
         deliver(source / name, folder / name, 0o755, staging)
-    # The same devices after a restart: their UUIDs follow from their places.
+    # UUIDs are derived from positions, so that devices stay the same after a restart.
     rows = [f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'convgpu {n}')} {size}" for n, size in enumerate(sizes)]
     description = "\n".join([*rows, f"settle_us_per_gib={settle}", ""])
     devices, state = folder / "devices", folder / "state"
@@ -52,4 +52,4 @@ def prepare_driver(folder: Path, source: Path, staging: Path, sizes: list[int], 
         deliver(description.encode(), devices, 0o644, staging)
     if not state.exists():
         state.touch()
-        state.chmod(0o666)  # programs run as any user, and umask had its say in touch()
+        state.chmod(0o666)  # programs run as any user; touch() applied the umask

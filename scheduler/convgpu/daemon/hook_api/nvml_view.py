@@ -18,8 +18,8 @@ def observe(machine: Machine, sessions: SessionRegistry, container: str, asker: 
     Args:
         machine: knows the limit.
         sessions: of all containers.
-        container: whose.
-        asker: pid of who asks, as we see it; 0 when it is not visible here.
+        container: name of the volume.
+        asker: pid of the asking process in our pid namespace; 0 when it is not visible here.
         device: binary UUID.
     """
     uuid = uuid_text(device)
@@ -41,9 +41,9 @@ def observe(machine: Machine, sessions: SessionRegistry, container: str, asker: 
 def pid_seen_by(
     pids: Sequence[int], namespace: int | None, asker_pids: Sequence[int], asker_namespace: int | None
 ) -> int | None:
-    """Return the pid of a process in the pid namespace of another one; see `host` for pids and namespaces.
+    """Return the pid of a process in the pid namespace of another process, None if not visible there or ended.
 
-    None when it is not visible there, or gone.
+    See `procfs.namespace_pids` and `procfs.pid_namespace` for the arguments.
     """
     depth = len(asker_pids)
     if depth == 0 or len(pids) < depth or (len(pids) == depth and namespace != asker_namespace):

@@ -1,8 +1,8 @@
-"""Disconnected sessions: the connection ended, and the process may live and reconnect.
+"""Disconnected sessions: the connection has ended, but the process may live and reconnect.
 
 A process that dies closes its socket while the kernel ends it (PF_EXITING); its memory is returned at once. A process
 that lives closed the socket itself (a daemon that closes all its files, an exec) or was cut off. It keeps its leases
-until it dies, or until it had time to reconnect and holds nothing by the driver's count.
+until it dies, or until the time to reconnect is over and it holds nothing by the driver's count.
 """
 
 import asyncio
@@ -23,23 +23,23 @@ class DisconnectedSessions:
     """Waits for the process behind a lost connection.
 
     Args:
-        holds: says whether the driver may still count memory for the process of a session.
-        on_end: called once for a session whose process is gone, or does not reconnect and holds nothing.
+        may_hold: says whether the driver may still count memory for the process of a session.
+        on_end: called once for a session whose process has ended, or does not reconnect and holds nothing.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        holds: Callable[[Session], Awaitable[bool]],
+        may_hold: Callable[[Session], Awaitable[bool]],
         on_end: Callable[[Session], None],
     ) -> None:
         self._loop = loop
-        self._holds = holds
+        self._may_hold = may_hold
         self._on_end = on_end
         self._waits: dict[Session, asyncio.Task[None]] = {}
 
     def add(self, session: Session) -> None:
-        """Take a session whose connection ended."""
+        """Watch a session whose connection has ended."""
         if session.process is None or not is_alive(session.pid):
             self._on_end(session)
             return
@@ -55,9 +55,9 @@ class DisconnectedSessions:
             self._loop.remove_reader(session.process)
 
     async def _wait(self, session: Session) -> None:
-        """Wait for a reconnect. A stopped process (`docker pause`) still holds what it held."""
+        """Wait for a reconnect. A stopped process (`docker pause`) keeps its memory."""
         await asyncio.sleep(RECONNECT_GRACE)
-        while await self._holds(session):
+        while await self._may_hold(session):
             await asyncio.sleep(RECONNECT_GRACE)
         self._end(session)
 

@@ -1,4 +1,4 @@
-"""Carries out what the machine decides: answers to processes, pages, limits in force, history."""
+"""Carries out the effects of the machine: answers to processes, pages, limits in force, history."""
 
 from collections.abc import Sequence
 from typing import Final, assert_never
@@ -63,7 +63,7 @@ class EffectPerformer:
         pending.session.connection.send(Rejected(_REASON[reason], limit, used), pending.frame)
 
     def _record(self, entry: e.HistoryEntry) -> None:
-        """Write the history; an answered request is forgotten here, at its last entry."""
+        """Write the history; the last entry of a request removes it from the pending allocations."""
         pending = self._registry.pending.get(entry.request)
         session = pending.session if pending else self._registry.session_of_record(entry.session)
         waited = None if entry.waited is None else round(entry.waited, 3)

@@ -1,4 +1,4 @@
-"""What a process does, as events of the machine: it connects, asks for memory, frees it, reconnects and ends."""
+"""The lifecycle of a process as events: it connects, allocates, frees, reconnects and ends."""
 
 import asyncio
 import os
@@ -19,18 +19,18 @@ from convgpu.protocol.wire import Reason
 
 
 class SettlingWatcher(Protocol):
-    """Watches what ended processes left in the driver."""
+    """Watches the settling memory of ended processes."""
 
     def watch(self, number: int, process: int | None, used: Mapping[str, int]) -> None:
-        """Watch what session `number` used, in bytes per device. Takes over the pidfd `process`, and closes it."""
+        """Watch the memory that session `number` used, in bytes per device. Takes over the pidfd `process`."""
 
 
 class SessionLifecycle:
-    """Turns what processes do into events, and keeps the registry in step.
+    """Turns the actions of processes into events, and keeps the registry up to date.
 
     Args:
-        settling: gets what a process used when it ended.
-        previous: forgets the processes that ended.
+        settling: gets the usage of a process when it ends.
+        table: forgets the processes that ended.
         wall_clock: Unix seconds.
     """
 
@@ -40,14 +40,14 @@ class SessionLifecycle:
         registry: SessionRegistry,
         history: History,
         settling: SettlingWatcher,
-        previous: SessionTable,
+        table: SessionTable,
         wall_clock: Callable[[], float],
     ) -> None:
         self._driver = driver
         self._registry = registry
         self._history = history
         self._settling = settling
-        self._previous = previous
+        self._table = table
         self._wall_clock = wall_clock
         self._freed: set[tuple[int, str]] = set()
 
@@ -56,13 +56,13 @@ class SessionLifecycle:
         return self._driver.next_number()
 
     def open(self, session: Session, held: Mapping[str, int]) -> None:
-        """Add a session that is welcomed; `held`: what it uses already, in bytes per device."""
+        """Add a session; `held`: its usage so far, in bytes per device."""
         self._history.add(EventKind.STARTED, session.container, session.cause, pid=session.pid, program=session.program)
         self._registry.add(session)
         self._driver.dispatch(e.SessionStarted(session.number, session.container, held))
 
     def reconnect(self, session: Session, previous: Session, held: dict[str, int]) -> None:
-        """Replace the session `previous` of the same process; `held`: what it uses, in bytes per device."""
+        """Replace the session `previous` of the same process; `held`: its usage, in bytes per device."""
         self._registry.remove(previous)
         if previous.process is not None:
             os.close(previous.process)
@@ -71,7 +71,7 @@ class SessionLifecycle:
         self._driver.dispatch(e.SessionReconnected(session.number, previous.number, held, late))
 
     def allocate(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
-        """Ask for `size` bytes; the answer goes out under the frame's id."""
+        """Request `size` bytes; the answer has the id of the frame."""
         request = self._driver.next_number()
         session.open_requests += 1
         device = session.rows[row] if row < len(session.rows) else ""
@@ -79,7 +79,7 @@ class SessionLifecycle:
         self._driver.dispatch(e.AllocationRequested(session.number, request, device, size))
 
     def reject_as_driver(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
-        """Reject what the driver refused: waiting would not help. The machine is not asked."""
+        """Reject an allocation that the driver refused: waiting would not help. The machine is not involved."""
         account = self._driver.machine.account(session.container, device)
         limit = account.limit if account is not None else 0
         used = self._registry.used(session.container, device)
@@ -88,7 +88,7 @@ class SessionLifecycle:
         self._history.add(EventKind.REJECTED, session.container, session.cause, reason=RejectReason.DRIVER, **fields)
 
     def free(self, session: Session, device: str) -> None:
-        """Note that a process freed memory; what comes within one turn of the loop is one event."""
+        """Note that a process freed memory; several frees within one turn of the loop are one event."""
         if not self._freed:
             asyncio.get_running_loop().call_soon(self._dispatch_freed)
         self._freed.add((session.number, device))
@@ -100,7 +100,7 @@ class SessionLifecycle:
                 self._driver.dispatch(e.MemoryFreed(number, device))
 
     def end(self, session: Session) -> None:
-        """End the session of a process that is gone."""
+        """End the session of a process that has ended."""
         if session.number in self._registry.by_number:
             self._driver.dispatch_deferred(lambda: self._end(session))
 
@@ -108,7 +108,7 @@ class SessionLifecycle:
         self._registry.remove(session)
         self._registry.publish_limits(session.container)
         if session.started:
-            self._previous.drop(PreviousSession(session.pid, session.started, session.container, session.program))
+            self._table.drop(PreviousSession(session.pid, session.started, session.container, session.program))
         headroom = session.take_all_headroom()
         leases = {uuid: self._registry.lease(session, uuid) for uuid in session.rows}
         used = {uuid: lease - headroom[uuid] for uuid, lease in leases.items() if lease > headroom[uuid]}

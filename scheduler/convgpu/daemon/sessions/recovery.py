@@ -1,4 +1,4 @@
-"""Recovery: the time after a start in which processes of an earlier scheduler reconnect, and nothing is granted."""
+"""Recovery: the time after a start in which previous sessions reconnect, and nothing is granted."""
 
 import asyncio
 import logging
@@ -30,15 +30,15 @@ def _lives(process: PreviousSession) -> bool:
 
 
 class Recovery:
-    """Ends as soon as every process is back or gone, and at the latest after three seconds.
+    """Ends as soon as every previous session has reconnected or ended, at the latest after three seconds.
 
     Args:
         previous: processes that were connected to the earlier scheduler.
-        complete: whether there were no others.
-        is_back: says whether a process has a session again.
+        complete: whether all processes that may hold memory are among these.
+        has_reconnected: says whether a process has a session again.
         is_settled: says whether the driver has freed what ended processes held.
-        on_end: gets the processes that live and are not back (stopped, or slow), once.
-        on_failure: called if the end fails: nothing would ever be granted, so the next scheduler has to try.
+        on_end: called once with the processes that live and have not reconnected (stopped, or slow).
+        on_failure: called if `on_end` fails: nothing would ever be granted, so this scheduler has to be replaced.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Recovery:
         previous: Iterable[PreviousSession],
         *,
         complete: bool,
-        is_back: Callable[[PreviousSession], bool],
+        has_reconnected: Callable[[PreviousSession], bool],
         is_settled: Callable[[], Awaitable[bool]],
         on_end: Callable[[list[PreviousSession]], Awaitable[None]],
         on_failure: Callable[[], None],
@@ -55,7 +55,7 @@ class Recovery:
         self._loop = loop
         self._missing = list(previous)
         self._complete = complete
-        self._is_back = is_back
+        self._has_reconnected = has_reconnected
         self._is_settled = is_settled
         self._on_end = on_end
         self._on_failure = on_failure
@@ -77,11 +77,11 @@ class Recovery:
             self._on_failure()
 
     async def _is_over(self) -> bool:
-        self._missing = [process for process in self._missing if _lives(process) and not self._is_back(process)]
+        self._missing = [process for process in self._missing if _lives(process) and not self._has_reconnected(process)]
         return self._complete and not self._missing and await self._is_settled()
 
     def mark_complete(self) -> None:
-        """Wait for no other processes than those that are known: the Engine lists no running container."""
+        """Wait only for the known processes: the Engine lists no running container, so that there are no others."""
         self._complete = True
 
     def close(self) -> None:

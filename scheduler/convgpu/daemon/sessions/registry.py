@@ -1,4 +1,4 @@
-"""The registry of sessions: which processes are connected, what they use, and which allocations wait."""
+"""The registry of sessions: connected processes, their usage, and their pending allocations."""
 
 from convgpu.core.machine import Machine
 from convgpu.daemon.sessions.session import PendingAllocation, Session
@@ -8,7 +8,7 @@ class SessionRegistry:
     """All sessions by their number, and all pending allocations by the number of their request.
 
     Args:
-        machine: its ledger knows what is leased to each session; only read here.
+        machine: its ledger knows the leases; only read here.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -20,7 +20,7 @@ class SessionRegistry:
     # -- sessions --------------------------------------------------------------------------------------------
 
     def add(self, session: Session) -> None:
-        """Add a session, and tell the container's processes that there is one more of them."""
+        """Add a session, and publish to the container's processes that there is one more of them."""
         self.by_number[session.number] = session
         self.publish_limits(session.container)
 
@@ -32,14 +32,16 @@ class SessionRegistry:
             del self.pending[request]
 
     def session_of_record(self, number: int) -> Session | None:
-        """Return a session for the records of what it did; the last one that was removed is still known."""
+        """Return a session for its history entries; the session that was removed last is still found."""
         last = self._last_removed
         return self.by_number.get(number, last if last is not None and last.number == number else None)
 
     def find(self, container: str, pid: int, started: int) -> Session | None:
-        """Return the session of a process by its pid, None when there is none or its pid is not visible here."""
-        same = (session for session in self.of(container) if pid and (session.pid, session.started) == (pid, started))
-        return next(same, None)
+        """Return the session of a process by its pid, None if it has none or its pid is not visible here."""
+        if not pid:
+            return None
+        matches = (session for session in self.of(container) if (session.pid, session.started) == (pid, started))
+        return next(matches, None)
 
     def of(self, container: str) -> list[Session]:
         """Return the container's sessions, oldest first."""
@@ -53,9 +55,9 @@ class SessionRegistry:
         return grouped
 
     def publish_limits(self, container: str) -> None:
-        """Write into the pages of a container's processes its limits, and whether there is only one process.
+        """Write the limits of a container into the pages of its processes, and whether it has only one process.
 
-        Must come before another process is welcomed: a process that is alone answers questions about memory itself.
+        Must come before another process gets WELCOME: a process that is alone answers queries about memory itself.
         """
         sessions = self.of(container)
         accounts = self._machine.accounts(container)
@@ -66,20 +68,20 @@ class SessionRegistry:
     # -- usage -----------------------------------------------------------------------------------------------
 
     def used(self, container: str, device: str) -> int:
-        """Return what the container's processes use on a device: leases less headrooms, in bytes."""
+        """Return the usage of a container on a device: leases less headrooms, in bytes."""
         account = self._machine.account(container, device)
         if account is None:
             return 0
         return sum([self.by_number[number].usage(device, lease) for number, lease in account.leases.items()])
 
     def used_on(self, device: str) -> int:
-        """Return what all containers use on a device, in bytes."""
+        """Return the usage of all containers on a device, in bytes."""
         return sum(self.used(container, device) for container in self._machine.holders)
 
     def used_by(self, session: Session, device: str) -> int:
-        """Return what one process uses on a device, in bytes."""
+        """Return the usage of one process on a device, in bytes."""
         return session.usage(device, self.lease(session, device))
 
     def lease(self, session: Session, device: str) -> int:
-        """Return what is leased to a process on a device, in bytes."""
+        """Return the lease of a process on a device, in bytes."""
         return self._machine.lease(session.number, device)

@@ -10,19 +10,19 @@ from convgpu.daemon.transport.shared_page import Page
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One process that has a connection, had one a moment ago, or had one to an earlier scheduler.
+    """One process: connected, disconnected, or adopted from an earlier scheduler.
 
     Attributes:
-        number: never given twice by one scheduler.
+        number: unique within one scheduler.
         container: name of the volume.
         page: shared with the process; holds its headroom.
         rows: device UUIDs in the order of its WELCOME, which is also the order of the page's slots.
         program: as the process calls itself.
         since: Unix seconds.
-        process: a pidfd, or None when the pid is not visible here.
+        process: a pidfd, None if the process is not visible here.
         started: start time of the process (`procfs.start_time`), 0 when the pid is not visible here.
         ids: the Engine's ids of the containers it runs in, the outermost first.
-        namespace: of its pid.
+        namespace: inode of its pid namespace.
         pids: its pids, from our namespace down to its own.
         own_pid: as the process sees itself.
         open_requests: requests of this process without an answer.
@@ -50,13 +50,13 @@ class Session:
 
     @property
     def cause(self) -> str:
-        """What logs and history name the session by."""
+        """The cause under which logs and history show the session."""
         return cause_of(self.number)
 
     def take_headroom(self, device: str) -> int:
         """Empty the headroom slot of a device, and return how much it held, in bytes.
 
-        The slot is emptied and not only read: a process that lives on cannot use what counts as free from now on.
+        The slot is emptied and not only read, because a process that lives on must not use these bytes any more.
         """
         return self.page.take_all(self.rows.index(device))
 
@@ -74,10 +74,10 @@ class PendingAllocation:
     """An allocation that waits for its answer.
 
     Attributes:
-        session: that asked.
+        session: of the process.
         frame: id of the frame to answer.
-        device: UUID; empty when the process named none that it has.
-        call: of CUDA, for people.
+        device: UUID; empty if the process named no device of its own.
+        call: name of the CUDA call.
         since: Unix seconds.
     """
 

@@ -37,7 +37,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class PreviousSession:
-    """A process that was connected to an earlier scheduler; `started`: see `host.start_time`."""
+    """A process that was connected to an earlier scheduler; `started`: see `procfs.start_time`."""
 
     pid: int
     started: int

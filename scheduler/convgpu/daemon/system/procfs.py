@@ -14,15 +14,15 @@ _CONTAINER: Final = re.compile(rb"[/-]([0-9a-f]{64})(?:\.scope)?(?=/|$)", re.MUL
 
 
 def boot_id() -> str:
-    """Return what names this run of the kernel; random(4)."""
+    """Return the id of this boot of the kernel; random(4)."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def open_process(pid: int) -> int | None:
-    """Return a pidfd, or None when the process cannot be seen (another pid namespace) or is gone already.
+    """Return a pidfd, or None when the process has ended or is not visible (pid 0: another pid namespace).
 
     Raises:
-        OSError: no descriptors are left; that says nothing about the process.
+        OSError: no descriptors are left; the process may live.
     """
     try:
         return os.pidfd_open(pid) if pid else None
@@ -31,16 +31,19 @@ def open_process(pid: int) -> int | None:
 
 
 def open_peer(sock: socket.socket, pid: int) -> int | None:
-    """As `open_process`, of the process that connected and no other, if the kernel can tell (Linux 6.5 and newer).
+    """Return a pidfd of the process that connected; by its pid before Linux 6.5, which cannot exclude a reused pid.
 
     Args:
         sock: its connection.
-        pid: of it as we see it, by SO_PEERCRED.
+        pid: in our pid namespace, by SO_PEERCRED.
+
+    Raises:
+        OSError: no descriptors are left.
     """
     try:
         return sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD) if pid else None
     except OSError as error:
-        if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENODATA):  # it is gone; which one depends on the kernel
+        if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENODATA):  # it has ended; the errno depends on the kernel
             return None
         if error.errno != errno.ENOPROTOOPT:
             raise
@@ -48,7 +51,7 @@ def open_peer(sock: socket.socket, pid: int) -> int | None:
 
 
 def _stat(task: int | str) -> list[str]:
-    """Return the fields of /proc/PID/stat, or of a thread's (`PID/task/TID`), from the third on; none: it is gone."""
+    """Return fields of /proc/PID/stat, or of a thread's (`PID/task/TID`), from the third on; empty: it has ended."""
     try:
         return Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -56,7 +59,7 @@ def _stat(task: int | str) -> list[str]:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process is there and not on its way out. Its first thread may have ended before the others."""
+    """Say whether a process lives and is not exiting. Its first thread may have ended before the others."""
     return _is_running_task(pid) or any(_is_running_task(f"{pid}/task/{thread}") for thread in _threads(pid))
 
 
@@ -67,13 +70,13 @@ def _is_running_task(task: int | str) -> bool:
 
 def _threads(pid: int) -> list[str]:
     try:
-        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - names are all that is needed
+        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - only names are needed
     except OSError:
         return []
 
 
 def start_time(pid: int) -> int:
-    """Return when a process started, in clock ticks since boot: with it a pid is never another's. 0: it is gone."""
+    """Return when a process started, in clock ticks since boot, which tells reused pids apart; 0 if it has ended."""
     fields = _stat(pid)
     return int(fields[19]) if fields else 0
 
@@ -81,8 +84,8 @@ def start_time(pid: int) -> int:
 def containers_of(pid: int) -> list[str]:
     """Return the Engine's ids of the containers in whose cgroups a process runs, the outermost first.
 
-    There can be several: the Engine may run in a container itself. What is below its own container's cgroup, a process
-    may have named as it likes.
+    There can be several: the Engine may run in a container itself. Below its own container's cgroup a process can
+    choose any names.
     """
     try:
         text = Path(f"/proc/{pid}/cgroup").read_bytes()
@@ -92,7 +95,7 @@ def containers_of(pid: int) -> list[str]:
 
 
 def pid_namespace(pid: int) -> int | None:
-    """Return what names a process's pid namespace, None when it is gone."""
+    """Return the inode of a process's pid namespace, None if the process has ended."""
     try:
         return Path(f"/proc/{pid}/ns/pid").stat().st_ino
     except OSError:
@@ -100,7 +103,7 @@ def pid_namespace(pid: int) -> int | None:
 
 
 def namespace_pids(pid: int) -> list[int]:
-    """Return the pids of a process in our pid namespace, in the one below, and so on to its own; none: it is gone."""
+    """Return the pids of a process in each pid namespace from ours down to its own; empty if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -111,5 +114,5 @@ def namespace_pids(pid: int) -> list[int]:
 
 
 def processes() -> list[int]:
-    """Return the pids of all processes that are seen here."""
+    """Return the pids of all processes that are visible here."""
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]  # noqa: PTH208 - a Path for each costs 10 ms

@@ -22,15 +22,15 @@ log = logging.getLogger(__name__)
 
 _READ_SIZE: Final = 1 << 16
 _UCRED: Final = struct.Struct("=iII")
-# Bytes. Answers are small: a process with this many unread does not read at all.
+# Bytes. Answers are small: a process with this many unread bytes does not read at all.
 _MAX_UNSENT: Final = 1 << 20
 _ACCEPT_PAUSE: Final = 0.5
 
 
 class Connection:
-    """Gives each message to `on_message(connection, id, message)` and says once, with `on_end`, that it is over.
+    """Gives each message to `on_message(connection, id, message)`, and calls `on_end` once when the connection ends.
 
-    Whatever the other side sends ends at worst this connection.
+    Invalid input ends only this connection. `on_message` may raise ProtocolError, with which the connection fails.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class Connection:
         self._stream = MessageStream(max_frame)
         self._unsent = bytearray()
         self._limit = _MAX_UNSENT
-        self._read_size = min(_READ_SIZE, max_frame)  # what one sends at once, the others wait for
+        self._read_size = min(_READ_SIZE, max_frame)  # bounds the time that other connections wait
         self.closed = False
         loop.add_reader(sock, self._readable)
 
     def open_process(self) -> int | None:
-        """Return a pidfd of the other side, None when it is gone or not visible here. Raises OSError: see `host`."""
+        """Return a pidfd of the peer, None if ended or not visible. Raises OSError: no descriptors are left."""
         return open_peer(self._sock, self.pid)
 
     def send(self, message: Message, request: int = 0, descriptor: int | None = None) -> None:
-        """Send a frame, and a descriptor with it (only as the first thing on a connection)."""
+        """Send a frame; a descriptor can go only with the first frame of a connection."""
         if self.closed:
             return
         frame = pack(message, request)
@@ -87,12 +87,12 @@ class Connection:
             self.close("it does not read its answers")
 
     def fail(self, error: ProtocolError) -> None:
-        """Tell the other side why, and close."""
+        """Send the error to the peer, and close."""
         self.send(Failed(int(error.failure), str(error)), error.request)
         self.close(str(error))
 
     def close(self, why: str = "") -> None:
-        """Close once; `on_end` is called before this returns."""
+        """Close, and call `on_end` before this returns. Closing again does nothing."""
         if self.closed:
             return
         self.closed = True
@@ -120,7 +120,7 @@ class Connection:
                     self._on_message(self, request, message)
         except ProtocolError as error:
             self.fail(error)
-        except Exception as error:  # a fault of ours must not cost more than this connection
+        except Exception as error:  # our own fault must not end other connections
             log.exception("a message of pid %d could not be handled", self.pid)
             self.close(str(error))
 
@@ -138,7 +138,7 @@ class Connection:
 
 
 class Absent:
-    """In place of a connection that a process does not have: what is sent is lost, as the process will ask again."""
+    """Stands for the connection of a process without one. Messages are dropped: the process will ask again."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -151,7 +151,7 @@ class Absent:
 
 
 class Listener:
-    """A listening UNIX socket at `folder/name`, whatever the length of the path.
+    """A listening UNIX socket at a path of any length.
 
     Args:
         mode: of the socket's file.
@@ -184,14 +184,14 @@ class Listener:
             sock, _ = self._sock.accept()
         except BlockingIOError:
             return
-        except OSError as error:  # EMFILE and the like: the others go on, and the queue waits
+        except OSError as error:  # EMFILE and the like: open connections go on, new ones wait in the queue
             log.error("no connection is accepted for %g s: %s", _ACCEPT_PAUSE, error)
             self._loop.remove_reader(self._sock)
             self._pause = self._loop.call_later(_ACCEPT_PAUSE, self._loop.add_reader, self._sock, self._acceptable)
             return
         self._on_accept(sock)
 
-    def in_place(self) -> bool:
+    def is_in_place(self) -> bool:
         """Say whether the path still leads to this socket."""
         return _identify(self._path) == self._file
 
@@ -212,9 +212,9 @@ def _identify(path: Path) -> tuple[int, int] | None:
 
 
 def bind_unix(path: Path, mode: int, staging: Path) -> socket.socket:
-    """Return a non-blocking UNIX socket at `path`, whatever stood there replaced.
+    """Return a non-blocking UNIX socket at `path`; an existing file is replaced.
 
-    It is made in `staging`, a folder that no container can write, and renamed: nobody can put a link in between.
+    It is made in `staging`, which no container can write, and renamed, so that no symbolic link can redirect it.
     sun_path holds 107 bytes, so the folder is named through its descriptor.
 
     Raises:

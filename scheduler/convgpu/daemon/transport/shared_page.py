@@ -1,7 +1,7 @@
 """The page that the scheduler shares with one process (hook/include/convgpu/page.h).
 
-Python has no atomic operations on shared memory, so the few that are needed come from `libconvgpu-page.so`, which
-is built from the same header as the hook.
+Python has no atomic operations on shared memory, so they come from `libconvgpu-page.so`, which is built from the same
+header as the hook.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ class PageLibrary:
 
 
 class Page:
-    """One page, in a memfd that neither side can shrink: the mapping cannot fault whatever the process does.
+    """One page, in a memfd that neither side can shrink, so that the mapping never faults.
 
     `row` is a device's row in WELCOME.
 
@@ -63,7 +63,7 @@ class Page:
         self._library.lease(self._address, row, size)
 
     def take_all(self, row: int) -> int:
-        """Take the whole headroom and return how many bytes it was, as the process left it."""
+        """Empty the headroom slot, and return how many bytes it held."""
         return int(self._library.take_all(self._address, row))
 
     def read(self, row: int) -> int:
@@ -75,15 +75,15 @@ class Page:
         self._library.arm(self._address, row, armed)
 
     def publish_limit(self, row: int, limit: int, *, alone: bool) -> None:
-        """Publish the limit, with which the process answers questions about memory.
+        """Publish the limit, from which the process answers queries about memory.
 
         Args:
             row: of the device.
             limit: of the container, in bytes.
-            alone: no other process of the container has a session.
+            alone: whether no other process of the container has a session.
         """
         self._library.publish_limit(self._address, row, limit, alone)
 
     def close_descriptor(self) -> None:
-        """Close our descriptor once the process has its own; the mapping stays until the page is forgotten."""
+        """Close our descriptor once the process has its own; the mapping lives as long as the page."""
         os.close(self.descriptor)

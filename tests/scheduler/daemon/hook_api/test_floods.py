@@ -178,8 +178,10 @@ def test_who_asks_without_end_who_uses_memory_holds_nobody_up(daemon: Daemon) ->
     neighbour = Process(daemon.container("neighbour", memory="2g"))
     neighbour.hello()
     folder = daemon.container("crowd", memory="2g")
-    crowd = [Process(folder) for _ in range(100)]
-    for process in crowd:
+    crowd: list[Process] = []
+    for _ in range(100):
+        crowd.append(process := Process(folder))
+        # HELLO at once: on a busy machine 100 starts take longer than a connection may be silent.
         [row] = process.hello().devices
         process.ask(m.Allocate(0, 4096, "cuMemAlloc"))
     flooder = crowd[0].socket

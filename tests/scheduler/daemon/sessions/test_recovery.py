@@ -34,7 +34,7 @@ async def recover(*, settled: bool | Exception, end: Exception | None = None) ->
         asyncio.get_running_loop(),
         [],
         complete=True,
-        is_back=lambda _: False,
+        has_reconnected=lambda _: False,
         is_settled=is_settled,
         on_end=on_end,
         on_failure=on_failure,
