@@ -43,7 +43,7 @@ def test_not_known_is_not_nothing(tmp_path: Path, fault: str) -> None:
             waiter = Process(daemon.container("b", memory="10g"))
             waiter.hello()
             request = waiter.allocate(8 * GIB)
-            wait_until(lambda: "does not come back" in daemon.log.read_text(), "its time is over")
+            wait_until(lambda: "does not reconnect" in daemon.log.read_text(), "its time is over")
             begun = time.monotonic()
             wait_until(lambda: time.monotonic() - begun > 3.5, "another look at who did not come back")
             daemon.ail()

@@ -49,7 +49,7 @@ def test_memory_of_a_stopped_process_is_not_granted_again(daemon: Daemon) -> Non
         waiter = Process(daemon.container("b", memory="10g"))
         waiter.hello()
         request = waiter.allocate(8 * GIB)
-        wait_until(lambda: "does not come back" in daemon.log.read_text(), "its time is over")
+        wait_until(lambda: "does not reconnect" in daemon.log.read_text(), "its time is over")
         assert usage(daemon, "a") == held
         assert (daemon.state("b")["state"], daemon.events("overused")) == ("waiting", [])
         stopped.send_signal(signal.SIGCONT)
