@@ -91,11 +91,11 @@ static void prove_limit(const struct way *driver, const struct way *hook, size_t
 int main(int count, char **words) {
     static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
     if (count != 3 && count != 5) return 2;
-    void *cuda = open_library("libcuda.so.1"), *door = count == 5 ? open_library(words[3]) : cuda;
-    struct way ways[] = {way_into(cuda), way_into(door)};
+    void *cuda = open_library("libcuda.so.1"), *lookup = count == 5 ? open_library(words[3]) : cuda;
+    struct way ways[] = {way_into(cuda), way_into(lookup)};
     void *context;
-    check(((int (*)(unsigned))find(door, "cuInit"))(0), "cuInit");
-    check(((int (*)(void **, int))find(door, "cuDevicePrimaryCtxRetain"))(&context, 0),
+    check(((int (*)(unsigned))find(lookup, "cuInit"))(0), "cuInit");
+    check(((int (*)(void **, int))find(lookup, "cuDevicePrimaryCtxRetain"))(&context, 0),
           "cuDevicePrimaryCtxRetain");
     check(((int (*)(void *))find(cuda, "cuCtxSetCurrent"))(context), "cuCtxSetCurrent");
     if (count == 5)

@@ -95,11 +95,11 @@ class Daemon:
 # socket over, and lives until it is killed; for each line on its stdin it connects again.
 _BODY = """
 import socket, sys
-door = socket.socket(fileno=int(sys.argv[2]))
+channel = socket.socket(fileno=int(sys.argv[2]))
 while True:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(sys.argv[1])
-    socket.send_fds(door, [b"x"], [connection.fileno()])
+    socket.send_fds(channel, [b"x"], [connection.fileno()])
     connection.close()
     if not sys.stdin.readline():
         break
@@ -117,8 +117,8 @@ def connect(folder: Path) -> socket.socket:
     return connection
 
 
-def _receive_socket(door: socket.socket) -> socket.socket:
-    _data, [descriptor], _flags, _address = socket.recv_fds(door, 1, 1)
+def _receive_socket(channel: socket.socket) -> socket.socket:
+    _data, [descriptor], _flags, _address = socket.recv_fds(channel, 1, 1)
     connection = socket.socket(fileno=descriptor)
     connection.settimeout(20)
     return connection

@@ -23,7 +23,7 @@ SANITIZED = {
     "address": "arrays contexts graphs memory observer pools process meminfo reconnect settling virtual_memory",
     "thread": "contexts memory pools process meminfo reconnect",
 }
-"""Modules (`test_NAME`) whose tests run with the sanitized hook too: more of the hook than its doors is in them."""
+"""Modules (`test_NAME`) whose tests run with the sanitized hook too: more of the hook than its lookups is in them."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -123,13 +123,13 @@ Join = Callable[..., Program]
 def start(
     hook: Path, programs: Path, simulated_driver: Path, devices: Path, tmp_path: Path, sanitizer: Sanitizer
 ) -> Iterator[Start]:
-    """Start the test program behind a door; `environment` is added to a small one."""
+    """Start the test program behind a lookup; `environment` is added to a small one."""
     running: list[Program] = []
 
-    def begin(door: str = "dlsym", preload: tuple[Path, ...] = (), **environment: str) -> Program:
-        if door == "dlsym" and sanitizer.runtimes:
-            door = "linked"  # the one door that a sanitizer leaves (hook/Makefile)
-        command = [programs / "linked/program"] if door == "linked" else [programs / "program", door]
+    def begin(lookup: str = "dlsym", preload: tuple[Path, ...] = (), **environment: str) -> Program:
+        if lookup == "dlsym" and sanitizer.runtimes:
+            lookup = "linked"  # the one lookup that a sanitizer leaves (hook/Makefile)
+        command = [programs / "linked/program"] if lookup == "linked" else [programs / "program", lookup]
         settings = {
             "PATH": os.environ["PATH"],
             "LD_LIBRARY_PATH": str(simulated_driver),
@@ -154,14 +154,14 @@ def start(
 def join(start: Start) -> Join:
     """Start the test program in the place of a container, whose folder is given, with a context on device 0."""
 
-    def begin(folder: Path, door: str = "dlsym", **environment: str) -> Program:
+    def begin(folder: Path, lookup: str = "dlsym", **environment: str) -> Program:
         settings = {
             "LD_PRELOAD": str(folder / "libconvgpu.so"),
             "LD_LIBRARY_PATH": str(folder / "driver"),
             "CONVGPU_SOCKET": "",
             "SIMULATED_GPU_DIRECTORY": "",
         }
-        program = start(door, **settings | environment)
+        program = start(lookup, **settings | environment)
         assert program.call("init 0").code == SUCCESS
         assert program.call(f"use {program.call('retain 0').number}").code == SUCCESS
         return program

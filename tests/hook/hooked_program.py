@@ -1,4 +1,4 @@
-"""A real process under the hook, driven line by line: `src/program.c` behind one of its doors."""
+"""A real process under the hook, driven line by line: `src/program.c` behind one of its lookups."""
 
 import queue
 import subprocess

@@ -39,8 +39,8 @@ enum { CHARGE_ROUNDS = 4 }; /* how often a charged call is made that the driver 
 /* After the driver's last answer (`result`) to a charged call, in the given round (from 0). Success: false,
  * and the charge stays. After a failure the caller has given the bytes back and left charge->size as it was:
  * if the driver had no room, asks the scheduler whether external memory is why, pausing until there is room
- * ("Memory outside" in docs/protocol.md). True: the bytes are charged again, for charge_settle(). False: they
- * are not (charge->size is 0), and the driver's answer counts. */
+ * ("External memory" in docs/protocol.md). True: the bytes are charged again, for charge_settle(). False:
+ * they are not (charge->size is 0), and the driver's answer counts. */
 bool charge_again(struct charge *charge, CUresult result, int round);
 
 /* charge_settle() and charge_again() until the answer is final. On failure nothing stays charged. */

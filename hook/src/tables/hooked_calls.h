@@ -11,9 +11,11 @@
  *   stream   NONE, or PTSZ for the per-thread-default-stream twin of a call that takes a stream
  *   gate     what must be before the hook is entered (interpose/resolve.c):
  *            NONE             nothing
- *            SESSION(takes)   a session with the scheduler, if `takes` holds for the arguments; if it does
- * not, the call takes no memory and tells of none (NULL, size 0), and goes to the driver as it is A class for
- * calls that wait while their container is suspended belongs here too, once there is one.
+ *            SESSION(takes)   a session with the scheduler, if `takes` holds for the arguments. If it does
+ *                             not, the call takes no memory and tells of none (NULL, size 0), and goes to
+ *                             the driver as it is.
+ *            Calls that must wait while their container is suspended will need a third class; no container
+ *            is suspended yet.
  */
 #ifndef CONVGPU_HOOKED_CALLS_H
 #define CONVGPU_HOOKED_CALLS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The other list: calls that take, give or name memory, or could, by their names, and that are not hooked;
- * each with the reason. Not compiled into anything: tests/hook/test_coverage.py reads it, walks cuda.h and
- * fails when such a call stands neither here nor in hooked_calls.h.
+ * each with the reason. Not compiled into anything: tests/hook/interpose/test_coverage.py reads it, walks
+ * cuda.h and fails when such a call stands neither here nor in hooked_calls.h.
  *
  * X(base, reason)
  *

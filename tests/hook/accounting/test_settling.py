@@ -65,7 +65,7 @@ def test_when_nothing_settles_any_more_the_drivers_word_counts(session: Session)
     answer_queries(session, 1, 0)
     request, message = session.peer.receive()
     assert message == Allocate(0, 8 * GIB, "cuMemAlloc", refused=1)
-    assert session.page.read(0) == 8 * GIB  # given back before it asks whether memory outside is the reason
+    assert session.page.read(0) == 8 * GIB  # given back before it asks whether external memory is the reason
     session.peer.send(Rejected(Reason.DRIVER, 16 * GIB, 0), request)
     assert session.program.result() == Result(OUT_OF_MEMORY, ("0x5a5a",))
     assert session.page.read(0) == 8 * GIB

@@ -43,8 +43,8 @@ def read(text: str) -> list[tuple[int, ...]]:
 def smi(programs: Path) -> Smi:
     """Run our nvidia-smi in a container's place; nothing may be on stderr."""
 
-    def run(folder: Path, door: str = "dlsym", **environment: str) -> list[tuple[int, ...]]:
-        command = [programs / "linked-smi"] if door == "linked" else [programs / "smi", door]
+    def run(folder: Path, lookup: str = "dlsym", **environment: str) -> list[tuple[int, ...]]:
+        command = [programs / "linked-smi"] if lookup == "linked" else [programs / "smi", lookup]
         settings = environment_of(folder) | environment
         done = subprocess.run(command, env=settings, capture_output=True, text=True, check=True, timeout=20)
         assert done.stderr == ""
@@ -53,22 +53,22 @@ def smi(programs: Path) -> Smi:
     return run
 
 
-@pytest.mark.parametrize("door", ["linked", "dlsym", "default"])
-def test_a_container_sees_its_own(daemon: Daemon, join: Join, smi: Smi, door: str) -> None:
+@pytest.mark.parametrize("lookup", ["linked", "dlsym", "default"])
+def test_a_container_sees_its_own(daemon: Daemon, join: Join, smi: Smi, lookup: str) -> None:
     folder, other = daemon.container("a", memory="4g"), daemon.container("b", memory="8g")
-    assert smi(folder, door) == [(0, 4 * GIB, 0, 4 * GIB), (1, 4 * GIB, 0, 4 * GIB)]
+    assert smi(folder, lookup) == [(0, 4 * GIB, 0, 4 * GIB), (1, 4 * GIB, 0, 4 * GIB)]
     first, second, stranger = join(folder), join(folder), join(other)
     assert first.call(f"alloc {GIB}").code == SUCCESS
     assert stranger.call(f"alloc {5 * GIB}").code == SUCCESS
     used = GIB + 2 * CONTEXT
-    assert smi(folder, door) == [
+    assert smi(folder, lookup) == [
         (0, 4 * GIB, used, 4 * GIB - used),
         (0, first.pid, GIB + CONTEXT),
         (0, second.pid, CONTEXT),
         (1, 4 * GIB, 0, 4 * GIB),
     ]
     assert [len(daemon.state(name)["sessions"]) for name in "ab"] == [2, 1]  # those that look are no sessions
-    card = smi(other, door, LD_PRELOAD="")
+    card = smi(other, lookup, LD_PRELOAD="")
     used += 5 * GIB + CONTEXT
     assert card[0] == (0, 16 * GIB, used, 16 * GIB - used)
     assert {row[1] for row in card[1:-1]} == {first.pid, second.pid, stranger.pid}

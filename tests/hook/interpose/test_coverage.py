@@ -120,7 +120,7 @@ def newer(typedefs: str) -> list[tuple[str, int, bool]]:
 
 @pytest.mark.parametrize("package", HEADERS)
 def test_no_newer_form_of_a_hooked_call_is_missing(package: str) -> None:
-    """A form that the hook does not know passes uncounted (and is said, see test_doors)."""
+    """A form that the hook does not know passes uncounted (and is said, see test_symbol_lookup)."""
     assert newer(read_typedefs(package)) == []
 
 

@@ -1,4 +1,4 @@
-"""NVIDIA's own runtime, linked statically and shared, finds the hook at the door that it uses.
+"""NVIDIA's own runtime, linked statically and shared, finds the hook at the lookup that it uses.
 
 The simulated driver has none of the undocumented tables that the runtime asks for next, so it goes no further here;
 what it does with memory is tested on a card (tests/gpu).

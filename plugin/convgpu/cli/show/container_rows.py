@@ -77,7 +77,7 @@ def waits(row: Waiting, devices: Mapping[str, Device], names: Mapping[str, str],
     health = devices[row.uuid].health if row.uuid in devices else "ok"
     text += health if health != "ok" else _REASONS.get(row.reason, row.reason)
     if row.reason == WaitReason.MEMORY and row.uuid in devices and devices[row.uuid].external:
-        text += f", {format_size(devices[row.uuid].external)} are memory outside ConvGPU"
+        text += f", {format_size(devices[row.uuid].external)} are external memory"
     if row.behind:
         text += ", held by " + ", ".join(names.get(name, shortened(name)) for name in row.behind)
     if row.ahead:

@@ -1,9 +1,10 @@
 """Settling: waiting until the driver has freed the memory of an ended process.
 
-A closed socket means that the process no longer uses the memory; the driver frees it later. A process becomes a zombie
-only after the kernel has closed all its files, the driver's among them, so a readable pidfd means that the driver is
-done (on an H200 within 0.5 ms: docs/measurements.md). A driver that outlives its processes (the simulated one) and
-processes of other pid namespaces need a second check: memory that is in use and held by no process.
+A closed socket means that the process no longer uses the memory; the driver frees it later (0.3 s later for
+100 GiB on an H200). A process becomes a zombie only after the kernel has closed all its files, the driver's among them,
+so a readable pidfd means that the driver is done, but for at most 0.5 ms (docs/measurements.md). A driver that outlives
+its processes (the simulated one) and processes of other pid namespaces need a second check: memory that is in use and
+held by no process.
 
 The figures come from NVML and not from the ledger, because processes hold more than the ledger has: modules, and
 external memory.

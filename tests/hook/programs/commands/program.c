@@ -50,24 +50,24 @@ void *driver_symbol(const char *symbol) {
     return dlsym(library ? library : RTLD_DEFAULT, symbol);
 }
 
-static void *find(const char *door, const char *symbol, const char *base, int since,
+static void *find(const char *lookup, const char *symbol, const char *base, int since,
                   enum convgpu_stream stream) {
     bool first = strcmp(symbol, "cuGetProcAddress") == 0 || strcmp(symbol, "cuGetProcAddress_v2") == 0;
-    if (strcmp(door, "default") == 0) return dlsym(RTLD_DEFAULT, symbol);
-    if (strcmp(door, "dlsym") == 0 || since == 0 || (first && !cuda.cuGetProcAddress))
+    if (strcmp(lookup, "default") == 0) return dlsym(RTLD_DEFAULT, symbol);
+    if (strcmp(lookup, "dlsym") == 0 || since == 0 || (first && !cuda.cuGetProcAddress))
         return dlsym(library, symbol);
-    return find_by_proc(base, since, stream, strcmp(door, "proc2") == 0);
+    return find_by_proc(base, since, stream, strcmp(lookup, "proc2") == 0);
 }
 
-static void open_door(const char *door) {
+static void open_lookup(const char *lookup) {
 #ifdef LINKED
 #define FIND_LINKED(symbol, base, since, stream, gate, parameters, arguments) cuda.symbol = symbol;
-    (void)door;
+    (void)lookup;
     (void)find;
     CONVGPU_HOOKED_CALLS(FIND_LINKED)
     set_current = cuCtxSetCurrent;
 #else
-    library = dlopen("libcuda.so.1", RTLD_NOW | (strcmp(door, "default") == 0 ? RTLD_GLOBAL : RTLD_LOCAL));
+    library = dlopen("libcuda.so.1", RTLD_NOW | (strcmp(lookup, "default") == 0 ? RTLD_GLOBAL : RTLD_LOCAL));
     if (!library) {
         fprintf(stderr, "%s\n", dlerror());
         exit(2);
@@ -77,7 +77,7 @@ static void open_door(const char *door) {
     cuda.cuGetProcAddress_v2 =
         (CUresult (*)(const char *, void **, int, uint64_t, int *))dlsym(library, "cuGetProcAddress_v2");
 #define FIND(symbol, base, since, stream, gate, parameters, arguments)                                       \
-    cuda.symbol = (CUresult(*) parameters)find(door, #symbol, #base, since, CONVGPU_STREAM_##stream);
+    cuda.symbol = (CUresult(*) parameters)find(lookup, #symbol, #base, since, CONVGPU_STREAM_##stream);
     CONVGPU_HOOKED_CALLS(FIND)
     set_current = (CUresult (*)(CUcontext))dlsym(library, "cuCtxSetCurrent");
 #endif
@@ -314,7 +314,7 @@ int main(int count, char **words) {
     char line[LINE];
     struct sigaction action = {.sa_handler = handle_signal}; /* no SA_RESTART: calls return EINTR */
     sigaction(SIGUSR1, &action, NULL);
-    open_door(count > 1 ? words[1] : "linked");
+    open_lookup(count > 1 ? words[1] : "linked");
     while (fgets(line, sizeof line, stdin)) {
         int index = atoi(line);
         if (index < 0 || index >= THREADS) return 2;

@@ -21,7 +21,7 @@ struct row {
 };
 
 static void *library;
-static const char *door;
+static const char *lookup;
 
 #ifdef LINKED
 int nvmlInit_v2(void);
@@ -33,7 +33,7 @@ nvmlDeviceGetComputeRunningProcesses_v3_function nvmlDeviceGetComputeRunningProc
 #else
 #define FIND(symbol) find(#symbol)
 static void *find(const char *symbol) {
-    void *found = strcmp(door, "default") == 0 ? dlsym(RTLD_DEFAULT, symbol) : dlsym(library, symbol);
+    void *found = strcmp(lookup, "default") == 0 ? dlsym(RTLD_DEFAULT, symbol) : dlsym(library, symbol);
     if (!found) fprintf(stderr, "no %s\n", symbol), exit(2);
     return found;
 }
@@ -57,9 +57,9 @@ static void show(unsigned index, nvml_device device) {
 }
 
 int main(int count, char **words) {
-    door = count > 1 ? words[1] : "linked";
+    lookup = count > 1 ? words[1] : "linked";
     library =
-        dlopen("libnvidia-ml.so.1", RTLD_NOW | (strcmp(door, "default") == 0 ? RTLD_GLOBAL : RTLD_LOCAL));
+        dlopen("libnvidia-ml.so.1", RTLD_NOW | (strcmp(lookup, "default") == 0 ? RTLD_GLOBAL : RTLD_LOCAL));
     if (!library) return fprintf(stderr, "%s\n", dlerror()), 2;
     int (*initialise)(void) = FIND(nvmlInit_v2);
     int (*get_count)(unsigned *) = FIND(nvmlDeviceGetCount_v2);

@@ -56,11 +56,11 @@ def test_who_waits_on_a_gpu_with_a_fault_is_told_the_fault() -> None:
     assert note.note == "  waits 1m for 5GiB on GPU 0: MIG mode is on"
 
 
-def test_who_waits_is_told_of_memory_outside() -> None:
+def test_a_waiter_sees_the_external_memory() -> None:
     shared = Devices(devices=(replace(CARD, external=10 * GIB),), policy="best-fit")
     older = replace(OLDER, devices=OLDER.devices[:1], since=NOW)
     [_, note] = rows([NamedContainer(older, ())], shared, NOW)
-    told = "  waits 1m for 5GiB on GPU 0: not enough is free, 10GiB are memory outside ConvGPU"
+    told = "  waits 1m for 5GiB on GPU 0: not enough is free, 10GiB are external memory"
     assert note.note == told
 
 

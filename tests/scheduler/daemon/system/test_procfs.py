@@ -33,19 +33,19 @@ def test_a_process_lives_for_as_long_as_any_of_its_threads() -> None:
 
 _CONNECTS = """
 import socket, sys
-door = socket.socket(fileno=int(sys.argv[1]))
+channel = socket.socket(fileno=int(sys.argv[1]))
 one, other = socket.socketpair()
-socket.send_fds(door, [b"x"], [one.fileno()])
+socket.send_fds(channel, [b"x"], [one.fileno()])
 sys.stdin.read()
 """
 
 
 def test_the_peer_of_a_connection_is_who_made_it_and_no_other() -> None:
     """Its end is known though somebody else keeps the socket open and its pid may be used again."""
-    door, theirs = socket.socketpair()
+    channel, theirs = socket.socketpair()
     command = [sys.executable, "-S", "-E", "-c", _CONNECTS, str(theirs.fileno())]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()]) as process, door, theirs:
-        _, [descriptor], _, _ = socket.recv_fds(door, 1, 1)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()]) as process, channel, theirs:
+        _, [descriptor], _, _ = socket.recv_fds(channel, 1, 1)
         with socket.socket(fileno=descriptor) as connection:
             alive = open_peer(connection, process.pid)
             assert alive is not None

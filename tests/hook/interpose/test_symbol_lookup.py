@@ -10,7 +10,7 @@ import pytest
 from call_list import HOOKED, NVML
 from hooked_program import SUCCESS, Program
 
-DOORS = ("linked", "dlsym", "default", "proc1", "proc2")
+LOOKUPS = ("linked", "dlsym", "default", "proc1", "proc2")
 
 DEFAULT, LEGACY, PER_THREAD = 0, 1, 2
 
@@ -22,9 +22,9 @@ def test_the_list_is_read() -> None:
     assert HOOKED["cuMemAlloc_v2"] == "cuMemAlloc"
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_every_hooked_call_is_found_in_the_hook(start: Start, door: str) -> None:
-    found = start(door).call("where")
+@pytest.mark.parametrize("lookup", LOOKUPS)
+def test_every_hooked_call_is_found_in_the_hook(start: Start, lookup: str) -> None:
+    found = start(lookup).call("where")
     assert found.values == tuple(f"{symbol}=libconvgpu.so:{symbol}" for symbol in HOOKED)
 
 

@@ -1,4 +1,4 @@
-"""Through every door the hook is found, for exactly the calls for which the real driver gives the hooked symbol."""
+"""Through every lookup the hook is found, for exactly the calls for which the real driver gives the hooked symbol."""
 
 import json
 import re
@@ -14,7 +14,7 @@ Place = list
 
 def look(start: Start, hook: str) -> dict[str, dict[str, Place | None]]:
     words = [f"{symbol}:{base}" for symbol, base in HOOKED.items()]
-    container = start("doors", "1g", "doors.py", *words, hook=hook)
+    container = start("lookups", "1g", "symbol_lookup.py", *words, hook=hook)
     assert container.wait() == 0, container.output()
     return json.loads(container.output().strip().splitlines()[0])
 
@@ -38,7 +38,7 @@ def test_each_door_gives_the_hook_where_the_driver_gives_the_hooked_symbol(
         if got != expected:
             found["wrong"][question] = {"driver": symbol or place, "hook": got}
     missing = [symbol for symbol in HOOKED if not real["dlsym"][symbol]]
-    figures["doors"] = found | {"not in this driver": missing}
+    figures["lookups"] = found | {"not in this driver": missing}
     for symbol in HOOKED:
         if symbol not in missing:
             place = ours["dlsym"][symbol]

@@ -1,8 +1,8 @@
-"""Says what each door of the driver gives for each hooked call: the file and symbol behind the pointer.
+"""Says what each lookup of the driver gives for each hooked call: the file and symbol behind the pointer.
 
-`doors.py SYMBOL:BASE...`. One JSON object on stdout: `dlsym`, a place per SYMBOL and per other form of its BASE, and
-`cuGetProcAddress_v2`, a place per "BASE VERSION FLAGS". A place is [file, offset in it, name of the exported symbol
-that starts there, or null]; null where the driver has nothing.
+`symbol_lookup.py SYMBOL:BASE...`. One JSON object on stdout: `dlsym`, a place per SYMBOL and per other form of its
+BASE, and `cuGetProcAddress_v2`, a place per "BASE VERSION FLAGS". A place is [file, offset in it, name of the exported
+symbol that starts there, or null]; null where the driver has nothing.
 """
 
 import ctypes
