@@ -13,12 +13,12 @@ from convgpu.daemon.admin_api.queries import Queries
 from convgpu.daemon.admin_api.server import AdminServer
 from convgpu.daemon.admin_api.socket import AdminSocket
 from convgpu.daemon.admin_api.views import Views
-from convgpu.daemon.opened_host import OpenedHost, open_host
-from convgpu.daemon.recovery_end import RecoveryEnd
-from convgpu.daemon.restored_containers import RestoredContainers, restore_containers
-from convgpu.daemon.running_machine import start_machine
 from convgpu.daemon.sessions.recovery import Recovery
 from convgpu.daemon.settings import Settings
+from convgpu.daemon.startup.opened_host import OpenedHost, open_host
+from convgpu.daemon.startup.recovery_end import RecoveryEnd
+from convgpu.daemon.startup.restored_containers import RestoredContainers, restore_containers
+from convgpu.daemon.startup.running_machine import start_machine
 from convgpu.protocol.layout import ADMIN_SOCKET_FILE
 
 log = logging.getLogger(__name__)

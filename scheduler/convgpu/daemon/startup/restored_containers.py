@@ -19,10 +19,10 @@ from convgpu.daemon.hook_api.handshake import Handshake
 from convgpu.daemon.hook_api.server import HookServer
 from convgpu.daemon.hook_api.session_factory import SessionFactory
 from convgpu.daemon.hook_api.session_requests import SessionRequests
-from convgpu.daemon.running_machine import RunningMachine
 from convgpu.daemon.sessions.disconnected import DisconnectedSessions
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.settings import Settings
+from convgpu.daemon.startup.running_machine import RunningMachine
 from convgpu.daemon.transport.shared_page import PageLibrary
 
 

@@ -15,11 +15,11 @@ from convgpu.daemon.admin_api.live_settings import chosen_policy, draw_seed
 from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.machine_driver import MachineDriver, record_nothing
-from convgpu.daemon.opened_host import OpenedHost
 from convgpu.daemon.sessions.effects import EffectPerformer
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.settings import Settings
+from convgpu.daemon.startup.opened_host import OpenedHost
 from convgpu.daemon.storage.history import Bounds, History
 from convgpu.daemon.storage.recorder import Recorder
 

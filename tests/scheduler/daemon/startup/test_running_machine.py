@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from convgpu.daemon import running_machine
+from convgpu.daemon.startup import running_machine
 
 
 def test_code_that_is_not_installed_runs_with_an_unknown_version(monkeypatch: pytest.MonkeyPatch) -> None:
