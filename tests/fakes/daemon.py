@@ -251,3 +251,23 @@ def running_daemon(directory: Path, devices: str = "simulated:16GiB", *options: 
         for process in Process.opened:
             process.end()
         Process.opened.clear()
+
+
+class Holder(subprocess.Popen[bytes]):
+    """gpu-hold behind the hook: holds memory until its stdin ends, or until a test that uses it has failed.
+
+    Args:
+        folder: of the container.
+        sizes: what it allocates, one after the other.
+    """
+
+    def __init__(self, folder: Path, *sizes: str) -> None:
+        environment = os.environ | {"LD_LIBRARY_PATH": f"{folder}/driver", "LD_PRELOAD": f"{folder}/libconvgpu.so"}
+        command = [str(DRIVER / "gpu-hold"), "--wait-for-stdin", *sizes]
+        super().__init__(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+    def __exit__(self, kind, error, traceback) -> None:
+        """End it; a stopped one would never see the end of its stdin, and the failed test would wait for ever."""
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, error, traceback)

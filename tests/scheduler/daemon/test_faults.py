@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from daemon import DRIVER, GIB, Daemon, Process, running_daemon, wait_until
+from daemon import DRIVER, GIB, Daemon, Holder, Process, running_daemon, wait_until
 
 from convgpu.client.scheduler import SchedulerRefused
 from convgpu.protocol import messages as m
@@ -23,18 +23,11 @@ def usage(daemon: Daemon, name: str) -> int:
     return daemon.state(name)["devices"][0]["usage"]
 
 
-def hold(folder: Path, *sizes: str) -> "subprocess.Popen[bytes]":
-    """gpu-hold behind the hook; it holds until its stdin ends."""
-    environment = os.environ | {"LD_LIBRARY_PATH": f"{folder}/driver", "LD_PRELOAD": f"{folder}/libconvgpu.so"}
-    command = [str(DRIVER / "gpu-hold"), "--wait-for-stdin", *sizes]
-    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-
-
 @pytest.mark.parametrize("fault", [f"processes_error={LOST}", f"processes_error={NOT_SUPPORTED}", "no_figures=1"])
 def test_not_known_is_not_nothing(tmp_path: Path, fault: str) -> None:
     """A process stopped over a restart, while NVML errs, or with a driver that never names processes or figures."""
     with running_daemon(tmp_path / "d") as daemon:
-        with hold(daemon.container("a", memory="10g"), "9g") as stopped:
+        with Holder(daemon.container("a", memory="10g"), "9g") as stopped:
             wait_until(lambda: usage(daemon, "a") > 9 * GIB, "it holds")
             stopped.send_signal(signal.SIGSTOP)
             daemon.kill()

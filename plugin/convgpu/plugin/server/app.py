@@ -98,13 +98,14 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     app.json.sort_keys = False  # type: ignore[attr-defined]  # Flask's own provider has it
     registry = CollectorRegistry()
+    figures = metrics.create_blueprint(scheduler, registry, time.time)  # first: the scheduler's figures lead /metrics
     site = RulesFile(settings.rules)
     authorizer = Authorizer(create_judge(scheduler, settings), site.rules)
     driver = VolumeDriver(scheduler, ReadOnlyMount(settings.folders, settings.read_only_folders), on_use)
     app.calls = EngineCalls(driver, authorizer, metrics.CallDurations(registry).measure)
     app.register_blueprint(create_blueprint(scheduler))
     app.register_blueprint(dashboard.create_blueprint())
-    app.register_blueprint(metrics.create_blueprint(scheduler, registry, time.time))
+    app.register_blueprint(figures)
     app.register_blueprint(openapi.create_blueprint())
     app.register_blueprint(create_status(settings, site, lambda: authorizer.judged))
     app.register_error_handler(Exception, _answer_error)

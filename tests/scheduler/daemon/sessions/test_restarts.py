@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from daemon import DRIVER, GIB, Daemon, Process, running_daemon, wait_until
+from daemon import DRIVER, GIB, Daemon, Holder, Process, running_daemon, wait_until
 
 from convgpu.protocol import messages as m
 
@@ -20,13 +20,6 @@ from convgpu.protocol import messages as m
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=100ms") as daemon:
         yield daemon
-
-
-def hold(folder: Path, size: str) -> "subprocess.Popen[bytes]":
-    """gpu-hold behind the hook; it holds until its stdin ends."""
-    environment = os.environ | {"LD_LIBRARY_PATH": f"{folder}/driver", "LD_PRELOAD": f"{folder}/libconvgpu.so"}
-    command = [str(DRIVER / "gpu-hold"), "--wait-for-stdin", size]
-    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
 def usage(daemon: Daemon, name: str) -> int:
@@ -41,7 +34,7 @@ def restart(daemon: Daemon) -> float:
 
 def test_memory_of_a_stopped_process_is_not_granted_again(daemon: Daemon) -> None:
     """`docker pause` over an upgrade of the plugin."""
-    with hold(daemon.container("a", memory="10g"), "9g") as stopped:
+    with Holder(daemon.container("a", memory="10g"), "9g") as stopped:
         wait_until(lambda: usage(daemon, "a") > 9 * GIB, "it holds")
         held = usage(daemon, "a")
         stopped.send_signal(signal.SIGSTOP)
@@ -62,7 +55,7 @@ def test_memory_of_a_stopped_process_is_not_granted_again(daemon: Daemon) -> Non
 
 def test_a_process_is_waited_for_though_its_container_has_no_mount(daemon: Daemon) -> None:
     """`docker cp` unmounts a running container; the Engine's next list mends that, if the scheduler lives so long."""
-    with hold(daemon.container("a", memory="10g"), "9g") as stopped:
+    with Holder(daemon.container("a", memory="10g"), "9g") as stopped:
         wait_until(lambda: usage(daemon, "a") > 9 * GIB, "it holds")
         held = usage(daemon, "a")
         daemon.admin.request("unmount", name="a", id="1")
@@ -97,7 +90,7 @@ def cgroup() -> Iterator[Path]:
 
 def test_memory_of_a_process_that_is_in_no_book_is_not_granted_again(daemon: Daemon, cgroup: Path) -> None:
     """Its row was lost with a damaged database, or never written on a full disk, and it does not come back in time."""
-    with hold(daemon.container("a", memory="10g"), "9g") as stopped:
+    with Holder(daemon.container("a", memory="10g"), "9g") as stopped:
         (cgroup / "cgroup.procs").write_text(str(stopped.pid))
         container = {"id": cgroup.name[-64:], "name": "a", "image": "cuda", "state": "running", "volumes": ["a"]}
         daemon.admin.request("listed", asked=time.time(), containers=[container], volumes=["a"])
@@ -130,7 +123,7 @@ def engine_id(daemon: Daemon) -> str:
 
 
 def test_grants_are_given_as_soon_as_everybody_is_back(daemon: Daemon) -> None:
-    with hold(daemon.container("a", memory="4g"), "3g") as holder:
+    with Holder(daemon.container("a", memory="4g"), "3g") as holder:
         wait_until(lambda: usage(daemon, "a") > 3 * GIB, "it holds")
         begun = restart(daemon)
         process = Process(daemon.container("b", memory="8g"))
@@ -144,12 +137,12 @@ def test_grants_are_given_as_soon_as_everybody_is_back(daemon: Daemon) -> None:
 def test_what_ended_while_no_scheduler_looked_is_not_waited_for_but_for_its_memory(tmp_path: Path) -> None:
     # The driver needs 0.9 s to free 9 GiB: a grant before that would be refused by it.
     with running_daemon(tmp_path / "d", "simulated:16GiB", "--simulated-settle=100000") as daemon:
-        with hold(daemon.container("a", memory="10g"), "9g") as holder:
+        with Holder(daemon.container("a", memory="10g"), "9g") as holder:
             wait_until(lambda: usage(daemon, "a") > 9 * GIB, "it holds")
             daemon.kill()
             holder.kill()
         daemon.start()
-        with hold(daemon.container("b", memory="16g"), "14g") as waiter:
+        with Holder(daemon.container("b", memory="16g"), "14g") as waiter:
             wait_until(lambda: usage(daemon, "b") > 14 * GIB, "it was served")
             waiter.communicate()
             assert waiter.returncode == 0
@@ -161,7 +154,7 @@ def test_capacity_is_right_after_a_restart_whoever_holds_memory(daemon: Daemon) 
     foreign = os.environ | {"LD_LIBRARY_PATH": f"{folder}/driver"}
     command = [str(DRIVER / "gpu-hold"), "--wait-for-stdin", "2g"]
     with (
-        hold(folder, "3g") as holder,
+        Holder(folder, "3g") as holder,
         subprocess.Popen(command, env=foreign, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as outside,
     ):
         wait_until(lambda: usage(daemon, "a") > 3 * GIB and figures(daemon)[1] > 2 * GIB, "both hold")
