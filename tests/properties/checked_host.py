@@ -19,7 +19,8 @@ class CheckedHost(SimulatedHost):
         # As they were when the event came:
         self._newcomers: set[str] = set()  # containers that hold nothing
         self._waiting: list[WaitingAllocation] = []
-        self._held: dict[tuple[str, str], tuple[int, int]] = {}  # by container and device: grant, high-water mark
+        # By waiting request: the most that each container used of its device since it was paused.
+        self._high_water_marks: dict[int, Counter[str]] = {}
 
     @property
     def _ledger(self) -> Ledger:
@@ -30,17 +31,29 @@ class CheckedHost(SimulatedHost):
         before = self.excess()
         self._newcomers = set(self._ledger.accounts) - set(self._ledger.holders)
         self._waiting = self.machine.waiting
-        self._held = {
-            (name, device): (account.grant, account.high_water_mark)
-            for name, accounts in self._ledger.accounts.items()
-            for device, account in accounts.items()
-        }
         super().dispatch(event)
+        self._record_high_water_marks()
         after = self.excess()
         if any(before[device] for device in self._ledger.free):
             del after["deficit"]  # returned bytes go against the overcommit first, and help no container to end
         is_fact = isinstance(event, FACTS) or (isinstance(event, e.SessionReconnected) and event.late)
         assert is_fact or not after - before, f"{event} made it worse: {before} -> {after}"
+
+    def _record_high_water_marks(self) -> None:
+        used = {device: self._used(device) for device in self._ledger.capacity}
+        marks = {}
+        for waiting in self.machine.waiting:
+            is_counted = waiting.device not in self.machine.drained  # nobody can overtake on a drained device
+            before = self._high_water_marks.get(waiting.request, Counter()) if is_counted else Counter[str]()
+            marks[waiting.request] = before | used[waiting.device]
+        self._high_water_marks = marks
+
+    def _used(self, device: str) -> Counter[str]:
+        """What each container uses of the device by its leases; what it uses beyond them is charged to it."""
+        used: Counter[str] = Counter()
+        for session, process in self.processes.items():
+            used[process.container] += min(process.used[device], self.machine.lease(session, device))
+        return used
 
     def excess(self) -> Counter[str]:
         """Bytes that facts took against the rules: beyond capacity, beyond a limit, and the safety deficit."""
@@ -87,30 +100,28 @@ class CheckedHost(SimulatedHost):
             assert lacks_external or not is_bound, f"{request} is served before {other}"
 
     def _check_age(self, container: str, request: e.AllocationRequested) -> None:
-        """No overdue request that could be served is passed over for a holder that only takes again what it freed.
+        """No overdue request that could be served is passed over, except for an older one or a new high-water mark.
 
-        A holder above its high-water mark may be served; one that is overdue itself is checked as a newcomer.
+        High-water marks count from when the overdue request was paused, so they give way to it for a bounded number of
+        bytes. Whether the memory was granted just now, or was an idle grant of the container, makes no difference.
         """
         machine, device = self.machine, request.device
-        used = sum(process.used[device] for process in self.processes.values() if process.container == container)
-        grant, high_water_mark = self._held.get((container, device), (0, 0))
-        is_holder = container not in self._newcomers
-        self._held[container, device] = (grant, max(high_water_mark, used))
-        if used <= grant or (is_holder and used > high_water_mark) or device in machine.drained or machine.recovering:
+        if device in machine.drained or machine.recovering:
             return
+        used = self._used(device)[container]
+        is_holder = container not in self._newcomers
         overdue = [other for other in self._waiting if self.now - other.since >= machine.starvation_timeout]
-        mine = [(not is_holder, other.sequence) for other in overdue if other.request == request.request]
+        mine = [other.sequence for other in overdue if other.request == request.request]
         still_waiting = {other.request for other in machine.waiting}
         for other in overdue:
+            if other.request not in still_waiting or other.device != device or [] < mine < [other.sequence]:
+                continue
+            marks = self._high_water_marks[other.request]
+            raises_mark = is_holder and used > marks[container]
+            marks[container] = max(marks[container], used)
             # A container that returned everything in this very event is a newcomer, and so is one served after that.
             holds = other.container in self._ledger.holders and other.container not in self._newcomers
-            if (
-                other.request not in still_waiting
-                or other.device != device
-                or [] < mine < [(not holds, other.sequence)]
-            ):
-                continue
-            if other is overdue[0] or holds:
+            if not raises_mark and (other is overdue[0] or holds):
                 self._ledger.grant(container, device, -request.size)
                 was_passed_over = self._ledger.is_safe_to_grant(other.container, device, other.size)
                 self._ledger.grant(container, device, request.size)
@@ -127,5 +138,9 @@ class CheckedHost(SimulatedHost):
         for session, process in self.processes.items():
             for device, account in ledger.accounts[process.container].items():
                 assert account.leases.get(session, 0) == process.used[device] + process.headroom[device]
+        accounts = [account for accounts in ledger.accounts.values() for account in accounts.values()]
+        if any(account.target is not None and account.target > account.limit for account in accounts):
+            idle = [process for process in self.processes.values() if any(process.headroom.values())]
+            assert not idle, f"a limit waits for memory that nobody uses: {idle}"
         assert {request.request for request in self.machine.waiting} == self.pending.keys()
         assert self.machine.explain(self.now).keys() == self.pending.keys()

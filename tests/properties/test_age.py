@@ -17,7 +17,7 @@ from convgpu.policies.memory import POLICIES, make_policy
 
 PHASES = set(Phase) - {Phase.shrink}
 EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "60"))
-STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7), st.integers(1, 8)), min_size=40, max_size=100)
+STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 7), st.integers(1, 8)), min_size=40, max_size=100)
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
@@ -26,20 +26,24 @@ STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7), st.integers(1, 
 def test_age_bounds_every_choice(name: str, devices: int, limits: list[int], steps: list[tuple[int, int, int]]) -> None:
     capacity = {f"g{number}": 10 for number in range(devices)}
     host = CheckedHost(Machine(capacity, make_policy(name, seed=1), 5.0))
-    sessions = []
+    sessions: list[int] = []
+    containers: list[str] = []
     for number, limit in enumerate(limits):
-        host.create(f"c{number}", dict.fromkeys(capacity, limit), priority=number % 3)
-        sessions.append(host.start(f"c{number}"))
+        name = f"c{number}"
+        host.create(name, dict.fromkeys(capacity, limit), priority=number % 3)
+        containers += [name] * (1 + number % 2)  # every second container has two processes
+    sessions += map(host.start, containers)
     for who, what, size in steps:
         host.now += 1.0
-        session = sessions[who % len(sessions)]
+        place = who % len(sessions)
+        session = sessions[place]
         device = f"g{size % devices}"
         used = host.processes[session].used[device]
         if what == 0:
             host.end(session)
-            sessions[who % len(sessions)] = host.start(f"c{who % len(sessions)}")
+            sessions[place] = host.start(containers[place])
         elif what == 1 and size > 4:
-            host.dispatch(e.LimitsChanged(f"c{who % len(sessions)}", {device: 2 * size - 8}))
+            host.dispatch(e.LimitsChanged(containers[place], {device: 2 * size - 8}))
         elif what == 1:
             host.dispatch(e.PolicyChosen(sorted(POLICIES)[size % len(POLICIES)], seed=1))
         elif what < 4 and used:

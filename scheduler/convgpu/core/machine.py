@@ -168,8 +168,8 @@ class Machine:
         """Check ledger and queue at `now`. Not while a step needs an answer.
 
         Raises:
-            InvariantBrokenError: the ledger is wrong, something of an ended session is left, or a waiting
-                allocation could be served (invariant 3).
+            InvariantBrokenError: the ledger is wrong, something of an ended session is left, or a waiting allocation
+                could be served or a limit that was asked for be in force (invariant 3).
         """
         self._ledger.check_invariants()
         for name, accounts in self._ledger.accounts.items():
@@ -178,10 +178,12 @@ class Machine:
         if any(pending.event.session not in self._state.sessions for pending in self._state.queue):
             raise InvariantBrokenError("an allocation of an ended session waits")
         self._state.now = now
-        changed = dict(self._ledger.changed_containers)
+        changed, targets = dict(self._ledger.changed_containers), list(self._ledger.targets)
         self._ledger.changed_containers |= dict.fromkeys(self._ledger.accounts)  # consider everything anew
         if (pending := self._allocator.next()) is not None:
             raise InvariantBrokenError(f"waits and could be served: {pending}")
+        if targets != list(self._ledger.targets):
+            raise InvariantBrokenError(f"limits could be in force: {targets}, left are {self._ledger.targets}")
         self._ledger.changed_containers = changed  # a checked machine decides as one that is not checked
 
     def _check_leases(self, name: str, device: str, account: Account) -> None:

@@ -94,9 +94,12 @@ class Queue:
         return self._by_device[device].values()
 
     def add(self, pending: PendingAllocation) -> None:
-        """Add the youngest."""
-        self._all[pending.sequence] = pending
-        self._by_device[pending.device][pending.sequence] = pending
+        """Add one: the youngest, or one that waited before its process reconnected."""
+        for waiting in (self._all, self._by_device[pending.device]):
+            is_youngest = not waiting or next(reversed(waiting)) < pending.sequence
+            waiting[pending.sequence] = pending
+            if not is_youngest:
+                _sort_by_key(waiting)
         if pending.deadline is not None:
             heapq.heappush(self._deadlines, (pending.deadline, pending.sequence))
 
@@ -117,6 +120,12 @@ class Queue:
             yield self._all[self._deadlines[0][1]]
 
 
+def _sort_by_key(waiting: dict[int, PendingAllocation]) -> None:
+    entries = sorted(waiting.items())
+    waiting.clear()
+    waiting.update(entries)
+
+
 class State:
     """Everything that decisions are made from.
 
@@ -131,6 +140,7 @@ class State:
         armed: slots whose processes report what they free.
         leased_ahead: by device, sessions that were leased more than they asked for and whose headroom was not taken
             since, longest ago first.
+        resumable: by reconnected session, allocations of the session that it replaced and has not sent again.
     """
 
     def __init__(
@@ -149,6 +159,7 @@ class State:
         self.settling: dict[str, dict[int, int]] = {device: {} for device in capacity}
         self.armed: dict[SlotKey, None] = {}
         self.leased_ahead: dict[str, dict[int, None]] = {device: {} for device in capacity}
+        self.resumable: dict[int, list[PendingAllocation]] = {}
         self._arrivals = 0
 
     def next_arrival(self) -> int:
@@ -172,11 +183,31 @@ class State:
         self.queue.remove(pending)
         del self.containers[pending.container].pending[pending.sequence]
 
-    def drop_pending(self, container: str, session: int) -> None:
-        """Drop the allocations of a session that can receive no answer any more."""
-        for pending in list(self.containers[container].pending.values()):
-            if pending.event.session == session:
-                self.dequeue(pending)
+    def drop_pending(self, container: str, session: int) -> list[PendingAllocation]:
+        """Drop and return the allocations of a session that can receive no answer any more."""
+        dropped = [p for p in self.containers[container].pending.values() if p.event.session == session]
+        for pending in dropped:
+            self.dequeue(pending)
+        return dropped
+
+    def move_pending(self, container: str, replaced: int, session: int) -> None:
+        """Keep the age of a replaced session's allocations for its successor, which sends them again."""
+        unclaimed = self.resumable.pop(replaced, []) + self.drop_pending(container, replaced)
+        if unclaimed:
+            self.resumable[session] = unclaimed
+
+    def resume(self, event: e.AllocationRequested) -> PendingAllocation | None:
+        """Return the allocation that waited under an earlier connection and is sent again by this request."""
+        unclaimed = self.resumable.get(event.session, [])
+        for place, pending in enumerate(unclaimed):
+            if (pending.device, pending.size) == (event.device, event.size):
+                return unclaimed.pop(place)
+        return None
+
+    def mark_paused(self) -> None:
+        """Begin the high-water marks of what waits: all leases were reduced to what is in use."""
+        if self.is_scarce:
+            self.ledger.newest_waiting = self._arrivals
 
     def forget_slot(self, session: int, device: str) -> None:
         """Forget a slot whose page is gone."""
@@ -189,5 +220,5 @@ class State:
 
     @property
     def is_scarce(self) -> bool:
-        """Whether an allocation waits that freed memory could serve. Then no part of a grant is left idle."""
-        return any(self.is_needed(device) for device in self.settling)
+        """Whether something waits for freed memory: an allocation or a higher limit. Then no grant is left idle."""
+        return any(self.is_needed(device) for device in self.settling) or self.ledger.has_waiting_raise

@@ -45,7 +45,10 @@ class Transitions:
 
     @apply.register
     def _start_container(self, event: e.ContainerStarted) -> None:
-        self._state.containers[event.container].mounted = True
+        container = self._state.containers[event.container]
+        if not container.mounted:
+            container.order = self._state.next_arrival()  # its volume may be older than others, or used before
+        container.mounted = True
 
     @apply.register
     def _end_container(self, event: e.ContainerEnded) -> None:
@@ -67,7 +70,10 @@ class Transitions:
     def _start_session(self, event: e.SessionStarted) -> None:
         """Open a session. What it holds already is a fact: granted even if nothing is free, up to its limit."""
         self._state.sessions[event.session] = event.container
-        self._state.containers[event.container].sessions += 1
+        container = self._state.containers[event.container]
+        if not container.mounted and not container.sessions:
+            container.order = self._state.next_arrival()
+        container.sessions += 1
         for device in self._ledger.accounts[event.container]:
             self._ledger.adopt(event.container, device, event.session, event.held.get(device, 0))
         self._headroom.arm([event.container])
@@ -77,11 +83,11 @@ class Transitions:
     def _reconnect_session(self, event: e.SessionReconnected) -> None:
         """Move the leases to the new session; what the process does not use of them is idle.
 
-        The process sends its requests again: those of the replaced session are dropped.
+        The process sends its requests again: those of the replaced session are dropped, and keep their age for that.
         """
         name = self._state.sessions.pop(event.replaced)
         self._state.sessions[event.session] = name
-        self._state.drop_pending(name, event.replaced)
+        self._state.move_pending(name, event.replaced, event.session)
         for device in self._ledger.accounts[name]:
             self._state.forget_slot(event.replaced, device)
             held = event.held.get(device, 0)
@@ -99,6 +105,7 @@ class Transitions:
         container = self._state.containers[name]
         container.sessions -= 1
         self._state.drop_pending(name, event.session)
+        self._state.resumable.pop(event.session, None)
         for device in self._ledger.accounts[name]:
             self._state.forget_slot(event.session, device)
             lease = self._ledger.end_lease(name, device, event.session)

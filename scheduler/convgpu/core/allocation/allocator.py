@@ -5,7 +5,7 @@ the exact figures that come back with HeadroomTaken.
 """
 
 from convgpu.core import events as e
-from convgpu.core.allocation.fairness import eligible, serving_order
+from convgpu.core.allocation.fairness import eligible, overtakes_overdue, serving_order
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.allocation.reclaim import ReclaimLadder
 from convgpu.core.state import PendingAllocation, State
@@ -51,17 +51,19 @@ class Allocator:
 
     def _pend(self, event: e.AllocationRequested, name: str) -> PendingAllocation:
         container = self._state.containers[name]
+        before = self._state.resume(event)
         view = WaitingAllocation(
-            sequence=self._state.next_arrival(),
+            sequence=before.sequence if before else self._state.next_arrival(),
             container=name,
             container_order=container.order,
             device=event.device,
             request=event.request,
             size=event.size,
-            since=self._state.now,
+            since=before.view.since if before else self._state.now,
             priority=container.priority,
         )
-        return PendingAllocation(event, view, None if container.wait is None else self._state.now + container.wait)
+        deadline = None if container.wait is None else view.since + container.wait
+        return PendingAllocation(event, view, deadline)
 
     # -- serving -----------------------------------------------------------------------------------------
 
@@ -77,13 +79,14 @@ class Allocator:
                 self._accept(pending)
         if self._state.is_scarce and self._ladder.climb():
             return
+        self._state.mark_paused()
         self._reject_beyond_limits()
         if not self._state.is_scarce:
             self._headroom.disarm()
         self._record_pauses()
 
     def next(self) -> PendingAllocation | None:
-        """Choose the allocation to answer next: from its own grant or against its limit first, then by serving order.
+        """Choose the allocation to answer next: by its own grant or limit where nobody is overtaken, else by order.
 
         None when all that are left have to wait.
         """
@@ -106,9 +109,19 @@ class Allocator:
         """Return an allocation that its container's own idle grant serves, or that has to be rejected."""
         for name in self._ledger.changed_containers:
             for pending in self._state.containers[name].pending.values():
-                if pending.size <= self._state.account(pending).idle or self._exceeds_limit(pending):
+                if self._exceeds_limit(pending) or self._may_use_idle_grant(pending):
                     return pending
         return None
+
+    def _may_use_idle_grant(self, pending: PendingAllocation) -> bool:
+        """Return whether its container's idle grant holds it and can be used out of the serving order.
+
+        Idle grants of a drained device, and all of them during recovery, can be given to nobody else.
+        """
+        state = self._state
+        if pending.size > state.account(pending).idle:
+            return False
+        return state.recovering or pending.device in state.drained or not overtakes_overdue(state, pending.view)
 
     def _exceeds_limit(self, pending: PendingAllocation) -> bool:
         """Return whether it exceeds the limit, and also a higher one that may come into force."""
@@ -163,7 +176,6 @@ class Allocator:
         event, name, device = pending.event, pending.container, pending.device
         account = self._state.account(pending)
         self._ledger.lease(name, device, event.session, event.size)
-        account.high_water_mark = max(account.high_water_mark, account.leased)
         share = 0 if self._state.is_scarce else account.idle // self._state.containers[name].sessions
         if share:
             self._headroom.add(event.session, device, share)

@@ -11,18 +11,17 @@ from convgpu.policies.memory.base import WaitingAllocation
 def serving_order(state: State, waiting: Sequence[WaitingAllocation], now: float) -> Iterator[WaitingAllocation]:
     """Yield allocations in the order in which to serve them.
 
-    First the requests of holders that raise a high-water mark, then the overdue ones, then by priority and policy.
-    What a container holds while it waits is of use to nobody, so holders that make progress go first; they cannot
-    overtake others for ever, because no high-water mark exceeds a limit. Among the overdue, holders go first.
+    First the requests of holders that raise a high-water mark, then the overdue ones by age, then the others by
+    priority and policy. What a container holds while it waits is of use to nobody, so holders that make progress go
+    first; they cannot overtake others for ever, because no high-water mark exceeds a limit.
     """
-    holders = state.ledger.holders
-    progressing = [w for w in waiting if w.container in holders and raises_high_water_mark(state, w)]
+    progressing = _raising_high_water_mark(state, waiting)
     if progressing:
         yield from _ranked(state, progressing)
         done = {w.sequence for w in progressing}
         waiting = [w for w in waiting if w.sequence not in done]
     overdue = [w for w in waiting if is_overdue(state, w, now)]
-    yield from sorted(overdue, key=lambda w: (w.container not in holders, w.sequence))
+    yield from sorted(overdue, key=lambda w: w.sequence)
     yield from _ranked(state, [w for w in waiting if not is_overdue(state, w, now)] if overdue else waiting)
 
 
@@ -31,10 +30,39 @@ def _ranked(state: State, waiting: Sequence[WaitingAllocation]) -> Iterator[Wait
         yield from state.policy.rank([w for w in waiting if w.priority == priority], state.ledger.free)
 
 
-def raises_high_water_mark(state: State, waiting: WaitingAllocation) -> bool:
-    """Return whether its container would hold more of the device than ever; else it takes again what it freed."""
+def _raising_high_water_mark(state: State, waiting: Sequence[WaitingAllocation]) -> list[WaitingAllocation]:
+    """Return the requests of holders that make progress: all others take again what their containers freed.
+
+    A request makes progress if its container would hold more of the device than at any time since the oldest
+    allocation there began to wait. So what earlier programs of the container held does not count, and yet nobody is
+    overtaken by more bytes than holders lacked to their limits when it began to wait.
+    """
+    holders = state.ledger.holders
+    of_holders = [w for w in waiting if w.container in holders]
+    oldest = {device: _oldest_waiting_on(state, device) for device in dict.fromkeys(w.device for w in of_holders)}
+    return [w for w in of_holders if _raises_high_water_mark(state, w, oldest[w.device])]
+
+
+def _raises_high_water_mark(state: State, waiting: WaitingAllocation, oldest: int) -> bool:
     account = state.ledger.accounts[waiting.container][waiting.device]
-    return account.leased + waiting.size > account.high_water_mark
+    return account.leased + waiting.size > account.high_water_marks.since(oldest)
+
+
+def _oldest_waiting_on(state: State, device: str) -> int:
+    """Return the sequence of the oldest allocation that waits for memory of the device, and not for external memory."""
+    return next((pending.sequence for pending in state.queue.on(device) if _fits_usable(state, pending)), 0)
+
+
+def _fits_usable(state: State, pending: PendingAllocation) -> bool:
+    return state.account(pending).leased + pending.size <= state.ledger.usable[pending.device]
+
+
+def overtakes_overdue(state: State, waiting: WaitingAllocation) -> bool:
+    """Return whether an older allocation is overdue that a holder's request has to be served after."""
+    overdue = _oldest_overdue_on(state, waiting.device, state.now)
+    if not overdue or overdue[0].sequence >= waiting.sequence:
+        return False
+    return not _raises_high_water_mark(state, waiting, _oldest_waiting_on(state, waiting.device))
 
 
 def is_overdue(state: State, waiting: WaitingAllocation, now: float) -> bool:
@@ -125,6 +153,6 @@ def _oldest_overdue_on(state: State, device: str, now: float) -> list[PendingAll
     for pending in state.queue.on(device):
         if not is_overdue(state, pending.view, now):
             break
-        if state.account(pending).leased + pending.size <= state.ledger.usable[device]:
+        if _fits_usable(state, pending):
             return [pending]
     return []

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from convgpu.core.memory.high_water_marks import HighWaterMarks
+
 
 @dataclass(frozen=True, slots=True)
 class AccountView:
@@ -13,7 +15,6 @@ class AccountView:
         limit: the most that the container may use on the device.
         grant: set aside for the container so far.
         leased: the part of the grant that its processes may use without asking.
-        high_water_mark: the most that was leased when an allocation was accepted, without what was leased ahead.
         charged: unleased memory, which counts against the limit.
         target: a limit that was asked for and is not in force yet, or None.
         leases: what is leased to each session.
@@ -22,7 +23,6 @@ class AccountView:
     limit: int
     grant: int
     leased: int
-    high_water_mark: int
     charged: int
     target: int | None
     leases: Mapping[int, int]
@@ -40,15 +40,19 @@ class AccountView:
 
 @dataclass(slots=True)
 class Account:
-    """An account that the ledger changes; the attributes are those of AccountView."""
+    """An account that the ledger changes; the attributes are those of AccountView.
+
+    Attributes:
+        high_water_marks: what was leased before it became less.
+    """
 
     limit: int
     grant: int = 0
     leased: int = 0
-    high_water_mark: int = 0
     charged: int = 0
     target: int | None = None
     leases: dict[int, int] = field(default_factory=dict)
+    high_water_marks: HighWaterMarks = field(default_factory=HighWaterMarks)
 
     @property
     def held(self) -> int:
@@ -66,7 +70,6 @@ class Account:
             self.limit,
             self.grant,
             self.leased,
-            self.high_water_mark,
             self.charged,
             self.target,
             MappingProxyType(dict(self.leases)),

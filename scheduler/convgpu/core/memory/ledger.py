@@ -34,6 +34,7 @@ class Ledger:
         changed_containers: containers whose accounts changed since the allocator last took their idle grants.
         changed_limits: accounts whose limit or target changed since that was last reported.
         targets: the accounts that have a target.
+        newest_waiting: sequence of the newest allocation that waits, or ever waited; tags high-water marks.
     """
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
@@ -42,6 +43,7 @@ class Ledger:
         self.changed_containers: dict[str, None] = {}
         self.changed_limits: dict[tuple[str, str], None] = {}
         self.targets: dict[tuple[str, str], None] = {}
+        self.newest_waiting = 0
         # Containers with a grant: few, however many wait, because each holds memory of a device.
         self._holders: dict[str, None] = {}
         self._current = SafetyCheck("current capacity", self.accounts, self._holders, capacity, charges=True)
@@ -180,6 +182,8 @@ class Ledger:
     def lease(self, container: str, device: str, session: int, size: int) -> None:
         """Lease `size` idle bytes to a session; a negative size takes leased bytes back."""
         account = self.accounts[container][device]
+        if size < 0:
+            account.high_water_marks.record(self.newest_waiting, account.leased)
         account.leases[session] = account.leases.get(session, 0) + size
         account.leased += size
         self._adjust(container, device)
@@ -187,6 +191,7 @@ class Ledger:
     def end_lease(self, container: str, device: str, session: int) -> int:
         """Remove a session and return how many bytes were leased to it."""
         account = self.accounts[container][device]
+        account.high_water_marks.record(self.newest_waiting, account.leased)
         size = account.leases.pop(session, 0)
         account.leased -= size
         self._adjust(container, device)
@@ -198,6 +203,7 @@ class Ledger:
         The rest becomes idle.
         """
         account = self.accounts[container][device]
+        account.high_water_marks.record(self.newest_waiting, account.leased)
         lease = account.leases.pop(replaced, 0)
         account.leases[session] = min(held, lease)
         account.leased += account.leases[session] - lease
@@ -231,6 +237,14 @@ class Ledger:
     def fits_free(self, container: str) -> bool:
         """Return whether what is free right now holds the container's whole limits."""
         return all(check.fits_free(container) for check in self._distinct)
+
+    @property
+    def has_waiting_raise(self) -> bool:
+        """Whether a higher limit was asked for that is not in force."""
+        return any(
+            (self.accounts[name][device].target or 0) > self.accounts[name][device].limit
+            for name, device in self.targets
+        )
 
     def is_safe_to_grant(self, container: str, device: str, size: int) -> bool:
         """Return whether `size` more bytes are free, within the container's limit, and leave the state safe."""

@@ -47,9 +47,9 @@ def test_two_holders_that_re_acquire_freed_memory_in_turns_do_not_starve_an_over
     x, y = start["x"], start["y"]
     host.allocate(y, 2)
     host.allocate(x, 6)
-    host.free(x, 4)
-    host.allocate(y, 4)  # both held 6 once
     waits = host.allocate(start["n"], 4)
+    host.allocate(y, 4)
+    host.free(x, 4)  # both have held 6 since n waits
     host.now = 100.0
     again = host.allocate(x, 4)
     host.free(y, 4)

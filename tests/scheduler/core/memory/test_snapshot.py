@@ -18,11 +18,11 @@ def test_a_snapshot_holds_every_account_and_device_and_does_not_change() -> None
     host.allocate(session, 3)
     host.dispatch(e.UnleasedMemory("b", "gpu", 1))
     before = host.machine.snapshot()
-    unused = AccountView(2, 0, 0, 0, 0, None, {session: 0})
+    unused = AccountView(2, 0, 0, 0, None, {session: 0})
     assert before == LedgerSnapshot(
         accounts={
-            "a": {"gpu": AccountView(10, 10, 10, 3, 0, None, {session: 10}), "other": unused},
-            "b": {"gpu": AccountView(4, 0, 0, 0, 1, None, {})},
+            "a": {"gpu": AccountView(10, 10, 10, 0, None, {session: 10}), "other": unused},
+            "b": {"gpu": AccountView(4, 0, 0, 1, None, {})},
         },
         devices={"gpu": DeviceView(16, 15, 5, 0, 0), "other": DeviceView(8, 8, 8, 0, 0)},
     )
