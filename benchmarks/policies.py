@@ -13,7 +13,8 @@ each device.
 **Waiting** is all the time from arrival to end that is not the work itself, done once. **Working** is memory held
 while its container works, in work that is not lost; **paused** memory is held by containers that wait for more;
 **unsafe** is free although a waiting allocation would fit (safety, or an older one's turn); the rest is free, mostly
-where no job waits. Memory that programs free in between, settling, contexts and CUDA's own time are not modelled.
+where no job waits. *Second programs*: each container ran a program before, which used its whole limit. Memory that
+programs free in between, settling, contexts and CUDA's own time are not modelled.
 """
 
 import json
@@ -39,10 +40,10 @@ STARVATION_TIMEOUT = 60.0
 Result = dict[str, float]
 
 
-def managed(policy: str, starvation_timeout: float = STARVATION_TIMEOUT) -> Managed:
+def managed(policy: str, starvation_timeout: float = STARVATION_TIMEOUT, *, second_programs: bool = False) -> Managed:
     """Return ConvGPU as a scheme; its own chance is the same in each run."""
     seed = random.Random(1).getrandbits(64)  # noqa: S311 - a workload, not a secret
-    return Managed(policy, seed, starvation_timeout)
+    return Managed(policy, seed, starvation_timeout, second_programs=second_programs)
 
 
 def measure(make_scheme: Callable[[], Scheme], model: Model, restart: float = 0.0) -> Result:
@@ -88,6 +89,7 @@ def main() -> None:
     results = {}
     for model in MODELS:
         rows = {name: measure(lambda name=name: managed(name), model) for name in sorted(POLICIES)}
+        rows["best-fit, second programs"] = measure(lambda: managed("best-fit", second_programs=True), model)
         for restart in RESTARTS:
             rows[f"try again, {restart:.0f} s"] = measure(FailAndRetry, model, restart)
         rows["whole limit first"] = measure(WholeLimitFirst, model)

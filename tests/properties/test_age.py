@@ -26,13 +26,11 @@ STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 7), st.integers(1, 
 def test_age_bounds_every_choice(name: str, devices: int, limits: list[int], steps: list[tuple[int, int, int]]) -> None:
     capacity = {f"g{number}": 10 for number in range(devices)}
     host = CheckedHost(Machine(capacity, make_policy(name, seed=1), 5.0))
-    sessions: list[int] = []
     containers: list[str] = []
     for number, limit in enumerate(limits):
-        name = f"c{number}"
-        host.create(name, dict.fromkeys(capacity, limit), priority=number % 3)
-        containers += [name] * (1 + number % 2)  # every second container has two processes
-    sessions += map(host.start, containers)
+        host.create(f"c{number}", dict.fromkeys(capacity, limit), priority=number % 3)
+        containers += [f"c{number}"] * (1 + number % 2)  # every second container has two processes
+    sessions = [host.start(container) for container in containers]
     for who, what, size in steps:
         host.now += 1.0
         place = who % len(sessions)

@@ -15,19 +15,32 @@ class Managed(Scheme):
         policy: its name.
         seed: of a policy that chooses at random.
         starvation_timeout: seconds after which a waiting allocation is not overtaken any more.
+        second_programs: each container ran another program before, which used its whole limit.
     """
 
-    def __init__(self, policy: str, seed: int, starvation_timeout: float) -> None:
+    def __init__(self, policy: str, seed: int, starvation_timeout: float, *, second_programs: bool = False) -> None:
         self.host = SimulatedHost(Machine(capacities(), make_policy(policy, seed), starvation_timeout))
         self._sessions: dict[int, int] = {}
         self._waiting: dict[int, Job] = {}
+        self._second_programs = second_programs
 
     def begin(self, job: Job) -> None:
         """Create the container and start its process."""
         self.host.now = self.simulation.now
-        self.host.create(str(job.number), {job.device: job.limit})
+        if not self.host.terms and self._second_programs:
+            self._run_first_programs()
+        if not self._second_programs:
+            self.host.create(str(job.number), {job.device: job.limit})
         self._sessions[job.number] = self.host.start(str(job.number))
         super().begin(job)
+
+    def _run_first_programs(self) -> None:
+        """Run a program in each container, one after the other, before anything else."""
+        for job in self.simulation.jobs:
+            self.host.create(str(job.number), {job.device: job.limit})
+            session = self.host.start(str(job.number))
+            self.host.allocate(session, job.limit, job.device)
+            self.host.end(session)
 
     def allocate(self, job: Job, size: int) -> None:
         """Allocate as the hook does: from the headroom, or by a request."""

@@ -102,6 +102,7 @@ class ContainerRegistry:
             acceptor: gets the connections to the sockets of containers.
         """
         self._acceptor = acceptor
+        running: list[Volume] = []
         for volume in self._store.all():
             try:
                 container = self._reopen(volume)
@@ -110,7 +111,9 @@ class ContainerRegistry:
                 self._unusable[volume.name] = str(error)
                 continue
             if container.runs:
-                self._driver.dispatch(e.ContainerStarted(volume.name))
+                running.append(volume)
+        for volume in sorted(running, key=lambda volume: volume.since):  # the machine orders containers by their starts
+            self._driver.dispatch(e.ContainerStarted(volume.name))
 
     def create(self, name: str, options: dict[str, str]) -> None:
         """Create a volume. An existing volume with the same options is no error.
