@@ -45,7 +45,7 @@ def _raising_high_water_mark(state: State, waiting: Sequence[WaitingAllocation])
 
 def _raises_high_water_mark(state: State, waiting: WaitingAllocation, oldest: int) -> bool:
     account = state.ledger.accounts[waiting.container][waiting.device]
-    return account.leased + waiting.size > account.high_water_marks.since(oldest)
+    return account.leased + waiting.size > account.high_water_mark_since(oldest)
 
 
 def _oldest_waiting_on(state: State, device: str) -> int:

@@ -43,7 +43,7 @@ class Account:
     """An account that the ledger changes; the attributes are those of AccountView.
 
     Attributes:
-        high_water_marks: what was leased before it became less.
+        high_water_marks: what was leased before it became less; None before the first time.
     """
 
     limit: int
@@ -52,7 +52,7 @@ class Account:
     charged: int = 0
     target: int | None = None
     leases: dict[int, int] = field(default_factory=dict)
-    high_water_marks: HighWaterMarks = field(default_factory=HighWaterMarks)
+    high_water_marks: HighWaterMarks | None = None
 
     @property
     def held(self) -> int:
@@ -63,6 +63,17 @@ class Account:
     def idle(self) -> int:
         """Granted, and leased to no process."""
         return self.grant - self.leased
+
+    def record_high_water_mark(self, newest: int) -> None:
+        """Record what is leased, which is about to become less; `newest`: the newest allocation that waits."""
+        if self.leased:
+            self.high_water_marks = self.high_water_marks or HighWaterMarks()
+            self.high_water_marks.record(newest, self.leased)
+
+    def high_water_mark_since(self, oldest: int) -> int:
+        """Return the most bytes that were leased since allocation `oldest`, the oldest that waits, began to wait."""
+        past = self.high_water_marks.since(oldest) if self.high_water_marks else 0
+        return max(past, self.leased)
 
     def view(self) -> AccountView:
         """Return a copy that never changes."""

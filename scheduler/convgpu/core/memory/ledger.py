@@ -183,7 +183,7 @@ class Ledger:
         """Lease `size` idle bytes to a session; a negative size takes leased bytes back."""
         account = self.accounts[container][device]
         if size < 0:
-            account.high_water_marks.record(self.newest_waiting, account.leased)
+            account.record_high_water_mark(self.newest_waiting)
         account.leases[session] = account.leases.get(session, 0) + size
         account.leased += size
         self._adjust(container, device)
@@ -191,7 +191,7 @@ class Ledger:
     def end_lease(self, container: str, device: str, session: int) -> int:
         """Remove a session and return how many bytes were leased to it."""
         account = self.accounts[container][device]
-        account.high_water_marks.record(self.newest_waiting, account.leased)
+        account.record_high_water_mark(self.newest_waiting)
         size = account.leases.pop(session, 0)
         account.leased -= size
         self._adjust(container, device)
@@ -203,7 +203,7 @@ class Ledger:
         The rest becomes idle.
         """
         account = self.accounts[container][device]
-        account.high_water_marks.record(self.newest_waiting, account.leased)
+        account.record_high_water_mark(self.newest_waiting)
         lease = account.leases.pop(replaced, 0)
         account.leases[session] = min(held, lease)
         account.leased += account.leases[session] - lease
