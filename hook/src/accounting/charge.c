@@ -87,7 +87,7 @@ static bool charge_worth_a_try(const struct charge *charge, struct watch *watch)
     return true;
 }
 
-CUresult charge_settle(const struct charge *charge, charge_attempt *attempt, void *arguments) {
+CUresult charge_call_when_settled(const struct charge *charge, charge_attempt *attempt, void *arguments) {
     struct watch watch = {.interval = WATCH_STEPS};
     uint64_t settling = charge->settling;
     if (settling == 0) {
@@ -126,7 +126,7 @@ bool charge_again(struct charge *charge, CUresult result, int round) {
 
 CUresult charge_make(struct charge *charge, charge_attempt *attempt, void *arguments) {
     for (int round = 0;; round++) {
-        CUresult result = charge_settle(charge, attempt, arguments);
+        CUresult result = charge_call_when_settled(charge, attempt, arguments);
         if (result == CUDA_SUCCESS) return result;
         headroom_give(charge->device, charge->size);
         if (!charge_again(charge, result, round)) return result;

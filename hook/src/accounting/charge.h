@@ -32,18 +32,19 @@ typedef CUresult charge_attempt(void *arguments);
 /* Makes the call that is charged, waiting while the driver has not freed yet what ended processes held
  * ("Settling" in docs/protocol.md). Returns the driver's last answer; the charge stays as it is. The lock of
  * a primary context may be held. */
-CUresult charge_settle(const struct charge *charge, charge_attempt *attempt, void *arguments);
+CUresult charge_call_when_settled(const struct charge *charge, charge_attempt *attempt, void *arguments);
 
 enum { CHARGE_ROUNDS = 4 }; /* how often a charged call is made that the driver refuses */
 
 /* After the driver's last answer (`result`) to a charged call, in the given round (from 0). Success: false,
  * and the charge stays. After a failure the caller has given the bytes back and left charge->size as it was:
  * if the driver had no room, asks the scheduler whether external memory is why, pausing until there is room
- * ("External memory" in docs/protocol.md). True: the bytes are charged again, for charge_settle(). False:
- * they are not (charge->size is 0), and the driver's answer counts. */
+ * ("External memory" in docs/protocol.md). True: the bytes are charged again, for charge_call_when_settled().
+ * False: they are not (charge->size is 0), and the driver's answer counts. */
 bool charge_again(struct charge *charge, CUresult result, int round);
 
-/* charge_settle() and charge_again() until the answer is final. On failure nothing stays charged. */
+/* charge_call_when_settled() and charge_again() until the answer is final. On failure nothing stays charged.
+ */
 CUresult charge_make(struct charge *charge, charge_attempt *attempt, void *arguments);
 
 #endif

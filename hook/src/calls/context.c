@@ -62,7 +62,7 @@ static void context_give_ended(int device, uint64_t size) {
 static CUresult context_create_charged(struct creation *creation, struct device_contexts *primary) {
     int device = creation->charge.device;
     if (primary) pthread_mutex_lock(&primary->state);
-    CUresult result = charge_settle(&creation->charge, creation->attempt, creation);
+    CUresult result = charge_call_when_settled(&creation->charge, creation->attempt, creation);
     if (result == CUDA_SUCCESS) {
         account_add_context((uint32_t)device, creation->charge.size);
         growth_context_made(device);

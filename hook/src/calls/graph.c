@@ -247,7 +247,8 @@ static CUresult graph_instantiate(CUgraphExec *exec, struct instantiation *reque
     if (result == CUDA_SUCCESS && count > 0) result = graph_charge(request, &watched);
     if (result != CUDA_SUCCESS) return result;
     watched.current = device_current(&context, &here) == CUDA_SUCCESS && here == watched.device;
-    result = count > 0 ? charge_settle(&watched, request->attempt, request) : request->attempt(request);
+    result =
+        count > 0 ? charge_call_when_settled(&watched, request->attempt, request) : request->attempt(request);
     if (result == CUDA_SUCCESS) {
         graph_enter(request, context);
         *exec = request->exec;

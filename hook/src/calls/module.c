@@ -197,7 +197,7 @@ static CUresult module_set_stack(int device, size_t size, uint64_t more) {
     if (result != CUDA_SUCCESS) return result;
     for (int round = 0;; round++) {
         growth_add(device, more);
-        result = charge_settle(&charge, module_attempt_stack, &size);
+        result = charge_call_when_settled(&charge, module_attempt_stack, &size);
         if (result == CUDA_SUCCESS) return result;
         growth_give(device, more);
         if (!charge_again(&charge, result, round)) return result;

@@ -66,7 +66,7 @@ static CUresult stream_attempt(struct stream_request *request, CUresult *answer)
     struct charge extra = {.call = request->charge.call, .device = request->charge.device};
     uint64_t missing, bound = request->charge.size;
     pool_begin(request->slot, bound);
-    *answer = charge_settle(&request->charge, request->attempt, request);
+    *answer = charge_call_when_settled(&request->charge, request->attempt, request);
     bool succeeded = *answer == CUDA_SUCCESS;
     CUresult entered = pool_end(request->slot, bound, succeeded ? request->address : 0, &missing);
     if (missing > 0 && charge_open(&extra, missing) != CUDA_SUCCESS) {

@@ -45,7 +45,8 @@ def evaluate(
     """Decide from the signals whether a container runs.
 
     - Without a list the mounts decide: it runs while there is one.
-    - A list with a running container counts, with or without mounts, unless the last unmount (`since`) came after it.
+    - A list with a running container counts, with or without mounts, unless the container's state changed after it
+      (`since`, the last unmount).
     - A list without a running container ends older mounts, unless a process is connected. While it lists the container
       at all, mounts of the last ten seconds stay: the container may be about to start.
 

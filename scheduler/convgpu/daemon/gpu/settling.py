@@ -1,4 +1,4 @@
-"""Settling: waiting until the driver has freed the memory of an ended process.
+"""Watches settling memory, the bytes of ended processes, until the driver has freed it.
 
 A closed socket means that the process no longer uses the memory; the driver frees it later (0.3 s later for
 100 GiB on an H200). A process becomes a zombie only after the kernel has closed all its files, the driver's among them,
