@@ -68,7 +68,7 @@ class Bench:
 def bench(*, watched: bool = False) -> Iterator[Bench]:
     """Compile the program and start a daemon for the card (or, by CONVGPU_DEVICES, for a simulated one).
 
-    `watched`: with `card watch`, started before the daemon, which takes memory in use at its start for foreign.
+    `watched`: with `card watch`, started before the daemon, which takes memory in use at its start for external memory.
     """
     with TemporaryDirectory() as scratch, ExitStack() as stack:
         folder = Path(scratch)

@@ -17,12 +17,12 @@ MIB = 1 << 20
 GIB = 1 << 30
 CONTEXT = 526 * MIB
 T = TypeVar("T")
-PATIENCE = 20.0  # seconds after which something that should have happened counts as missing
+TIMEOUT = 20.0  # seconds after which something that should have happened counts as missing
 
 
 def until(look: Callable[[], T], wanted: Callable[[T], bool]) -> T:
     """Look again and again until it is as wanted; the last look if it never is."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not wanted(seen := look()) and time.monotonic() < deadline:
         os.sched_yield()
     return seen

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-PATIENCE = 30.0  # seconds for anything that the browser does
+TIMEOUT = 30.0  # seconds for anything that the browser does
 # As root it has no sandbox; a container's /dev/shm is small; nothing is fetched from anywhere.
 OPTIONS = [
     "--headless=new",
@@ -64,7 +64,7 @@ class Browser:
         if session:
             request["sessionId"] = session
         os.write(self._to, json.dumps(request).encode() + b"\0")
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while True:
             message = self._receive(end, method)
             if message.get("id") == self._number:
@@ -75,7 +75,7 @@ class Browser:
     def _receive(self, end: float, what: str) -> dict:
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._from], [], [], max(0.0, end - time.monotonic()))
-            assert ready, f"chromium does not answer {what} within {PATIENCE:.0f} s"
+            assert ready, f"chromium does not answer {what} within {TIMEOUT:.0f} s"
             piece = os.read(self._from, 1 << 20)
             assert piece, f"chromium ended during {what}"
             self._buffer += piece
@@ -135,7 +135,7 @@ class Page:
         """Return the text that stands in an element, as a reader sees it."""
         return str(self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
-    def wait(self, expression: str, seconds: float = PATIENCE) -> object:
+    def wait(self, expression: str, seconds: float = TIMEOUT) -> object:
         """Wait until JavaScript is true; return its value."""
         end = time.monotonic() + seconds
         while not (value := self.evaluate(expression)):

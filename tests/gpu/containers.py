@@ -14,7 +14,7 @@ NAME = os.environ.get("CONVGPU_NAME", "")  # of the plugin
 SIMULATED = os.environ.get("CONVGPU_DEVICES", "").startswith("simulated:")  # a rehearsal
 GIB = 1 << 30
 NODES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm")
-PATIENCE = 120.0  # seconds after which something that should have happened counts as missing
+TIMEOUT = 120.0  # seconds after which something that should have happened counts as missing
 
 
 def docker(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -26,9 +26,9 @@ def docker(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
     """Poll a condition of real processes, with a bound."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
-        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {TIMEOUT:g} s: {what}"
         time.sleep(0.02)
 
 

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 THREADS = 8
 """As many as `src/program.c` has."""
 
@@ -79,9 +79,9 @@ class Program:
     def result(self, thread: int = 0) -> Result:
         """Wait for the next result of a thread."""
         try:
-            return self._results[thread].get(timeout=PATIENCE)
+            return self._results[thread].get(timeout=TIMEOUT)
         except queue.Empty:
-            raise AssertionError(f"no answer within {PATIENCE:g} s; {self._where()}") from None
+            raise AssertionError(f"no answer within {TIMEOUT:g} s; {self._where()}") from None
 
     def _where(self) -> str:
         """What each thread of the process is doing, as the kernel sees it, and what it said on stderr."""
@@ -116,19 +116,19 @@ class Program:
         """Close stdin, wait for the end, and return what was written to stderr."""
         assert self._process.stdin
         self._process.stdin.close()
-        self._process.wait(timeout=PATIENCE)
+        self._process.wait(timeout=TIMEOUT)
         self._join()
         return self._errors
 
     def kill(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
-            self._process.wait(timeout=PATIENCE)
+            self._process.wait(timeout=TIMEOUT)
         self._join()
 
     def _join(self) -> None:
         for reader in self._readers:
-            reader.join(timeout=PATIENCE)
+            reader.join(timeout=TIMEOUT)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert stream
             if not stream.closed:

@@ -12,7 +12,7 @@ from typing import Self
 from convgpu.protocol.messages import DeviceRow, Hello, Message, Welcome, pack
 from convgpu.protocol.stream import MessageStream
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds after which a test gives up; nothing takes that long."""
 
 PAGE_SIZE = 4096
@@ -56,7 +56,7 @@ class Peer:
 
     def __init__(self, connection: socket.socket, library: ctypes.CDLL) -> None:
         self._connection = connection
-        self._connection.settimeout(PATIENCE)
+        self._connection.settimeout(TIMEOUT)
         self._stream = MessageStream()
         self._received: list[tuple[int, Message]] = []
         self._library = library
@@ -107,7 +107,7 @@ class ScriptedScheduler:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(path))
         self._listener.listen(16)
-        self._listener.settimeout(PATIENCE)
+        self._listener.settimeout(TIMEOUT)
         self._peers: list[Peer] = []
 
     def accept(self) -> tuple[Peer, Hello]:

@@ -152,13 +152,13 @@ class SimulatedHost:
         self._last_number += 1
         return self._last_number
 
-    def reconnect(self, former: int, held: Mapping[str, int], *, late: bool = False) -> int:
+    def reconnect(self, previous: int, held: Mapping[str, int], *, late: bool = False) -> int:
         """Let a process connect again and say how much it holds; its new page begins without headroom."""
         session = self._next_number()
-        process = Process(self.processes.pop(former).container, used=defaultdict(int, held))
-        self._forget_requests(former)
+        process = Process(self.processes.pop(previous).container, used=defaultdict(int, held))
+        self._forget_requests(previous)
         self.processes[session] = process
-        self.dispatch(e.SessionReconnected(session, former, held, late))
+        self.dispatch(e.SessionReconnected(session, previous, held, late))
         return session
 
     def allocate(self, session: int, size: int, device: str = "gpu") -> int:
@@ -224,26 +224,26 @@ class SimulatedHost:
 
     def reconnect_previous(self, place: int) -> int:
         """Let one of the previous processes connect. The audit finds the bytes that its limit does not hold."""
-        former = self.previous.pop(place)
-        session = self._connect(Process(former.container, used=former.used))
+        previous = self.previous.pop(place)
+        session = self._connect(Process(previous.container, used=previous.used))
         self._report_unleased(session)
         return session
 
     def adopt(self, place: int, seen: Mapping[str, int]) -> int:
         """Let the scheduler open a session for one of the previous processes, with an estimate of what it holds."""
         session = self._next_number()
-        former = self.previous.pop(place)
-        self.adopted[session] = former
-        estimated = self.processes[session] = Process(former.container)
-        self.dispatch(e.SessionStarted(session, former.container, seen))
-        for device, account in self.machine.accounts(former.container).items():
+        previous = self.previous.pop(place)
+        self.adopted[session] = previous
+        estimated = self.processes[session] = Process(previous.container)
+        self.dispatch(e.SessionStarted(session, previous.container, seen))
+        for device, account in self.machine.accounts(previous.container).items():
             estimated.used[device] = account.leases[session]
         return session
 
     def reconnect_adopted(self, session: int) -> int:
         """Let an adopted process connect after all, with what it really holds."""
-        former = self.adopted.pop(session)
-        new = self.reconnect(session, former.used, late=True)
+        previous = self.adopted.pop(session)
+        new = self.reconnect(session, previous.used, late=True)
         self._report_unleased(new)
         return new
 

@@ -5,7 +5,7 @@ import struct
 import time
 
 import pytest
-from gpu_host import CONTEXT, GIB, MIB, PATIENCE, until
+from gpu_host import CONTEXT, GIB, MIB, TIMEOUT, until
 
 OUT_OF_MEMORY, SYSTEM_NOT_READY = 2, 802
 USED_OFFSET, CHANGING_OFFSET, SLOT_COUNT_OFFSET = 32, 20, 16  # struct shared_state
@@ -85,7 +85,7 @@ def test_a_process_gives_back_however_it_ends(make_host, end: str) -> None:
             holder.kill()
         case "exit":
             holder.popen.stdin.close()
-            assert holder.popen.wait(PATIENCE) == 0
+            assert holder.popen.wait(TIMEOUT) == 0
         case "exec":
             holder.ask("exec")
     whole = 4 * GIB - CONTEXT

@@ -184,7 +184,7 @@ def test_external_memory_reduces_free_memory_first_and_then_idle_grants() -> Non
     assert host.machine.device("gpu").free == 4
     assert host.processes[a].headroom["gpu"] == 0
     host.check()
-    waiting = host.allocate(a, 8)  # within the limit: it waits for the foreign memory
+    waiting = host.allocate(a, 8)  # within the limit: it waits for the external memory
     assert waiting not in host.answers
     host.dispatch(e.CapacityChanged("gpu", 16))
     assert isinstance(host.answers[waiting], e.Accept)

@@ -43,7 +43,7 @@ _COLUMNS: Final = (
     Column("GPU", right=True),
     Column("NAME", shrinks=True),
     *(Column(title, right=True) for title in ("CAPACITY", "GRANTED", "USED")),
-    Column("FOREIGN", right=True, optional=True),
+    Column("EXTERNAL", right=True, optional=True),
     Column("STATE", shrinks=True),
 )
 

@@ -40,7 +40,7 @@ def describe(event: Event, gpus: Mapping[str, int]) -> str:
         EventKind.ENDED: "ended",
         EventKind.REMOVED: "removed",
         EventKind.OVERUSED: f"holds {size}{where}, more than its limit",
-        EventKind.STOPPED: f"is told to end{why}",
+        EventKind.STOPPED: f"was stopped{why}",
         EventKind.LIMITED: f"limit is now {limits}" if limits else "limit changed",
     }
     return texts.get(event.kind, f"{event.kind}{where}{why}")

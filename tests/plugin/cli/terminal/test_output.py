@@ -55,7 +55,7 @@ def test_on_a_narrow_terminal_the_optional_goes_first_then_names_are_cut_but_nev
             "REJECTED, wanted 3GiB on GPU GPU-b: limit",
         ),
         ({"kind": "overused", "size": 3 << 30, "uuid": "GPU-a"}, "holds 3GiB on GPU 0, more than its limit"),
-        ({"kind": "stopped", "reason": "overuse"}, "is told to end: overuse"),
+        ({"kind": "stopped", "reason": "overuse"}, "was stopped: overuse"),
         ({"kind": "of a later version", "reason": "why"}, "of a later version: why"),
     ],
 )
