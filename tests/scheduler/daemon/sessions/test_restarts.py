@@ -26,6 +26,16 @@ def usage(daemon: Daemon, name: str) -> int:
     return int(str(daemon.state(name)["devices"][0]["usage"]))
 
 
+def wait_for_holding(daemon: Daemon, name: str, size: int) -> None:
+    """Wait until the driver has given what was charged before the call: it alone tells the next scheduler of it."""
+
+    def holds() -> bool:
+        share = daemon.state(name)["devices"][0]
+        return share["usage"] > size and (share["seen"] or 0) >= share["usage"]
+
+    wait_until(holds, "it holds")
+
+
 def restart(daemon: Daemon) -> float:
     daemon.kill()
     daemon.start()
@@ -35,7 +45,7 @@ def restart(daemon: Daemon) -> float:
 def test_memory_of_a_stopped_process_is_not_granted_again(daemon: Daemon) -> None:
     """`docker pause` over an upgrade of the plugin."""
     with Holder(daemon.container("a", memory="10g"), "9g") as stopped:
-        wait_until(lambda: usage(daemon, "a") > 9 * GIB, "it holds")
+        wait_for_holding(daemon, "a", 9 * GIB)
         held = usage(daemon, "a")
         stopped.send_signal(signal.SIGSTOP)
         restart(daemon)
@@ -56,7 +66,7 @@ def test_memory_of_a_stopped_process_is_not_granted_again(daemon: Daemon) -> Non
 def test_a_process_is_waited_for_though_its_container_has_no_mount(daemon: Daemon) -> None:
     """`docker cp` unmounts a running container; the Engine's next list mends that, if the scheduler lives so long."""
     with Holder(daemon.container("a", memory="10g"), "9g") as stopped:
-        wait_until(lambda: usage(daemon, "a") > 9 * GIB, "it holds")
+        wait_for_holding(daemon, "a", 9 * GIB)
         held = usage(daemon, "a")
         daemon.admin.request("unmount", name="a", id="1")
         stopped.send_signal(signal.SIGSTOP)
