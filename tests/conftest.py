@@ -90,19 +90,23 @@ LONG = ("tests/lifecycle", "tests/ways", "tests/front", "tests/hook", "tests/sch
 SLOW = (
     "tests/end_to_end/",
     "tests/fakes/tests/",
-    "tests/hook/accounting/test_footprint.py",
-    "tests/hook/accounting/test_units.py",
+    "tests/hook/accounting/",
+    "tests/hook/calls/",
     "tests/hook/process/",
     "tests/hook/scheduler/",
     "tests/hook/test_layers.py",
     "tests/plugin/cli/demo/",
     "tests/plugin/cli/test_bad_input.py",
+    "tests/plugin/plugin/server/test_worker.py",
+    "tests/plugin/plugin/test_whole.py",
     "tests/properties/",
+    "tests/scheduler/daemon/admin_api/",
     "tests/scheduler/daemon/audit/",
-    "tests/scheduler/daemon/hook_api/test_floods.py",
+    "tests/scheduler/daemon/hook_api/",
     "tests/scheduler/daemon/sessions/",
     "tests/scheduler/daemon/storage/test_disks.py",
     "tests/scheduler/daemon/test_faults.py",
+    "tests/scheduler/daemon/test_replay.py",
 )
 """What `make test-fast` leaves out because it takes long: many processes, real time, or thousands of examples."""
 

@@ -1,5 +1,6 @@
 """A paused call holds its own thread and nothing else, whatever happens meanwhile."""
 
+import os
 import signal
 from collections.abc import Callable
 
@@ -52,6 +53,7 @@ def test_signals_are_handled_and_the_call_goes_on_waiting(session: Session, comm
 def test_a_stopped_process_finds_its_answer_when_it_goes_on(session: Session) -> None:
     request = pause(session, "alloc 67108864")
     session.program.signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, session.program.pid, os.WSTOPPED | os.WNOWAIT)  # the signal only begins to stop it
     session.peer.send(Accepted(64 * MIB, 0), request)
     assert not session.program.returned()
     session.program.signal(signal.SIGCONT)
