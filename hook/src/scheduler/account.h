@@ -3,6 +3,10 @@
  * What this process uses of each device, and the headroom that it shares with the scheduler. Devices are
  * numbered by the order in which they were first named in a WELCOME; the number stays valid for the life of
  * the process, whatever order a later scheduler names them in. Sizes are bytes.
+ *
+ * Each function but account_reset() may be called by any thread at any time, holding any lock of the hook:
+ * the only lock taken here is `swap` (account.c), a leaf. None blocks, allocates, makes a system call or
+ * changes errno; account_leave() alone calls munmap(). `device` is below account_devices().
  */
 #ifndef CONVGPU_ACCOUNT_H
 #define CONVGPU_ACCOUNT_H
@@ -12,65 +16,83 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The number of the device with this UUID, or -1. */
+/* Returns the number of the device with this UUID (CONVGPU_UUID_SIZE bytes), or -1. Takes no lock. */
 int account_find(const uint8_t *uuid);
 
-/* Device numbers below this exist. */
+/* Returns how many devices were named so far; it never falls. Takes no lock. */
 uint32_t account_devices(void);
 
-/* Row of the device in the present WELCOME, or -1 when the container has no limit on it any more. */
+/* Returns the row of the device in the present WELCOME, or -1 when the container has no limit on it any more.
+ * Stable while the channel's `sending` is held; otherwise the next WELCOME may change it at once. No lock. */
 int account_row(uint32_t device);
 
+/* Returns the UUID; valid and unchanged until the process forks. Takes no lock. */
 const uint8_t *account_uuid(uint32_t device);
+
+/* Returns the container's limit: the page's, or the last WELCOME's while away. Takes `swap`. */
 uint64_t account_limit(uint32_t device);
 
-/* The limit, and whether no other process of the container can use any of it. */
+/* As account_limit(); *alone: no other process of the container can use any of it. Takes `swap`. */
 uint64_t account_published_limit(uint32_t device, bool *alone);
 
+/* Returns what to charge for a new context. Takes no lock. */
 uint64_t account_context_size(uint32_t device);
 
-/* What this process uses, contexts included, and the part of it that is contexts. */
+/* Returns what this process uses, contexts included. Takes no lock: a figure of some moment of the call. */
 uint64_t account_used(uint32_t device);
+
+/* Returns the part of account_used() that is contexts. Takes no lock. */
 uint64_t account_contexts(uint32_t device);
 
-/* Takes `size` from the headroom if it holds as many. */
+/* Takes `size` from the headroom if it holds as many, and says whether it did; all or nothing. Takes `swap`.
+ */
 bool account_take(uint32_t device, uint64_t size);
 
-/* Gives `size` back to the headroom. True when the scheduler wants to hear of it (FREED). */
+/* Gives back `size` that was taken. True when the scheduler wants to hear of it (channel_freed()). Takes
+ * `swap`. */
 bool account_give(uint32_t device, uint64_t size);
 
-/* The scheduler gave `size` past the headroom (ACCEPTED). Called by the service thread only. */
+/* Counts `size` that the scheduler gave past the headroom (ACCEPTED). The service thread's alone. Takes
+ * `swap`. */
 void account_accept(uint32_t device, uint64_t size);
 
-/* Bytes that were ever taken, whatever was given back since. */
+/* Returns the bytes that were ever taken, whatever was given back since. Takes no lock. */
 uint64_t account_taken(uint32_t device);
 
 /* When the contexts are to be measured next (context_growth.h): once half of what can be had without asking
  * was taken, before the next byte is, or never; the last is how it begins. */
 enum account_mark { ACCOUNT_NEVER, ACCOUNT_NOW, ACCOUNT_HALFWAY };
+
+/* Sets the mark from what is used now. Takes `swap`. */
 void account_watch(uint32_t device, enum account_mark mark);
+
+/* Whether a mark is set. Takes no lock. */
 bool account_watched(uint32_t device);
 
-/* Whether the mark is passed, or would be with `size` more. */
+/* Whether the mark is passed, or would be with `size` more. Takes no lock. */
 bool account_due(uint32_t device, uint64_t size);
 
-/* Of what is used already, `size` more (or less) is for contexts. */
+/* Says that `size` of what is used already is for contexts. Takes no lock: one atomic addition. */
 void account_add_context(uint32_t device, uint64_t size);
+
+/* Says that `size` of what was for contexts is not any more. Takes no lock: one atomic subtraction. */
 void account_remove_context(uint32_t device, uint64_t size);
 
-/* The connection ended: the headroom went with it. */
+/* Drops the headroom and unmaps the page, because the connection ended. The service thread's alone. Takes
+ * `swap`. */
 void account_leave(void);
 
-/* What is used, as rows for HELLO; `held` has room for CONVGPU_MAX_DEVICES. Returns the number of rows. */
+/* Writes what is used as rows for HELLO; `held` has room for CONVGPU_MAX_DEVICES. Returns the number of rows.
+ * Called while disconnected by the thread that connects. Takes `swap`. */
 uint32_t account_hold(struct convgpu_held *held);
 
-/* A WELCOME with its page came. False, and nothing changed, when it names more devices than fit. On success
- * the page belongs to the account, and bit N of *wanted tells that the scheduler wants to hear of a free on
- * N. */
+/* Takes over a WELCOME with its page. False, and nothing changed, when it names more devices than fit: the
+ * page stays the caller's. On success the page belongs to the account, and bit N of *armed tells that the
+ * scheduler wants to hear of a free on N. Called by the thread that connected. Takes `swap`. */
 bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct convgpu_page *page,
                      uint64_t *armed);
 
-/* Forgets everything, the locks too: for the child of a fork. */
+/* Forgets everything, the lock too: for the child of a fork, which has one thread. */
 void account_reset(void);
 
 #endif

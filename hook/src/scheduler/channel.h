@@ -2,6 +2,11 @@
  *
  * The process's connection to the scheduler: one socket, one service thread that reads answers and connects
  * again, and any number of threads that wait for an answer. Devices are numbers of account.h.
+ *
+ * Locks: `sending`, then `listing` (channel.c); both are taken and released within a call, and `sending` is
+ * held across a send, which waits at most for the socket's buffer. The caller may hold session.c's `opening`
+ * and locks of calls/ and accounting/, none of scheduler/. No function reports by errno, and errno may
+ * change.
  */
 #ifndef CONVGPU_CHANNEL_H
 #define CONVGPU_CHANNEL_H
@@ -29,25 +34,35 @@ struct channel_answer {
 };
 
 /* Connects for the first time and starts the service thread. `path`, `program` and `memory` are copied. False
- * after one line on stderr (only the first time) when no scheduler answers or it refuses. Not thread-safe:
- * the session calls it under its lock. */
+ * after one line on stderr (only the first time) when no scheduler answers (at most 10 s for each step), it
+ * refuses, or the thread cannot be made (EAGAIN). The session calls it under `opening`: one thread at a time.
+ */
 bool channel_open(const char *path, const char *program, const char *memory);
 
 /* Pauses the calling thread until the scheduler answers, however long that takes and whatever signal handlers
- * run meanwhile. `call` is the name of the CUDA call. `refused`: the driver refused what was accepted. */
+ * run meanwhile; no cancellation point. `call` is the name of the CUDA call. `refused`: the driver refused
+ * what was accepted. An accepted size is counted in the account before this returns. Never CHANNEL_AWAY. */
 enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call, bool refused,
                                       struct channel_answer *answer);
+
+/* Asks for the container's usage. CHANNEL_AWAY at once without a connection, and after 5 s of silence. */
 enum channel_outcome channel_query(uint32_t device, struct channel_answer *answer);
+
+/* Reports `charged` bytes for contexts and `used` for the rest, and asks what the contexts take by the
+ * driver's count. CHANNEL_AWAY as channel_query(). */
 enum channel_outcome channel_context(uint32_t device, uint64_t charged, uint64_t used,
                                      struct channel_answer *answer);
 
-/* Tells of a free; no answer. Lost silently when away: HELLO will tell. */
+/* Reports a free, with no answer. Without a connection nothing is sent: the next HELLO reports it. */
 void channel_freed(uint32_t device);
 
-/* fork(): before it, no descriptor may be in the making; in the child, everything is forgotten and closed,
- * for the scheduler must see the end of the parent's connection when the parent ends. */
+/* Handlers of pthread_atfork(). Before the fork no descriptor may be in the making: takes the connection's
+ * `descriptors`, and holds it until one of the other two. */
 void channel_before_fork(void);
 void channel_in_parent(void);
+
+/* In the child everything is forgotten and closed, the locks too, for the scheduler must see the end of the
+ * parent's connection when the parent ends. */
 void channel_in_child(void);
 
 #endif

@@ -14,7 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { HANDSHAKE_SECONDS = 10, LOOK_MS = 2000 };
+enum { HANDSHAKE_SECONDS = 10, CHECK_MS = 2000 };
 enum { HIGH_DESCRIPTOR = 960 }; /* below the usual limit of 1024 */
 
 /* Held while a descriptor exists that no variable names yet, so that a forked child can close them all. */
@@ -88,12 +88,12 @@ static bool receive_rest(struct connection_frame *frame, size_t have) {
 }
 
 /* The kernel keeps a socket that is waited for, though the program has closed its descriptor: so it is
- * checked at from time to time. */
+ * checked from time to time. */
 bool connection_receive(struct connection_frame *frame) {
     struct pollfd ready = {.fd = connection_socket, .events = POLLIN};
     int polled;
     do {
-        polled = poll(&ready, 1, LOOK_MS);
+        polled = poll(&ready, 1, CHECK_MS);
     } while ((polled == 0 && is_ours(connection_socket)) || (polled < 0 && errno == EINTR));
     return is_ours(connection_socket) && receive_rest(frame, 0);
 }

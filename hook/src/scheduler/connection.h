@@ -2,7 +2,9 @@
  *
  * The socket to the scheduler: connecting, the handshake, whole frames in and out. There is at most one
  * socket in a process. One thread at a time opens, receives and closes; senders are serialised by the
- * channel.
+ * channel's `sending`. The only lock is `descriptors` (connection.c), a leaf, held while a descriptor is made
+ * or closed, so that a fork sees none in the making. Calls restart after EINTR; none is a cancellation point
+ * for a thread that session.c or the service thread runs.
  */
 #ifndef CONVGPU_CONNECTION_H
 #define CONVGPU_CONNECTION_H
@@ -39,27 +41,34 @@ struct connection_frame {
         8) char body[sizeof(struct convgpu_welcome) + CONVGPU_MAX_DEVICES * sizeof(struct convgpu_device)];
 };
 
-/* Connects, says HELLO, reads WELCOME; waits at most 10 s for each. On failure the socket is closed. */
+/* Connects, says HELLO, reads WELCOME; waits at most 10 s for each. On failure the socket is closed and
+ * *failure has FAILED's text or an errno value: connect()'s, ETIMEDOUT, ECONNRESET, EPROTO for a malformed
+ * answer. */
 bool connection_open(const struct connection_greeting *greeting, struct connection_welcome *welcome,
                      struct connection_failure *failure);
 
-/* Sends one frame: `header.size` bytes, body included. False when the connection is broken. */
+/* Sends one frame: `header.size` bytes, body included. False with errno when the connection is broken, EPIPE
+ * without SIGPIPE. The caller holds the channel's `sending`. */
 bool connection_send(const void *frame, uint32_t size);
 
-/* Blocks until a whole frame is there. False at the end of the connection and for a malformed frame. */
+/* Blocks until a whole frame is there. False at the end of the connection and for a malformed frame (EPROTO).
+ * The service thread's alone. */
 bool connection_receive(struct connection_frame *frame);
 
-/* Whether the body is at least as long as its kind demands, and the kind one that a scheduler sends. */
+/* Whether the body is at least as long as its kind demands, and the kind one that a scheduler sends. Pure. */
 bool connection_well_formed(const struct connection_frame *frame);
 
-/* Copies the text of a FAILED as one printable line. */
+/* Copies the text of a FAILED as one printable line, NUL-terminated. Pure. */
 void connection_failed_text(const struct connection_frame *frame, char text[CONVGPU_TEXT_SIZE]);
 
-/* Ends the connection for senders and the receiver; the descriptor stays until connection_close(). */
+/* Ends the connection for senders and the receiver; the descriptor stays until connection_close(). Any
+ * thread; preserves errno. */
 void connection_shutdown(void);
+
+/* Closes the descriptor if it is still ours. The thread that opened, under `sending`. Takes `descriptors`. */
 void connection_close(void);
 
-/* See channel.h. */
+/* Parts of channel.h's handlers: the first takes `descriptors`, the others release it or make it anew. */
 void connection_before_fork(void);
 void connection_in_parent(void);
 void connection_in_child(void);

@@ -11,18 +11,20 @@
 
 #include "convgpu/protocol.h"
 
-/* Connects if that has not happened. False, after one line on stderr, when there is no scheduler. */
+/* Connects if that has not happened. False, after one line on stderr, when there is no scheduler; the next
+ * call tries again. Any thread, holding no lock of the hook: takes `opening`, the outermost lock, across the
+ * handshake (at most 10 s for each step). Preserves errno; no cancellation point. */
 bool session_ready(void);
 
-/* Whether that has happened. */
+/* Whether session_ready() was true once in this process. Takes no lock; acquires what opening wrote. */
 bool session_is_open(void);
 
 /* The limit that the container's environment asks for: CONVGPU_MEMORY, or what Swarm reserved for the task of
- * the generic resource `gpumem`, in MiB. Empty when there is none. */
+ * the generic resource `gpumem`, in MiB. Empty when there is none. Takes no lock; reads the environment. */
 void session_memory(char memory[CONVGPU_MEMORY_SIZE]);
 
 /* The scheduler's socket: CONVGPU_SOCKET, or `scheduler.sock` beside this library, absolute so that a later
- * chdir() does not lose it. */
+ * chdir() does not lose it. Cut to `room` bytes, NUL included. Takes no lock; may change errno. */
 void session_socket(char *path, size_t room);
 
 #endif
