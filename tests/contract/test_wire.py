@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from convgpu.protocol import wire
-from convgpu.protocol.wire import Failure, Kind, Reason
+from convgpu.protocol.residency import porter
+from convgpu.protocol.residency.porter import PorterKind
+from convgpu.protocol.wire import AbleFlag, AllocateFlag, Failure, Kind, Mover, Outcome, PageFlag, Reason
 
 ROOT = Path(__file__).resolve().parents[2]
 
 PROBE = r"""
+#include "convgpu/carrier.h"
 #include "convgpu/page.h"
 #include "convgpu/protocol.h"
 #include <stdio.h>
@@ -24,6 +27,12 @@ int main(void) {
     printf(",\"kinds\":{\"\":0"); CONVGPU_KINDS(NUMBER) printf("}");
     printf(",\"reasons\":{\"\":0"); CONVGPU_REASONS(NUMBER) printf("}");
     printf(",\"failures\":{\"\":0"); CONVGPU_FAILURES(NUMBER) printf("}");
+    printf(",\"movers\":{\"\":0"); CONVGPU_MOVERS(NUMBER) printf("}");
+    printf(",\"outcomes\":{\"\":0"); CONVGPU_OUTCOMES(NUMBER) printf("}");
+    printf(",\"porter_kinds\":{\"\":0"); CONVGPU_PORTER_KINDS(NUMBER) printf("}");
+    printf(",\"carrier_version\":%u,\"piece_size\":%lu", CONVGPU_CARRIER_VERSION, (unsigned long)CONVGPU_PIECE_SIZE);
+    printf(",\"flags\":[%u,%u,%u,%u,%u]", CONVGPU_PAGE_ELASTIC, CONVGPU_ALLOCATE_REFUSED, CONVGPU_ALLOCATE_FIXED,
+           CONVGPU_ABLE_MEMBARRIER, CONVGPU_ABLE_CAPTURES);
     printf(",\"structs\":{\"\":0");
 @STRUCTS@
     printf("}}\n");
@@ -37,6 +46,9 @@ ONE_STRUCT = r"""
 """
 
 
+ALL_STRUCTS = wire.STRUCTS | porter.STRUCTS
+
+
 def compile_and_run(source: str, folder: Path) -> dict[str, object]:
     (folder / "probe.c").write_text(source)
     subprocess.run(
@@ -48,7 +60,7 @@ def compile_and_run(source: str, folder: Path) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def declared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    structs = "".join(ONE_STRUCT.replace("@name@", name).replace("@NAME@", name.upper()) for name in wire.STRUCTS)
+    structs = "".join(ONE_STRUCT.replace("@name@", name).replace("@NAME@", name.upper()) for name in ALL_STRUCTS)
     return compile_and_run(PROBE.replace("@STRUCTS@", structs), tmp_path_factory.mktemp("probe"))
 
 
@@ -56,21 +68,48 @@ def test_version_and_limits(declared: dict[str, object]) -> None:
     assert (declared["version"], declared["max_frame"]) == (wire.VERSION, wire.MAX_FRAME)
 
 
-@pytest.mark.parametrize(("key", "numbers"), [("kinds", Kind), ("reasons", Reason), ("failures", Failure)])
+def test_flags(declared: dict[str, object]) -> None:
+    assert declared["flags"] == [flag.value for flags in (PageFlag, AllocateFlag, AbleFlag) for flag in flags]
+
+
+@pytest.mark.parametrize(
+    ("key", "numbers"),
+    [
+        ("kinds", Kind),
+        ("reasons", Reason),
+        ("failures", Failure),
+        ("movers", Mover),
+        ("outcomes", Outcome),
+        ("porter_kinds", PorterKind),
+    ],
+)
 def test_numbers(declared: dict[str, object], key: str, numbers: type[Kind]) -> None:
     assert declared[key] == {"": 0} | {number.name: number.value for number in numbers}
 
 
 def test_structs(declared: dict[str, object]) -> None:
     expected: dict[str, object] = {"": 0}
-    for name, fields in wire.STRUCTS.items():
+    for name, fields in ALL_STRUCTS.items():
         offset, rows = 0, []
         for c_type, field, count in fields:
             rows.append([c_type, field, count, offset])
             offset += count * {"B": 1, "s": 1, "H": 2, "I": 4, "Q": 8}[wire.TYPE_CODES[c_type]]
         expected[name] = [offset, *rows]
-        assert wire.layout(name).size == offset
     assert declared["structs"] == expected
+
+
+def test_packers_have_the_declared_sizes() -> None:
+    assert len(porter.pack_pool(1)) == 16
+    assert len(porter.pack_session(1, 2, 3, (bytes(16), bytes(16)))) == 32 + 2 * 16
+    for name, fields in wire.STRUCTS.items():
+        sizes = (
+            count * {"B": 1, "s": 1, "H": 2, "I": 4, "Q": 8}[wire.TYPE_CODES[c_type]] for c_type, _, count in fields
+        )
+        assert wire.layout(name).size == sum(sizes)
+
+
+def test_the_carrier_has_the_same_constants(declared: dict[str, object]) -> None:
+    assert (declared["carrier_version"], declared["piece_size"]) == (porter.VERSION, porter.PIECE_SIZE)
 
 
 def test_the_header_declares_no_struct_that_python_does_not_know() -> None:

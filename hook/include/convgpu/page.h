@@ -19,6 +19,8 @@
 #define CONVGPU_PAGE_MAGIC 0x50474743u /* "CGGP" */
 #define CONVGPU_PAGE_VERSION 1u
 #define CONVGPU_MAX_DEVICES 63u
+/* Bits of the page's `flags`, set by the scheduler before it sends the page. */
+#define CONVGPU_PAGE_ELASTIC 1u /* the container's memory may be moved: answer with ABLE */
 
 /* One cache line each, so that threads on different devices do not disturb each other. */
 struct convgpu_slot {
@@ -26,13 +28,14 @@ struct convgpu_slot {
     _Atomic uint32_t notify_on_free; /* armed by the scheduler: an allocation waits, report the next free */
     _Atomic uint32_t alone; /* published by the scheduler: no other process of the container has a session */
     _Atomic uint64_t limit; /* published by the scheduler: of the container; 0: not published */
+    _Atomic uint64_t fixed; /* bytes leased for memory that cannot be moved and not used (ELASTIC only) */
 };
 
 struct convgpu_page {
     uint32_t magic;
     uint32_t version;
     uint32_t device_count;
-    uint32_t reserved;
+    uint32_t flags; /* CONVGPU_PAGE_* */
     struct convgpu_slot device[CONVGPU_MAX_DEVICES];
 };
 _Static_assert(sizeof(struct convgpu_slot) == 64, "one cache line");

@@ -29,6 +29,12 @@
     X(CONTEXT, 4)       \
     X(QUERY, 5)         \
     X(OBSERVE, 6)       \
+    X(ABLE, 7)          \
+    X(RUN, 8)           \
+    X(STOPPED, 9)       \
+    X(EVICTED, 10)      \
+    X(RESTORED, 11)     \
+    X(STATE, 12)        \
     X(WELCOME, 16)      \
     X(ACCEPTED, 17)     \
     X(REJECTED, 18)     \
@@ -36,6 +42,12 @@
     X(USAGE, 20)        \
     X(FAILED, 21)       \
     X(OBSERVED, 22)     \
+    X(CARRIER, 23)      \
+    X(STOP, 24)         \
+    X(STEP, 25)         \
+    X(EVICT, 26)        \
+    X(RESTORE, 27)      \
+    X(GO, 28)           \
     X(ADMIN, 32)        \
     X(ADMIN_REPLY, 33)
 
@@ -52,6 +64,25 @@
     X(MALFORMED, 2) /* a frame that is not of this protocol */                  \
     X(NO_LIMIT, 3)  /* neither the volume nor CONVGPU_MEMORY names a limit */   \
     X(ORDER, 4)     /* a message that is not allowed here, HELLO missing */
+
+/* Who moves the memory of a process (ABLE): X(NAME, number). */
+#define CONVGPU_MOVERS(X)                                                \
+    X(UNIFIED, 1) /* the driver, by prefetches of managed memory */      \
+    X(VMM, 2)     /* the porter, piece by piece */
+
+/* What came of STOP (STOPPED): X(NAME, number). */
+#define CONVGPU_OUTCOMES(X)                                                               \
+    X(DRAINED, 0)   /* the gate is closed, no work of this process is on any device */    \
+    X(BUSY, 1)      /* its work did not end before the deadline; the gate is open again */ \
+    X(CAPTURING, 2) /* as BUSY, because a stream was being captured */
+
+/* Bits of ALLOCATE.flags. */
+#define CONVGPU_ALLOCATE_REFUSED 1u /* accepted before, refused by the driver, and given back */
+#define CONVGPU_ALLOCATE_FIXED 2u   /* for memory that cannot be moved: it comes out of the slot's `fixed` */
+
+/* Bits of ABLE.flags. */
+#define CONVGPU_ABLE_MEMBARRIER 1u /* the gate closes by membarrier */
+#define CONVGPU_ABLE_CAPTURES 2u   /* captures of streams are counted */
 
 /* Fields of each fixed body: X(type, name). Arrays: A(type, name, count). */
 #define CONVGPU_HEADER_FIELDS(X, A)                                             \
@@ -72,7 +103,7 @@
 
 #define CONVGPU_ALLOCATE_FIELDS(X, A)                                           \
     X(uint32_t, device)  /* row of WELCOME */                                   \
-    X(uint32_t, refused) /* 1: accepted before, refused by the driver, and given back */ \
+    X(uint32_t, flags)   /* CONVGPU_ALLOCATE_* */                               \
     X(uint64_t, size)                                                           \
     A(char, call, CONVGPU_PROGRAM_SIZE) /* name of the CUDA call, for people */
 
@@ -132,6 +163,69 @@
     X(uint32_t, host_pid) /* as the scheduler sees it, and the driver; 0: not known */ \
     X(uint64_t, used)
 
+#define CONVGPU_ABLE_FIELDS(X, A)                                               \
+    X(uint32_t, mover) /* enum convgpu_mover */                                 \
+    X(uint32_t, flags) /* CONVGPU_ABLE_* */
+
+#define CONVGPU_RUN_FIELDS(X, A) X(uint64_t, epoch)
+
+#define CONVGPU_STOPPED_FIELDS(X, A)                                            \
+    X(uint64_t, epoch)                                                          \
+    X(uint32_t, outcome)     /* enum convgpu_outcome */                         \
+    X(uint32_t, waiting)     /* threads at the gate */                          \
+    X(uint64_t, nanoseconds) /* from STOP until the outcome was known */
+
+#define CONVGPU_EVICTED_FIELDS(X, A)                                            \
+    X(uint64_t, epoch)                                                          \
+    X(uint32_t, device) /* row of WELCOME */                                    \
+    X(uint32_t, reserved)                                                       \
+    X(uint64_t, size) /* that left the device since the last EVICTED for this epoch */
+
+#define CONVGPU_RESTORED_FIELDS(X, A)                                           \
+    X(uint64_t, epoch)                                                          \
+    X(uint32_t, device)                                                         \
+    X(uint32_t, refused) /* the driver's error that ended this RESTORE; 0: none */ \
+    X(uint64_t, size)    /* that came back since the last RESTORED for this epoch */
+
+#define CONVGPU_STATE_FIELDS(X, A)                                              \
+    X(uint64_t, epoch) /* of the last STOP or GO; 0: none */                    \
+    X(uint32_t, open)  /* 1: the gate is open */                                \
+    X(uint32_t, row_count) /* rows of `state_row` that follow */
+
+#define CONVGPU_STATE_ROW_FIELDS(X, A)                                          \
+    A(uint8_t, device, CONVGPU_UUID_SIZE)                                       \
+    X(uint64_t, movable) /* on the device, and can leave */                     \
+    X(uint64_t, fixed)   /* on the device, and cannot */                        \
+    X(uint64_t, out)     /* on the host */
+
+#define CONVGPU_CARRIER_FIELDS(X, A)                                            \
+    X(uint32_t, version) /* CONVGPU_CARRIER_VERSION of the porter (carrier.h) */ \
+    X(uint32_t, reserved)
+
+#define CONVGPU_STOP_FIELDS(X, A)                                               \
+    X(uint64_t, epoch)                                                          \
+    X(uint32_t, deadline) /* milliseconds in which to drain */                  \
+    X(uint32_t, reserved)
+
+#define CONVGPU_STEP_FIELDS(X, A)                                               \
+    X(uint64_t, epoch)                                                          \
+    X(uint32_t, count) /* submissions that may pass the closed gate */          \
+    X(uint32_t, reserved)
+
+#define CONVGPU_EVICT_FIELDS(X, A)                                              \
+    X(uint64_t, epoch)                                                          \
+    X(uint32_t, device)                                                         \
+    X(uint32_t, reserved)                                                       \
+    X(uint64_t, size) /* at least as much has to leave, if there is as much */
+
+#define CONVGPU_RESTORE_FIELDS(X, A)                                            \
+    X(uint64_t, epoch)                                                          \
+    X(uint32_t, device)                                                         \
+    X(uint32_t, reserved)                                                       \
+    X(uint64_t, size) /* room that is reserved for what comes back */
+
+#define CONVGPU_GO_FIELDS(X, A) X(uint64_t, epoch)
+
 #define CONVGPU_FAILED_FIELDS(X, A) \
     X(uint32_t, failure)            \
     X(uint32_t, reserved)           \
@@ -155,6 +249,19 @@
     S(observe, CONVGPU_OBSERVE_FIELDS, 80)                          \
     S(observed, CONVGPU_OBSERVED_FIELDS, 24)                        \
     S(process, CONVGPU_PROCESS_FIELDS, 16)                          \
+    S(able, CONVGPU_ABLE_FIELDS, 8)                                 \
+    S(run, CONVGPU_RUN_FIELDS, 8)                                   \
+    S(stopped, CONVGPU_STOPPED_FIELDS, 24)                          \
+    S(evicted, CONVGPU_EVICTED_FIELDS, 24)                          \
+    S(restored, CONVGPU_RESTORED_FIELDS, 24)                        \
+    S(state, CONVGPU_STATE_FIELDS, 16)                              \
+    S(state_row, CONVGPU_STATE_ROW_FIELDS, 40)                      \
+    S(carrier, CONVGPU_CARRIER_FIELDS, 8)                           \
+    S(stop, CONVGPU_STOP_FIELDS, 16)                                \
+    S(step, CONVGPU_STEP_FIELDS, 16)                                \
+    S(evict, CONVGPU_EVICT_FIELDS, 24)                              \
+    S(restore, CONVGPU_RESTORE_FIELDS, 24)                          \
+    S(go, CONVGPU_GO_FIELDS, 8)                                     \
     S(failed, CONVGPU_FAILED_FIELDS, 248)
 
 #define CONVGPU_DECLARE_FIELD(type, name) type name;
@@ -172,5 +279,9 @@ enum convgpu_kind { CONVGPU_KINDS(CONVGPU_DECLARE_KIND) };
 enum convgpu_reason { CONVGPU_REASONS(CONVGPU_DECLARE_REASON) };
 #define CONVGPU_DECLARE_FAILURE(name, number) CONVGPU_FAILURE_##name = (number),
 enum convgpu_failure { CONVGPU_FAILURES(CONVGPU_DECLARE_FAILURE) };
+#define CONVGPU_DECLARE_MOVER(name, number) CONVGPU_MOVER_##name = (number),
+enum convgpu_mover { CONVGPU_MOVERS(CONVGPU_DECLARE_MOVER) };
+#define CONVGPU_DECLARE_OUTCOME(name, number) CONVGPU_OUTCOME_##name = (number),
+enum convgpu_outcome { CONVGPU_OUTCOMES(CONVGPU_DECLARE_OUTCOME) };
 
 #endif

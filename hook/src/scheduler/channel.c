@@ -66,8 +66,9 @@ static void send_request(const struct request *request, int row) {
         .header = {.version = CONVGPU_PROTOCOL_VERSION, .kind = (uint16_t)request->kind, .id = request->id}};
     uint32_t body;
     if (request->kind == CONVGPU_ALLOCATE) {
-        frame.allocate = (struct convgpu_allocate){
-            .device = (uint32_t)row, .refused = request->refused, .size = request->size};
+        frame.allocate = (struct convgpu_allocate){.device = (uint32_t)row,
+                                                   .flags = request->refused ? CONVGPU_ALLOCATE_REFUSED : 0,
+                                                   .size = request->size};
         strncpy(frame.allocate.call, request->call, sizeof frame.allocate.call - 1);
         body = sizeof frame.allocate;
     } else if (request->kind == CONVGPU_CONTEXT) {

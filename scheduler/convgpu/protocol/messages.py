@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from convgpu.protocol import wire
+from convgpu.protocol.residency import messages as r
 from convgpu.protocol.wire import Kind
 
 # Bytes of an administrator's question: what the Engine lists is long on a host with a thousand containers.
@@ -32,13 +33,13 @@ class Hello:
 class Allocate:
     """`size` bytes of row `device` that the headroom does not hold, for the CUDA call named `call`.
 
-    `refused`: not 0 when they were accepted before, the driver refused them, and they were given back.
+    `flags`: `wire.AllocateFlag`.
     """
 
     device: int
     size: int
     call: str
-    refused: int = 0
+    flags: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,7 @@ Message = (
     | Failed
     | Admin
     | AdminReply
+    | r.ResidencyMessage
 )
 
 _LAYOUT: Final = {name: wire.layout(name) for name in wire.STRUCTS}
@@ -195,6 +197,18 @@ KIND_OF: Final[dict[type[Message], Kind]] = {
     Usage: Kind.USAGE,
     Observed: Kind.OBSERVED,
     Failed: Kind.FAILED,
+    r.Able: Kind.ABLE,
+    r.Run: Kind.RUN,
+    r.Stopped: Kind.STOPPED,
+    r.Evicted: Kind.EVICTED,
+    r.Restored: Kind.RESTORED,
+    r.State: Kind.STATE,
+    r.Carrier: Kind.CARRIER,
+    r.Stop: Kind.STOP,
+    r.Step: Kind.STEP,
+    r.Evict: Kind.EVICT,
+    r.Restore: Kind.RESTORE,
+    r.Go: Kind.GO,
     Admin: Kind.ADMIN,
     AdminReply: Kind.ADMIN_REPLY,
 }
@@ -243,6 +257,15 @@ def _unpack_observed(body: bytes) -> Observed:
     return Observed(limit, used, tuple(ProcessRow(int(pid), int(host), int(size)) for pid, host, size in rows))
 
 
+def _unpack_state(body: bytes) -> r.State:
+    head = _LAYOUT["state"]
+    if len(body) < head.size:
+        raise MalformedMessageError(f"STATE needs {head.size} bytes, has {len(body)}")
+    epoch, gate_open, row_count = head.unpack_from(body)
+    rows = _rows("state_row", body, head.size, row_count)
+    return r.State(epoch, gate_open, tuple(r.StateRow(uuid, *map(int, sizes)) for uuid, *sizes in rows))
+
+
 def _fixed(name: str, make: Callable[..., Message]) -> Callable[[bytes], Message]:
     """Return the unpacker of a body without rows; `reserved` fields are left out of the dataclass."""
     packer = _LAYOUT[name]
@@ -274,6 +297,18 @@ _UNPACK: Final[dict[Kind, Callable[[bytes], Message]]] = {
     Kind.USAGE: _fixed("usage", Usage),
     Kind.OBSERVED: _unpack_observed,
     Kind.FAILED: _fixed("failed", Failed),
+    Kind.ABLE: _fixed("able", r.Able),
+    Kind.RUN: _fixed("run", r.Run),
+    Kind.STOPPED: _fixed("stopped", r.Stopped),
+    Kind.EVICTED: _fixed("evicted", r.Evicted),
+    Kind.RESTORED: _fixed("restored", r.Restored),
+    Kind.STATE: _unpack_state,
+    Kind.CARRIER: _fixed("carrier", r.Carrier),
+    Kind.STOP: _fixed("stop", r.Stop),
+    Kind.STEP: _fixed("step", r.Step),
+    Kind.EVICT: _fixed("evict", r.Evict),
+    Kind.RESTORE: _fixed("restore", r.Restore),
+    Kind.GO: _fixed("go", r.Go),
     Kind.ADMIN: Admin,
     Kind.ADMIN_REPLY: AdminReply,
 }
@@ -314,6 +349,10 @@ def _pack_body(message: Message) -> bytes:
         case Observed(limit, used, processes):
             head = _LAYOUT["observed"].pack(limit, used, len(processes), 0)
             return head + b"".join(_LAYOUT["process"].pack(row.pid, row.host_pid, row.used) for row in processes)
+        case r.State(epoch, gate_open, state_rows):
+            head = _LAYOUT["state"].pack(epoch, gate_open, len(state_rows))
+            cells = ((row.device, row.movable, row.fixed, row.out) for row in state_rows)
+            return head + b"".join(_LAYOUT["state_row"].pack(*cell) for cell in cells)
         case Admin(body) | AdminReply(body):
             return body
         case _:

@@ -5,7 +5,7 @@ size with what stands here.
 """
 
 import struct
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Final
 
 VERSION: Final = 2
@@ -25,6 +25,12 @@ class Kind(IntEnum):
     CONTEXT = 4
     QUERY = 5
     OBSERVE = 6
+    ABLE = 7
+    RUN = 8
+    STOPPED = 9
+    EVICTED = 10
+    RESTORED = 11
+    STATE = 12
     WELCOME = 16
     ACCEPTED = 17
     REJECTED = 18
@@ -32,6 +38,12 @@ class Kind(IntEnum):
     USAGE = 20
     FAILED = 21
     OBSERVED = 22
+    CARRIER = 23
+    STOP = 24
+    STEP = 25
+    EVICT = 26
+    RESTORE = 27
+    GO = 28
     ADMIN = 32
     ADMIN_REPLY = 33
 
@@ -54,6 +66,41 @@ class Failure(IntEnum):
     ORDER = 4
 
 
+class Mover(IntEnum):
+    """Who moves the memory of a process."""
+
+    UNIFIED = 1
+    VMM = 2
+
+
+class Outcome(IntEnum):
+    """What came of STOP."""
+
+    DRAINED = 0
+    BUSY = 1
+    CAPTURING = 2
+
+
+class PageFlag(IntFlag):
+    """Bits of the page's `flags`."""
+
+    ELASTIC = 1
+
+
+class AllocateFlag(IntFlag):
+    """Bits of ALLOCATE.flags."""
+
+    REFUSED = 1
+    FIXED = 2
+
+
+class AbleFlag(IntFlag):
+    """Bits of ABLE.flags."""
+
+    MEMBARRIER = 1
+    CAPTURES = 2
+
+
 TYPE_CODES: Final = {"uint8_t": "B", "char": "s", "uint16_t": "H", "uint32_t": "I", "uint64_t": "Q"}
 
 # Struct name -> its fields as (C type, name, count); count 1 is a plain field.
@@ -73,7 +120,7 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
     "held": (("uint8_t", "device", UUID_SIZE), ("uint64_t", "size", 1)),
     "allocate": (
         ("uint32_t", "device", 1),
-        ("uint32_t", "refused", 1),
+        ("uint32_t", "flags", 1),
         ("uint64_t", "size", 1),
         ("char", "call", PROGRAM_SIZE),
     ),
@@ -104,6 +151,49 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
         ("uint32_t", "reserved", 1),
     ),
     "process": (("uint32_t", "pid", 1), ("uint32_t", "host_pid", 1), ("uint64_t", "used", 1)),
+    "able": (("uint32_t", "mover", 1), ("uint32_t", "flags", 1)),
+    "run": (("uint64_t", "epoch", 1),),
+    "stopped": (
+        ("uint64_t", "epoch", 1),
+        ("uint32_t", "outcome", 1),
+        ("uint32_t", "waiting", 1),
+        ("uint64_t", "nanoseconds", 1),
+    ),
+    "evicted": (
+        ("uint64_t", "epoch", 1),
+        ("uint32_t", "device", 1),
+        ("uint32_t", "reserved", 1),
+        ("uint64_t", "size", 1),
+    ),
+    "restored": (
+        ("uint64_t", "epoch", 1),
+        ("uint32_t", "device", 1),
+        ("uint32_t", "refused", 1),
+        ("uint64_t", "size", 1),
+    ),
+    "state": (("uint64_t", "epoch", 1), ("uint32_t", "open", 1), ("uint32_t", "row_count", 1)),
+    "state_row": (
+        ("uint8_t", "device", UUID_SIZE),
+        ("uint64_t", "movable", 1),
+        ("uint64_t", "fixed", 1),
+        ("uint64_t", "out", 1),
+    ),
+    "carrier": (("uint32_t", "version", 1), ("uint32_t", "reserved", 1)),
+    "stop": (("uint64_t", "epoch", 1), ("uint32_t", "deadline", 1), ("uint32_t", "reserved", 1)),
+    "step": (("uint64_t", "epoch", 1), ("uint32_t", "count", 1), ("uint32_t", "reserved", 1)),
+    "evict": (
+        ("uint64_t", "epoch", 1),
+        ("uint32_t", "device", 1),
+        ("uint32_t", "reserved", 1),
+        ("uint64_t", "size", 1),
+    ),
+    "restore": (
+        ("uint64_t", "epoch", 1),
+        ("uint32_t", "device", 1),
+        ("uint32_t", "reserved", 1),
+        ("uint64_t", "size", 1),
+    ),
+    "go": (("uint64_t", "epoch", 1),),
     "failed": (("uint32_t", "failure", 1), ("uint32_t", "reserved", 1), ("char", "text", TEXT_SIZE)),
 }
 

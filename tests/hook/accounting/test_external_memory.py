@@ -186,8 +186,8 @@ def test_a_refusal_of_the_drivers_own_is_the_programs_error(daemon: Daemon, join
 def test_what_there_is_room_for_by_now_is_granted_again(daemon: Daemon) -> None:
     process = Process(daemon.container("a", memory="12g"))
     process.hello()
-    assert process.ask(m.Allocate(0, GIB, "cuMemAlloc", refused=1)) == m.Accepted(GIB, 0)
-    assert process.ask(m.Allocate(7, GIB, "cuMemAlloc", refused=1)) == m.Rejected(Reason.DEVICE, 0, 0)
+    assert process.ask(m.Allocate(0, GIB, "cuMemAlloc", flags=1)) == m.Accepted(GIB, 0)
+    assert process.ask(m.Allocate(7, GIB, "cuMemAlloc", flags=1)) == m.Rejected(Reason.DEVICE, 0, 0)
 
 
 def test_without_the_audit_the_drivers_word_counts(tmp_path: Path, hook: Path, join: Join) -> None:

@@ -64,7 +64,7 @@ def test_when_nothing_settles_any_more_the_drivers_word_counts(session: Session)
     answer_queries(session, 2, GIB)
     answer_queries(session, 1, 0)
     request, message = session.peer.receive()
-    assert message == Allocate(0, 8 * GIB, "cuMemAlloc", refused=1)
+    assert message == Allocate(0, 8 * GIB, "cuMemAlloc", flags=1)
     assert session.page.read(0) == 8 * GIB  # given back before it asks whether external memory is the reason
     session.peer.send(Rejected(Reason.DRIVER, 16 * GIB, 0), request)
     assert session.program.result() == Result(OUT_OF_MEMORY, ("0x5a5a",))
@@ -78,7 +78,7 @@ def test_a_scheduler_that_accepts_again_and_again_is_not_believed_for_ever(sessi
     for _round in range(3):
         answer_queries(session, 1, 0)
         request, message = session.peer.receive()
-        assert message == Allocate(0, 8 * GIB, "cuMemAlloc", refused=1)
+        assert message == Allocate(0, 8 * GIB, "cuMemAlloc", flags=1)
         assert session.page.take_all(0) == 8 * GIB
         session.peer.send(Accepted(8 * GIB, 0), request)
     answer_queries(session, 1, 0)

@@ -177,7 +177,7 @@ def test_what_the_driver_refuses_is_given_back(start: Start, scheduler: Scripted
     assert message == Query(0)
     session.peer.send(Usage(64 * GIB, 32 * GIB, 0), request)
     request, message = session.peer.receive()
-    assert message == Allocate(0, 32 * GIB, "cuMemAlloc", refused=1)
+    assert message == Allocate(0, 32 * GIB, "cuMemAlloc", flags=1)
     session.peer.send(Rejected(Reason.DRIVER, 64 * GIB, 0), request)
     assert session.program.result() == Result(OUT_OF_MEMORY, (UNTOUCHED,))
     assert session.page.read(0) == 64 * GIB

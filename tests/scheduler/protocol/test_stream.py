@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from convgpu.protocol import messages as m
 from convgpu.protocol import wire
 from convgpu.protocol.messages import Message, pack
+from convgpu.protocol.residency import messages as r
 from convgpu.protocol.stream import MessageStream, ProtocolError
 from convgpu.protocol.wire import Failure, Kind
 
@@ -25,6 +26,19 @@ EVERY_MESSAGE: list[Message] = [
     m.Usage(1, 2, 3),
     m.Observed(1, 2, (m.ProcessRow(7, 1007, 3), m.ProcessRow(8, 0, 4))),
     m.Observed(0, 0),
+    r.Able(2, 3),
+    r.Run(4),
+    r.Stopped(5, 1, 6, 7_000),
+    r.Evicted(5, 1, 64 << 20),
+    r.Restored(5, 1, 64 << 20, 2),
+    r.State(5, 0, (r.StateRow(b"y" * 16, 1, 2, 3), r.StateRow(b"z" * 16, 4, 5, 6))),
+    r.State(0, 1),
+    r.Carrier(1),
+    r.Stop(6, 2_000),
+    r.Step(6, 1),
+    r.Evict(6, 1, 40 << 30),
+    r.Restore(6, 1, 40 << 30),
+    r.Go(7),
     m.Failed(2, "what to do: grüße"),
     m.Admin(b'{"op": "devices"}'),
     m.AdminReply(b"{}" * 100_000),

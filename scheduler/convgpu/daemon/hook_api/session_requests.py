@@ -10,7 +10,7 @@ from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.system.background_tasks import BackgroundTasks
 from convgpu.protocol import messages as m
 from convgpu.protocol.stream import ProtocolError
-from convgpu.protocol.wire import Failure
+from convgpu.protocol.wire import AllocateFlag, Failure
 
 MAX_OPEN_REQUESTS: Final = 1024
 
@@ -76,7 +76,7 @@ class SessionRequests:
             raise ProtocolError(Failure.ORDER, text, request)
 
     def _allocate(self, session: Session, request: int, message: m.Allocate) -> None:
-        if message.refused and message.device < len(session.rows):
+        if message.flags & AllocateFlag.REFUSED and message.device < len(session.rows):
             session.open_requests += 1
             self._tasks.start(self._judge_refusal(session, request, message))
         else:

@@ -1,0 +1,146 @@
+"""Frames between the scheduler and the porter: the Python half of `hook/include/convgpu/carrier.h`.
+
+A frame is one packet. Sizes are bytes; `session` is the scheduler's number of a session.
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+VERSION: Final = 1
+PIECE_SIZE: Final = 64 << 20
+
+
+class PorterKind(IntEnum):
+    """What a control frame is."""
+
+    POOL = 1
+    SESSION = 2
+    POOLED = 16
+    MOVED = 17
+    GONE = 18
+    BROKEN = 19
+
+
+# Struct name -> its fields as (C type, name, count), in the form of `wire.STRUCTS`.
+STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
+    "pool": (("uint32_t", "kind", 1), ("uint32_t", "reserved", 1), ("uint64_t", "size", 1)),
+    "session": (
+        ("uint32_t", "kind", 1),
+        ("uint32_t", "pid", 1),
+        ("uint64_t", "session", 1),
+        ("uint64_t", "started", 1),
+        ("uint32_t", "device_count", 1),
+        ("uint32_t", "reserved", 1),
+    ),
+    "carrier_device": (("uint8_t", "uuid", 16),),
+    "pooled": (
+        ("uint32_t", "kind", 1),
+        ("uint32_t", "error", 1),
+        ("uint64_t", "size", 1),
+        ("uint64_t", "used", 1),
+    ),
+    "moved": (
+        ("uint32_t", "kind", 1),
+        ("uint32_t", "device", 1),
+        ("uint64_t", "session", 1),
+        ("uint64_t", "size", 1),
+        ("uint32_t", "in", 1),
+        ("uint32_t", "reserved", 1),
+        ("uint64_t", "nanoseconds", 1),
+    ),
+    "gone": (
+        ("uint32_t", "kind", 1),
+        ("uint32_t", "reserved", 1),
+        ("uint64_t", "session", 1),
+        ("uint64_t", "size", 1),
+    ),
+}
+
+_POOL: Final = struct.Struct("=IIQ")
+_SESSION: Final = struct.Struct("=IIQQII")
+_POOLED: Final = struct.Struct("=IIQQ")
+_MOVED: Final = struct.Struct("=IIQQIIQ")
+_GONE: Final = struct.Struct("=IIQQ")
+_KIND: Final = struct.Struct("=I")
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """The porter can copy pieces to `size` bytes of host memory, of which `used` hold copies.
+
+    `error` is the errno or the driver's error that stopped it from growing, or 0.
+    """
+
+    size: int
+    used: int
+    error: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A piece of row `device` was copied to the host, or back to the device (`inwards`)."""
+
+    session: int
+    device: int
+    size: int
+    inwards: bool
+    nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The process of a session has ended: copies of `size` bytes are freed."""
+
+    session: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The carrier of a session was closed because of what came on it."""
+
+    session: int
+
+
+PorterReport = Pooled | Moved | Gone | Broken
+
+
+class PorterProtocolError(ValueError):
+    """A packet that is no frame of the porter."""
+
+
+def pack_pool(size: int) -> bytes:
+    """Return the frame that asks for `size` bytes of host memory."""
+    return _POOL.pack(PorterKind.POOL, 0, size)
+
+
+def pack_session(session: int, pid: int, started: int, devices: tuple[bytes, ...]) -> bytes:
+    """Return the frame that brings a process; `devices` are binary UUIDs in the order of its WELCOME."""
+    return _SESSION.pack(PorterKind.SESSION, pid, session, started, len(devices), 0) + b"".join(devices)
+
+
+def unpack_report(packet: bytes) -> PorterReport:
+    """Return what the porter says.
+
+    Raises:
+        PorterProtocolError: the packet is no frame of the porter.
+    """
+    try:
+        match PorterKind(_KIND.unpack_from(packet)[0]):
+            case PorterKind.POOLED:
+                _kind, error, size, used = _POOLED.unpack(packet)
+                return Pooled(size, used, error)
+            case PorterKind.MOVED:
+                _kind, device, session, size, inwards, _reserved, nanoseconds = _MOVED.unpack(packet)
+                return Moved(session, device, size, bool(inwards), nanoseconds)
+            case PorterKind.GONE:
+                _kind, _reserved, session, size = _GONE.unpack(packet)
+                return Gone(session, size)
+            case PorterKind.BROKEN:
+                return Broken(_GONE.unpack(packet)[2])
+            case kind:
+                raise PorterProtocolError(f"the porter does not send {kind.name}")
+    except (struct.error, ValueError) as error:
+        raise PorterProtocolError(f"a packet of {len(packet)} bytes: {error}") from error
