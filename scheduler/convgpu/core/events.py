@@ -5,15 +5,11 @@ Sizes are in bytes, devices are UUIDs. All are plain data, so that a recording (
 
 from collections.abc import Mapping
 
-import msgspec
-
+from convgpu.core.record import Record
+from convgpu.core.residency.events import ResidencyEffect, ResidencyEvent
 from convgpu.protocol.event_kinds import EventKind, RejectReason
 
 SlotKey = tuple[int, str]  # session and device: the slot with the headroom of a process on a device
-
-
-class Record(msgspec.Struct, frozen=True, tag_field="type", tag=True, forbid_unknown_fields=True):
-    """An event or an effect. In a recording `type` is the name of its class."""
 
 
 class ContainerCreated(Record, frozen=True):
@@ -186,6 +182,7 @@ Event = (
     | PolicyChosen
     | RecoveryEnded
     | TimePassed
+    | ResidencyEvent
 )
 
 
@@ -238,7 +235,10 @@ class LimitInForce(Record, frozen=True):
 
 
 class HistoryEntry(Record, frozen=True):
-    """Add an entry to the history; `waited`: seconds that the allocation was paused, None when it was not."""
+    """Add an entry to the history; `waited`: seconds that the allocation was paused, None when it was not.
+
+    Of what happens to a whole container `device` is empty and `session` 0.
+    """
 
     kind: EventKind
     container: str
@@ -250,7 +250,7 @@ class HistoryEntry(Record, frozen=True):
     reason: RejectReason | None = None
 
 
-Effect = Accept | Reject | Lease | NotifyOnFree | LimitInForce | HistoryEntry
+Effect = Accept | Reject | Lease | NotifyOnFree | LimitInForce | HistoryEntry | ResidencyEffect
 
 
 def cause_of(session: int, request: int = 0) -> str:

@@ -40,6 +40,11 @@ def describe(event: Event, gpus: Mapping[str, int]) -> str:
         EventKind.ENDED: "ended",
         EventKind.REMOVED: "removed",
         EventKind.OVERUSED: f"holds {size}{where}, more than its limit",
+        EventKind.SUSPENDED: "suspended: its memory may leave",
+        EventKind.EVICTED: f"{size} went to the host{where}",
+        EventKind.RESTORED: f"{size} came back{where}",
+        EventKind.RESUMED: f"runs again{waited}",
+        EventKind.BUSY: "did not stop: its work on the GPU goes on",
         EventKind.STOPPED: f"was stopped{why}",
         EventKind.LIMITED: f"limit is now {limits}" if limits else "limit changed",
     }

@@ -1,7 +1,7 @@
 """Carries out the effects of the machine: answers to processes, pages, limits in force, history."""
 
 from collections.abc import Sequence
-from typing import Final, assert_never
+from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.events import SlotKey
@@ -50,7 +50,7 @@ class EffectPerformer:
             case e.HistoryEntry():
                 self._record(effect)
             case _:
-                assert_never(effect)
+                raise TypeError(f"no process of this scheduler can be moved: {effect}")
 
     def take_headroom(self, slots: Sequence[SlotKey]) -> tuple[tuple[SlotKey, int], ...]:
         """Empty these headroom slots, and return each with what it held, in bytes."""
@@ -68,8 +68,8 @@ class EffectPerformer:
         session = pending.session if pending else self._registry.session_of_record(entry.session)
         waited = None if entry.waited is None else round(entry.waited, 3)
         fields = {
-            "uuid": entry.device,
-            "size": entry.size,
+            "uuid": entry.device or None,
+            "size": entry.size or None,
             "pid": session.pid if session else None,
             "program": session.program if session else None,
             "call": pending.call if pending else None,

@@ -7,6 +7,7 @@ import pytest
 
 from convgpu.core import events as e
 from convgpu.core.recording.format import Entry, Header, RecordingError, decode, encode, entry_of
+from convgpu.core.residency import events as r
 from convgpu.core.step import Step
 from convgpu.protocol.event_kinds import EventKind, RejectReason
 
@@ -32,6 +33,22 @@ EVENTS = [
     e.PolicyChosen("random", (1 << 64) - 1),
     e.RecoveryEnded(),
     e.TimePassed(),
+    r.ElasticSet("a", {"g0": 1}),
+    r.SessionAble(2, r.Mover.VMM),
+    r.SessionState(2, 7, open=False, out={"g0": 3}, fixed={}),
+    r.SessionStopped(2, 7, r.StopOutcome.BUSY, 1, 0.5, {"g0": 1}),
+    r.RunWanted("a"),
+    r.Evicted(2, "g0", 3),
+    r.Restored(2, "g0", 2, refused=1),
+    r.Discarded(2, "g0", 1),
+    r.Idle("a", 0.25),
+    r.Busy("a"),
+    r.PoolChanged("g0", 64),
+    r.SwitchMeasured("g0", 5e10, 4e10, 0.1),
+    r.SuspendAsked("a", deep=True),
+    r.ResumeAsked("a"),
+    r.CheckpointTaken(2),
+    r.CheckpointRestored(2, failed=True),
 ]
 EFFECTS = [
     e.Accept(2, 3, 4, 5),
@@ -41,6 +58,13 @@ EFFECTS = [
     e.LimitInForce("a", "g0", 4, None),
     e.HistoryEntry(EventKind.REJECTED, "a", "g0", 4, 2, 3, 0.1, RejectReason.LIMIT),
     e.HistoryEntry(EventKind.RETURNED, "a", "g0", 4, 2),
+    r.Stop(2, 7, 2.0),
+    r.Step(2, 7),
+    r.Evict(2, 7, "g0", 3),
+    r.Restore(2, 7, "g0", 3),
+    r.Go(2, 7),
+    r.Checkpoint(2),
+    r.RestoreCheckpoint(2),
 ]
 HEADER = Header("0.1.0", {"g0": 16}, "best-fit", 1, 60.0, recovering=False)
 
