@@ -1,6 +1,7 @@
 """A simulated host that holds every answer of the machine against the invariants."""
 
 from collections import Counter
+from math import inf
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
@@ -85,19 +86,33 @@ class CheckedHost(SimulatedHost):
         ledger = self._ledger
         if container not in self._newcomers:
             return
+        turn = self._turn(request)
         for other in self._waiting:
-            if other.request == request.request:
-                return
-            if other.request not in self.pending or other.device in self.machine.drained:
+            if other.request == request.request or self._turn(self.pending.get(other.request)) > turn:
+                continue
+            if other.device in self.machine.drained:
                 continue
             timeouts = 1 if other.device == request.device else 2
             is_bound = (
                 other.device in ledger.accounts[container]
-                and self.now - other.since >= timeouts * self.machine.starvation_timeout
+                and self._aged(other) >= timeouts * self.machine.starvation_timeout
             )
             leased = ledger.accounts[other.container][other.device].leased
             lacks_external = leased + other.size > ledger.usable[other.device]
             assert lacks_external or not is_bound, f"{request} is served before {other}"
+
+    def _turn(self, request: e.AllocationRequested | None) -> tuple[float, int]:
+        """Return the place of a request among overdue ones, five points a timeout; last if it waits no more."""
+        if request is None:
+            return inf, 0
+        container = self.processes[request.session].container
+        head_start = self.terms[container].priority * self.machine.starvation_timeout / 5
+        waiting = [other for other in self._waiting if other.request == request.request]
+        return (waiting[0].since - head_start, waiting[0].sequence) if waiting else (self.now - head_start, 1 << 62)
+
+    def _aged(self, waiting: WaitingAllocation) -> float:
+        head_start = self.terms[waiting.container].priority * self.machine.starvation_timeout / 5
+        return self.now - waiting.since + head_start
 
     def _check_age(self, container: str, request: e.AllocationRequested) -> None:
         """No overdue request that could be served is passed over, except for an older one or a new high-water mark.
@@ -110,11 +125,14 @@ class CheckedHost(SimulatedHost):
             return
         used = self._used(device)[container]
         is_holder = container not in self._newcomers
-        overdue = [other for other in self._waiting if self.now - other.since >= machine.starvation_timeout]
-        mine = [other.sequence for other in overdue if other.request == request.request]
+        overdue = [other for other in self._waiting if self._aged(other) >= machine.starvation_timeout]
+        overdue.sort(key=lambda other: self._turn(self.pending.get(other.request)))
+        mine = self._turn(request)
         still_waiting = {other.request for other in machine.waiting}
         for other in overdue:
-            if other.request not in still_waiting or other.device != device or [] < mine < [other.sequence]:
+            if other.request not in still_waiting or other.device != device:
+                continue
+            if mine < self._turn(self.pending[other.request]):
                 continue
             marks = self._high_water_marks[other.request]
             raises_mark = is_holder and used > marks[container]

@@ -28,7 +28,7 @@ def test_age_bounds_every_choice(name: str, devices: int, limits: list[int], ste
     host = CheckedHost(Machine(capacity, make_policy(name, seed=1), 5.0))
     containers: list[str] = []
     for number, limit in enumerate(limits):
-        host.create(f"c{number}", dict.fromkeys(capacity, limit), priority=number % 3)
+        host.create(f"c{number}", dict.fromkeys(capacity, limit), priority=5 * (number % 3) - 5)
         containers += [f"c{number}"] * (1 + number % 2)  # every second container has two processes
     sessions = [host.start(container) for container in containers]
     for who, what, size in steps:

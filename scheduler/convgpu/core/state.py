@@ -1,6 +1,7 @@
 """The state from which the machine decides: containers, sessions, settling memory, allocations without an answer."""
 
 import heapq
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -75,6 +76,7 @@ class Queue:
     def __init__(self, devices: Iterable[str]) -> None:
         self._all: dict[int, PendingAllocation] = {}
         self._by_device: dict[str, dict[int, PendingAllocation]] = {device: {} for device in devices}
+        self._turns: dict[str, list[tuple[float, int]]] = {device: [] for device in self._by_device}
         self._deadlines: list[tuple[float, int]] = []  # a heap; answered ones are dropped when they come up
 
     def __len__(self) -> int:
@@ -93,6 +95,10 @@ class Queue:
         """Return those that wait for memory of the device, oldest first."""
         return self._by_device[device].values()
 
+    def by_turn(self, device: str) -> Iterator[PendingAllocation]:
+        """Yield those that wait for memory of the device in the order in which they become overdue."""
+        return (self._all[sequence] for _, sequence in self._turns[device])
+
     def add(self, pending: PendingAllocation) -> None:
         """Add one: the youngest, or one that waited before its process reconnected."""
         for waiting in (self._all, self._by_device[pending.device]):
@@ -100,6 +106,7 @@ class Queue:
             waiting[pending.sequence] = pending
             if not is_youngest:
                 _sort_by_key(waiting)
+        insort(self._turns[pending.device], pending.view.turn)
         if pending.deadline is not None:
             heapq.heappush(self._deadlines, (pending.deadline, pending.sequence))
 
@@ -107,6 +114,8 @@ class Queue:
         """Remove one that was answered, or whose session has ended."""
         del self._all[pending.sequence]
         del self._by_device[pending.device][pending.sequence]
+        turns = self._turns[pending.device]
+        del turns[bisect_left(turns, pending.view.turn)]
 
     def next_deadline(self) -> float | None:
         """Return the earliest deadline, None without one."""

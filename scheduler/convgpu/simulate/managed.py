@@ -30,14 +30,14 @@ class Managed(Scheme):
         if not self.host.terms and self._second_programs:
             self._run_first_programs()
         if not self._second_programs:
-            self.host.create(str(job.number), {job.device: job.limit})
+            self.host.create(str(job.number), {job.device: job.limit}, priority=job.priority)
         self._sessions[job.number] = self.host.start(str(job.number))
         super().begin(job)
 
     def _run_first_programs(self) -> None:
         """Run a program in each container, one after the other, before anything else."""
         for job in self.simulation.jobs:
-            self.host.create(str(job.number), {job.device: job.limit})
+            self.host.create(str(job.number), {job.device: job.limit}, priority=job.priority)
             session = self.host.start(str(job.number))
             self.host.allocate(session, job.limit, job.device)
             self.host.end(session)

@@ -78,6 +78,7 @@ class Job:
     device: str
     phases: list[Phase]
     limit: int
+    priority: int = 0
     phase: int = 0
     attempts: int = 0
     held: int = 0

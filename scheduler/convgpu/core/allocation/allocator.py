@@ -5,7 +5,7 @@ the exact figures that come back with HeadroomTaken.
 """
 
 from convgpu.core import events as e
-from convgpu.core.allocation.fairness import eligible, overtakes_overdue, serving_order
+from convgpu.core.allocation.fairness import eligible, head_start, overtakes_overdue, serving_order
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.allocation.reclaim import ReclaimLadder
 from convgpu.core.state import PendingAllocation, State
@@ -61,6 +61,7 @@ class Allocator:
             size=event.size,
             since=before.view.since if before else self._state.now,
             priority=container.priority,
+            head_start=head_start(container.priority, self._state.starvation_timeout),
         )
         deadline = None if container.wait is None else view.since + container.wait
         return PendingAllocation(event, view, deadline)

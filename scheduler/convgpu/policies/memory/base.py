@@ -18,6 +18,7 @@ class WaitingAllocation:
         size: bytes requested; its container has no idle grant for any of them.
         since: seconds, on the clock of the events.
         priority: of its container; the machine heeds it, not the policy.
+        head_start: seconds by which its priority puts it forward among overdue allocations; negative: back.
     """
 
     sequence: int
@@ -28,6 +29,16 @@ class WaitingAllocation:
     size: int
     since: float
     priority: int = 0
+    head_start: float = 0.0
+
+    @property
+    def turn(self) -> tuple[float, int]:
+        """Its place among overdue allocations: when it was paused, less its head start; of equal ones the oldest."""
+        return self.since - self.head_start, self.sequence
+
+    def aged(self, now: float) -> float:
+        """Return the seconds that it counts as having waited: its wait and its head start."""
+        return now - self.since + self.head_start
 
 
 class Policy(Protocol):

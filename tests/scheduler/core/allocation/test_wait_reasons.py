@@ -36,7 +36,7 @@ def test_turn_is_the_reason_behind_an_overdue_allocation() -> None:
     host = CheckedHost(Machine({"gpu": 16}, BestFit(), starvation_timeout=10.0))
     host.create("holder", {"gpu": 8})
     host.create("big", {"gpu": 16})
-    host.create("small", {"gpu": 4}, priority=9)
+    host.create("small", {"gpu": 4}, priority=4)
     host.allocate(host.start("holder"), 8)
     big = host.allocate(host.start("big"), 16)
     host.now = 10.0
