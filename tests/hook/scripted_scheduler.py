@@ -24,6 +24,7 @@ class Page:
 
     library: ctypes.CDLL
     count: int
+    flags: int = 0
 
     def __post_init__(self) -> None:
         self.descriptor = os.memfd_create("convgpu-page", os.MFD_CLOEXEC)
@@ -32,7 +33,7 @@ class Page:
         self._address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self._memory)))
         self.library.convgpu_page_take_all.restype = ctypes.c_uint64
         self.library.convgpu_page_read.restype = ctypes.c_uint64
-        self.library.convgpu_page_init(self._address, ctypes.c_uint32(self.count))
+        self.library.convgpu_page_init(self._address, ctypes.c_uint32(self.count), ctypes.c_uint32(self.flags))
 
     def give(self, row: int, size: int) -> None:
         self.library.convgpu_page_lease(self._address, ctypes.c_uint32(row), ctypes.c_uint64(size))

@@ -21,6 +21,7 @@
 #define CONVGPU_MAX_DEVICES 63u
 /* Bits of the page's `flags`, set by the scheduler before it sends the page. */
 #define CONVGPU_PAGE_ELASTIC 1u /* the container's memory may be moved: answer with ABLE */
+#define CONVGPU_PAGE_CHOSEN 2u /* the scheduler chose the GPUs: the program may see those of WELCOME only */
 
 /* One cache line each, so that threads on different devices do not disturb each other. */
 struct convgpu_slot {

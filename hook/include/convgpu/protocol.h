@@ -84,6 +84,9 @@
 #define CONVGPU_ABLE_MEMBARRIER 1u /* the gate closes by membarrier */
 #define CONVGPU_ABLE_CAPTURES 2u   /* captures of streams are counted */
 
+/* Bits of OBSERVED.flags. */
+#define CONVGPU_OBSERVED_CHOSEN 1u /* the scheduler chose the GPUs: one with limit 0 is not to be seen */
+
 /* Fields of each fixed body: X(type, name). Arrays: A(type, name, count). */
 #define CONVGPU_HEADER_FIELDS(X, A)                                             \
     X(uint32_t, size)    /* of the whole frame, this header included */         \
@@ -93,13 +96,13 @@
 
 #define CONVGPU_HELLO_FIELDS(X, A)                                              \
     X(uint32_t, pid)        /* as the process sees itself; SO_PEERCRED is what counts */ \
-    X(uint32_t, held_count) /* rows of `held` that follow; 0 on a first connection */    \
+    X(uint32_t, held_count) /* rows of `held` that follow */                    \
     A(char, program, CONVGPU_PROGRAM_SIZE)                                      \
     A(char, memory, CONVGPU_MEMORY_SIZE)
 
 #define CONVGPU_HELD_FIELDS(X, A)                                               \
     A(uint8_t, device, CONVGPU_UUID_SIZE)                                       \
-    X(uint64_t, size) /* used by this process when it reconnects */
+    X(uint64_t, size) /* used by this process; 0 on a first connection, which names all GPUs that it sees */
 
 #define CONVGPU_ALLOCATE_FIELDS(X, A)                                           \
     X(uint32_t, device)  /* row of WELCOME */                                   \
@@ -156,7 +159,7 @@
     X(uint64_t, limit)         /* 0: the container has none on that device */   \
     X(uint64_t, used)                                                           \
     X(uint32_t, process_count) /* rows of `process` that follow */              \
-    X(uint32_t, reserved)
+    X(uint32_t, flags)         /* CONVGPU_OBSERVED_* */
 
 #define CONVGPU_PROCESS_FIELDS(X, A)                                            \
     X(uint32_t, pid)      /* in the asker's pid namespace */                    \

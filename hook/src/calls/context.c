@@ -12,6 +12,7 @@
 #include "accounting/context_growth.h"
 #include "accounting/device.h"
 #include "scheduler/account.h"
+#include "scheduler/session.h"
 #include "tables/registry.h"
 
 #include <pthread.h>
@@ -158,9 +159,11 @@ CUresult hooked_cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
     return end_primary(ordinal, driver_reset);
 }
 
-/* Fails closed: without a scheduler CUDA does not start (the entry gate). */
+/* The driver first, because HELLO names the GPUs that it shows. Fails closed: without a scheduler CUDA does
+ * not start. */
 CUresult hooked_cuInit(unsigned flags) {
-    return DRIVER(cuInit, flags);
+    CUresult result = DRIVER(cuInit, flags);
+    return session_ready() ? result : CUDA_ERROR_SYSTEM_NOT_READY;
 }
 
 static CUresult context_attempt_retain(void *arguments) {

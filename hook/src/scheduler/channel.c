@@ -321,13 +321,16 @@ static bool start_service(void) {
     return error == 0;
 }
 
-bool channel_open(const char *path, const char *program, const char *memory) {
+bool channel_open(const char *path, const char *program, const char *memory,
+                  const struct convgpu_held *visible, uint32_t count) {
     struct connection_welcome welcome;
     struct connection_failure failure = {.error = ENAMETOOLONG};
     memset(&greeting, 0, sizeof greeting);
     greeting.hello.pid = (uint32_t)getpid();
     strncpy(greeting.hello.program, program, sizeof greeting.hello.program - 1);
     strncpy(greeting.hello.memory, memory, sizeof greeting.hello.memory - 1);
+    greeting.hello.held_count = count;
+    memcpy(greeting.held, visible, count * sizeof *visible);
     bool fits = strlen(path) < sizeof greeting.path;
     if (fits) memcpy(greeting.path, path, strlen(path) + 1);
     bool open = fits && connection_open(&greeting, &welcome, &failure) && channel_enter(&welcome);

@@ -9,7 +9,7 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-EXPORTED void convgpu_page_init(void *page, uint32_t device_count);
+EXPORTED void convgpu_page_init(void *page, uint32_t device_count, uint32_t flags);
 EXPORTED void convgpu_page_lease(void *page, uint32_t device, uint64_t size);
 EXPORTED uint64_t convgpu_page_take_all(void *page, uint32_t device);
 EXPORTED uint64_t convgpu_page_read(void *page, uint32_t device);
@@ -22,12 +22,13 @@ static struct convgpu_slot *slot_of(void *page, uint32_t device) {
     return device < CONVGPU_MAX_DEVICES ? &shared->device[device] : NULL;
 }
 
-void convgpu_page_init(void *page, uint32_t device_count) {
+void convgpu_page_init(void *page, uint32_t device_count, uint32_t flags) {
     struct convgpu_page *shared = page;
     memset(shared, 0, sizeof *shared);
     shared->magic = CONVGPU_PAGE_MAGIC;
     shared->version = CONVGPU_PAGE_VERSION;
     shared->device_count = device_count;
+    shared->flags = flags;
 }
 
 void convgpu_page_lease(void *page, uint32_t device, uint64_t size) {

@@ -134,11 +134,15 @@ class ProcessRow:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Answer to Observe, in bytes; a limit of 0 says that the container has none on the device."""
+    """Answer to Observe, in bytes; a limit of 0 says that the container has none on the device.
+
+    `flags`: `wire.ObservedFlag`.
+    """
 
     limit: int
     used: int
     processes: tuple[ProcessRow, ...] = ()
+    flags: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +256,10 @@ def _unpack_observed(body: bytes) -> Observed:
     head = _LAYOUT["observed"]
     if len(body) < head.size:
         raise MalformedMessageError(f"OBSERVED needs {head.size} bytes, has {len(body)}")
-    limit, used, process_count, _reserved = head.unpack_from(body)
+    limit, used, process_count, flags = head.unpack_from(body)
     rows = _rows("process", body, head.size, process_count)
-    return Observed(limit, used, tuple(ProcessRow(int(pid), int(host), int(size)) for pid, host, size in rows))
+    processes = tuple(ProcessRow(int(pid), int(host), int(size)) for pid, host, size in rows)
+    return Observed(limit, used, processes, flags)
 
 
 def _unpack_state(body: bytes) -> r.State:
@@ -346,8 +351,8 @@ def _pack_body(message: Message) -> bytes:
             head = _LAYOUT["welcome"].pack(len(devices), page_size)
             rows = (_LAYOUT["device"].pack(row.uuid, row.limit, row.context_size) for row in devices)
             return head + b"".join(rows)
-        case Observed(limit, used, processes):
-            head = _LAYOUT["observed"].pack(limit, used, len(processes), 0)
+        case Observed(limit, used, processes, flags):
+            head = _LAYOUT["observed"].pack(limit, used, len(processes), flags)
             return head + b"".join(_LAYOUT["process"].pack(row.pid, row.host_pid, row.used) for row in processes)
         case r.State(epoch, gate_open, state_rows):
             head = _LAYOUT["state"].pack(epoch, gate_open, len(state_rows))

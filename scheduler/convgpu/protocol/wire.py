@@ -85,6 +85,7 @@ class PageFlag(IntFlag):
     """Bits of the page's `flags`."""
 
     ELASTIC = 1
+    CHOSEN = 2
 
 
 class AllocateFlag(IntFlag):
@@ -99,6 +100,12 @@ class AbleFlag(IntFlag):
 
     MEMBARRIER = 1
     CAPTURES = 2
+
+
+class ObservedFlag(IntFlag):
+    """Bits of OBSERVED.flags."""
+
+    CHOSEN = 1
 
 
 TYPE_CODES: Final = {"uint8_t": "B", "char": "s", "uint16_t": "H", "uint32_t": "I", "uint64_t": "Q"}
@@ -148,7 +155,7 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
         ("uint64_t", "limit", 1),
         ("uint64_t", "used", 1),
         ("uint32_t", "process_count", 1),
-        ("uint32_t", "reserved", 1),
+        ("uint32_t", "flags", 1),
     ),
     "process": (("uint32_t", "pid", 1), ("uint32_t", "host_pid", 1), ("uint64_t", "used", 1)),
     "able": (("uint32_t", "mover", 1), ("uint32_t", "flags", 1)),

@@ -46,7 +46,12 @@ class PendingHello:
     @property
     def held(self) -> dict[str, int]:
         """What the process claims to hold, in bytes per device."""
-        return {uuid_text(device): size for device, size in self.message.held}
+        return {uuid_text(device): size for device, size in self.message.held if size}
+
+    @property
+    def visible(self) -> tuple[str, ...]:
+        """The devices that the process sees; empty when it does not say."""
+        return tuple(uuid_text(device) for device, _ in self.message.held)
 
 
 class Handshake:
@@ -94,7 +99,7 @@ class Handshake:
         if len(self._sessions.of(container)) >= MAX_SESSIONS:
             text = f"more than {MAX_SESSIONS} processes of this container use ConvGPU: end some"
             raise ProtocolError(Failure.ORDER, text, hello.request)
-        return bool(hello.message.held) and not self._machine.recovering
+        return bool(hello.held) and not self._machine.recovering
 
     async def count(self, hello: PendingHello) -> dict[str, int]:
         """Return the driver's count for a process on each device that it claims; 0 where the count is unknown."""

@@ -20,7 +20,7 @@ class PageLibrary:
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
-        self.init = self._function(library.convgpu_page_init, None, ctypes.c_uint32)
+        self.init = self._function(library.convgpu_page_init, None, ctypes.c_uint32, ctypes.c_uint32)
         self.lease = self._function(library.convgpu_page_lease, None, ctypes.c_uint32, ctypes.c_uint64)
         self.take_all = self._function(library.convgpu_page_take_all, ctypes.c_uint64, ctypes.c_uint32)
         self.read = self._function(library.convgpu_page_read, ctypes.c_uint64, ctypes.c_uint32)
@@ -38,13 +38,13 @@ class PageLibrary:
 class Page:
     """One page, in a memfd that neither side can shrink, so that the mapping never faults.
 
-    `row` is a device's row in WELCOME.
+    `row` is a device's row in WELCOME; `flags`: `wire.PageFlag`.
 
     Raises:
         OSError: no memory or no descriptors left.
     """
 
-    def __init__(self, library: PageLibrary, rows: int) -> None:
+    def __init__(self, library: PageLibrary, rows: int, flags: int = 0) -> None:
         self._library = library
         self.descriptor = os.memfd_create("convgpu", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -56,7 +56,7 @@ class Page:
             os.close(self.descriptor)
             raise
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        library.init(self._address, rows)
+        library.init(self._address, rows, flags)
 
     def lease(self, row: int, size: int) -> None:
         """Add to the headroom."""
