@@ -115,7 +115,8 @@ class Ledger:
         for device, account in self.accounts.pop(container, {}).items():
             for check in self._scenarios:
                 check.change_free(container, device, account.grant)
-            self._change_usable(device, account.charged)
+            if account.charged:
+                self._change_usable(device, account.charged)
             self.targets.pop((container, device), None)
             self.changed_limits.pop((container, device), None)
         self._holders.pop(container, None)

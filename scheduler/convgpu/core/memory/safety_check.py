@@ -4,7 +4,9 @@ from collections.abc import Mapping
 
 from convgpu.core.memory import bankers
 from convgpu.core.memory.account import Account
-from convgpu.core.memory.bankers import Claim
+from convgpu.core.memory.bankers import Claim, Sizes
+from convgpu.core.memory.claim_table import ClaimTable
+from convgpu.core.memory.margins import Margins
 
 
 class SafetyCheck:
@@ -40,47 +42,71 @@ class SafetyCheck:
         self._accounts = accounts
         self._holders = holders
         self._charges = charges
+        self._available: Mapping[str, int] = self.free  # what is free, with the deficit lent
         self._claims: dict[str, Claim] = {}  # by container, as far as computed
         self._holder_claims: list[Claim] | None = None  # least need first
-        # By device and size of a grant: what is free after the grant when all holders that can have ended.
-        self._free_in_the_end: dict[str, dict[int, dict[str, int]]] = {device: {} for device in usable}
-        # Least grants that are unsafe. No further grant makes them safe: it could be taken back again.
-        self._unsafe: dict[tuple[str, str], int] = {}
+        self._table = ClaimTable(usable)  # of holders, except for what changed since
+        self._changed: dict[str, None] = {}
+        self._margins: dict[str, Margins] = {}  # by device, as far as computed
+        # Least limits that are unsafe. No further grant makes them safe: it could be taken back again.
+        self._unsafe_limits: dict[tuple[str, str], int] = {}
 
     # -- changes -----------------------------------------------------------------------------------------
 
     def change_usable(self, device: str, change: int) -> None:
         """Add bytes to what can be granted of a device; a negative size removes some."""
-        self.usable[device] += change
-        self.free[device] += change
-        self.forget_all()
+        if change:
+            self.usable[device] += change
+            self.free[device] += change
+            self.forget_all()
 
     def change_free(self, container: str, device: str, change: int) -> None:
         """Add bytes to what is free because the container's grant shrank by them; a negative size: it grew."""
+        if not change:
+            return
         self.free[device] += change
-        self._claims.pop(container, None)
-        self._forget_order()
-        if change >= 0:
-            self._unsafe.clear()
+        self._forget_claim(container)
+        concerned = self._accounts.get(container, (device,))
+        for margins in self._margins.values():
+            if not margins.devices.isdisjoint(concerned):
+                margins.is_exact = False
+                if change > 0:
+                    margins.record_return(container)
+        if change > 0:
+            self._unsafe_limits.clear()
+        if self._available is not self.free:
+            self._lend()
 
     def forget(self, container: str) -> None:
         """Forget what was computed from a container's limits: they changed."""
-        self._claims.pop(container, None)
-        self._forget_order()
-        self._unsafe.clear()
+        self._forget_claim(container)
+        self._unsafe_limits.clear()
+        if container in self._holders:
+            self._margins.clear()
+        for margins in self._margins.values():
+            margins.refused.pop(container, None)
 
     def forget_all(self) -> None:
         """Forget everything that was computed."""
         self._claims.clear()
-        self._forget_order()
-        self._unsafe.clear()
-
-    def _forget_order(self) -> None:
-        if self._holder_claims is None:  # nothing was computed since
-            return
         self._holder_claims = None
-        for known in self._free_in_the_end.values():
-            known.clear()
+        self._table = ClaimTable(self.usable)
+        self._changed = dict.fromkeys(self._holders)
+        self._margins.clear()
+        self._unsafe_limits.clear()
+        self._lend()
+
+    def _forget_claim(self, container: str) -> None:
+        self._claims.pop(container, None)
+        self._holder_claims = None
+        self._changed[container] = None
+
+    def _lend(self) -> None:
+        """Count the deficit as free."""
+        if any(self.deficit.values()):
+            self._available = {device: size + self.deficit[device] for device, size in self.free.items()}
+        else:
+            self._available = self.free
 
     def update_deficit(self, taken: Mapping[str, int]) -> None:
         """Compute the deficit anew, out of the bytes `taken` from devices as far as possible.
@@ -88,10 +114,13 @@ class SafetyCheck:
         It is raised only if the state is not safe without that.
         """
         deficit = bankers.deficit(self.free, self._claims_of_holders(), taken)
-        self._forget_order()
-        self._unsafe.clear()
+        if deficit == self.deficit:
+            return
         if sum(deficit.values()) <= sum(self.deficit.values()) or not self.is_safe():
             self.deficit = deficit
+            self._margins.clear()
+            self._unsafe_limits.clear()
+            self._lend()
 
     # -- answers -----------------------------------------------------------------------------------------
 
@@ -102,56 +131,58 @@ class SafetyCheck:
 
     def is_safe(self) -> bool:
         """Return whether all containers can get their whole limits and end, with the deficit lent (invariant 2)."""
-        return bankers.is_safe(self._free_and_deficit(), self._claims_of_holders())
+        return bankers.is_safe(self._available, self._claims_of_holders())
 
     def fits_free(self, container: str) -> bool:
         """Return whether what is free right now holds the container's whole limits."""
         return self._claim(container).fits(self.free)
 
     def is_grant_safe(self, container: str, device: str, size: int) -> bool:
-        """Return whether the state would be safe after a grant of `size` bytes, which have to be free."""
-        unsafe = self._unsafe.get((container, device))
-        if unsafe is not None and unsafe <= size:
-            return False
-        if self._can_end_after_grant(container, device, size):
-            return True
-        self._unsafe[container, device] = size
-        return False
+        """Return whether the state would be safe after a grant of `size` bytes, which have to be free.
+
+        A grant lowers the need and what is free by the same: if the need fits now, the container can end first.
+        """
+        claim = self._claim(container)
+        return claim.fits(self._available) or self._can_end_after_others(container, claim, device, size)
 
     def is_limit_safe(self, container: str, device: str, limit: int) -> bool:
         """Return whether the state would be safe if this limit of a holder were `limit` bytes."""
         if self.free[device] < 0:
             return False  # claims say nothing there: no need exceeds what is usable, however high the limit
+        unsafe = self._unsafe_limits.get((container, device))
+        if unsafe is not None and unsafe <= limit:
+            return False
         account = self._accounts[container][device]
         claim = self._claim(container).with_need(device, self._need_at(account, device, limit))
-        return bankers.can_finish(claim, self._free_and_deficit(), self._other_claims(container))
+        is_safe = bankers.can_finish(claim, self._available, self._other_claims(container))
+        if not is_safe:
+            self._unsafe_limits[container, device] = limit
+        return is_safe
 
-    def _can_end_after_grant(self, container: str, device: str, size: int) -> bool:
-        claim = self._claim(container).with_grant(device, size)
-        free = self._free_and_deficit()
-        free[device] -= size
-        if claim.fits(free):
-            return True
-        if container in self._holders:
-            return bankers.can_finish(claim, free, self._other_claims(container))
-        return self._fits_in_the_end(claim, device, size)
+    def _can_end_after_others(self, container: str, claim: Claim, device: str, size: int) -> bool:
+        """Return whether the container could end after such a grant, if need be after all holders that can.
 
-    def _fits_in_the_end(self, claim: Claim, device: str, size: int) -> bool:
-        """Return whether a newcomer that was granted `size` bytes could end, if need be after all holders that can.
-
-        What is free in the end shrinks as the size grows, and is remembered until something changes: so a few
-        computations answer for all newcomers that wait.
+        Devices that no holder connects with this one miss nothing: a need of theirs is judged apart from it.
         """
-        known = self._free_in_the_end[device]
-        if any(not claim.fits(free) for smaller, free in known.items() if smaller <= size):
-            return False
-        if any(claim.fits(free) for larger, free in known.items() if larger >= size):
-            return True
-        free = self._free_and_deficit()
-        free[device] -= size
-        bankers.finish_feasible(free, self._claims_of_holders())
-        known[size] = free
-        return claim.fits(free)
+        self._update_table()
+        need = claim.need
+        while need:
+            regarded = self._judge(container, need, device, size)
+            if not regarded:
+                return False
+            need = tuple(lacking for lacking in need if lacking[0] not in regarded)
+            device, size = need[0][0] if need else "", 0
+        return True
+
+    def _judge(self, container: str, need: Sizes, device: str, size: int) -> frozenset[str]:
+        """Return the devices on which the need fits while `size` bytes of the device are missing; none if not."""
+        margins = self._margins.get(device)
+        if margins is not None:
+            verdict = margins.judge(container, need, size)
+            if verdict is not None:
+                return margins.devices if verdict else frozenset()
+        margins = self._margins[device] = Margins(device, self._available, self._table)
+        return margins.devices if margins.judge(container, need, size) else frozenset()
 
     # -- claims ------------------------------------------------------------------------------------------
 
@@ -180,5 +211,7 @@ class SafetyCheck:
         own = self._claim(container)
         return [claim for claim in self._claims_of_holders() if claim is not own]
 
-    def _free_and_deficit(self) -> dict[str, int]:
-        return {device: size + self.deficit[device] for device, size in self.free.items()}
+    def _update_table(self) -> None:
+        for container in self._changed:
+            self._table.put(container, self._claim(container) if container in self._holders else None)
+        self._changed.clear()

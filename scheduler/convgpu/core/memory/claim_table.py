@@ -1,0 +1,89 @@
+"""The claims of all holders, in the order of their needs on each device, as the walk over them (margins.py) reads them.
+
+The table changes with every grant, so that no decision sorts or scans all claims.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+
+from convgpu.core.memory.bankers import Claim, Sizes
+
+
+class ClaimTable:
+    """Claims by container.
+
+    Args:
+        devices: all that there are.
+
+    Attributes:
+        claims: by container.
+        needs: by device, the holders that may still ask for memory of it, and the bytes.
+        by_need: by device, the same as (bytes, container), least first.
+        lacking: by container, on how many devices it may still ask for memory; without those that have all.
+        satisfied: by device, the bytes granted to holders that may ask for nothing more: they can end whatever is free.
+    """
+
+    def __init__(self, devices: Iterable[str]) -> None:
+        self.claims: dict[str, Claim] = {}
+        self.needs: dict[str, dict[str, int]] = {device: {} for device in devices}
+        self.by_need: dict[str, list[tuple[int, str]]] = {device: [] for device in self.needs}
+        self.lacking: dict[str, int] = {}
+        self.satisfied = dict.fromkeys(self.needs, 0)
+        self._holders_of: dict[frozenset[str], int] = {}  # how many claims concern exactly these devices
+        self._connected: dict[str, frozenset[str]] = {}  # by device, as far as computed
+
+    def put(self, container: str, claim: Claim | None) -> None:
+        """Set the claim of a container; None when it holds nothing any more."""
+        before = self.claims.get(container)
+        if before == claim:
+            return
+        if before is not None:
+            self._remove(container, before)
+        if claim is not None:
+            self._add(container, claim)
+
+    def _add(self, container: str, claim: Claim) -> None:
+        self.claims[container] = claim
+        for device, size in claim.need:
+            self.needs[device][container] = size
+            insort(self.by_need[device], (size, container))
+        if claim.need:
+            self.lacking[container] = len(claim.need)
+        else:
+            self._add_satisfied(claim.granted, 1)
+        devices = claim.devices
+        if devices not in self._holders_of:
+            self._connected.clear()
+        self._holders_of[devices] = self._holders_of.get(devices, 0) + 1
+
+    def _remove(self, container: str, claim: Claim) -> None:
+        del self.claims[container]
+        for device, size in claim.need:
+            del self.needs[device][container]
+            ordered = self.by_need[device]
+            del ordered[bisect_left(ordered, (size, container))]
+        if claim.need:
+            del self.lacking[container]
+        else:
+            self._add_satisfied(claim.granted, -1)
+        devices = claim.devices
+        self._holders_of[devices] -= 1
+        if not self._holders_of[devices]:
+            del self._holders_of[devices]
+            self._connected.clear()
+
+    def _add_satisfied(self, granted: Sizes, sign: int) -> None:
+        for device, size in granted:
+            self.satisfied[device] += sign * size
+
+    def connected(self, device: str) -> frozenset[str]:
+        """Return the devices whose memory decides who can end on this one: those that holders of it have limits on."""
+        found = self._connected.get(device)
+        if found is None:
+            found = frozenset([device])
+            size = 0
+            while size < len(found):
+                size = len(found)
+                found = found.union(*(devices for devices in self._holders_of if not devices.isdisjoint(found)))
+            self._connected |= dict.fromkeys(found, found)
+        return found

@@ -1,0 +1,139 @@
+"""How much of one device could be granted so that each holder can still end: one walk answers for all who wait.
+
+Theorem. Let the holders end one after the other while `s` bytes of device `d` are missing, and let A(s) be what is
+free when no more can, those `s` bytes included. A grant of `s` bytes of `d` to a container is safe if and only if the
+container's need before the grant fits into A(s). (If the container itself ended on the way, its need did fit; if not,
+the others alone led to A(s). The grant lowers its need and what is free by the same `s`.)
+
+A(s) falls in steps as `s` grows. The walk ends holders in the order of their *margins*, the most bytes that may be
+missing when they end, largest first: of those that fit on all other devices always the one with the least need on `d`.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from math import inf
+
+from convgpu.core.memory.bankers import Sizes
+from convgpu.core.memory.claim_table import ClaimTable
+
+
+class Margins:
+    """The walk for one device, as far as a question needed it.
+
+    Once anything has been granted or returned it goes no further, and what it found is an upper bound:
+    - a grant makes no A(s) larger;
+    - what a holder returns makes A(s) larger for those `s` only that exceed its margin: for them A(margin) bounds it.
+
+    Args:
+        device: the device `d`.
+        free: bytes per device that are free.
+        table: the claims of all holders.
+
+    Attributes:
+        devices: those that the walk regards.
+        is_exact: nothing has changed since it began.
+        refused: by container, the size for which it was last found unsafe; valid up to `ceiling`.
+        ceiling: sizes above it are judged as if they were this.
+    """
+
+    def __init__(self, device: str, free: Mapping[str, int], table: ClaimTable) -> None:
+        self.device = device
+        self.devices = table.connected(device)
+        self.is_exact = True
+        self.refused: dict[str, float] = {}
+        self.ceiling: float = inf
+        self._table = table
+        self._own_needs = table.needs[device]
+        self._work = {other: free[other] + table.satisfied[other] for other in self.devices}
+        self._others = {other: 0 for other in self.devices if other != device}  # next place in the order of needs
+        self._lacking = table.lacking.copy()
+        # What was free after which number of holders had ended, by device, and the least margin of so many.
+        self._gains: dict[str, tuple[list[int], list[int]]] = {o: ([work], [0]) for o, work in self._work.items()}
+        self._least: list[float] = [inf]
+        self._margins: dict[str, float] = {}  # of the holders that ended
+        self._ready: list[tuple[int, str]] = []  # heap of those that fit on all other devices, by need on this one
+        for container in self._own_needs:
+            if self._lacking[container] == 1:
+                self._ready.append((self._own_needs[container], container))
+        self._ready.sort()
+        for other in self._others:
+            self._pass_fitting(other)
+
+    # -- questions ---------------------------------------------------------------------------------------
+
+    def judge(self, container: str, need: Sizes, size: int) -> bool | None:
+        """Return whether a grant of `size` bytes is safe, None when only a new walk could tell.
+
+        `need`: what the container may still ask for; of other devices than the walk regards it says nothing.
+        """
+        asked = min(size, self.ceiling)
+        refused = self.refused.get(container)
+        if refused is not None and refused <= asked:
+            return False
+        fits = self._fits(need, asked)
+        if fits is False:
+            self.refused[container] = asked
+        return fits
+
+    def _fits(self, need: Sizes, size: float) -> bool | None:
+        """Return whether the need fits into A(size), as far as the walk regards its devices."""
+        ended = 0
+        for device, lacking in need:
+            if device not in self.devices:
+                continue
+            gains, numbers = self._gains[device]
+            while gains[-1] < lacking:
+                if self._next_margin() < size:
+                    return False
+                if not self.is_exact:
+                    return None
+                self._end_next()
+            ended = max(ended, numbers[bisect_left(gains, lacking)])
+        if self._least[ended] < size:
+            return False
+        return True if self.is_exact else None
+
+    # -- changes -----------------------------------------------------------------------------------------
+
+    def record_return(self, container: str) -> None:
+        """Record that a container got back less than it was granted: something is free that was not."""
+        if container in self._margins:
+            self.ceiling = min(self.ceiling, self._margins[container])
+        elif container in self._lacking:
+            self.ceiling = min(self.ceiling, self._next_margin())
+
+    # -- the walk ----------------------------------------------------------------------------------------
+
+    def _next_margin(self) -> float:
+        """Return the margin of the next holder that can end; below all sizes when none can."""
+        if not self._ready:
+            return -inf
+        need = self._ready[0][0]
+        return min(self._least[-1], self._work[self.device] - need if need else inf)
+
+    def _end_next(self) -> None:
+        margin = self._next_margin()
+        _, container = heappop(self._ready)
+        self._least.append(margin)
+        self._margins[container] = margin
+        ended = len(self._least) - 1
+        for device, size in self._table.claims[container].granted:
+            work = self._work[device] = self._work[device] + size
+            gains, numbers = self._gains[device]
+            gains.append(work)
+            numbers.append(ended)
+            if device != self.device:
+                self._pass_fitting(device)
+
+    def _pass_fitting(self, device: str) -> None:
+        """Pass the holders whose need on another device fits now; those that fit on all of them are ready."""
+        ordered, work, lacking, own = self._table.by_need[device], self._work[device], self._lacking, self._own_needs
+        place = self._others[device]
+        while place < len(ordered) and ordered[place][0] <= work:
+            container = ordered[place][1]
+            place += 1
+            lacking[container] -= 1
+            if lacking[container] == (container in own):
+                heappush(self._ready, (own.get(container, 0), container))
+        self._others[device] = place
