@@ -88,8 +88,8 @@ class Peer:
     def send_raw(self, data: bytes) -> None:
         self._connection.sendall(data)
 
-    def welcome(self, rows: tuple[DeviceRow, ...]) -> Page:
-        page = Page(self._library, len(rows))
+    def welcome(self, rows: tuple[DeviceRow, ...], flags: int = 0) -> Page:
+        page = Page(self._library, len(rows), flags)
         frame = pack(Welcome(PAGE_SIZE, rows), 1)
         socket.send_fds(self._connection, [frame], [page.descriptor])
         os.close(page.descriptor)

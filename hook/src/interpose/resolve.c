@@ -7,7 +7,7 @@
  */
 #include "base/libc_symbols.h"
 #include "base/log.h"
-#include "calls/nvml.h"
+#include "nvml/nvml.h"
 #include "scheduler/session.h"
 #include "tables/driver.h"
 

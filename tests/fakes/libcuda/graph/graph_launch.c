@@ -4,7 +4,6 @@
  */
 #include "libcuda/graph/graph.h"
 #include "libcuda/memory/pool.h"
-#include "libcuda/work/work.h"
 
 #define KNOWN_FLAGS 15u
 
@@ -17,10 +16,7 @@ struct graph_exec {
 
 static bool has_memory_nodes(const struct graph *graph) {
     const struct node *node = graph->nodes;
-    while (node != NULL && node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
-           node->type != CU_GRAPH_NODE_TYPE_MEM_FREE) {
-        node = node->next;
-    }
+    while (node != NULL && node->type == CU_GRAPH_NODE_TYPE_EMPTY) node = node->next;
     return node != NULL;
 }
 
@@ -152,7 +148,7 @@ static CUresult prepare(const struct graph_exec *exec) {
     return CUDA_SUCCESS;
 }
 
-static CUresult launch(const struct graph_exec *exec, const struct lane *lane) {
+static CUresult launch(const struct graph_exec *exec) {
     CUresult result = prepare(exec);
     if (result != CUDA_SUCCESS) return result;
     struct holds holds;
@@ -163,15 +159,14 @@ static CUresult launch(const struct graph_exec *exec, const struct lane *lane) {
         if (block != NULL) graph_free(block);
         bool stays = node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !node->freed_here;
         if (stays) result = graph_start(node, holds.of[node->device]);
-        if (node->operation.kind != OPERATION_NOTHING) work_add(lane, &node->operation, 0, NULL);
     }
     release(&holds); /* but for what lives in it */
     return result;
 }
 
-static CUresult enter_exec(CUgraphExec handle, CUstream stream, bool per_thread, struct lane *lane,
-                           struct graph_exec **exec) {
-    CUresult result = work_enter(stream, per_thread, lane);
+static CUresult enter_exec(CUgraphExec handle, CUstream stream, struct graph_exec **exec) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_stream(stream, &context);
     if (result != CUDA_SUCCESS) return result;
     *exec = handle_find(HANDLE_GRAPH_EXEC, handle);
     return *exec != NULL ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_INVALID_VALUE);
@@ -179,8 +174,7 @@ static CUresult enter_exec(CUgraphExec handle, CUstream stream, bool per_thread,
 
 CUresult cuGraphUpload(CUgraphExec handle, CUstream stream) {
     struct graph_exec *exec = NULL;
-    struct lane lane;
-    CUresult result = enter_exec(handle, stream, false, &lane, &exec);
+    CUresult result = enter_exec(handle, stream, &exec);
     if (result != CUDA_SUCCESS) return result;
     struct holds holds;
     bool reserved = reserve(exec, &holds);
@@ -193,21 +187,15 @@ CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
     return cuGraphUpload(exec, stream);
 }
 
-static CUresult launch_in(CUgraphExec handle, CUstream stream, bool per_thread) {
+CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream) {
     struct graph_exec *exec = NULL;
-    struct lane lane;
-    CUresult result = enter_exec(handle, stream, per_thread, &lane, &exec);
+    CUresult result = enter_exec(handle, stream, &exec);
     if (result != CUDA_SUCCESS) return result;
-    result = launch(exec, &lane);
-    if (result == CUDA_SUCCESS) result = lane.context->error;
+    result = launch(exec);
     driver_leave(result);
     return result == CUDA_ERROR_OUT_OF_MEMORY ? refuse_memory() : result;
 }
 
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-    return launch_in(exec, stream, false);
-}
-
 CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-    return launch_in(exec, stream, true);
+    return cuGraphLaunch(exec, stream);
 }
