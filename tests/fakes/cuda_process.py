@@ -5,6 +5,12 @@ the CUDA calls below there are
 - `fork`: the calls given, in a forked child; `exec`: another program in the place of this one;
 - `many`: as many allocations as given, answered by their addresses;
 - `threads`: as many threads as given, each allocating and freeing so many times, while another asks NVML;
+- `give` a descriptor to a process that will `take` it at the path;
+- `launch`: a function with arguments of 64 bits, in a stream;
+- `thread`: a call in another thread, with the given capture mode;
+- `share`: a file, mapped; `host_function`: one that sets a word, its address;
+- `peek` and `poke`: 32 bits of the host's memory;
+- `read` and `write`: bytes at a device address, in hex;
 - `churn`: allocates and frees for ever; `address` of an exported symbol; `open` a file; `reload` the library;
 - `nvml`: use of a device, and that of its processes by pid.
 """
@@ -12,7 +18,9 @@ the CUDA calls below there are
 import _ctypes
 import ctypes
 import json
+import mmap
 import os
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -90,6 +98,74 @@ class Process:
 
     def _open(self, path: str) -> list[object]:
         return [0, os.open(path, os.O_RDWR)]
+
+    def _give(self, path: str, descriptor: int) -> list[object]:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(path)
+            listener.listen()
+            with listener.accept()[0] as taker:
+                socket.send_fds(taker, [b"-"], [descriptor])
+        Path(path).unlink()
+        return [0]
+
+    def _take(self, path: str) -> list[object]:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as giver:
+            while giver.connect_ex(path) != 0:
+                os.sched_yield()
+            return [0, socket.recv_fds(giver, 1, 1)[1][0]]
+
+    def _close(self, descriptor: int) -> list[object]:
+        os.close(descriptor)
+        return [0]
+
+    def _read(self, address: int, size: int) -> list[object]:
+        buffer = ctypes.create_string_buffer(size)
+        result = self.cuda.cuMemcpyDtoH_v2(buffer, ctypes.c_uint64(address), ctypes.c_size_t(size))
+        return [result, buffer.raw.hex()]
+
+    def _write(self, address: int, text: str) -> list[object]:
+        content = bytes.fromhex(text)
+        return [self.cuda.cuMemcpyHtoD_v2(ctypes.c_uint64(address), content, ctypes.c_size_t(len(content)))]
+
+    def _launch(self, function: int, stream: int, *arguments: int) -> list[object]:
+        values = [ctypes.c_uint64(argument) for argument in arguments]
+        pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+        shape = [ctypes.c_uint(1)] * 6
+        launch = self.cuda.cuLaunchKernel
+        return [launch(ctypes.c_uint64(function), *shape, 0, ctypes.c_uint64(stream), pointers, None)]
+
+    def _thread(self, mode: int, *call: object) -> list[object]:
+        context = ctypes.c_uint64(self.call("cuCtxGetCurrent")[1])
+        answers: list[list[object]] = []
+
+        def work() -> None:
+            self.cuda.cuCtxSetCurrent(context)
+            self.cuda.cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(mode)))
+            answers.append(self.call(*call))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return answers[0]
+
+    def _share(self, path: str) -> list[object]:
+        with Path(path).open("r+b") as file:
+            self.shared = mmap.mmap(file.fileno(), 0)
+        return [0, ctypes.addressof(ctypes.c_char.from_buffer(self.shared))]
+
+    def _host_function(self, stream: int) -> list[object]:
+        word = ctypes.c_uint32()
+        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda at: setattr(ctypes.c_uint32.from_address(at), "value", 1))
+        self.kept = (word, call)
+        result = self.cuda.cuLaunchHostFunc(ctypes.c_uint64(stream), call, ctypes.byref(word))
+        return [result, ctypes.addressof(word)]
+
+    def _peek(self, address: int) -> list[object]:
+        return [0, ctypes.c_uint32.from_address(address).value]
+
+    def _poke(self, address: int, value: int) -> list[object]:
+        ctypes.c_uint32.from_address(address).value = value
+        return [0]
 
     def _reload(self) -> list[object]:
         _ctypes.dlclose(self.cuda._handle)

@@ -29,13 +29,23 @@
     X(CUDA_ERROR_INVALID_HANDLE, 400, "invalid resource handle")                                             \
     X(CUDA_ERROR_ILLEGAL_STATE, 401, "the operation cannot be performed in the present state")               \
     X(CUDA_ERROR_NOT_FOUND, 500, "named symbol not found")                                                   \
+    X(CUDA_ERROR_NOT_READY, 600, "device not ready")                                                         \
+    X(CUDA_ERROR_ILLEGAL_ADDRESS, 700, "an illegal memory access was encountered")                           \
     X(CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE, 708, "cannot set while device is active in this process")           \
     X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709, "context is destroyed")                                          \
+    X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712,                                                        \
+      "part or all of the requested memory range is already mapped")                                         \
+    X(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, 713,                                                            \
+      "pointer does not correspond to a registered memory region")                                           \
     X(CUDA_ERROR_NOT_PERMITTED, 800, "operation not permitted")                                              \
     X(CUDA_ERROR_NOT_SUPPORTED, 801, "operation not supported")                                              \
     X(CUDA_ERROR_SYSTEM_NOT_READY, 802, "system not yet initialized")                                        \
     X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900, "operation not permitted when stream is capturing")        \
     X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901, "operation failed due to a previous error during capture") \
+    X(CUDA_ERROR_STREAM_CAPTURE_MERGE, 902,                                                                  \
+      "operation would result in a merge of separate capture sequences")                                     \
+    X(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, 903, "capture was not ended in the same stream as it began")      \
+    X(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, 905, "dependency created on uncaptured work in another stream")   \
     X(CUDA_ERROR_INVALID_RESOURCE_TYPE, 914, "invalid resource type")                                        \
     X(CUDA_ERROR_UNKNOWN, 999, "unknown error")
 
@@ -112,22 +122,8 @@ CUDA_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, siz
                                         unsigned element_size);
 CUDA_EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags);
 CUDA_EXPORT CUresult cuMemFree_v2(CUdeviceptr address);
-CUDA_EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void *source, size_t size);
-CUDA_EXPORT CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr target, const void *source, size_t size);
-CUDA_EXPORT CUresult cuMemcpyDtoH_v2(void *target, CUdeviceptr source, size_t size);
-CUDA_EXPORT CUresult cuMemcpyDtoH_v2_ptds(void *target, CUdeviceptr source, size_t size);
-CUDA_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t count);
-CUDA_EXPORT CUresult cuMemsetD8_v2_ptds(CUdeviceptr address, unsigned char value, size_t count);
 
 CUDA_EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image);
 CUDA_EXPORT CUresult cuModuleUnload(CUmodule module);
 CUDA_EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
-CUDA_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                                    unsigned block_x, unsigned block_y, unsigned block_z,
-                                    unsigned shared_bytes, CUstream stream, void **parameters, void **extra);
-CUDA_EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y,
-                                         unsigned grid_z, unsigned block_x, unsigned block_y,
-                                         unsigned block_z, unsigned shared_bytes, CUstream stream,
-                                         void **parameters, void **extra);
-
 #endif

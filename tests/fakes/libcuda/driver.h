@@ -21,6 +21,7 @@ struct context {
     struct context *next; /* in driver.contexts; never removed, so that a stale handle is recognised */
     bool alive;           /* takes context_size bytes of the device */
     bool primary;
+    CUresult error; /* of work that failed: from then on the answer of every call */
     CUdevice device;
     unsigned references; /* of a primary context; survives a reset */
     unsigned flags;
@@ -62,6 +63,9 @@ CUresult driver_enter_device(CUdevice device);
 /* driver_enter, and finds the calling thread's context. Returns CUDA_ERROR_INVALID_CONTEXT if it has none,
  * CUDA_ERROR_CONTEXT_IS_DESTROYED if that one has ended. */
 CUresult driver_enter_context(struct context **context);
+
+/* Whether calls wait just now, for a checkpoint of the process. */
+bool driver_is_stopped(void);
 
 /* Releases driver.mutex and hands the result through. */
 CUresult driver_leave(CUresult result);

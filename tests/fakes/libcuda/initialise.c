@@ -131,7 +131,12 @@ CUresult driver_enter_context(struct context **context) {
     if (result != CUDA_SUCCESS) return result;
     *context = context_current();
     if (*context == NULL) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
-    return (*context)->alive ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    if (!(*context)->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    return (*context)->error == CUDA_SUCCESS ? CUDA_SUCCESS : driver_leave((*context)->error);
+}
+
+bool driver_is_stopped(void) {
+    return atomic_load(&driver.state.shared->slot[driver.state.slot].checkpoint) != 0;
 }
 
 CUresult driver_leave(CUresult result) {

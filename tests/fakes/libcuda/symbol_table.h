@@ -13,6 +13,8 @@
 #include "libcuda/memory/array_api.h"
 #include "libcuda/memory/virtual_api.h"
 #include "libcuda/module/module_api.h"
+#include "libcuda/work/copy_api.h"
+#include "libcuda/work/host.h"
 
 /* X(base name, CUDA version that brought the variant, variant, whether it uses the per-thread stream). */
 #define SYMBOLS(X)                                                                                           \
@@ -59,12 +61,6 @@
     X(cuMemAllocPitch, 3020, cuMemAllocPitch_v2, false)                                                      \
     X(cuMemAllocManaged, 6000, cuMemAllocManaged, false)                                                     \
     X(cuMemFree, 3020, cuMemFree_v2, false)                                                                  \
-    X(cuMemcpyHtoD, 3020, cuMemcpyHtoD_v2, false)                                                            \
-    X(cuMemcpyHtoD, 7000, cuMemcpyHtoD_v2_ptds, true)                                                        \
-    X(cuMemcpyDtoH, 3020, cuMemcpyDtoH_v2, false)                                                            \
-    X(cuMemcpyDtoH, 7000, cuMemcpyDtoH_v2_ptds, true)                                                        \
-    X(cuMemsetD8, 3020, cuMemsetD8_v2, false)                                                                \
-    X(cuMemsetD8, 7000, cuMemsetD8_v2_ptds, true)                                                            \
     X(cuModuleLoad, 2000, cuModuleLoad, false)                                                               \
     X(cuModuleLoadDataEx, 2010, cuModuleLoadDataEx, false)                                                   \
     X(cuModuleLoadFatBinary, 2000, cuModuleLoadFatBinary, false)                                             \
@@ -86,8 +82,6 @@
     X(cuModuleLoadData, 2000, cuModuleLoadData, false)                                                       \
     X(cuModuleUnload, 2000, cuModuleUnload, false)                                                           \
     X(cuModuleGetFunction, 2000, cuModuleGetFunction, false)                                                 \
-    X(cuLaunchKernel, 4000, cuLaunchKernel, false)                                                           \
-    X(cuLaunchKernel, 7000, cuLaunchKernel_ptsz, true)                                                       \
     X(cuStreamCreate, 2000, cuStreamCreate, false)                                                           \
     X(cuStreamCreateWithPriority, 5050, cuStreamCreateWithPriority, false)                                   \
     X(cuStreamDestroy, 2000, cuStreamDestroy, false)                                                         \
@@ -114,6 +108,78 @@
     X(cuMemGetDefaultMemPool, 13000, cuMemGetDefaultMemPool, false)                                          \
     X(cuMemGetMemPool, 13000, cuMemGetMemPool, false)                                                        \
     X(cuMemSetMemPool, 13000, cuMemSetMemPool, false)                                                        \
+    X(cuMemcpy, 4000, cuMemcpy, false)                                                                       \
+    X(cuMemcpy, 7000, cuMemcpy_ptds, true)                                                                   \
+    X(cuMemcpyAsync, 4000, cuMemcpyAsync, false)                                                             \
+    X(cuMemcpyAsync, 7000, cuMemcpyAsync_ptsz, true)                                                         \
+    X(cuMemcpyPeer, 4000, cuMemcpyPeer, false)                                                               \
+    X(cuMemcpyPeer, 7000, cuMemcpyPeer_ptds, true)                                                           \
+    X(cuMemcpyPeerAsync, 4000, cuMemcpyPeerAsync, false)                                                     \
+    X(cuMemcpyPeerAsync, 7000, cuMemcpyPeerAsync_ptsz, true)                                                 \
+    X(cuMemcpyHtoD, 3020, cuMemcpyHtoD_v2, false)                                                            \
+    X(cuMemcpyHtoD, 7000, cuMemcpyHtoD_v2_ptds, true)                                                        \
+    X(cuMemcpyDtoH, 3020, cuMemcpyDtoH_v2, false)                                                            \
+    X(cuMemcpyDtoH, 7000, cuMemcpyDtoH_v2_ptds, true)                                                        \
+    X(cuMemcpyDtoD, 3020, cuMemcpyDtoD_v2, false)                                                            \
+    X(cuMemcpyDtoD, 7000, cuMemcpyDtoD_v2_ptds, true)                                                        \
+    X(cuMemcpyHtoDAsync, 3020, cuMemcpyHtoDAsync_v2, false)                                                  \
+    X(cuMemcpyHtoDAsync, 7000, cuMemcpyHtoDAsync_v2_ptsz, true)                                              \
+    X(cuMemcpyDtoHAsync, 3020, cuMemcpyDtoHAsync_v2, false)                                                  \
+    X(cuMemcpyDtoHAsync, 7000, cuMemcpyDtoHAsync_v2_ptsz, true)                                              \
+    X(cuMemcpyDtoDAsync, 3020, cuMemcpyDtoDAsync_v2, false)                                                  \
+    X(cuMemcpyDtoDAsync, 7000, cuMemcpyDtoDAsync_v2_ptsz, true)                                              \
+    X(cuMemcpy2D, 3020, cuMemcpy2D_v2, false)                                                                \
+    X(cuMemcpy2D, 7000, cuMemcpy2D_v2_ptds, true)                                                            \
+    X(cuMemcpy2DUnaligned, 3020, cuMemcpy2DUnaligned_v2, false)                                              \
+    X(cuMemcpy2DUnaligned, 7000, cuMemcpy2DUnaligned_v2_ptds, true)                                          \
+    X(cuMemcpy2DAsync, 3020, cuMemcpy2DAsync_v2, false)                                                      \
+    X(cuMemcpy2DAsync, 7000, cuMemcpy2DAsync_v2_ptsz, true)                                                  \
+    X(cuMemsetD8, 3020, cuMemsetD8_v2, false)                                                                \
+    X(cuMemsetD8, 7000, cuMemsetD8_v2_ptds, true)                                                            \
+    X(cuMemsetD16, 3020, cuMemsetD16_v2, false)                                                              \
+    X(cuMemsetD16, 7000, cuMemsetD16_v2_ptds, true)                                                          \
+    X(cuMemsetD32, 3020, cuMemsetD32_v2, false)                                                              \
+    X(cuMemsetD32, 7000, cuMemsetD32_v2_ptds, true)                                                          \
+    X(cuMemsetD8Async, 3020, cuMemsetD8Async, false)                                                         \
+    X(cuMemsetD8Async, 7000, cuMemsetD8Async_ptsz, true)                                                     \
+    X(cuMemsetD16Async, 3020, cuMemsetD16Async, false)                                                       \
+    X(cuMemsetD16Async, 7000, cuMemsetD16Async_ptsz, true)                                                   \
+    X(cuMemsetD32Async, 3020, cuMemsetD32Async, false)                                                       \
+    X(cuMemsetD32Async, 7000, cuMemsetD32Async_ptsz, true)                                                   \
+    X(cuMemsetD2D8, 3020, cuMemsetD2D8_v2, false)                                                            \
+    X(cuMemsetD2D8, 7000, cuMemsetD2D8_v2_ptds, true)                                                        \
+    X(cuMemsetD2D16, 3020, cuMemsetD2D16_v2, false)                                                          \
+    X(cuMemsetD2D16, 7000, cuMemsetD2D16_v2_ptds, true)                                                      \
+    X(cuMemsetD2D32, 3020, cuMemsetD2D32_v2, false)                                                          \
+    X(cuMemsetD2D32, 7000, cuMemsetD2D32_v2_ptds, true)                                                      \
+    X(cuMemsetD2D8Async, 3020, cuMemsetD2D8Async, false)                                                     \
+    X(cuMemsetD2D8Async, 7000, cuMemsetD2D8Async_ptsz, true)                                                 \
+    X(cuMemsetD2D16Async, 3020, cuMemsetD2D16Async, false)                                                   \
+    X(cuMemsetD2D16Async, 7000, cuMemsetD2D16Async_ptsz, true)                                               \
+    X(cuMemsetD2D32Async, 3020, cuMemsetD2D32Async, false)                                                   \
+    X(cuMemsetD2D32Async, 7000, cuMemsetD2D32Async_ptsz, true)                                               \
+    X(cuLaunchKernel, 4000, cuLaunchKernel, false)                                                           \
+    X(cuLaunchKernel, 7000, cuLaunchKernel_ptsz, true)                                                       \
+    X(cuLaunchKernelEx, 11060, cuLaunchKernelEx, false)                                                      \
+    X(cuLaunchKernelEx, 11060, cuLaunchKernelEx_ptsz, true)                                                  \
+    X(cuLaunchCooperativeKernel, 9000, cuLaunchCooperativeKernel, false)                                     \
+    X(cuLaunchCooperativeKernel, 9000, cuLaunchCooperativeKernel_ptsz, true)                                 \
+    X(cuLaunchHostFunc, 10000, cuLaunchHostFunc, false)                                                      \
+    X(cuLaunchHostFunc, 10000, cuLaunchHostFunc_ptsz, true)                                                  \
+    X(cuMemHostAlloc, 2020, cuMemHostAlloc, false)                                                           \
+    X(cuMemAllocHost, 3020, cuMemAllocHost_v2, false)                                                        \
+    X(cuMemFreeHost, 2000, cuMemFreeHost, false)                                                             \
+    X(cuMemHostRegister, 6050, cuMemHostRegister_v2, false)                                                  \
+    X(cuMemHostUnregister, 4000, cuMemHostUnregister, false)                                                 \
+    X(cuMemHostGetDevicePointer, 3020, cuMemHostGetDevicePointer_v2, false)                                  \
+    X(cuMemHostGetFlags, 2030, cuMemHostGetFlags, false)                                                     \
+    X(cuStreamWaitEvent, 3020, cuStreamWaitEvent, false)                                                     \
+    X(cuStreamWaitEvent, 7000, cuStreamWaitEvent_ptsz, true)                                                 \
+    X(cuEventRecordWithFlags, 11010, cuEventRecordWithFlags, false)                                          \
+    X(cuEventRecordWithFlags, 11010, cuEventRecordWithFlags_ptsz, true)                                      \
+    X(cuEventElapsedTime, 2000, cuEventElapsedTime, false)                                                   \
+    X(cuEventElapsedTime, 12080, cuEventElapsedTime_v2, false)                                               \
+    X(cuThreadExchangeStreamCaptureMode, 10010, cuThreadExchangeStreamCaptureMode, false)                    \
     X(cuMemGetAllocationGranularity, 10020, cuMemGetAllocationGranularity, false)                            \
     X(cuMemCreate, 10020, cuMemCreate, false)                                                                \
     X(cuMemRelease, 10020, cuMemRelease, false)                                                              \

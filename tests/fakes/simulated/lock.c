@@ -100,3 +100,18 @@ bool slot_holder(int descriptor, uint32_t k, pid_t *pid) {
     *pid = lock.l_pid > 0 ? lock.l_pid : 0;
     return true;
 }
+
+int open_holding_byte(const char *path, uint32_t byte) {
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return -errno;
+    struct flock lock = one_byte(F_RDLCK, byte);
+    if (fcntl(descriptor, F_OFD_SETLK, &lock) == 0) return descriptor;
+    int error = -errno;
+    close(descriptor);
+    return error;
+}
+
+bool byte_is_held(int descriptor, uint32_t byte) {
+    struct flock lock = one_byte(F_WRLCK, byte);
+    return fcntl(descriptor, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}

@@ -34,4 +34,11 @@ int hold_slot(int descriptor, uint32_t k);
 /* Whether another process holds slot k, and its pid here (0: not seen from this pid namespace). */
 bool slot_holder(int descriptor, uint32_t k, pid_t *pid);
 
+/* Opens the file with a shared lock on one byte, which every duplicate of the descriptor keeps. Returns the
+ * descriptor or a negative errno. */
+int open_holding_byte(const char *path, uint32_t byte);
+
+/* Whether any descriptor but this one keeps that lock. */
+bool byte_is_held(int descriptor, uint32_t byte);
+
 #endif

@@ -2,12 +2,14 @@
 #include "simulated/state.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "simulated/exports.h"
 #include "simulated/lock.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -38,19 +40,19 @@ static void change(struct simulated_state *state, struct shared_slot *slot, unsi
 static void recompute(struct simulated_state *state) {
     struct shared_state *shared = state->shared;
     for (unsigned device = 0; device < state->configuration.device_count; device++) {
-        uint64_t used = 0;
+        uint64_t used = exports_used(shared, device);
         for (uint32_t k = 0; k < shared->slot_count; k++) used += shared->slot[k].used[device];
         shared->used[device] = used;
     }
     atomic_store_explicit(&shared->changing, 0, memory_order_release);
 }
 
-static void lock_state(struct simulated_state *state) {
+void state_lock(struct simulated_state *state) {
     lock_mutex(state->descriptor);
     if (atomic_load_explicit(&state->shared->changing, memory_order_acquire) != 0) recompute(state);
 }
 
-static void unlock_state(struct simulated_state *state) {
+void state_unlock(struct simulated_state *state) {
     unlock_mutex(state->descriptor);
 }
 
@@ -98,6 +100,7 @@ static void notice_deaths(struct simulated_state *state, uint32_t most, uint64_t
         if (slot->phase != SLOT_HELD) continue;
         asked++;
         if (find_holder(state, k, &pid)) continue;
+        exports_of_dead(state, k);
         for (unsigned device = 0; device < state->configuration.device_count; device++) {
             slot->settled_at[device] = now + settle_ns(state, slot->used[device]);
         }
@@ -116,6 +119,7 @@ static void sweep(struct simulated_state *state, uint32_t most) {
     for (uint32_t k = 0; k < shared->slot_count; k++) {
         if (shared->slot[k].phase == SLOT_SETTLING) settle(state, &shared->slot[k], now);
     }
+    exports_sweep(state);
     while (shared->slot_count > 0 && shared->slot[shared->slot_count - 1].phase == SLOT_FREE) {
         shared->slot_count--;
     }
@@ -150,6 +154,8 @@ static int initialise(struct simulated_state *state) {
     uint32_t slots = shared->slot_count < SIMULATED_SLOTS ? shared->slot_count : SIMULATED_SLOTS;
     memset(shared->slot, 0, slots * sizeof *shared->slot);
     memset(shared->used, 0, sizeof shared->used);
+    memset(shared->engine, 0, sizeof shared->engine);
+    shared->export_count = 0;
     shared->slot_count = 0;
     shared->cursor = 0;
     atomic_store(&shared->changing, 0);
@@ -171,13 +177,17 @@ int state_open(struct simulated_state *state) {
     state->shared = mapping;
     error = initialise(state);
     unlock_mutex(state->descriptor);
+    if (error == 0) {
+        snprintf(path, sizeof path, "%s/devices", state->configuration.directory);
+        state->references = open(path, O_RDONLY | O_CLOEXEC);
+    }
     if (error != 0) state->descriptor = -1; /* not closed: it would drop the locks of the other library */
     return error;
 }
 
 int state_claim_slot(struct simulated_state *state) {
     int error = -EAGAIN;
-    lock_state(state);
+    state_lock(state);
     sweep(state, SOME_SLOTS);
     if (state->shared->slot_count == SIMULATED_SLOTS) sweep(state, ALL_SLOTS);
     for (uint32_t k = 0; k < SIMULATED_SLOTS; k++) {
@@ -191,12 +201,15 @@ int state_claim_slot(struct simulated_state *state) {
         slot->start_time = own.start_time;
         slot->pid_namespace = own.pid_namespace;
         memset(slot->unlisted, 0, sizeof slot->unlisted);
+        memset(slot->saved, 0, sizeof slot->saved);
+        atomic_store(&slot->checkpoint, 0);
+        atomic_store(&slot->busy_until, 0);
         if (k >= state->shared->slot_count) state->shared->slot_count = k + 1;
         slot->phase = SLOT_HELD;
         state->slot = k;
         break;
     }
-    unlock_state(state);
+    state_unlock(state);
     return error;
 }
 
@@ -205,32 +218,32 @@ bool state_take(struct simulated_state *state, unsigned device, uint64_t size) {
     struct shared_state *shared = state->shared;
     struct shared_slot *slot = &shared->slot[state->slot];
     if (size > total) return false;
-    lock_state(state);
+    state_lock(state);
     if (shared->used[device] > total - size) sweep(state, ALL_SLOTS);
     bool fits = shared->used[device] <= total - size;
     if (fits) change(state, slot, device, slot->used[device] + size);
-    unlock_state(state);
+    state_unlock(state);
     return fits;
 }
 
 void state_give(struct simulated_state *state, unsigned device, uint64_t size) {
     struct shared_slot *slot = &state->shared->slot[state->slot];
-    lock_state(state);
+    state_lock(state);
     change(state, slot, device, slot->used[device] - size);
-    unlock_state(state);
+    state_unlock(state);
 }
 
 void state_unlist(struct simulated_state *state, unsigned device, int64_t size) {
-    lock_state(state);
+    state_lock(state);
     state->shared->slot[state->slot].unlisted[device] += (uint64_t)size;
-    unlock_state(state);
+    state_unlock(state);
 }
 
 uint64_t state_free(struct simulated_state *state, unsigned device) {
-    lock_state(state);
+    state_lock(state);
     sweep(state, SOME_SLOTS);
     uint64_t used = state->shared->used[device];
-    unlock_state(state);
+    state_unlock(state);
     return state->configuration.device[device].total - used;
 }
 
@@ -256,7 +269,7 @@ static pid_t known_pid(struct simulated_state *state, uint32_t k) {
 unsigned state_processes(struct simulated_state *state, unsigned device, struct simulated_process *row,
                          unsigned capacity) {
     unsigned count = 0;
-    lock_state(state);
+    state_lock(state);
     sweep(state, SOME_SLOTS);
     for (uint32_t k = 0; k < state->shared->slot_count; k++) {
         const struct shared_slot *slot = &state->shared->slot[k];
@@ -267,7 +280,7 @@ unsigned state_processes(struct simulated_state *state, unsigned device, struct 
         if (count < capacity) row[count] = (struct simulated_process){.pid = pid, .used = used};
         count++;
     }
-    unlock_state(state);
+    state_unlock(state);
     return count;
 }
 

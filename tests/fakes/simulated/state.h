@@ -2,9 +2,9 @@
  *
  * The memory of the simulated devices, shared by every process that maps the file `state`.
  *
- * Invariant: used[d] = sum of slot[k].used[d] over all slots, and used[d] <= total. Slots are the truth;
- * used[] is their sum, kept so that an allocation costs no walk, and computed again when a process died
- * between the two writes (`changing`).
+ * Invariant: used[d] = sum of slot[k].used[d] over all slots, and of the orphans of exports.h; used[d] <=
+ * total. These are the truth; used[] is their sum, kept so that an allocation costs no walk, and computed
+ * again when a process died between the two writes (`changing`).
  *
  * Two kinds of lock on `state`, both dropped by the kernel however a process ends:
  * - the mutex is an open-file-description lock, because libcuda.so.1 and libnvidia-ml.so.1 of one process
@@ -24,9 +24,10 @@
 
 #include "simulated/configuration.h"
 
-#define SIMULATED_MAGIC   UINT64_C(0x3255504744454d53) /* changes with the layout */
+#define SIMULATED_MAGIC   UINT64_C(0x3355504744454d53) /* changes with the layout */
 #define SIMULATED_SLOTS   4096u
 #define SIMULATED_NO_SLOT UINT32_MAX
+#define SIMULATED_EXPORTS 16384u
 
 enum slot_phase {
     SLOT_FREE = 0,
@@ -42,17 +43,40 @@ struct shared_slot {
     uint64_t used[SIMULATED_DEVICES_MAX];       /* bytes, contexts included */
     uint64_t settled_at[SIMULATED_DEVICES_MAX]; /* CLOCK_MONOTONIC ns, while settling */
     uint64_t unlisted[SIMULATED_DEVICES_MAX];   /* bytes of `used` that NVML does not list for the process */
+    uint64_t saved[SIMULATED_DEVICES_MAX];      /* bytes that a checkpoint took off the device */
+    _Atomic uint32_t checkpoint;                /* CU_PROCESS_STATE_*: whether its calls wait */
+    uint32_t reserved;
+    _Atomic uint64_t busy_until; /* CLOCK_MONOTONIC ns: when what it submitted is done, as far as known */
 };
+
+enum export_phase {
+    EXPORT_FREE = 0,
+    EXPORT_HELD = 1,   /* by the process that made it, whose slot counts it */
+    EXPORT_ORPHAN = 2, /* by others only; counts by itself */
+};
+
+struct shared_export {
+    uint32_t phase;
+    uint32_t slot; /* of its maker */
+    uint32_t device;
+    uint32_t reserved;
+    uint64_t size;
+};
+
+enum copy_direction { COPY_OUT, COPY_IN, COPY_DIRECTIONS };
 
 struct shared_state {
     uint64_t magic; /* written last: a first process killed in the middle leaves an uninitialised file */
     uint64_t fingerprint; /* of the devices */
     uint32_t slot_count;  /* slots from here on were never used or are free */
     _Atomic uint32_t changing;
-    uint32_t cursor; /* the slot from which the next look for deaths goes on */
-    uint32_t reserved;
+    uint32_t cursor;       /* the slot from which the next look for deaths goes on */
+    uint32_t export_count; /* rows from here on are free */
     uint64_t used[SIMULATED_DEVICES_MAX];
     struct shared_slot slot[SIMULATED_SLOTS];
+    /* CLOCK_MONOTONIC ns: when each copy engine is free again, for all processes. */
+    _Atomic uint64_t engine[SIMULATED_DEVICES_MAX][COPY_DIRECTIONS];
+    struct shared_export export[SIMULATED_EXPORTS];
 };
 
 /* A process's view. One per library, for ever. */
@@ -60,7 +84,8 @@ struct simulated_state {
     struct simulated_configuration configuration;
     struct shared_state *shared;
     int descriptor;
-    uint32_t slot; /* SIMULATED_NO_SLOT unless state_claim_slot succeeded */
+    int references; /* a descriptor of `devices`, to ask for the locks of exports.h */
+    uint32_t slot;  /* SIMULATED_NO_SLOT unless state_claim_slot succeeded */
 };
 
 struct simulated_process {
@@ -91,6 +116,10 @@ uint64_t state_free(struct simulated_state *state, unsigned device);
  * pid namespace can see. Returns how many there are, which may be more. */
 unsigned state_processes(struct simulated_state *state, unsigned device, struct simulated_process *row,
                          unsigned capacity);
+
+/* Excludes every other process and library. */
+void state_lock(struct simulated_state *state);
+void state_unlock(struct simulated_state *state);
 
 /* In a forked child, which has the parent's mapping and descriptor, but not its slot. */
 void state_abandon(struct simulated_state *state);

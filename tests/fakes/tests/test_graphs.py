@@ -239,13 +239,14 @@ def test_a_graph_with_memory_has_one_instance_at_a_time(process, graph: int) -> 
 
 def test_capture_makes_nodes_of_allocations(process) -> None:
     stream = process("cuStreamCreate", 0)[1]
+    other = process.allocate(2 * MIB)  # a capture would not bear it
     assert process("cuStreamBeginCapture_v2", stream, 0) == SUCCESS
     assert process("cuStreamIsCapturing", stream) == [0, 1]
     assert process("cuStreamBeginCapture_v2", stream, 0) == [ILLEGAL_STATE]
     address = process("cuMemAllocAsync", 40 * MIB, stream)[1]
     kept = process("cuMemAllocAsync_ptsz", 64 * MIB, stream)[1]
     assert process("cuMemFreeAsync", address, stream) == SUCCESS
-    assert process("cuMemFreeAsync", process.allocate(2 * MIB), stream) == [INVALID_VALUE]
+    assert process("cuMemFreeAsync", other, stream) == [INVALID_VALUE]
     result, graph = process("cuStreamEndCapture", stream)
     assert (result, device_use(process)) == (0, 2 * MIB)
     assert process("cuStreamIsCapturing", stream) == [0, 0]

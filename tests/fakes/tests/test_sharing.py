@@ -9,7 +9,11 @@ from gpu_host import CONTEXT, GIB, MIB, TIMEOUT, until
 
 OUT_OF_MEMORY, SYSTEM_NOT_READY = 2, 802
 USED_OFFSET, CHANGING_OFFSET, SLOT_COUNT_OFFSET = 32, 20, 16  # struct shared_state
-SLOT_OFFSET, SLOT_SIZE, SETTLED_AT_OFFSET = USED_OFFSET + 63 * 8, 24 + 3 * 63 * 8, 24 + 63 * 8  # struct shared_slot
+SLOT_OFFSET, SLOT_SIZE, SETTLED_AT_OFFSET = (
+    USED_OFFSET + 63 * 8,
+    24 + 4 * 63 * 8 + 16,
+    24 + 63 * 8,
+)  # struct shared_slot
 
 
 def test_two_processes_compete_for_one_device(make_host) -> None:

@@ -223,46 +223,6 @@ def test_the_death_of_a_process_ends_its_memory(host) -> None:
     assert observer.free_memory() == SIZE - CONTEXT
 
 
-@pytest.fixture
-def shared(host):
-    """Two processes, a handle that the first exported, and the descriptor of it in each."""
-    owner, guest = host.process(), host.process()
-    owner.start()
-    guest.start()
-    handle = create(owner, GIB, allocation_properties(handle=DESCRIPTOR))
-    result, exported = owner("cuMemExportToShareableHandle", handle, DESCRIPTOR, 0)
-    assert result == 0
-    received = guest("open", f"/proc/{owner.popen.pid}/fd/{exported}")[1]
-    return owner, guest, handle, exported, received
-
-
-def test_imported_memory_is_counted_once_at_its_owner(shared) -> None:
-    owner, guest, handle, _, received = shared
-    result, imported = guest("cuMemImportFromShareableHandle", received, DESCRIPTOR)
-    address = reserve(guest, GIB)
-    assert result == 0
-    assert guest("cuMemMap", address, GIB, 0, imported, 0) == SUCCESS
-    counts = {str(owner.popen.pid): GIB + CONTEXT, str(guest.popen.pid): CONTEXT}
-    assert guest("nvml", 0)[1:] == [GIB + 2 * CONTEXT, counts]
-    assert guest("cuMemRelease", imported) == SUCCESS
-    assert guest("cuMemUnmap", address, GIB) == SUCCESS
-    assert guest("nvml", 0)[1] == GIB + 2 * CONTEXT
-    assert owner("cuMemRelease", handle) == SUCCESS
-    assert guest("nvml", 0)[1] == 2 * CONTEXT
-
-
-def test_ones_own_export_is_the_same_memory_by_another_handle(shared) -> None:
-    """As on an H200."""
-    owner, _, handle, exported, _ = shared
-    result, alias = owner("cuMemImportFromShareableHandle", exported, DESCRIPTOR)
-    assert (result, alias != handle) == (0, True)
-    assert owner("cuMemRelease", handle) == SUCCESS
-    assert owner("cuMemRelease", handle) == [INVALID_VALUE]
-    assert owner("nvml", 0)[1] == GIB + 2 * CONTEXT
-    assert owner("cuMemRelease", alias) == SUCCESS
-    assert owner("nvml", 0)[1] == 2 * CONTEXT
-
-
 def test_refused_exports_and_imports(process) -> None:
     handle = create(process, GRANULE)
     assert (

@@ -9,6 +9,7 @@
 #include "libcuda/graph/graph.h"
 #include "libcuda/memory/pool.h"
 #include "libcuda/module/module.h"
+#include "libcuda/work/work.h"
 
 #define STACK_MAX 64
 
@@ -67,6 +68,7 @@ static bool start(struct context *context) {
     if (!take_process(context->device)) return false;
     context->alive = device_take(context->device, driver.state.configuration.context_size);
     if (!context->alive) give_process(context->device);
+    context->error = CUDA_SUCCESS;
     memset(context->limit, 0, sizeof context->limit);
     context->slabs = (struct arena){.device = context->device, .step = SLAB};
     return context->alive;
@@ -75,6 +77,7 @@ static bool start(struct context *context) {
 /* driver.mutex held. */
 static void end(struct context *context) {
     if (!context->alive) return;
+    work_drop(context);
     memory_free_all(context);
     array_end_all(context);
     module_end_all(context);
@@ -251,7 +254,8 @@ static CUresult enter_given(struct context **context) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
     if (!is_context(*context)) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
-    return (*context)->alive ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    if (!(*context)->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    return (*context)->error == CUDA_SUCCESS ? CUDA_SUCCESS : driver_leave((*context)->error);
 }
 
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext context) {
@@ -269,8 +273,10 @@ CUresult cuCtxGetDevice(CUdevice *device) {
 CUresult cuCtxSynchronize_v2(CUcontext context) {
     CUresult result = enter_given(&context);
     if (result != CUDA_SUCCESS) return result;
+    if (capture_breaks(context)) return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    result = work_wait_all(context);
     pool_synchronise(context->device, (struct until){.order = UINT64_MAX});
-    return driver_leave(CUDA_SUCCESS);
+    return driver_leave(result);
 }
 
 CUresult cuCtxSynchronize(void) {

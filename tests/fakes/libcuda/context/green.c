@@ -100,6 +100,7 @@ CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx handle, unsigned fl
     if (new == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     new->context = &driver.primary[green->device];
     new->green = green;
+    new->blocking = true;
     *stream = new;
     return driver_leave(CUDA_SUCCESS);
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams and events. Work is done by the time the call returns, so they order nothing; but a synchronisation
- * is when memory that was freed in a stream is given back.
+ * Streams, and memory that is allocated and freed in them. A synchronisation is when memory that was freed in
+ * a stream is given back.
  */
 #include "libcuda/graph/graph.h"
 #include "libcuda/memory/pool.h"
+#include "libcuda/work/work.h"
 
-#define KNOWN_FLAGS 1u /* not synchronising with the legacy stream */
+#define KNOWN_FLAGS  1u
+#define NON_BLOCKING 1u /* does not wait for the legacy stream, nor that for it */
 
 static bool is_default(CUstream stream) {
     return stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
@@ -19,7 +21,8 @@ CUresult driver_enter_stream(CUstream handle, struct context **context) {
     const struct stream *stream = handle_find(HANDLE_STREAM, handle);
     if (stream == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
     *context = stream->context;
-    return (*context)->alive ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    if (!(*context)->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    return (*context)->error == CUDA_SUCCESS ? CUDA_SUCCESS : driver_leave((*context)->error);
 }
 
 CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
@@ -30,6 +33,7 @@ CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
     struct stream *new = handle_new(HANDLE_STREAM, sizeof *new);
     if (new == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     new->context = context;
+    new->blocking = (flags & NON_BLOCKING) == 0;
     *stream = new;
     return driver_leave(CUDA_SUCCESS);
 }
@@ -44,7 +48,8 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
     if (result != CUDA_SUCCESS) return result;
     struct stream *found = handle_find(HANDLE_STREAM, stream);
     if (found == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
-    if (found->capture != NULL) graph_destroy(found->capture);
+    if (found->capture != NULL) capture_end(found);
+    work_forget_stream(found); /* the work itself goes on */
     handle_delete(found);
     return driver_leave(CUDA_SUCCESS);
 }
@@ -56,110 +61,54 @@ CUresult cuStreamDestroy(CUstream stream) {
 /* The graph that is captured in the stream, or NULL. */
 static struct graph *captured_in(CUstream handle) {
     const struct stream *stream = is_default(handle) ? NULL : handle_find(HANDLE_STREAM, handle);
-    return stream == NULL ? NULL : stream->capture;
+    return stream == NULL || stream->capture == NULL ? NULL : stream->capture->graph;
 }
 
-/* driver_enter_stream for a call that may not happen during a capture, and makes the capture invalid. */
-static CUresult enter_idle(CUstream handle, struct context **context) {
-    CUresult result = driver_enter_stream(handle, context);
-    if (result != CUDA_SUCCESS || captured_in(handle) == NULL) return result;
-    struct stream *stream = handle_find(HANDLE_STREAM, handle);
-    stream->capture_invalid = true;
+/* work_enter for a call that asks for the state of a stream: it may not be captured, and breaks captures that
+ * do not allow such calls. */
+static CUresult enter_idle(CUstream handle, bool per_thread, struct lane *lane) {
+    CUresult result = work_enter(handle, per_thread, lane);
+    if (result != CUDA_SUCCESS) return result;
+    bool captured = lane->made != NULL && lane->made->capture != NULL;
+    if (captured) lane->made->capture->invalid = true;
+    if (!captured && !capture_refuses()) return CUDA_SUCCESS;
     return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
-CUresult cuStreamSynchronize(CUstream stream) {
-    struct context *context = NULL;
-    CUresult result = enter_idle(stream, &context);
+static CUresult synchronise(CUstream stream, bool per_thread) {
+    struct lane lane;
+    CUresult result = enter_idle(stream, per_thread, &lane);
     if (result != CUDA_SUCCESS) return result;
+    result = work_wait(&lane, UINT64_MAX);
     /* The legacy stream waits for all others. */
     bool all = stream == NULL || stream == CU_STREAM_LEGACY;
-    pool_synchronise(context->device, (struct until){all ? NULL : stream, UINT64_MAX});
-    return driver_leave(CUDA_SUCCESS);
+    pool_synchronise(lane.context->device, (struct until){all ? NULL : stream, UINT64_MAX});
+    return driver_leave(result);
+}
+
+CUresult cuStreamSynchronize(CUstream stream) {
+    return synchronise(stream, false);
 }
 
 CUresult cuStreamSynchronize_ptsz(CUstream stream) {
-    return cuStreamSynchronize(stream == NULL ? CU_STREAM_PER_THREAD : stream);
+    return synchronise(stream == NULL ? CU_STREAM_PER_THREAD : stream, true);
 }
 
-struct event {
-    struct handle handle;
-    struct context *context;
-    const void *stream;
-    uint64_t order; /* of the last free before it was recorded; 0: none, or it was not recorded */
-};
-
-CUresult cuEventCreate(CUevent *event, unsigned flags) {
-    struct context *context = NULL;
-    CUresult result = driver_enter_context(&context);
+static CUresult query(CUstream stream, bool per_thread) {
+    struct lane lane;
+    CUresult result = enter_idle(stream, per_thread, &lane);
     if (result != CUDA_SUCCESS) return result;
-    if (event == NULL || flags > 7) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    struct event *new = handle_new(HANDLE_EVENT, sizeof *new);
-    if (new == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    new->context = context;
-    *event = new;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-/* driver_enter, and finds the event. */
-static CUresult enter_event(CUevent handle, struct event **event) {
-    CUresult result = driver_enter();
-    if (result != CUDA_SUCCESS) return result;
-    *event = handle_find(HANDLE_EVENT, handle);
-    return *event != NULL ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_INVALID_HANDLE);
-}
-
-CUresult cuEventDestroy_v2(CUevent handle) {
-    struct event *event = NULL;
-    CUresult result = enter_event(handle, &event);
-    if (result != CUDA_SUCCESS) return result;
-    handle_delete(event);
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuEventDestroy(CUevent event) {
-    return cuEventDestroy_v2(event);
-}
-
-CUresult cuEventRecord(CUevent handle, CUstream stream) {
-    struct context *context = NULL;
-    CUresult result = driver_enter_stream(stream, &context);
-    if (result != CUDA_SUCCESS) return result;
-    struct event *event = handle_find(HANDLE_EVENT, handle);
-    if (event == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
-    bool legacy = stream == NULL || stream == CU_STREAM_LEGACY;
-    event->stream = legacy ? NULL : stream;
-    event->order = pool_last_order();
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuEventRecord_ptsz(CUevent event, CUstream stream) {
-    return cuEventRecord(event, stream == NULL ? CU_STREAM_PER_THREAD : stream);
-}
-
-CUresult cuEventSynchronize(CUevent handle) {
-    struct event *event = NULL;
-    CUresult result = enter_event(handle, &event);
-    if (result != CUDA_SUCCESS) return result;
-    if (event->order > 0)
-        pool_synchronise(event->context->device, (struct until){event->stream, event->order});
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuEventQuery(CUevent handle) {
-    struct event *event = NULL;
-    CUresult result = enter_event(handle, &event);
-    return result != CUDA_SUCCESS ? result : driver_leave(CUDA_SUCCESS);
+    bool pending = work_pending(&lane);
+    if (lane.context->error != CUDA_SUCCESS) return driver_leave(lane.context->error);
+    return driver_leave(pending ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
 }
 
 CUresult cuStreamQuery(CUstream stream) {
-    struct context *context = NULL;
-    CUresult result = enter_idle(stream, &context);
-    return result != CUDA_SUCCESS ? result : driver_leave(CUDA_SUCCESS);
+    return query(stream, false);
 }
 
 CUresult cuStreamQuery_ptsz(CUstream stream) {
-    return cuStreamQuery(stream);
+    return query(stream, true);
 }
 
 static CUresult allocate(struct pool *pool, uint64_t size, CUstream stream, CUdeviceptr *address) {

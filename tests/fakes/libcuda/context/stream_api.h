@@ -71,8 +71,14 @@ CUDA_EXPORT CUresult cuEventDestroy(CUevent event);
 CUDA_EXPORT CUresult cuEventDestroy_v2(CUevent event);
 CUDA_EXPORT CUresult cuEventRecord(CUevent event, CUstream stream);
 CUDA_EXPORT CUresult cuEventRecord_ptsz(CUevent event, CUstream stream);
+CUDA_EXPORT CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags);
+CUDA_EXPORT CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags);
 CUDA_EXPORT CUresult cuEventSynchronize(CUevent event);
 CUDA_EXPORT CUresult cuEventQuery(CUevent event);
+CUDA_EXPORT CUresult cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to);
+CUDA_EXPORT CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent from, CUevent to);
+CUDA_EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);
+CUDA_EXPORT CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags);
 
 CUDA_EXPORT CUresult cuMemAllocAsync(CUdeviceptr *address, size_t size, CUstream stream);
 CUDA_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t size, CUstream stream);

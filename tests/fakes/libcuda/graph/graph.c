@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Graphs and their nodes. Nodes that neither allocate nor free are empty ones.
+ * Graphs and their nodes. Nodes of kernels, copies and fills come by capture only.
  */
 #include "libcuda/graph/graph.h"
 
@@ -67,6 +67,18 @@ CUresult graph_add_allocation(struct graph *graph, CUdevice device, uint64_t siz
     (*node)->address = range->address;
     (*node)->next_allocation = allocations;
     allocations = *node;
+    return CUDA_SUCCESS;
+}
+
+CUresult graph_add_operation(struct graph *graph, const struct operation *operation, struct node **node) {
+    static const int type[] = {[OPERATION_NOTHING] = CU_GRAPH_NODE_TYPE_EMPTY,
+                               [OPERATION_COPY] = CU_GRAPH_NODE_TYPE_MEMCPY,
+                               [OPERATION_FILL] = CU_GRAPH_NODE_TYPE_MEMSET,
+                               [OPERATION_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
+                               [OPERATION_HOST] = CU_GRAPH_NODE_TYPE_HOST};
+    *node = add_node(graph, type[operation->kind]);
+    if (*node == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    (*node)->operation = *operation;
     return CUDA_SUCCESS;
 }
 

@@ -12,6 +12,7 @@
 #include "libcuda/driver.h"
 #include "libcuda/graph/graph_api.h"
 #include "libcuda/handles.h"
+#include "libcuda/work/operation.h"
 
 /* What one launch holds of a device, until the last of its live allocations is freed. */
 struct graph_hold {
@@ -22,10 +23,11 @@ struct graph_hold {
 
 struct node {
     struct handle handle;
-    int type;            /* CU_GRAPH_NODE_TYPE_* */
-    struct graph *graph; /* NULL: destroyed, and here only for its live allocation */
-    struct node *next;   /* of the graph, in the order in which they were added */
-    uint64_t address;    /* of what it allocates or frees */
+    int type;                   /* CU_GRAPH_NODE_TYPE_* */
+    struct graph *graph;        /* NULL: destroyed, and here only for its live allocation */
+    struct node *next;          /* of the graph, in the order in which they were added */
+    uint64_t address;           /* of what it allocates or frees */
+    struct operation operation; /* what else it does */
     /* Of an allocation: */
     CUdevice device;
     uint64_t size;
@@ -43,6 +45,34 @@ struct graph {
     unsigned instances;  /* living executable graphs */
     unsigned references; /* the instances, and the program until it destroys the graph */
 };
+
+/* A capture on its way. */
+struct capture {
+    struct graph *graph;
+    struct stream *origin; /* in which it began */
+    int mode;              /* CU_STREAM_CAPTURE_MODE_* */
+    pthread_t thread;      /* that began it */
+    bool invalid;          /* by a call that may not happen meanwhile */
+    struct capture *next;
+};
+
+bool capture_any(void);
+
+/* Whether this thread may not make an unsafe call now (one that waits, or synchronises by the way); the
+ * captures that forbid it are invalid then. */
+bool capture_refuses(void);
+
+/* The same of a synchronisation with the context, which every capture in it forbids to every thread. */
+bool capture_breaks(const struct context *context);
+
+/* The stream takes part in a capture of another stream. */
+CUresult capture_join(struct stream *stream, const struct capture *wanted);
+
+/* The stream ends, and with it its part in a capture. */
+void capture_end(struct stream *stream);
+
+/* Adds work that is done at each launch. */
+CUresult graph_add_operation(struct graph *graph, const struct operation *operation, struct node **node);
 
 /* Makes a graph with one reference; NULL if the process has no memory. */
 struct graph *graph_new(void);

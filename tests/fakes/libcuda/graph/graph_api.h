@@ -12,6 +12,10 @@ typedef struct node *CUgraphNode;
 typedef struct graph_exec *CUgraphExec;
 
 enum {
+    CU_GRAPH_NODE_TYPE_KERNEL = 0,
+    CU_GRAPH_NODE_TYPE_MEMCPY = 1,
+    CU_GRAPH_NODE_TYPE_MEMSET = 2,
+    CU_GRAPH_NODE_TYPE_HOST = 3,
     CU_GRAPH_NODE_TYPE_EMPTY = 5,
     CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10,
     CU_GRAPH_NODE_TYPE_MEM_FREE = 11,
@@ -22,6 +26,11 @@ enum {
     CU_GRAPH_MEM_ATTR_USED_MEM_HIGH = 1,
     CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2,
     CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH = 3,
+};
+enum {
+    CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
+    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
+    CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 };
 enum {
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
@@ -100,5 +109,6 @@ CUDA_EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
 CUDA_EXPORT CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph);
 CUDA_EXPORT CUresult cuStreamIsCapturing(CUstream stream, int *status);
 CUDA_EXPORT CUresult cuStreamIsCapturing_ptsz(CUstream stream, int *status);
+CUDA_EXPORT CUresult cuThreadExchangeStreamCaptureMode(int *mode);
 
 #endif

@@ -4,6 +4,7 @@
  */
 #include "libcuda/graph/graph.h"
 #include "libcuda/memory/pool.h"
+#include "libcuda/work/work.h"
 
 #define KNOWN_FLAGS 15u
 
@@ -16,7 +17,10 @@ struct graph_exec {
 
 static bool has_memory_nodes(const struct graph *graph) {
     const struct node *node = graph->nodes;
-    while (node != NULL && node->type == CU_GRAPH_NODE_TYPE_EMPTY) node = node->next;
+    while (node != NULL && node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
+           node->type != CU_GRAPH_NODE_TYPE_MEM_FREE) {
+        node = node->next;
+    }
     return node != NULL;
 }
 
@@ -148,7 +152,7 @@ static CUresult prepare(const struct graph_exec *exec) {
     return CUDA_SUCCESS;
 }
 
-static CUresult launch(const struct graph_exec *exec) {
+static CUresult launch(const struct graph_exec *exec, const struct lane *lane) {
     CUresult result = prepare(exec);
     if (result != CUDA_SUCCESS) return result;
     struct holds holds;
@@ -159,14 +163,15 @@ static CUresult launch(const struct graph_exec *exec) {
         if (block != NULL) graph_free(block);
         bool stays = node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !node->freed_here;
         if (stays) result = graph_start(node, holds.of[node->device]);
+        if (node->operation.kind != OPERATION_NOTHING) work_add(lane, &node->operation, 0, NULL);
     }
     release(&holds); /* but for what lives in it */
     return result;
 }
 
-static CUresult enter_exec(CUgraphExec handle, CUstream stream, struct graph_exec **exec) {
-    struct context *context = NULL;
-    CUresult result = driver_enter_stream(stream, &context);
+static CUresult enter_exec(CUgraphExec handle, CUstream stream, bool per_thread, struct lane *lane,
+                           struct graph_exec **exec) {
+    CUresult result = work_enter(stream, per_thread, lane);
     if (result != CUDA_SUCCESS) return result;
     *exec = handle_find(HANDLE_GRAPH_EXEC, handle);
     return *exec != NULL ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_INVALID_VALUE);
@@ -174,7 +179,8 @@ static CUresult enter_exec(CUgraphExec handle, CUstream stream, struct graph_exe
 
 CUresult cuGraphUpload(CUgraphExec handle, CUstream stream) {
     struct graph_exec *exec = NULL;
-    CUresult result = enter_exec(handle, stream, &exec);
+    struct lane lane;
+    CUresult result = enter_exec(handle, stream, false, &lane, &exec);
     if (result != CUDA_SUCCESS) return result;
     struct holds holds;
     bool reserved = reserve(exec, &holds);
@@ -187,15 +193,21 @@ CUresult cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream) {
     return cuGraphUpload(exec, stream);
 }
 
-CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream) {
+static CUresult launch_in(CUgraphExec handle, CUstream stream, bool per_thread) {
     struct graph_exec *exec = NULL;
-    CUresult result = enter_exec(handle, stream, &exec);
+    struct lane lane;
+    CUresult result = enter_exec(handle, stream, per_thread, &lane, &exec);
     if (result != CUDA_SUCCESS) return result;
-    result = launch(exec);
+    result = launch(exec, &lane);
+    if (result == CUDA_SUCCESS) result = lane.context->error;
     driver_leave(result);
     return result == CUDA_ERROR_OUT_OF_MEMORY ? refuse_memory() : result;
 }
 
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+    return launch_in(exec, stream, false);
+}
+
 CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream) {
-    return cuGraphLaunch(exec, stream);
+    return launch_in(exec, stream, true);
 }

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BLOCKS_FIRST_ADDRESS UINT64_C(0x7f0000000000)
+#define BLOCKS_FIRST_ADDRESS UINT64_C(0x100000000000) /* far from what Linux maps */
 
 enum block_kind {
     BLOCK_MEMORY = 0, /* has its own pages; owner: struct context */

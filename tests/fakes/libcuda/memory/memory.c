@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device memory. Copies and fills only check their arguments: there is nothing behind the addresses.
+ * Device memory.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,6 +9,8 @@
 #include "libcuda/driver.h"
 #include "libcuda/graph/graph.h"
 #include "libcuda/memory/pool.h"
+#include "libcuda/work/contents.h"
+#include "libcuda/work/work.h"
 
 #define SMALL         (UINT64_C(1) << 20) /* up to here allocations share slabs */
 #define ATTACH_GLOBAL 1u
@@ -36,6 +38,7 @@ CUresult refuse_memory(void) {
 static void free_block(struct block *block) {
     struct context *context = block->owner;
     if (block->managed) state_unlist(&driver.state, driver.row[context->device], -(int64_t)block->counted);
+    contents_discard(block->address, block->counted);
     if (block->chunk != NULL) {
         arena_give(block->chunk, block->address, block->counted);
         arena_trim(&context->slabs, 0);
@@ -148,6 +151,7 @@ static CUresult allocate(CUdeviceptr *address, uint64_t size, bool managed) {
     CUresult result = driver_enter_context(&context);
     if (result != CUDA_SUCCESS) return result;
     if (address == NULL || size == 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (capture_refuses()) return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     struct block *block = managed         ? add_managed(context, size)
                           : size <= SMALL ? add_small(context, size)
                                           : add_large(context, size);
@@ -192,6 +196,11 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     /* A thread without a context may free; one whose context has ended may not. */
     const struct context *current = context_current();
     if (current != NULL && !current->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    if (current != NULL && current->error != CUDA_SUCCESS) return driver_leave(current->error);
+    if (capture_refuses()) return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    const struct block *block = address == 0 ? NULL : blocks_find(&driver.blocks, address);
+    /* It waits for what the device was given before, as on a card. */
+    if (block != NULL && block->kind == BLOCK_MEMORY) work_wait_all(block->owner);
     return driver_leave(memory_free(address));
 }
 
@@ -203,36 +212,4 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
     if (free != NULL) *free = state_free(&driver.state, row);
     if (total != NULL) *total = driver.state.configuration.device[row].total;
     return driver_leave(CUDA_SUCCESS);
-}
-
-static CUresult check_range(CUdeviceptr address, const void *host, size_t size) {
-    struct context *context = NULL;
-    CUresult result = driver_enter_context(&context);
-    if (result != CUDA_SUCCESS) return result;
-    bool valid = size == 0 || (address >= BLOCKS_FIRST_ADDRESS && host != NULL);
-    return driver_leave(valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
-}
-
-CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void *source, size_t size) {
-    return check_range(target, source, size);
-}
-
-CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr target, const void *source, size_t size) {
-    return check_range(target, source, size);
-}
-
-CUresult cuMemcpyDtoH_v2(void *target, CUdeviceptr source, size_t size) {
-    return check_range(source, target, size);
-}
-
-CUresult cuMemcpyDtoH_v2_ptds(void *target, CUdeviceptr source, size_t size) {
-    return check_range(source, target, size);
-}
-
-CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t count) {
-    return check_range(address, &value, count);
-}
-
-CUresult cuMemsetD8_v2_ptds(CUdeviceptr address, unsigned char value, size_t count) {
-    return check_range(address, &value, count);
 }

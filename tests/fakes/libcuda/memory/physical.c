@@ -1,28 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Physical memory by handles. A shareable handle is the descriptor of a memfd that names the memory; the
- * memory itself stays counted at the process that made it.
+ * Physical memory by handles.
  */
-#include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "libcuda/memory/virtual.h"
-#include "simulated/lock.h"
+#include "libcuda/work/contents.h"
+#include "simulated/exports.h"
 
-#define CLOSE_ON_EXEC 1u /* MFD_CLOEXEC */
-#define SHARED_MAGIC  UINT64_C(0x5953485055504743)
-
-struct shared_physical {
-    uint64_t magic;
-    uint64_t size;
-    uint8_t uuid[16]; /* of the device */
-    struct process_identity owner;
-    CUmemGenericAllocationHandle handle; /* with the next, which memory of the owner it is */
-    uint64_t serial;
-};
-
-static bool on_device(const CUmemAllocationProp *properties) {
+bool on_device(const CUmemAllocationProp *properties) {
     return properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
@@ -56,11 +42,23 @@ struct physical *physical_find(CUmemGenericAllocationHandle handle) {
     return handle_find(HANDLE_PHYSICAL, (void *)(uintptr_t)handle);
 }
 
-void physical_end_if_unused(struct physical *physical) {
-    if (physical->handles > 0 || physical->mappings != NULL || physical->aliases > 0) return;
-    if (on_device(&physical->properties) && !physical->imported) {
+/* What it holds of the device, and of files. */
+static void give_back(const struct physical *physical) {
+    if (physical->contents >= 0) close(physical->contents);
+    if (physical->reference >= 0) close(physical->reference);
+    bool exported = physical->exported != NOT_EXPORTED;
+    if (physical->imported && exported) {
+        export_closed(&driver.state, physical->exported);
+    } else if (exported) {
+        export_leave(&driver.state, physical->exported);
+    } else if (on_device(&physical->properties) && !physical->imported) {
         device_give(physical->properties.location.id, physical->size);
     }
+}
+
+void physical_end_if_unused(struct physical *physical) {
+    if (physical->handles > 0 || physical->mappings != NULL || physical->aliases > 0) return;
+    give_back(physical);
     struct physical *original = physical->original;
     handle_free(physical);
     if (original == NULL) return;
@@ -68,7 +66,7 @@ void physical_end_if_unused(struct physical *physical) {
     physical_end_if_unused(original);
 }
 
-static struct physical *make_physical(uint64_t size, const CUmemAllocationProp *properties, bool imported) {
+struct physical *physical_make(uint64_t size, const CUmemAllocationProp *properties, bool imported) {
     static uint64_t last_serial;
     struct physical *physical = handle_new(HANDLE_PHYSICAL, sizeof *physical);
     if (physical == NULL) return NULL;
@@ -76,6 +74,9 @@ static struct physical *make_physical(uint64_t size, const CUmemAllocationProp *
     physical->size = size;
     physical->properties = *properties;
     physical->imported = imported;
+    physical->contents = -1;
+    physical->reference = -1;
+    physical->exported = NOT_EXPORTED;
     physical->handles = 1;
     return physical;
 }
@@ -93,7 +94,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
         driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
         return refuse_memory();
     }
-    struct physical *physical = make_physical(size, properties, false);
+    struct physical *physical = physical_make(size, properties, false);
     if (physical == NULL) {
         if (on_device(properties)) device_give(properties->location.id, size);
         return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
@@ -130,89 +131,5 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
     const struct physical *physical = physical_find(handle);
     if (physical == NULL || properties == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     *properties = physical->properties;
-    return driver_leave(CUDA_SUCCESS);
-}
-
-/* A new descriptor of a file that names the memory, or -1. */
-static int share(const struct physical *physical) {
-    struct shared_physical shared = {
-        .magic = SHARED_MAGIC,
-        .size = physical->size,
-        .owner = process_identity(),
-        .handle = (uint64_t)(uintptr_t)physical,
-        .serial = physical->serial,
-    };
-    unsigned row = driver.row[physical->properties.location.id];
-    memcpy(shared.uuid, driver.state.configuration.device[row].uuid, sizeof shared.uuid);
-    int descriptor = (int)syscall(SYS_memfd_create, "simulated-gpu-memory", CLOSE_ON_EXEC); /* glibc 2.27 */
-    if (descriptor < 0) return -1;
-    if (pwrite(descriptor, &shared, sizeof shared, 0) == sizeof shared) return descriptor;
-    close(descriptor);
-    return -1;
-}
-
-CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle, int type,
-                                      unsigned long long flags) {
-    CUresult result = driver_enter();
-    if (result != CUDA_SUCCESS) return result;
-    const struct physical *physical = physical_find(handle);
-    bool valid = shareable != NULL && physical != NULL && flags == 0 &&
-                 type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
-                 physical->properties.handle_types == type;
-    if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (!on_device(&physical->properties)) return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
-    int descriptor = share(physical);
-    if (descriptor < 0) return driver_leave(CUDA_ERROR_OPERATING_SYSTEM);
-    memcpy(shareable, &descriptor, sizeof descriptor);
-    return driver_leave(CUDA_SUCCESS);
-}
-
-/* This process's own memory, so that it is not taken for another's; or NULL. */
-static struct physical *find_own(const struct shared_physical *shared) {
-    struct process_identity own = process_identity();
-    if (own.pid != shared->owner.pid || own.start_time != shared->owner.start_time ||
-        own.pid_namespace != shared->owner.pid_namespace) {
-        return NULL;
-    }
-    struct physical *physical = physical_find(shared->handle);
-    return physical != NULL && physical->serial == shared->serial ? physical : NULL;
-}
-
-static int device_by_uuid(const uint8_t *uuid) {
-    for (int device = 0; device < driver.device_count; device++) {
-        const uint8_t *own = driver.state.configuration.device[driver.row[device]].uuid;
-        if (memcmp(own, uuid, 16) == 0) return device;
-    }
-    return -1;
-}
-
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable, int type) {
-    CUresult result = driver_enter();
-    if (result != CUDA_SUCCESS) return result;
-    struct shared_physical shared;
-    int descriptor = (int)(uintptr_t)shareable; /* the caller's, and stays open */
-    bool valid = handle != NULL && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
-                 pread(descriptor, &shared, sizeof shared, 0) == sizeof shared &&
-                 shared.magic == SHARED_MAGIC;
-    if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    struct physical *own = find_own(&shared);
-    if (own != NULL) { /* another handle, as on a card */
-        struct physical *alias = make_physical(shared.size, &own->properties, true);
-        if (alias == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-        alias->original = own;
-        own->aliases++;
-        *handle = (uint64_t)(uintptr_t)alias;
-        return driver_leave(CUDA_SUCCESS);
-    }
-    int device = device_by_uuid(shared.uuid);
-    if (device < 0) return driver_leave(CUDA_ERROR_INVALID_DEVICE);
-    const CUmemAllocationProp properties = {
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .handle_types = type,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-    };
-    struct physical *physical = make_physical(shared.size, &properties, true);
-    if (physical == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    *handle = (uint64_t)(uintptr_t)physical;
     return driver_leave(CUDA_SUCCESS);
 }

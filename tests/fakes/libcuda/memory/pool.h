@@ -15,8 +15,9 @@ struct stream {
     struct handle handle;
     struct context *context;
     struct green_context *green; /* that it was made in, or NULL */
-    struct graph *capture;       /* what is captured, or NULL */
-    bool capture_invalid;        /* by a call that may not happen meanwhile */
+    bool blocking;               /* waits for the legacy stream, and that waits for it */
+    struct capture *capture;     /* that it takes part in, or NULL */
+    struct stream *joined;       /* the next one that takes part, from the capture's first on */
 };
 
 struct pool {

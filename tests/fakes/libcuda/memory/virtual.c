@@ -4,6 +4,7 @@
  * GRANULARITY, so the one that holds an address is found by looking at each such multiple below it.
  */
 #include "libcuda/memory/virtual.h"
+#include "libcuda/work/work.h"
 
 #include <stdlib.h>
 
@@ -26,6 +27,10 @@ static struct reservation *reservation_of(uint64_t address, uint64_t size) {
         }
     }
     return NULL;
+}
+
+bool is_reserved(uint64_t address) {
+    return reservation_of(address, 1) != NULL;
 }
 
 static struct block *mapping_from(uint64_t address) {
@@ -120,6 +125,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
     /* In part, as cuda.h says, driver 580.159 cannot. */
     if (offset != 0 || size != physical->size) return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
     if (partly_mapped(address, size)) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    work_advance(); /* what was due before does not find it */
     struct block *mapping = blocks_add_at(&driver.blocks, address, size, physical, &physical->mappings);
     if (mapping == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     mapping->kind = BLOCK_MAPPING;
@@ -130,6 +136,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
     if (!ends_between_mappings(address, size)) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    work_unmapping(address, size);
     for (uint64_t done = 0; done < size; done += GRANULARITY) {
         struct block *mapping = mapping_from(address + done);
         if (mapping == NULL) continue; /* nothing there, or the middle of one that is just ended */

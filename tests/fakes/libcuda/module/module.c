@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Modules, libraries and stacks: what makes a context grow. An image is text: `variables=BYTES code=BYTES`;
- * any other one takes nothing. Variables come with the module, and with a library's first function; code with
- * the first launch; each in steps of 2 MiB, until it is unloaded or the context ends.
+ * any other one takes nothing; ` lasts_us=` after that makes all its kernels last so long. Variables come
+ * with the module, and with a library's first function; code with the first launch; each in steps of 2 MiB,
+ * until it is unloaded or the context ends.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,16 +45,19 @@ void module_end_all(struct context *context) {
 static CUresult load(struct module **made, const void *image, bool library) {
     struct context *context = NULL;
     CUresult result = driver_enter_context(&context);
-    unsigned long long variables = 0, code = 0;
+    unsigned long long variables = 0, code = 0, lasts = 0;
     if (result != CUDA_SUCCESS) return result;
     if (made == NULL || image == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     struct module *module = handle_new(library ? HANDLE_LIBRARY : HANDLE_MODULE, sizeof *module);
     if (module == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    (void)sscanf(image, "variables=%llu code=%llu", &variables, &code);
+    (void)sscanf(image, "variables=%llu code=%llu lasts_us=%llu", &variables, &code, &lasts);
     module->context = context;
     module->variables = in_steps(variables);
-    module->function.module = module;
-    module->function.code = in_steps(code);
+    for (unsigned kernel = 0; kernel < KERNEL_COUNT; kernel++) {
+        module->function[kernel] = (struct function){module, kernel};
+    }
+    module->lasts = lasts * 1000;
+    atomic_init(&module->code, in_steps(code));
     module->next = context->modules;
     context->modules = module;
     if (!library && !take(module, &module->variables)) {
@@ -128,7 +132,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
     return end(library, HANDLE_LIBRARY);
 }
 
-/* The only function that a module has, whatever name is asked for; of a library its kernel. */
+/* Every module has every function, whatever name is asked for; a library its kernels. */
 static CUresult get_function(CUfunction *function, void *handle, enum handle_kind kind, const char *name) {
     struct context *context = NULL;
     CUresult result = driver_enter_context(&context);
@@ -136,7 +140,7 @@ static CUresult get_function(CUfunction *function, void *handle, enum handle_kin
     if (function == NULL || name == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     struct module *module = handle_find(kind, handle);
     if (module == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
-    *function = &module->function;
+    *function = &module->function[kernel_named(name)];
     return driver_leave(CUDA_SUCCESS);
 }
 
@@ -181,9 +185,10 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary librar
 CUresult module_launch(struct function *function) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
-    uint64_t code = atomic_load(&function->code);
-    bool taken = take(function->module, &function->module->variables) && take(function->module, &code);
-    if (taken) atomic_store(&function->code, 0);
+    struct module *module = function->module;
+    uint64_t code = atomic_load(&module->code);
+    bool taken = take(module, &module->variables) && take(module, &code);
+    if (taken) atomic_store(&module->code, 0);
     driver_leave(CUDA_SUCCESS);
     return taken ? CUDA_SUCCESS : refuse_memory();
 }

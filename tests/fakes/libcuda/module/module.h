@@ -10,20 +10,26 @@
 #include "libcuda/driver.h"
 #include "libcuda/handles.h"
 #include "libcuda/module/module_api.h"
+#include "libcuda/work/operation.h"
 
 struct function {
     struct module *module;
-    _Atomic uint64_t code; /* bytes that its first launch takes */
+    enum kernel kernel;
 };
 
 struct module {
     struct handle handle;
     struct context *context;
     struct module *next; /* of the same context */
-    struct function function;
-    uint64_t variables; /* bytes that are not there yet */
-    uint64_t taken;     /* of the device */
+    struct function function[KERNEL_COUNT];
+    _Atomic uint64_t code; /* bytes that the first launch takes */
+    uint64_t lasts;        /* ns that its kernels take */
+    uint64_t variables;    /* bytes that are not there yet */
+    uint64_t taken;        /* of the device */
 };
+
+/* By its name; KERNEL_NONE for any other. */
+enum kernel kernel_named(const char *name);
 
 /* The first launch of a function loads what is not there. Mutex not held. */
 CUresult module_launch(struct function *function);

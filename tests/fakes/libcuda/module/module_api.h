@@ -24,6 +24,35 @@ CUDA_EXPORT CUresult cuLibraryGetKernel(CUfunction *kernel, CUlibrary library, c
 CUDA_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary library,
                                         const char *name);
 CUDA_EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUfunction kernel);
+typedef struct {
+    unsigned grid[3], block[3], shared_bytes;
+    CUstream stream;
+    void *attributes;
+    unsigned attribute_count;
+} CUlaunchConfig;
+_Static_assert(sizeof(CUlaunchConfig) == 56, "as in cuda.h");
+
+CUDA_EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                    unsigned block_x, unsigned block_y, unsigned block_z,
+                                    unsigned shared_bytes, CUstream stream, void **parameters, void **extra);
+CUDA_EXPORT CUresult cuLaunchKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y,
+                                         unsigned grid_z, unsigned block_x, unsigned block_y,
+                                         unsigned block_z, unsigned shared_bytes, CUstream stream,
+                                         void **parameters, void **extra);
+CUDA_EXPORT CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
+                                               unsigned grid_z, unsigned block_x, unsigned block_y,
+                                               unsigned block_z, unsigned shared_bytes, CUstream stream,
+                                               void **parameters);
+CUDA_EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction function, unsigned grid_x, unsigned grid_y,
+                                                    unsigned grid_z, unsigned block_x, unsigned block_y,
+                                                    unsigned block_z, unsigned shared_bytes, CUstream stream,
+                                                    void **parameters);
+CUDA_EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *configuration, CUfunction function,
+                                      void **parameters, void **extra);
+CUDA_EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *configuration, CUfunction function,
+                                           void **parameters, void **extra);
+CUDA_EXPORT CUresult cuLaunchHostFunc(CUstream stream, void (*call)(void *), void *data);
+CUDA_EXPORT CUresult cuLaunchHostFunc_ptsz(CUstream stream, void (*call)(void *), void *data);
 CUDA_EXPORT CUresult cuCtxGetLimit(size_t *value, int limit);
 CUDA_EXPORT CUresult cuCtxSetLimit(int limit, size_t value);
 

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies and fills, with and without a stream. A call without one waits, unless it stays on devices; so does
+ * a copy to or from memory of the host that is not registered, which a card stages.
+ */
+#include "libcuda/work/copy_api.h"
+
+#include <string.h>
+
+#include "libcuda/work/contents.h"
+#include "libcuda/work/host.h"
+#include "libcuda/work/work.h"
+
+/* What is wrong in any state of the driver shows as a kind that no operation has. */
+#define WRONG ((struct operation){.kind = OPERATION_HOST})
+
+static CUresult run(struct operation operation, CUstream stream, bool per_thread, bool waits) {
+    struct lane lane;
+    uint64_t sequence;
+    CUresult result = work_enter(stream, per_thread, &lane);
+    if (result != CUDA_SUCCESS) return result;
+    if (operation.kind == OPERATION_HOST) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    bool bus = operation.kind == OPERATION_COPY && operation.to_device != operation.from_device;
+    uint64_t host = operation.to_device ? operation.from : operation.to;
+    if (bus && operation.size != 0 && host == 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    result = work_submit(&lane, &operation, &sequence);
+    bool staged = bus && !host_is_registered(host);
+    if (result == CUDA_SUCCESS && sequence != 0 && (staged || (waits && bus)))
+        result = work_wait(&lane, sequence);
+    return driver_leave(result);
+}
+
+static struct operation copy(uint64_t to, uint64_t from, size_t size, bool to_device, bool from_device) {
+    return (struct operation){.kind = OPERATION_COPY,
+                              .to = to,
+                              .from = from,
+                              .size = size,
+                              .rows = 1,
+                              .to_device = to_device,
+                              .from_device = from_device};
+}
+
+/* By addresses alone, as unified addressing does. */
+static struct operation copy_any(uint64_t to, uint64_t from, size_t size) {
+    return copy(to, from, size, contents_is_device(to), contents_is_device(from));
+}
+
+static struct operation copy_in(uint64_t to, const void *from, size_t size) {
+    return copy(to, (uint64_t)(uintptr_t)from, size, true, false);
+}
+
+static struct operation copy_out(const void *to, uint64_t from, size_t size) {
+    return copy((uint64_t)(uintptr_t)to, from, size, false, true);
+}
+
+static bool side(const struct copied_side *side, uint64_t *address, bool *device) {
+    uint64_t host = (uint64_t)(uintptr_t)side->host;
+    bool unified = side->type == CU_MEMORYTYPE_UNIFIED;
+    *address = (side->type == CU_MEMORYTYPE_HOST ? host : side->device) + side->y * side->pitch + side->x;
+    *device = side->type == CU_MEMORYTYPE_DEVICE || (unified && contents_is_device(*address));
+    return unified || side->type == CU_MEMORYTYPE_HOST || side->type == CU_MEMORYTYPE_DEVICE;
+}
+
+/* Without arrays, which have no contents here. */
+static struct operation copy_rows(const CUDA_MEMCPY2D *given) {
+    struct operation operation = {.kind = OPERATION_COPY};
+    if (given == NULL || !side(&given->from, &operation.from, &operation.from_device) ||
+        !side(&given->to, &operation.to, &operation.to_device)) {
+        return WRONG;
+    }
+    operation.size = given->width;
+    operation.rows = given->height;
+    operation.from_pitch = given->from.pitch != 0 ? given->from.pitch : given->width;
+    operation.to_pitch = given->to.pitch != 0 ? given->to.pitch : given->width;
+    return operation;
+}
+
+static struct operation fill(uint64_t to, size_t pitch, unsigned value, unsigned step, size_t count,
+                             size_t height) {
+    struct operation operation = {.kind = OPERATION_FILL,
+                                  .to = to,
+                                  .to_device = true,
+                                  .size = count * step,
+                                  .rows = height,
+                                  .to_pitch = pitch,
+                                  .step = step};
+    memcpy(operation.pattern, &value, step); /* little-endian */
+    return operation;
+}
+
+#define BOTH(call, twin, parameters, operation, stream, waits)                                               \
+    CUresult call parameters {                                                                               \
+        return run(operation, stream, false, waits);                                                         \
+    }                                                                                                        \
+    CUresult twin parameters {                                                                               \
+        return run(operation, stream, true, waits);                                                          \
+    }
+
+BOTH(cuMemcpy, cuMemcpy_ptds, (CUdeviceptr to, CUdeviceptr from, size_t size), copy_any(to, from, size), NULL,
+     true)
+BOTH(cuMemcpyAsync, cuMemcpyAsync_ptsz, (CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream),
+     copy_any(to, from, size), stream, false)
+BOTH(cuMemcpyPeer, cuMemcpyPeer_ptds,
+     (CUdeviceptr to, CUcontext there, CUdeviceptr from, CUcontext here, size_t size),
+     ((void)there, (void)here, copy(to, from, size, true, true)), NULL, true)
+BOTH(cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz,
+     (CUdeviceptr to, CUcontext there, CUdeviceptr from, CUcontext here, size_t size, CUstream stream),
+     ((void)there, (void)here, copy(to, from, size, true, true)), stream, false)
+BOTH(cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds, (CUdeviceptr to, const void *from, size_t size),
+     copy_in(to, from, size), NULL, true)
+BOTH(cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds, (void *to, CUdeviceptr from, size_t size),
+     copy_out(to, from, size), NULL, true)
+BOTH(cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds, (CUdeviceptr to, CUdeviceptr from, size_t size),
+     copy(to, from, size, true, true), NULL, true)
+BOTH(cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz,
+     (CUdeviceptr to, const void *from, size_t size, CUstream stream), copy_in(to, from, size), stream, false)
+BOTH(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz,
+     (void *to, CUdeviceptr from, size_t size, CUstream stream), copy_out(to, from, size), stream, false)
+BOTH(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz,
+     (CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream), copy(to, from, size, true, true),
+     stream, false)
+BOTH(cuMemcpy2D_v2, cuMemcpy2D_v2_ptds, (const CUDA_MEMCPY2D *given), copy_rows(given), NULL, true)
+BOTH(cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds, (const CUDA_MEMCPY2D *given), copy_rows(given),
+     NULL, true)
+BOTH(cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz, (const CUDA_MEMCPY2D *given, CUstream stream),
+     copy_rows(given), stream, false)
+BOTH(cuMemsetD8_v2, cuMemsetD8_v2_ptds, (CUdeviceptr to, unsigned char value, size_t count),
+     fill(to, 0, value, 1, count, 1), NULL, false)
+BOTH(cuMemsetD16_v2, cuMemsetD16_v2_ptds, (CUdeviceptr to, unsigned short value, size_t count),
+     fill(to, 0, value, 2, count, 1), NULL, false)
+BOTH(cuMemsetD32_v2, cuMemsetD32_v2_ptds, (CUdeviceptr to, unsigned value, size_t count),
+     fill(to, 0, value, 4, count, 1), NULL, false)
+BOTH(cuMemsetD8Async, cuMemsetD8Async_ptsz,
+     (CUdeviceptr to, unsigned char value, size_t count, CUstream stream), fill(to, 0, value, 1, count, 1),
+     stream, false)
+BOTH(cuMemsetD16Async, cuMemsetD16Async_ptsz,
+     (CUdeviceptr to, unsigned short value, size_t count, CUstream stream), fill(to, 0, value, 2, count, 1),
+     stream, false)
+BOTH(cuMemsetD32Async, cuMemsetD32Async_ptsz, (CUdeviceptr to, unsigned value, size_t count, CUstream stream),
+     fill(to, 0, value, 4, count, 1), stream, false)
+BOTH(cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds,
+     (CUdeviceptr to, size_t pitch, unsigned char value, size_t count, size_t height),
+     fill(to, pitch, value, 1, count, height), NULL, false)
+BOTH(cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds,
+     (CUdeviceptr to, size_t pitch, unsigned short value, size_t count, size_t height),
+     fill(to, pitch, value, 2, count, height), NULL, false)
+BOTH(cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds,
+     (CUdeviceptr to, size_t pitch, unsigned value, size_t count, size_t height),
+     fill(to, pitch, value, 4, count, height), NULL, false)
+BOTH(cuMemsetD2D8Async, cuMemsetD2D8Async_ptsz,
+     (CUdeviceptr to, size_t pitch, unsigned char value, size_t count, size_t height, CUstream stream),
+     fill(to, pitch, value, 1, count, height), stream, false)
+BOTH(cuMemsetD2D16Async, cuMemsetD2D16Async_ptsz,
+     (CUdeviceptr to, size_t pitch, unsigned short value, size_t count, size_t height, CUstream stream),
+     fill(to, pitch, value, 2, count, height), stream, false)
+BOTH(cuMemsetD2D32Async, cuMemsetD2D32Async_ptsz,
+     (CUdeviceptr to, size_t pitch, unsigned value, size_t count, size_t height, CUstream stream),
+     fill(to, pitch, value, 4, count, height), stream, false)

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pinned memory: allocated here, or the program's own and registered. Kernels reach it at the same address.
+ */
+#include "libcuda/work/host.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "libcuda/driver.h"
+#include "libcuda/graph/graph.h"
+
+#define ALLOC_FLAGS    7u
+#define REGISTER_FLAGS 15u
+
+struct pinned {
+    uint64_t address, size;
+    bool allocated;
+    unsigned flags;
+    struct pinned *next;
+};
+
+static struct pinned *pinned;
+
+static struct pinned **find(uint64_t address, uint64_t size) {
+    struct pinned **link = &pinned;
+    while (*link != NULL &&
+           (address >= (*link)->address + (*link)->size || address + size <= (*link)->address))
+        link = &(*link)->next;
+    return link;
+}
+
+bool host_is_registered(uint64_t address) {
+    return *find(address, 1) != NULL;
+}
+
+static CUresult enter(uint64_t address, uint64_t size, bool allocated, unsigned flags) {
+    struct pinned *new = malloc(sizeof *new);
+    if (new == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    *new = (struct pinned){address, size, allocated, flags, pinned};
+    pinned = new;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (capture_refuses()) return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    if (address == NULL || size == 0 || flags > ALLOC_FLAGS) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    void *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    *address = made;
+    return driver_leave(enter((uint64_t)(uintptr_t)made, size, true, flags));
+}
+
+CUresult cuMemAllocHost_v2(void **address, size_t size) {
+    return cuMemHostAlloc(address, size, 0);
+}
+
+/* Ends the memory that begins at the address and was made so. */
+static CUresult leave(void *address, bool allocated, CUresult unknown) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (capture_refuses()) return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    struct pinned **link = find((uint64_t)(uintptr_t)address, 1), *found = *link;
+    bool known =
+        found != NULL && found->address == (uint64_t)(uintptr_t)address && found->allocated == allocated;
+    if (!known) return driver_leave(unknown);
+    *link = found->next;
+    if (allocated) munmap(address, found->size);
+    free(found);
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemFreeHost(void *address) {
+    return leave(address, true, CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    uint64_t at = (uint64_t)(uintptr_t)address;
+    if (result != CUDA_SUCCESS) return result;
+    if (capture_refuses()) return driver_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    if (address == NULL || size == 0 || flags > REGISTER_FLAGS) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (*find(at, size) != NULL) return driver_leave(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    return driver_leave(enter(at, size, false, flags));
+}
+
+CUresult cuMemHostUnregister(void *address) {
+    return leave(address, false, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+}
+
+/* driver_enter_context, and finds the pinned memory that the address lies in. */
+static CUresult enter_pinned(void *address, const void *wanted, struct pinned **found) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    *found = *find((uint64_t)(uintptr_t)address, 1);
+    return *found != NULL && wanted != NULL ? CUDA_SUCCESS : driver_leave(CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *address, unsigned flags) {
+    struct pinned *found = NULL;
+    CUresult result = enter_pinned(address, device, &found);
+    if (result != CUDA_SUCCESS) return result;
+    if (flags != 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    *device = (uint64_t)(uintptr_t)address;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuMemHostGetFlags(unsigned *flags, void *address) {
+    struct pinned *found = NULL;
+    CUresult result = enter_pinned(address, flags, &found);
+    if (result != CUDA_SUCCESS) return result;
+    *flags = found->flags;
+    return driver_leave(CUDA_SUCCESS);
+}
