@@ -33,6 +33,13 @@ bool is_reserved(uint64_t address) {
     return reservation_of(address, 1) != NULL;
 }
 
+void reservation_bounds(uint64_t address, uint64_t *start, uint64_t *size) {
+    const struct reservation *reservation = reservation_of(address, 1);
+    if (reservation == NULL) return;
+    *start = reservation->address;
+    *size = reservation->size;
+}
+
 static struct block *mapping_from(uint64_t address) {
     struct block *block = blocks_find(&driver.blocks, address);
     return block != NULL && block->kind == BLOCK_MAPPING ? block : NULL;
