@@ -12,8 +12,8 @@
 #include "libcuda/graph/graph_api.h"
 #include "libcuda/legacy/legacy_api.h"
 #include "libcuda/memory/array_api.h"
-#include "libcuda/memory/virtual_api.h"
 #include "libcuda/module/module_api.h"
+#include "libcuda/virtual/virtual_api.h"
 #include "libcuda/work/copy_api.h"
 #include "libcuda/work/host.h"
 

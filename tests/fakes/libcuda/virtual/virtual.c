@@ -3,7 +3,7 @@
  * Reserved addresses, and what is mapped there. Mappings are blocks (blocks.h) that begin at a multiple of
  * GRANULARITY, so the one that holds an address is found by looking at each such multiple below it.
  */
-#include "libcuda/memory/virtual.h"
+#include "libcuda/virtual/virtual.h"
 #include "libcuda/work/work.h"
 
 #include <stdlib.h>

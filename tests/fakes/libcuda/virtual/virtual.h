@@ -7,7 +7,7 @@
 
 #include "libcuda/driver.h"
 #include "libcuda/handles.h"
-#include "libcuda/memory/virtual_api.h"
+#include "libcuda/virtual/virtual_api.h"
 
 #define GRANULARITY (UINT64_C(2) << 20)
 

@@ -7,7 +7,7 @@
 
 #include "libcuda/legacy/legacy_api.h"
 #include "libcuda/memory/pool.h"
-#include "libcuda/memory/virtual.h"
+#include "libcuda/virtual/virtual.h"
 #include "libcuda/work/contents.h"
 #include "libcuda/work/host.h"
 
