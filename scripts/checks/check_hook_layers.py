@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-STACK = ("base", "tables", "scheduler", "visibility", "accounting", "calls", "nvml", "interpose")
+STACK = ("base", "tables", "scheduler", "accounting", "gate", "backing", "residency", "calls", "interpose")
 """Each folder uses itself and those before it."""
 
 Unit = str

@@ -5,6 +5,7 @@ import mmap
 import os
 import select
 import socket
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -16,6 +17,7 @@ TIMEOUT = 10.0
 """Seconds after which a test gives up; nothing takes that long."""
 
 PAGE_SIZE = 4096
+FLAGS_OFFSET = 12
 
 
 @dataclass
@@ -43,6 +45,9 @@ class Page:
 
     def read(self, row: int) -> int:
         return int(self.library.convgpu_page_read(self._address, ctypes.c_uint32(row)))
+
+    def set_flags(self, flags: int) -> None:
+        struct.pack_into("I", self._memory, FLAGS_OFFSET, flags)
 
     def arm(self, row: int, armed: bool) -> None:
         self.library.convgpu_page_arm(self._address, ctypes.c_uint32(row), int(armed))
@@ -89,11 +94,15 @@ class Peer:
         self._connection.sendall(data)
 
     def welcome(self, rows: tuple[DeviceRow, ...], flags: int = 0) -> Page:
-        page = Page(self._library, len(rows), flags)
+        page = Page(self._library, len(rows))
+        page.set_flags(flags)
         frame = pack(Welcome(PAGE_SIZE, rows), 1)
         socket.send_fds(self._connection, [frame], [page.descriptor])
         os.close(page.descriptor)
         return page
+
+    def send_descriptor(self, message: Message, descriptor: int, request: int = 0) -> None:
+        socket.send_fds(self._connection, [pack(message, request)], [descriptor])
 
     def close(self) -> None:
         self._connection.close()

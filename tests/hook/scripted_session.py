@@ -7,11 +7,14 @@ from hooked_program import SUCCESS, Program
 from scripted_scheduler import Page, Peer, ScriptedScheduler
 
 from convgpu.protocol.messages import Context, ContextSize, DeviceRow
+from convgpu.protocol.residency.messages import Able
+from convgpu.protocol.wire import AbleFlag, Mover, PageFlag
 
 MIB = 1 << 20
 GIB = 1 << 30
 UUIDS = tuple(f"GPU-00000000-0000-0000-0000-00000000000{ordinal + 1}" for ordinal in range(2))
 BINARY_UUIDS = tuple(UUID(uuid.removeprefix("GPU-")).bytes for uuid in UUIDS)
+SEEN = tuple((uuid, 0) for uuid in BINARY_UUIDS)  # the rows of a first HELLO
 
 
 def row(limit: int = 4 * GIB, context_size: int = 0, device: int = 0) -> DeviceRow:
@@ -30,15 +33,24 @@ class Session:
 
 
 def open_session(
-    program: Program, scheduler: ScriptedScheduler, *rows: DeviceRow, headroom: int = 0, context: bool = True
+    program: Program,
+    scheduler: ScriptedScheduler,
+    *rows: DeviceRow,
+    headroom: int = 0,
+    context: bool = True,
+    flags: int = 0,
 ) -> Session:
     """Let the program call cuInit and retain its primary context, whose size nobody knows."""
     program.begin("init 0")
     peer, hello = scheduler.accept()
-    assert (hello.pid, hello.held) == (program.pid, ())
-    page = peer.welcome(rows or (row(),))
+    assert (hello.pid, hello.held) == (program.pid, SEEN)
+    page = peer.welcome(rows or (row(),), flags)
     page.give(0, headroom)
     assert program.result().code == SUCCESS
+    if flags & PageFlag.ELASTIC:
+        _request, able = peer.receive()
+        assert isinstance(able, Able)
+        assert (able.mover, able.flags & AbleFlag.CAPTURES) == (Mover.VMM, AbleFlag.CAPTURES)
     if not context:
         return Session(program, peer, page, 0)
     program.begin("retain 0")

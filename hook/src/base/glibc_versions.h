@@ -21,7 +21,9 @@ CONVGPU_OLD(memcpy, "2.2.5");
 CONVGPU_OLD(pthread_attr_getstacksize, "2.2.5");
 CONVGPU_OLD(pthread_attr_setstacksize, "2.2.5");
 CONVGPU_OLD(pthread_create, "2.2.5");
+CONVGPU_OLD(pthread_key_create, "2.2.5");
 CONVGPU_OLD(pthread_mutex_trylock, "2.2.5");
+CONVGPU_OLD(pthread_setspecific, "2.2.5");
 CONVGPU_OLD(pthread_sigmask, "2.2.5");
 #endif
 

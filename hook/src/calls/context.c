@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contexts: primary ones and those of cuCtxCreate.
+ * cuInit, and the contexts: primary ones and those of cuCtxCreate.
  *
  * Locks of a device: `creating`, held by whoever creates a context there, also while it is paused, so that
  * the contexts' total is corrected by one thread at a time; and `state`, which guards the primary context,
  * taken inside `creating` and never held while paused by the scheduler (though while the driver settles), so
- * that a release or a destroy (which may be what ends the pause) never waits for a paused creation.
+ * that a release or a destroy (which may be what ends the pause) never waits for a paused creation. Around
+ * the end of a context stands drain_lock() (gate/drain.h), taken before `state`.
  */
 #include "accounting/allocations.h"
 #include "accounting/charge.h"
 #include "accounting/context_growth.h"
 #include "accounting/device.h"
+#include "gate/drain.h"
 #include "scheduler/account.h"
+#include "scheduler/session.h"
 #include "tables/registry.h"
 
 #include <pthread.h>
@@ -104,6 +107,7 @@ static CUresult end_primary(CUdevice ordinal, CUresult (*end)(CUdevice)) {
     if (device < 0) return end(ordinal);
     struct device_contexts *contexts = &devices[device];
     uint64_t charge = 0;
+    drain_lock();
     pthread_mutex_lock(&contexts->state);
     CUcontext primary = contexts->charged ? contexts->primary : NULL;
     if (primary) registry_mark(primary);
@@ -118,6 +122,7 @@ static CUresult end_primary(CUdevice ordinal, CUresult (*end)(CUdevice)) {
         registry_unmark(primary);
     }
     pthread_mutex_unlock(&contexts->state);
+    drain_unlock();
     device_contexts_changed();
     if (!ended) return result;
     context_drop(primary);
@@ -156,6 +161,13 @@ CUresult hooked_cuDevicePrimaryCtxReset(CUdevice ordinal) {
 
 CUresult hooked_cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
     return end_primary(ordinal, driver_reset);
+}
+
+/* The driver first, because HELLO names the GPUs that it shows. Fails closed: without a scheduler CUDA does
+ * not start. */
+CUresult hooked_cuInit(unsigned flags) {
+    CUresult result = DRIVER(cuInit, flags);
+    return session_ready() ? result : CUDA_ERROR_SYSTEM_NOT_READY;
 }
 
 static CUresult context_attempt_retain(void *arguments) {
@@ -218,9 +230,11 @@ CUresult hooked_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal) {
 static CUresult context_destroy(CUcontext context, CUresult (*end)(CUcontext)) {
     struct allocation entry, replaced;
     if (!context) return end(context);
+    drain_lock();
     bool ours = allocations_remove(&created, (uint64_t)(uintptr_t)context, &entry);
     registry_mark(context);
     CUresult result = end(context);
+    drain_unlock();
     if (result == CUDA_SUCCESS) {
         device_contexts_changed();
         context_drop(context);
@@ -336,8 +350,9 @@ CUresult hooked_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned fl
 /* For allocations_visit(). */
 static void context_show(const struct allocation *entry, void *argument) {
     const struct registry_visitor *visitor = argument;
-    visitor->visit(&(struct live_allocation){"context", (int)entry->device, entry->address, entry->size},
-                   visitor->argument);
+    visitor->visit(
+        &(struct live_allocation){REGISTRY_CONTEXT, (int)entry->device, entry->address, entry->size},
+        visitor->argument);
 }
 
 static void context_enumerate(registry_visit *visit, void *argument) {
@@ -346,7 +361,7 @@ static void context_enumerate(registry_visit *visit, void *argument) {
         struct device_contexts *contexts = &devices[device];
         pthread_mutex_lock(&contexts->state);
         if (contexts->charged)
-            visit(&(struct live_allocation){"context", device, (uint64_t)(uintptr_t)contexts->primary,
+            visit(&(struct live_allocation){REGISTRY_CONTEXT, device, (uint64_t)(uintptr_t)contexts->primary,
                                             contexts->charge},
                   argument);
         pthread_mutex_unlock(&contexts->state);

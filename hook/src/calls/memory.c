@@ -8,6 +8,7 @@
 #include "accounting/deferred_free.h"
 #include "accounting/device.h"
 #include "accounting/small_pages.h"
+#include "backing/backing.h"
 #include "calls/pool.h"
 #include "tables/registry.h"
 
@@ -33,6 +34,7 @@ struct alloc_request {
     size_t size, width, height, pitch;
     unsigned option; /* element size or flags */
     bool managed;
+    bool movable; /* may be backed, in a process that takes part (backing/backing.h) */
 };
 
 /* Gives back what an entry was charged with. */
@@ -84,6 +86,10 @@ static CUresult memory_allocate(struct charge *charge, struct alloc_request *req
     if (device_current(&context, &charge->device) != CUDA_SUCCESS)
         return request->attempt(request); /* the driver's own error */
     if (charge->device < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (request->movable && backing_takes(request->bytes)) {
+        CUresult result = backing_allocate(charge, context, request->bytes, &request->address);
+        if (result != CUDA_ERROR_NOT_SUPPORTED) return result;
+    }
     return memory_allocate_on(charge, context, request);
 }
 
@@ -94,7 +100,8 @@ static CUresult memory_attempt_linear(void *arguments) {
 
 CUresult hooked_cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
     struct charge charge = {.call = "cuMemAlloc", .current = true};
-    struct alloc_request request = {.attempt = memory_attempt_linear, .bytes = size, .size = size};
+    struct alloc_request request = {
+        .attempt = memory_attempt_linear, .bytes = size, .size = size, .movable = true};
     CUresult result = memory_allocate(&charge, &request);
     if (result == CUDA_SUCCESS) *address = request.address;
     return result;
@@ -165,10 +172,15 @@ static CUresult memory_attempt_pitch(void *arguments) {
     return memory_correct_pitch(request, result);
 }
 
+/* A backed allocation has the pitch that the driver would choose; it has the last word on the element. */
 CUresult hooked_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
                                    unsigned element) {
-    struct alloc_request request = {
-        .attempt = memory_attempt_pitch, .width = width, .height = height, .option = element};
+    struct alloc_request request = {.attempt = memory_attempt_pitch,
+                                    .width = width,
+                                    .height = height,
+                                    .pitch = (width + PITCH_STEP - 1) / PITCH_STEP * PITCH_STEP,
+                                    .option = element,
+                                    .movable = element == 4 || element == 8 || element == 16};
     return memory_allocate_pitch(request, address, pitch);
 }
 
@@ -221,13 +233,26 @@ static CUresult memory_free_of_pool(struct free_request *request) {
     return result;
 }
 
+/* False: not a backed range, or one that a capture was asked to free, of which the driver says what it
+ * thinks. */
+static bool memory_free_backed(const struct free_request *request, CUresult *result) {
+    int capturing = 0;
+    if (!backing_has(request->address)) return false;
+    if (!request->deferred) return backing_free(request->address, result);
+    if (DRIVER(cuStreamIsCapturing, request->stream, &capturing) == CUDA_SUCCESS && capturing) return false;
+    *result = DRIVER(cuStreamSynchronize, request->stream);
+    return *result != CUDA_SUCCESS || backing_free(request->address, result);
+}
+
 /* The entry goes first: once the driver has freed the address, it may give it to another thread. Either kind
  * of free takes either kind of pointer. */
 static CUresult memory_free(struct free_request *request) {
     struct allocation entry, replaced = {0};
+    CUresult result;
+    if (memory_free_backed(request, &result)) return result;
     if (!allocations_remove(memory_part(request->address), request->address, &entry))
         return memory_free_of_pool(request);
-    CUresult result = request->attempt(request);
+    result = request->attempt(request);
     if (result == CUDA_SUCCESS && request->deferred)
         memory_defer(&entry, request->stream);
     else if (result == CUDA_SUCCESS)

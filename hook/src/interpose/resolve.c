@@ -7,7 +7,8 @@
  */
 #include "base/libc_symbols.h"
 #include "base/log.h"
-#include "nvml/nvml.h"
+#include "calls/nvml.h"
+#include "gate/gate.h"
 #include "scheduler/session.h"
 #include "tables/driver.h"
 
@@ -29,6 +30,14 @@ enum entry {
 
 #define ENTRY_NONE           ENTRY_HOOK
 #define ENTRY_SESSION(takes) (!(takes) ? ENTRY_DRIVER : session_ready() ? ENTRY_HOOK : ENTRY_REFUSED)
+#define ENTRY_MEMORY(takes)  (!(takes) ? ENTRY_DRIVER : enter_memory())
+
+/* What takes memory waits while this process is suspended. */
+static enum entry enter_memory(void) {
+    if (!session_ready()) return ENTRY_REFUSED;
+    if (!gate_is_unused()) gate_wait_open();
+    return ENTRY_HOOK;
+}
 
 #define EXPORT_CALL(symbol, base, since, stream, gate, parameters, arguments)                                \
     EXPORTED CUresult symbol parameters;                                                                     \
@@ -43,6 +52,10 @@ enum entry {
         return result;                                                                                       \
     }
 CONVGPU_HOOKED_CALLS(EXPORT_CALL)
+
+/* Exported by gated.c. */
+#define DECLARE_GATED(symbol, base, since, stream, words, on) CUresult symbol(CONVGPU_PARAMETERS_##words);
+CONVGPU_GATED_CALLS(DECLARE_GATED)
 
 #define EXPORT_NVML(symbol, parameters, arguments)                                                           \
     EXPORTED int symbol parameters;                                                                          \
@@ -66,10 +79,13 @@ struct hooked_call {
 
 #define LIST_CALL(symbol, base, since, stream, gate, parameters, arguments)                                  \
     {#symbol, #base, since, CONVGPU_STREAM_##stream, (void *)symbol},
+#define LIST_GATED(symbol, base, since, stream, words, on)                                                   \
+    {#symbol, #base, since, CONVGPU_STREAM_##stream, (void *)symbol},
 #define LIST_NVML(symbol, parameters, arguments) {#symbol, #symbol, 0, CONVGPU_STREAM_NONE, (void *)symbol},
-static const struct hooked_call calls[] = {CONVGPU_HOOKED_CALLS(LIST_CALL) CONVGPU_NVML_CALLS(LIST_NVML){
-                                               "dlsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlsym},
-                                           {"dlvsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlvsym}};
+static const struct hooked_call calls[] = {
+    CONVGPU_HOOKED_CALLS(LIST_CALL) CONVGPU_GATED_CALLS(LIST_GATED)
+        CONVGPU_NVML_CALLS(LIST_NVML){"dlsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlsym},
+    {"dlvsym", "", 0, CONVGPU_STREAM_NONE, (void *)dlvsym}};
 enum { CALL_COUNT = sizeof calls / sizeof calls[0] };
 
 static bool is_nvml(const char *name) {

@@ -7,15 +7,16 @@
  */
 #include "scheduler/channel.h"
 
+#include "base/background_thread.h"
 #include "base/log.h"
 #include "scheduler/account.h"
 #include "scheduler/connection.h"
+#include "scheduler/orders.h"
 #include "scheduler/socket_io.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FIRST_DELAY_MS = 50, LAST_DELAY_MS = 1000, STACK_SIZE = 256 * 1024 };
+enum { FIRST_DELAY_MS = 50, LAST_DELAY_MS = 1000 };
 enum { ANSWER_SECONDS = 5 }; /* a scheduler that is silent for longer on a question is given up */
 
 /* Lies on the stack of the thread that waits. */
@@ -180,6 +181,20 @@ void channel_freed(uint32_t device) {
     pthread_mutex_unlock(&sending);
 }
 
+bool channel_tell(enum convgpu_kind kind, const void *body, uint32_t size) {
+    struct {
+        struct convgpu_header header;
+        char body[CHANNEL_LONGEST_TOLD];
+    } frame = {.header = {.size = (uint32_t)sizeof frame.header + size,
+                          .version = CONVGPU_PROTOCOL_VERSION,
+                          .kind = (uint16_t)kind}};
+    memcpy(frame.body, body, size);
+    pthread_mutex_lock(&sending);
+    bool told = connected && connection_send(&frame, frame.header.size);
+    pthread_mutex_unlock(&sending);
+    return told;
+}
+
 static void refuse(const char *text) {
     pthread_mutex_lock(&sending);
     if (!refused) log_refusal("the scheduler refuses this process: %s. New GPU memory is rejected.", text);
@@ -212,6 +227,8 @@ static bool dispatch(const struct connection_frame *frame) {
         refuse(text);
         return false;
     }
+    if (orders_is_one(&frame->header))
+        return orders_carry_out(frame->header.kind, frame->body, connection_take_descriptor());
     int kind = answered_kind(frame->header.kind);
     if (kind == 0 || frame->header.id == 0) return false;
     struct request *request = unlist(frame->header.id, kind);
@@ -269,7 +286,7 @@ static bool channel_enter(struct connection_welcome *welcome) {
     }
     for (uint32_t device = 0; device < account_devices(); device++)
         if (armed >> device & 1) channel_freed(device);
-    return true;
+    return orders_welcome(welcome->page->flags);
 }
 
 static void connect_again(void) {
@@ -300,29 +317,8 @@ static void *serve(void *unused) {
     return NULL;
 }
 
-/* All signals stay blocked in the service thread: handlers belong to the program's threads. A program with
- * large thread-local variables, which lie on the stacks of threads, needs the usual size. */
-static bool start_service(void) {
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    size_t usual = 0;
-    pthread_attr_getstacksize(&attributes, &usual);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_setstacksize(&attributes, STACK_SIZE);
-    int error = pthread_create(&thread, &attributes, serve, NULL);
-    if (error == EINVAL && pthread_attr_setstacksize(&attributes, usual) == 0)
-        error = pthread_create(&thread, &attributes, serve, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return error == 0;
-}
-
 bool channel_open(const char *path, const char *program, const char *memory,
-                  const struct convgpu_held *present, uint32_t count) {
+                  const struct convgpu_held *visible, uint32_t count) {
     struct connection_welcome welcome;
     struct connection_failure failure = {.error = ENAMETOOLONG};
     memset(&greeting, 0, sizeof greeting);
@@ -330,11 +326,11 @@ bool channel_open(const char *path, const char *program, const char *memory,
     strncpy(greeting.hello.program, program, sizeof greeting.hello.program - 1);
     strncpy(greeting.hello.memory, memory, sizeof greeting.hello.memory - 1);
     greeting.hello.held_count = count;
-    memcpy(greeting.held, present, count * sizeof *present);
+    memcpy(greeting.held, visible, count * sizeof *visible);
     bool fits = strlen(path) < sizeof greeting.path;
     if (fits) memcpy(greeting.path, path, strlen(path) + 1);
     bool open = fits && connection_open(&greeting, &welcome, &failure) && channel_enter(&welcome);
-    if (open && start_service()) {
+    if (open && background_thread(serve)) {
         log_debug("connected to %s", path);
         return true;
     }

@@ -33,12 +33,12 @@ struct channel_answer {
     };
 };
 
-/* Connects for the first time and starts the service thread. All arguments are copied; `present` are rows
+/* Connects for the first time and starts the service thread. All arguments are copied; `visible` are rows
  * of HELLO. False after one line on stderr (only the first time) when no scheduler answers (at most 10 s for
  * each step), it refuses, or the thread cannot be made (EAGAIN). The session calls it under `opening`: one
  * thread at a time. */
 bool channel_open(const char *path, const char *program, const char *memory,
-                  const struct convgpu_held *present, uint32_t count);
+                  const struct convgpu_held *visible, uint32_t count);
 
 /* Pauses the calling thread until the scheduler answers, however long that takes and whatever signal handlers
  * run meanwhile; no cancellation point. `call` is the name of the CUDA call. `refused`: the driver refused
@@ -56,6 +56,12 @@ enum channel_outcome channel_context(uint32_t device, uint64_t charged, uint64_t
 
 /* Reports a free, with no answer. Without a connection nothing is sent: the next HELLO reports it. */
 void channel_freed(uint32_t device);
+
+enum { CHANNEL_LONGEST_TOLD = 8192 }; /* bytes */
+
+/* Tells something that has no answer. False when away, or when the connection broke on it: what matters is
+ * told again after the next WELCOME (orders.h). Takes `sending`; blocks only on the socket's buffer. */
+bool channel_tell(enum convgpu_kind kind, const void *body, uint32_t size);
 
 /* Handlers of pthread_atfork(). Before the fork no descriptor may be in the making: takes the connection's
  * `descriptors`, and holds it until one of the other two. */

@@ -20,6 +20,7 @@ enum { HIGH_DESCRIPTOR = 960 }; /* below the usual limit of 1024 */
 /* Held while a descriptor exists that no variable names yet, so that a forked child can close them all. */
 static pthread_mutex_t descriptors = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int connection_socket = -1;
+static _Atomic int received_descriptor = -1; /* came with a frame, and nobody has taken it yet */
 static _Atomic uint64_t cookie; /* the kernel's own name of the socket; 0 where it has none (Linux 4.11) */
 
 static int fail(struct connection_failure *failure, int error) {
@@ -87,17 +88,6 @@ static bool receive_rest(struct connection_frame *frame, size_t have) {
     return true;
 }
 
-/* The kernel keeps a socket that is waited for, though the program has closed its descriptor: so it is
- * checked from time to time. */
-bool connection_receive(struct connection_frame *frame) {
-    struct pollfd ready = {.fd = connection_socket, .events = POLLIN};
-    int polled;
-    do {
-        polled = poll(&ready, 1, CHECK_MS);
-    } while ((polled == 0 && is_ours(connection_socket)) || (polled < 0 && errno == EINTR));
-    return is_ours(connection_socket) && receive_rest(frame, 0);
-}
-
 bool connection_well_formed(const struct connection_frame *frame) {
     if (frame->header.version != CONVGPU_PROTOCOL_VERSION && frame->header.kind != CONVGPU_FAILED)
         return false;
@@ -114,6 +104,18 @@ bool connection_well_formed(const struct connection_frame *frame) {
         return frame->size >= sizeof(struct convgpu_usage);
     case CONVGPU_FAILED:
         return frame->size >= sizeof(struct convgpu_failed);
+    case CONVGPU_CARRIER:
+        return frame->size >= sizeof(struct convgpu_carrier);
+    case CONVGPU_STOP:
+        return frame->size >= sizeof(struct convgpu_stop);
+    case CONVGPU_STEP:
+        return frame->size >= sizeof(struct convgpu_step);
+    case CONVGPU_EVICT:
+        return frame->size >= sizeof(struct convgpu_evict);
+    case CONVGPU_RESTORE:
+        return frame->size >= sizeof(struct convgpu_restore);
+    case CONVGPU_GO:
+        return frame->size >= sizeof(struct convgpu_go);
     default:
         return false;
     }
@@ -137,13 +139,55 @@ static struct convgpu_page *map_page(int descriptor) {
     return page == MAP_FAILED ? NULL : page;
 }
 
-/* Reads the first bytes of the reply, with which the page's descriptor comes. Returns their number, or -1
- * with errno (0 at the end of the connection). */
-static ssize_t receive_first(struct convgpu_header *header, struct convgpu_page **page) {
+/* Closes a descriptor that came before and that nobody has taken. */
+static void keep_descriptor(int descriptor) {
+    int before = atomic_exchange(&received_descriptor, descriptor);
+    if (before >= 0) close(before);
+}
+
+/* Reads the first bytes of a frame that is there, with which descriptors may come: the first one is kept.
+ * Returns their number, or -1 with errno (0 at the end of the connection). */
+static ssize_t receive_first(struct convgpu_header *header) {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     struct iovec bytes = {.iov_base = header, .iov_len = sizeof *header};
     struct msghdr message = {
         .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    pthread_mutex_lock(&descriptors);
+    ssize_t received = recvmsg(connection_socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    for (struct cmsghdr *part = received > 0 ? CMSG_FIRSTHDR(&message) : NULL; part;
+         part = CMSG_NXTHDR(&message, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+        size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t index = count; index-- > 0;) {
+            int descriptor;
+            memcpy(&descriptor, CMSG_DATA(part) + index * sizeof descriptor, sizeof descriptor);
+            keep_descriptor(descriptor);
+        }
+    }
+    pthread_mutex_unlock(&descriptors);
+    if (received == 0) errno = 0;
+    return received > 0 ? received : -1;
+}
+
+int connection_take_descriptor(void) {
+    return atomic_exchange(&received_descriptor, -1);
+}
+
+/* The kernel keeps a socket that is waited for, though the program has closed its descriptor: so it is
+ * checked from time to time. */
+bool connection_receive(struct connection_frame *frame) {
+    struct pollfd ready = {.fd = connection_socket, .events = POLLIN};
+    int polled;
+    do {
+        polled = poll(&ready, 1, CHECK_MS);
+    } while ((polled == 0 && is_ours(connection_socket)) || (polled < 0 && errno == EINTR));
+    if (!is_ours(connection_socket)) return false;
+    ssize_t have = receive_first(&frame->header);
+    return have > 0 && receive_rest(frame, (size_t)have);
+}
+
+/* Waits for the reply to HELLO and reads its first bytes, with which the page's descriptor comes. */
+static ssize_t receive_reply(struct convgpu_header *header, struct convgpu_page **page) {
     struct pollfd ready = {.fd = connection_socket, .events = POLLIN};
     int polled;
     do {
@@ -151,24 +195,14 @@ static ssize_t receive_first(struct convgpu_header *header, struct convgpu_page 
     } while (polled < 0 && errno == EINTR);
     if (polled == 0) errno = ETIMEDOUT;
     if (polled <= 0) return -1;
+    ssize_t received = receive_first(header);
+    int saved_errno = errno;
     pthread_mutex_lock(&descriptors);
-    ssize_t received = recvmsg(connection_socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    for (struct cmsghdr *part = received > 0 ? CMSG_FIRSTHDR(&message) : NULL; part;
-         part = CMSG_NXTHDR(&message, part)) {
-        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-        size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t index = 0; index < count; index++) {
-            int descriptor;
-            memcpy(&descriptor, CMSG_DATA(part) + index * sizeof descriptor, sizeof descriptor);
-            if (*page)
-                close(descriptor);
-            else
-                *page = map_page(descriptor);
-        }
-    }
+    int descriptor = connection_take_descriptor();
+    if (descriptor >= 0) *page = map_page(descriptor);
     pthread_mutex_unlock(&descriptors);
-    if (received == 0) errno = 0;
-    return received > 0 ? received : -1;
+    errno = saved_errno;
+    return received;
 }
 
 static int say_hello(const struct connection_greeting *greeting, struct connection_failure *failure) {
@@ -191,7 +225,7 @@ static int say_hello(const struct connection_greeting *greeting, struct connecti
 
 static int read_welcome(struct connection_welcome *welcome, struct connection_failure *failure) {
     struct connection_frame frame;
-    ssize_t have = receive_first(&frame.header, &welcome->page);
+    ssize_t have = receive_reply(&frame.header, &welcome->page);
     if (have < 0 || !receive_rest(&frame, (size_t)have)) {
         return fail(failure, errno == 0 ? ECONNRESET : errno);
     }
@@ -253,5 +287,6 @@ void connection_in_parent(void) {
 
 void connection_in_child(void) {
     close_socket();
+    keep_descriptor(-1);
     descriptors = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

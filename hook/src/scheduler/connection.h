@@ -55,6 +55,9 @@ bool connection_send(const void *frame, uint32_t size);
  * The service thread's alone. */
 bool connection_receive(struct connection_frame *frame);
 
+/* The descriptor that came with the last frame, now the caller's to close, or -1. The service thread's. */
+int connection_take_descriptor(void);
+
 /* Whether the body is at least as long as its kind demands, and the kind one that a scheduler sends. Pure. */
 bool connection_well_formed(const struct connection_frame *frame);
 

@@ -10,6 +10,11 @@
 struct driver driver;
 _Thread_local int inside_driver __attribute__((tls_model("initial-exec")));
 
+/* In place of a gated call: those are called without a look at the pointer. */
+static CUresult driver_lacks(void) {
+    return CUDA_ERROR_NOT_FOUND;
+}
+
 /* Every thread that comes early opens the driver itself, and one of them enters the result: while the
  * linker's lock is held (by dlopen running a constructor that calls CUDA) waiting on a lock of ours could
  * block both. */
@@ -24,7 +29,11 @@ bool driver_load(void) {
 #define LOAD_HOOKED(symbol, base, since, stream, gate, parameters, arguments)                                \
     loaded.symbol = (CUresult(*) parameters)libc_dlsym()(handle, #symbol);
 #define LOAD_DRIVER(symbol, parameters) loaded.symbol = (CUresult(*) parameters)libc_dlsym()(handle, #symbol);
+#define LOAD_GATED(symbol, base, since, stream, words, on)                                                   \
+    loaded.symbol = (CUresult (*)(CONVGPU_PARAMETERS_##words))libc_dlsym()(handle, #symbol);                 \
+    if (!loaded.symbol) loaded.symbol = (CUresult (*)(CONVGPU_PARAMETERS_##words))(void *)driver_lacks;
         CONVGPU_HOOKED_CALLS(LOAD_HOOKED)
+        CONVGPU_GATED_CALLS(LOAD_GATED)
         CONVGPU_DRIVER_CALLS(LOAD_DRIVER)
     }
     inside_driver--;

@@ -58,6 +58,12 @@ struct memory_properties {
     struct memory_location location;
 };
 
+/* CUmemAccessDesc. */
+struct memory_access {
+    struct memory_location location;
+    int flags;
+};
+
 /* CUDA_ARRAY3D_DESCRIPTOR and CUDA_ARRAY_DESCRIPTOR, and their forms of CUDA 2. */
 struct array_descriptor {
     size_t width, height, depth;
@@ -80,6 +86,7 @@ enum {
     CUDA_ERROR_NOT_INITIALIZED = 3,
     CUDA_ERROR_INVALID_CONTEXT = 201,
     CUDA_ERROR_NOT_FOUND = 500,
+    CUDA_ERROR_NOT_SUPPORTED = 801,
     CUDA_ERROR_SYSTEM_NOT_READY = 802,
 };
 
@@ -88,6 +95,7 @@ enum { CU_LIMIT_STACK_SIZE = 0 };
 enum { MEMPOOL_RESERVED = 5, MEMPOOL_USED = 7, MEMPOOL_LOCATION_ID = 11, MEMPOOL_LOCATION_TYPE = 12 };
 enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
 
+#include "tables/gated_calls.h"
 #include "tables/hooked_calls.h"
 
 #define CONVGPU_DRIVER_FILE "libcuda.so.1"
@@ -108,6 +116,10 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
     X(cuGraphGetNodes, (CUgraph graph, CUgraphNode * nodes, size_t *count))                                  \
     X(cuGraphMemAllocNodeGetParams, (CUgraphNode node, struct allocation_node * parameters))                 \
     X(cuGraphNodeGetType, (CUgraphNode node, int *type))                                                     \
+    X(cuMemAddressReserve,                                                                                   \
+      (CUdeviceptr * address, size_t size, size_t alignment, CUdeviceptr hint, unsigned long long flags))    \
+    X(cuMemAddressFree, (CUdeviceptr address, size_t size))                                                  \
+    X(cuMemSetAccess, (CUdeviceptr address, size_t size, const struct memory_access *access, size_t count))  \
     X(cuMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void *value))                                \
     X(cuStreamGetCtx, (CUstream stream, CUcontext * context))                                                \
     X(cuStreamGetDevice, (CUstream stream, CUdevice * device))                                               \
@@ -119,11 +131,15 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
 #define CONVGPU_DECLARE_HOOKED(symbol, base, since, stream, gate, parameters, arguments)                     \
     CUresult(*symbol) parameters;
 #define CONVGPU_DECLARE_DRIVER(symbol, parameters) CUresult(*symbol) parameters;
+#define CONVGPU_DECLARE_GATED(symbol, base, since, stream, words, on)                                        \
+    CUresult (*symbol)(CONVGPU_PARAMETERS_##words);
 struct driver {
     CONVGPU_HOOKED_CALLS(CONVGPU_DECLARE_HOOKED)
+    CONVGPU_GATED_CALLS(CONVGPU_DECLARE_GATED)
     CONVGPU_DRIVER_CALLS(CONVGPU_DECLARE_DRIVER)
 };
-extern struct driver driver; /* a member is NULL when the driver lacks it; read only after driver_load() */
+extern struct driver driver; /* a member is NULL when the driver lacks it, or, for a gated call, returns
+                                CUDA_ERROR_NOT_FOUND; read only after driver_load() */
 
 /* Opens the driver once, and fills the table. False when there is none, or when its own constructors ask.
  * Takes no lock of ours (the linker may hold its own). */

@@ -14,50 +14,52 @@
  *            SESSION(takes)   a session with the scheduler, if `takes` holds for the arguments. If it does
  *                             not, the call takes no memory and tells of none (NULL, size 0), and goes to
  *                             the driver as it is.
- *            Calls that must wait while their container is suspended will need a third class; no container
- *            is suspended yet.
+ *            MEMORY(takes)    as SESSION; and while the process is suspended, the call waits
+ *
+ * Submissions, which wait while the process is suspended and are not hooked otherwise, stand in
+ * gated_calls.h.
  */
 #ifndef CONVGPU_HOOKED_CALLS_H
 #define CONVGPU_HOOKED_CALLS_H
 
 #define CONVGPU_HOOKED_CALLS(X)                                                                              \
-    X(cuInit, cuInit, 2000, NONE, SESSION(true), (unsigned flags), (flags))                                  \
-    X(cuMemAlloc, cuMemAlloc, 2000, NONE, SESSION(address &&size > 0), (uint32_t *address, unsigned size),   \
+    X(cuInit, cuInit, 2000, NONE, NONE, (unsigned flags), (flags))                                           \
+    X(cuMemAlloc, cuMemAlloc, 2000, NONE, MEMORY(address &&size > 0), (uint32_t *address, unsigned size),    \
       (address, size))                                                                                       \
-    X(cuMemAlloc_v2, cuMemAlloc, 3020, NONE, SESSION(address &&size > 0),                                    \
+    X(cuMemAlloc_v2, cuMemAlloc, 3020, NONE, MEMORY(address &&size > 0),                                     \
       (CUdeviceptr * address, size_t size), (address, size))                                                 \
-    X(cuMemAllocPitch, cuMemAllocPitch, 2000, NONE, SESSION(address && pitch && width > 0 && height > 0),    \
+    X(cuMemAllocPitch, cuMemAllocPitch, 2000, NONE, MEMORY(address && pitch && width > 0 && height > 0),     \
       (uint32_t *address, unsigned *pitch, unsigned width, unsigned height, unsigned element),               \
       (address, pitch, width, height, element))                                                              \
-    X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, NONE, SESSION(address && pitch && width > 0 && height > 0), \
+    X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, NONE, MEMORY(address && pitch && width > 0 && height > 0),  \
       (CUdeviceptr * address, size_t *pitch, size_t width, size_t height, unsigned element),                 \
       (address, pitch, width, height, element))                                                              \
-    X(cuMemAllocManaged, cuMemAllocManaged, 6000, NONE, SESSION(address &&size > 0),                         \
+    X(cuMemAllocManaged, cuMemAllocManaged, 6000, NONE, MEMORY(address &&size > 0),                          \
       (CUdeviceptr * address, size_t size, unsigned flags), (address, size, flags))                          \
     X(cuMemFree, cuMemFree, 2000, NONE, NONE, (uint32_t address), (address))                                 \
     X(cuMemFree_v2, cuMemFree, 3020, NONE, NONE, (CUdeviceptr address), (address))                           \
-    X(cuMemAllocAsync, cuMemAllocAsync, 11020, NONE, SESSION(address &&size > 0),                            \
+    X(cuMemAllocAsync, cuMemAllocAsync, 11020, NONE, MEMORY(address &&size > 0),                             \
       (CUdeviceptr * address, size_t size, CUstream stream), (address, size, stream))                        \
-    X(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, PTSZ, SESSION(address &&size > 0),                       \
+    X(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, PTSZ, MEMORY(address &&size > 0),                        \
       (CUdeviceptr * address, size_t size, CUstream stream), (address, size, stream))                        \
-    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, NONE, SESSION(address &&size > 0 && pool),    \
+    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, NONE, MEMORY(address &&size > 0 && pool),     \
       (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream stream),                              \
       (address, size, pool, stream))                                                                         \
     X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020, PTSZ,                                    \
-      SESSION(address &&size > 0 && pool),                                                                   \
+      MEMORY(address &&size > 0 && pool),                                                                    \
       (CUdeviceptr * address, size_t size, CUmemoryPool pool, CUstream stream),                              \
       (address, size, pool, stream))                                                                         \
     X(cuMemFreeAsync, cuMemFreeAsync, 11020, NONE, NONE, (CUdeviceptr address, CUstream stream),             \
       (address, stream))                                                                                     \
     X(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, PTSZ, NONE, (CUdeviceptr address, CUstream stream),        \
       (address, stream))                                                                                     \
-    X(cuMemPoolCreate, cuMemPoolCreate, 11020, NONE, SESSION(pool &&properties),                             \
+    X(cuMemPoolCreate, cuMemPoolCreate, 11020, NONE, MEMORY(pool &&properties),                              \
       (CUmemoryPool * pool, const struct pool_properties *properties), (pool, properties))                   \
     X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, NONE, NONE, (CUmemoryPool pool), (pool))                    \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, NONE, NONE, (CUmemoryPool pool, size_t keep), (pool, keep))   \
     X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, NONE, NONE,                                       \
       (CUmemoryPool pool, int attribute, void *value), (pool, attribute, value))                             \
-    X(cuMemCreate, cuMemCreate, 10020, NONE, SESSION(handle &&size > 0 && properties),                       \
+    X(cuMemCreate, cuMemCreate, 10020, NONE, MEMORY(handle &&size > 0 && properties),                        \
       (uint64_t *handle, size_t size, const struct memory_properties *properties, unsigned long long flags), \
       (handle, size, properties, flags))                                                                     \
     X(cuMemRelease, cuMemRelease, 10020, NONE, NONE, (uint64_t handle), (handle))                            \
@@ -72,30 +74,30 @@
       (shareable, handle, type, flags))                                                                      \
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, NONE, NONE,                     \
       (uint64_t *handle, void *shareable, int type), (handle, shareable, type))                              \
-    X(cuArrayCreate, cuArrayCreate, 2000, NONE, SESSION(array &&descriptor),                                 \
+    X(cuArrayCreate, cuArrayCreate, 2000, NONE, MEMORY(array &&descriptor),                                  \
       (void **array, const struct flat_descriptor_v1 *descriptor), (array, descriptor))                      \
-    X(cuArrayCreate_v2, cuArrayCreate, 3020, NONE, SESSION(array &&descriptor),                              \
+    X(cuArrayCreate_v2, cuArrayCreate, 3020, NONE, MEMORY(array &&descriptor),                               \
       (void **array, const struct flat_descriptor *descriptor), (array, descriptor))                         \
-    X(cuArray3DCreate, cuArray3DCreate, 2000, NONE, SESSION(array &&descriptor),                             \
+    X(cuArray3DCreate, cuArray3DCreate, 2000, NONE, MEMORY(array &&descriptor),                              \
       (void **array, const struct array_descriptor_v1 *descriptor), (array, descriptor))                     \
-    X(cuArray3DCreate_v2, cuArray3DCreate, 3020, NONE, SESSION(array &&descriptor),                          \
+    X(cuArray3DCreate_v2, cuArray3DCreate, 3020, NONE, MEMORY(array &&descriptor),                           \
       (void **array, const struct array_descriptor *descriptor), (array, descriptor))                        \
     X(cuArrayDestroy, cuArrayDestroy, 2000, NONE, NONE, (void *array), (array))                              \
-    X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, NONE, SESSION(array &&descriptor),               \
+    X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, NONE, MEMORY(array &&descriptor),                \
       (void **array, const struct array_descriptor *descriptor, unsigned levels),                            \
       (array, descriptor, levels))                                                                           \
     X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, NONE, NONE, (void *array), (array))            \
-    X(cuGraphInstantiate, cuGraphInstantiate, 10000, NONE, SESSION(exec &&graph),                            \
+    X(cuGraphInstantiate, cuGraphInstantiate, 10000, NONE, MEMORY(exec &&graph),                             \
       (CUgraphExec * exec, CUgraph graph, void *error_node, char *text, size_t size),                        \
       (exec, graph, error_node, text, size))                                                                 \
-    X(cuGraphInstantiate_v2, cuGraphInstantiate, 11000, NONE, SESSION(exec &&graph),                         \
+    X(cuGraphInstantiate_v2, cuGraphInstantiate, 11000, NONE, MEMORY(exec &&graph),                          \
       (CUgraphExec * exec, CUgraph graph, void *error_node, char *text, size_t size),                        \
       (exec, graph, error_node, text, size))                                                                 \
-    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, NONE, SESSION(exec &&graph),          \
+    X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, NONE, MEMORY(exec &&graph),           \
       (CUgraphExec * exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))                   \
-    X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, NONE, SESSION(exec &&graph),        \
+    X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, NONE, MEMORY(exec &&graph),         \
       (CUgraphExec * exec, CUgraph graph, void *parameters), (exec, graph, parameters))                      \
-    X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000, PTSZ, SESSION(exec &&graph),   \
+    X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000, PTSZ, MEMORY(exec &&graph),    \
       (CUgraphExec * exec, CUgraph graph, void *parameters), (exec, graph, parameters))                      \
     X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, NONE, NONE, (CUgraphExec exec), (exec))                 \
     X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, NONE, NONE, (CUdevice device), (device))            \
@@ -107,26 +109,26 @@
       (total, device))                                                                                       \
     X(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, NONE, SESSION(total), (size_t *total, CUdevice device),   \
       (total, device))                                                                                       \
-    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, NONE, SESSION(context),                      \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, NONE, MEMORY(context),                       \
       (CUcontext * context, CUdevice device), (context, device))                                             \
     X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, NONE, NONE, (CUdevice device), (device))   \
     X(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000, NONE, NONE, (CUdevice device),         \
       (device))                                                                                              \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, NONE, NONE, (CUdevice device), (device))       \
     X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000, NONE, NONE, (CUdevice device), (device))   \
-    X(cuCtxCreate, cuCtxCreate, 2000, NONE, SESSION(context),                                                \
+    X(cuCtxCreate, cuCtxCreate, 2000, NONE, MEMORY(context),                                                 \
       (CUcontext * context, unsigned flags, CUdevice device), (context, flags, device))                      \
-    X(cuCtxCreate_v2, cuCtxCreate, 3020, NONE, SESSION(context),                                             \
+    X(cuCtxCreate_v2, cuCtxCreate, 3020, NONE, MEMORY(context),                                              \
       (CUcontext * context, unsigned flags, CUdevice device), (context, flags, device))                      \
-    X(cuCtxCreate_v3, cuCtxCreate, 11040, NONE, SESSION(context),                                            \
+    X(cuCtxCreate_v3, cuCtxCreate, 11040, NONE, MEMORY(context),                                             \
       (CUcontext * context, void *affinity, int count, unsigned flags, CUdevice device),                     \
       (context, affinity, count, flags, device))                                                             \
-    X(cuCtxCreate_v4, cuCtxCreate, 12050, NONE, SESSION(context),                                            \
+    X(cuCtxCreate_v4, cuCtxCreate, 12050, NONE, MEMORY(context),                                             \
       (CUcontext * context, void *parameters, unsigned flags, CUdevice device),                              \
       (context, parameters, flags, device))                                                                  \
     X(cuCtxDestroy, cuCtxDestroy, 2000, NONE, NONE, (CUcontext context), (context))                          \
     X(cuCtxDestroy_v2, cuCtxDestroy, 4000, NONE, NONE, (CUcontext context), (context))                       \
-    X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, NONE, SESSION(green),                                       \
+    X(cuGreenCtxCreate, cuGreenCtxCreate, 12040, NONE, MEMORY(green),                                        \
       (CUgreenCtx * green, void *description, CUdevice device, unsigned flags),                              \
       (green, description, device, flags))                                                                   \
     X(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, NONE, NONE, (CUgreenCtx green), (green))                  \
@@ -136,21 +138,21 @@
     X(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, PTSZ, NONE, (CUstream stream), (stream))          \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000, NONE, NONE, (void), ())                                      \
     X(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, NONE, NONE, (CUcontext context), (context))              \
-    X(cuModuleLoad, cuModuleLoad, 2000, NONE, SESSION(module), (void **module, const char *file),            \
+    X(cuModuleLoad, cuModuleLoad, 2000, NONE, MEMORY(module), (void **module, const char *file),             \
       (module, file))                                                                                        \
-    X(cuModuleLoadData, cuModuleLoadData, 2000, NONE, SESSION(module), (void **module, const void *image),   \
+    X(cuModuleLoadData, cuModuleLoadData, 2000, NONE, MEMORY(module), (void **module, const void *image),    \
       (module, image))                                                                                       \
-    X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010, NONE, SESSION(module),                                   \
+    X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010, NONE, MEMORY(module),                                    \
       (void **module, const void *image, unsigned count, void *options, void **values),                      \
       (module, image, count, options, values))                                                               \
-    X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000, NONE, SESSION(module),                             \
+    X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000, NONE, MEMORY(module),                              \
       (void **module, const void *image), (module, image))                                                   \
     X(cuModuleUnload, cuModuleUnload, 2000, NONE, NONE, (void *module), (module))                            \
-    X(cuLibraryLoadData, cuLibraryLoadData, 12000, NONE, SESSION(library),                                   \
+    X(cuLibraryLoadData, cuLibraryLoadData, 12000, NONE, MEMORY(library),                                    \
       (void **library, const void *image, void *options, void **values, unsigned count,                      \
        void *library_options, void **library_values, unsigned library_count),                                \
       (library, image, options, values, count, library_options, library_values, library_count))              \
-    X(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000, NONE, SESSION(library),                           \
+    X(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000, NONE, MEMORY(library),                            \
       (void **library, const char *file, void *options, void **values, unsigned count,                       \
        void *library_options, void **library_values, unsigned library_count),                                \
       (library, file, options, values, count, library_options, library_values, library_count))               \
@@ -160,8 +162,38 @@
     X(cuLibraryGetGlobal, cuLibraryGetGlobal, 12000, NONE, NONE,                                             \
       (CUdeviceptr * address, size_t *size, void *library, const char *name),                                \
       (address, size, library, name))                                                                        \
-    X(cuCtxSetLimit, cuCtxSetLimit, 3010, NONE, SESSION(limit == CU_LIMIT_STACK_SIZE),                       \
+    X(cuCtxSetLimit, cuCtxSetLimit, 3010, NONE, MEMORY(limit == CU_LIMIT_STACK_SIZE),                        \
       (int limit, size_t size), (limit, size))                                                               \
+    X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, NONE, NONE, (CUstream stream), (stream))            \
+    X(cuStreamBeginCapture_ptsz, cuStreamBeginCapture, 10000, PTSZ, NONE, (CUstream stream), (stream))       \
+    X(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, NONE, NONE, (CUstream stream, int mode),         \
+      (stream, mode))                                                                                        \
+    X(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture, 10010, PTSZ, NONE, (CUstream stream, int mode),    \
+      (stream, mode))                                                                                        \
+    X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030, NONE, NONE,                           \
+      (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges, size_t count, int mode), \
+      (stream, graph, nodes, edges, count, mode))                                                            \
+    X(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph, 12030, PTSZ, NONE,                      \
+      (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges, size_t count, int mode), \
+      (stream, graph, nodes, edges, count, mode))                                                            \
+    X(cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, 13030, NONE, NONE,                       \
+      (CUstream stream, int mode, CUgraph graph, void *callback, void *argument),                            \
+      (stream, mode, graph, callback, argument))                                                             \
+    X(cuStreamBeginRecaptureToGraph_ptsz, cuStreamBeginRecaptureToGraph, 13030, PTSZ, NONE,                  \
+      (CUstream stream, int mode, CUgraph graph, void *callback, void *argument),                            \
+      (stream, mode, graph, callback, argument))                                                             \
+    X(cuStreamBeginCaptureToCig, cuStreamBeginCaptureToCig, 13010, NONE, NONE,                               \
+      (CUstream stream, void *parameters), (stream, parameters))                                             \
+    X(cuStreamBeginCaptureToCig_ptsz, cuStreamBeginCaptureToCig, 13010, PTSZ, NONE,                          \
+      (CUstream stream, void *parameters), (stream, parameters))                                             \
+    X(cuStreamEndCapture, cuStreamEndCapture, 10000, NONE, NONE, (CUstream stream, CUgraph * graph),         \
+      (stream, graph))                                                                                       \
+    X(cuStreamEndCapture_ptsz, cuStreamEndCapture, 10000, PTSZ, NONE, (CUstream stream, CUgraph * graph),    \
+      (stream, graph))                                                                                       \
+    X(cuStreamEndCaptureToCig, cuStreamEndCaptureToCig, 13010, NONE, NONE, (CUstream stream), (stream))      \
+    X(cuStreamEndCaptureToCig_ptsz, cuStreamEndCaptureToCig, 13010, PTSZ, NONE, (CUstream stream), (stream)) \
+    X(cuStreamDestroy, cuStreamDestroy, 2000, NONE, NONE, (CUstream stream), (stream))                       \
+    X(cuStreamDestroy_v2, cuStreamDestroy, 4000, NONE, NONE, (CUstream stream), (stream))                    \
     X(cuEventSynchronize, cuEventSynchronize, 2000, NONE, NONE, (void *event), (event))                      \
     X(cuGetProcAddress, cuGetProcAddress, 11030, NONE, NONE,                                                 \
       (const char *name, void **function, int version, uint64_t flags), (name, function, version, flags))    \

@@ -9,6 +9,8 @@
 
 #include "tables/driver.h"
 
+#define REGISTRY_CONTEXT "context" /* the kind of a context */
+
 /* Something of the driver's that is charged. `kind` says what it is, for people. */
 struct live_allocation {
     const char *kind;

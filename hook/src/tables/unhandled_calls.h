@@ -2,7 +2,8 @@
  *
  * The other list: calls that take, give or name memory, or could, by their names, and that are not hooked;
  * each with the reason. Not compiled into anything: tests/hook/interpose/test_coverage.py reads it, walks
- * cuda.h and fails when such a call stands neither here nor in hooked_calls.h.
+ * cuda.h and fails when such a call stands neither here nor in hooked_calls.h or
+ * gated_calls.h.
  *
  * X(base, reason)
  *
@@ -10,11 +11,11 @@
  * no CUDA memory at all. Not seen: memory that lives on in other processes after its owner has released it.
  * - MAPPED: gives addresses or a second name to memory that is charged already, or to none
  * - HOST: memory of the host
- * - GRAPH: nodes of graphs, charged when the graph is instantiated (graph.c); launches are never hooked
+ * - GRAPH: nodes of graphs, charged when the graph is instantiated (graph.c)
  * - CONTEXT: grows a context; seen and charged at the next reading of the driver's own count
  * (context_growth.h)
  * - CODE: loads code or variables later than the call that made the module; seen at the next reading, as
- * launches are
+ * with launches
  * - OBJECT: a small object, which the driver keeps in the host's memory or in what the context took
  * - MANAGED: moves managed memory, which is charged in full where it was allocated
  * - CHECKPOINT: gives back and takes again what is charged to the process all the while
@@ -55,9 +56,7 @@
     X(cuGraphConditionalHandleCreate, OBJECT)                                                                \
     X(cuGraphCreate, OBJECT)                                                                                 \
     X(cuGraphDestroy, OBJECT)                                                                                \
-    X(cuGraphLaunch, GRAPH)                                                                                  \
     X(cuGraphRetainUserObject, OBJECT)                                                                       \
-    X(cuGraphUpload, GRAPH)                                                                                  \
     X(cuGraphicsMapResources, OWNER)                                                                         \
     X(cuGraphicsResourceGetMappedMipmappedArray, OWNER)                                                      \
     X(cuGraphicsResourceGetMappedPointer, OWNER)                                                             \
@@ -71,14 +70,7 @@
     X(cuIpcCloseMemHandle, OWNER)                                                                            \
     X(cuIpcOpenEventHandle, OBJECT)                                                                          \
     X(cuIpcOpenMemHandle, OWNER)                                                                             \
-    X(cuLaunch, CONTEXT)                                                                                     \
-    X(cuLaunchCooperativeKernel, CONTEXT)                                                                    \
-    X(cuLaunchCooperativeKernelMultiDevice, CONTEXT)                                                         \
-    X(cuLaunchGrid, CONTEXT)                                                                                 \
-    X(cuLaunchGridAsync, CONTEXT)                                                                            \
     X(cuLaunchHostFunc, OBJECT)                                                                              \
-    X(cuLaunchKernel, CONTEXT)                                                                               \
-    X(cuLaunchKernelEx, CONTEXT)                                                                             \
     X(cuLinkAddData, HOST)                                                                                   \
     X(cuLinkAddFile, HOST)                                                                                   \
     X(cuLinkCreate, HOST)                                                                                    \
@@ -91,8 +83,6 @@
     X(cuMemAddressFree, MAPPED)                                                                              \
     X(cuMemAddressReserve, MAPPED)                                                                           \
     X(cuMemAllocHost, HOST)                                                                                  \
-    X(cuMemBatchDecompressAsync, MAPPED)                                                                     \
-    X(cuMemDiscardAndPrefetchBatchAsync, MANAGED)                                                            \
     X(cuMemFreeHost, HOST)                                                                                   \
     X(cuMemGetDefaultMemPool, MAPPED)                                                                        \
     X(cuMemGetMemPool, MAPPED)                                                                               \
@@ -104,8 +94,6 @@
     X(cuMemPoolExportToShareableHandle, MAPPED)                                                              \
     X(cuMemPoolImportFromShareableHandle, OWNER)                                                             \
     X(cuMemPoolImportPointer, OWNER)                                                                         \
-    X(cuMemPrefetchAsync, MANAGED)                                                                           \
-    X(cuMemPrefetchBatchAsync, MANAGED)                                                                      \
     X(cuMemSetAccess, MAPPED)                                                                                \
     X(cuMemSetMemPool, MAPPED)                                                                               \
     X(cuMulticastAddDevice, MAPPED)                                                                          \

@@ -9,8 +9,9 @@ import pytest
 ROOT = Path(__file__).parents[3]
 HOOKED = {
     symbol: (base, int(since), stream)
+    for name in ("hooked_calls.h", "gated_calls.h")
     for symbol, base, since, stream in re.findall(
-        r"X\((\w+),\s+(\w+),\s+(\d+),\s+(\w+),", (ROOT / "hook/src/tables/hooked_calls.h").read_text()
+        r"X\((\w+),\s+(\w+),\s+(\d+),\s+(\w+),", (ROOT / "hook/src/tables" / name).read_text()
     )
 }
 UNHANDLED_TEXT = (ROOT / "hook/src/tables/unhandled_calls.h").read_text()

@@ -14,7 +14,8 @@ COUNT = 3000
 
 
 def test_replies(tmp_path: Path) -> None:
-    readers = [ROOT / "hook/src/scheduler" / name for name in ("account.c", "socket_io.c")]
+    names = ("base/background_thread.c", "scheduler/account.c", "scheduler/orders.c", "scheduler/socket_io.c")
+    readers = [ROOT / "hook/src" / name for name in names]
     flags = ["-DREPLAY", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     replay = compile_c(tmp_path / "replay", *flags, SOURCES / "checks/fuzz_reply.c", *readers)
     found = [finding.read_bytes() for finding in sorted(FINDINGS.glob("*"))]
@@ -22,6 +23,7 @@ def test_replies(tmp_path: Path) -> None:
     inputs.mkdir()
     for number, reply in enumerate([*seeds(), *found, *mutations(COUNT, seed=1)]):
         (inputs / f"{number:05}").write_bytes(reply)
-    names = sorted(map(str, inputs.iterdir()))
-    done = subprocess.run([replay, *names], check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [replay, *sorted(map(str, inputs.iterdir()))], check=False, capture_output=True, text=True, timeout=120
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { THREADS = 8, LINE = 256, VALUES = 16384, KEPT = 32768 };
+enum { THREADS = 8, LINE = 256, VALUES = 65536, KEPT = 32768 };
 
 struct driver cuda;
 static CUresult (*set_current)(CUcontext);
@@ -30,8 +30,13 @@ static CUdeviceptr kept[KEPT];
 static volatile sig_atomic_t signals_seen;
 
 #ifdef LINKED
-#define DECLARE_LINKED(symbol, base, since, stream, gate, parameters, arguments) CUresult symbol parameters;
+#define DECLARE_LINKED(symbol, base, since, stream, gate, parameters, arguments)                             \
+    __attribute__((weak)) CUresult symbol parameters;
 CONVGPU_HOOKED_CALLS(DECLARE_LINKED)
+/* Weak: the simulated driver has not all that cuda.h has. */
+#define DECLARE_LINKED_GATED(symbol, base, since, stream, words, on)                                         \
+    __attribute__((weak)) CUresult symbol(CONVGPU_PARAMETERS_##words);
+CONVGPU_GATED_CALLS(DECLARE_LINKED_GATED)
 CUresult cuCtxSetCurrent(CUcontext context);
 #endif
 
@@ -64,7 +69,9 @@ static void open_lookup(const char *lookup) {
 #define FIND_LINKED(symbol, base, since, stream, gate, parameters, arguments) cuda.symbol = symbol;
     (void)lookup;
     (void)find;
+#define FIND_LINKED_GATED(symbol, base, since, stream, words, on) cuda.symbol = symbol;
     CONVGPU_HOOKED_CALLS(FIND_LINKED)
+    CONVGPU_GATED_CALLS(FIND_LINKED_GATED)
     set_current = cuCtxSetCurrent;
 #else
     library = dlopen("libcuda.so.1", RTLD_NOW | (strcmp(lookup, "default") == 0 ? RTLD_GLOBAL : RTLD_LOCAL));
@@ -78,7 +85,11 @@ static void open_lookup(const char *lookup) {
         (CUresult (*)(const char *, void **, int, uint64_t, int *))dlsym(library, "cuGetProcAddress_v2");
 #define FIND(symbol, base, since, stream, gate, parameters, arguments)                                       \
     cuda.symbol = (CUresult(*) parameters)find(lookup, #symbol, #base, since, CONVGPU_STREAM_##stream);
+#define FIND_GATED(symbol, base, since, stream, words, on)                                                   \
+    cuda.symbol = (CUresult (*)(CONVGPU_PARAMETERS_##words))find(lookup, #symbol, #base, since,              \
+                                                                 CONVGPU_STREAM_##stream);
     CONVGPU_HOOKED_CALLS(FIND)
+    CONVGPU_GATED_CALLS(FIND_GATED)
     set_current = (CUresult (*)(CUcontext))dlsym(library, "cuCtxSetCurrent");
 #endif
 #define FIND_DRIVER(symbol, parameters) cuda.symbol = (CUresult(*) parameters)driver_symbol(#symbol);
@@ -101,7 +112,11 @@ static void where(char *values) {
 #define WHERE(symbol, base, since, stream, gate, parameters, arguments)                                      \
     describe((void *)cuda.symbol, text);                                                                     \
     values += sprintf(values, " %s=%s", #symbol, text);
+#define WHERE_GATED(symbol, base, since, stream, words, on)                                                  \
+    describe((void *)cuda.symbol, text);                                                                     \
+    values += sprintf(values, " %s=%s", #symbol, text);
     CONVGPU_HOOKED_CALLS(WHERE)
+    CONVGPU_GATED_CALLS(WHERE_GATED)
 }
 
 /* ask BASE VERSION FLAGS: cuGetProcAddress_v2; ask1: the first form. */
@@ -286,6 +301,7 @@ static CUresult run(const char *line, char *values) {
     if (result == -1) result = run_virtual(command, number, values);
     if (result == -1) result = run_array_or_first_form(command, number, values);
     if (result == -1) result = run_graph(command, number, values);
+    if (result == -1) result = run_work(command, number, values);
     if (result == -1) result = run_module(command, number, values);
     return result == -1 ? run_context(command, number, values) : result;
 }

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backing/backing.h"
+
+#include "accounting/device.h"
+#include "accounting/small_pages.h"
+#include "backing/cache.h"
+#include "backing/pieces.h"
+#include "backing/ranges.h"
+#include "gate/captures.h"
+#include "gate/gate.h"
+#include "gate/queue.h"
+#include "scheduler/account.h"
+#include "tables/registry.h"
+
+enum { SMALLEST_CACHE = 64 << 20, PARTS_OF_LIMIT = 100 };
+
+bool backing_takes(uint64_t bytes) {
+    return gate_takes_part() && bytes > LARGEST_SMALL;
+}
+
+/* Makes all pieces of a range and maps them. On failure nothing is left. */
+static CUresult make_pieces(const struct range *range) {
+    CUresult result = CUDA_SUCCESS;
+    uint64_t made = 0, size;
+    for (uint32_t index = 0; result == CUDA_SUCCESS && index < range_pieces(range); index++) {
+        uint64_t address = range_piece(range, index, &size);
+        result = pieces_make(range->ordinal, address, size);
+        if (result == CUDA_SUCCESS) made += size;
+    }
+    if (result == CUDA_SUCCESS) result = pieces_open(range->ordinal, range->address, range->size);
+    if (result != CUDA_SUCCESS && made > 0) pieces_end(range->address, made);
+    return result;
+}
+
+static CUresult enter_range(const struct range *range) {
+    ranges_lock();
+    bool entered = ranges_insert(range);
+    ranges_unlock();
+    if (entered) return CUDA_SUCCESS;
+    pieces_end(range->address, range->size);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* A charge_attempt. The gate is passed around the driver's calls, so that a stop does not come between. */
+static CUresult attempt(void *arguments) {
+    struct range *range = arguments;
+    if (!gate_enter_memory()) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = pieces_reserve(range->size, &range->address);
+    if (result == CUDA_SUCCESS) {
+        result = make_pieces(range);
+        if (result == CUDA_SUCCESS) result = enter_range(range);
+        if (result != CUDA_SUCCESS) pieces_unreserve(range->address, range->size);
+    }
+    gate_leave();
+    return result == CUDA_ERROR_NOT_FOUND ? CUDA_ERROR_NOT_SUPPORTED : result;
+}
+
+static CUdeviceptr allocate_cached(uint64_t size, uint64_t asked, int device, CUcontext context) {
+    if (cache_is_empty()) return 0;
+    ranges_lock();
+    CUdeviceptr address = cache_take(size, device, context);
+    struct range *range = address ? ranges_find(address) : NULL;
+    if (range) {
+        range->state = RANGE_LIVE;
+        range->asked = asked;
+        ranges_rename(range);
+    }
+    ranges_unlock();
+    return address;
+}
+
+CUresult backing_allocate(struct charge *charge, CUcontext context, uint64_t bytes, CUdeviceptr *address) {
+    struct range range = {
+        .size = charge_round(bytes), .asked = bytes, .context = context, .device = charge->device};
+    CUdeviceptr kept = allocate_cached(range.size, bytes, charge->device, context);
+    if (kept) {
+        *address = kept;
+        return CUDA_SUCCESS;
+    }
+    CUresult result = DRIVER(cuCtxGetDevice, &range.ordinal);
+    if (result == CUDA_SUCCESS) result = charge_open(charge, range.size);
+    if (result == CUDA_SUCCESS) result = charge_make(charge, attempt, &range);
+    if (result == CUDA_SUCCESS) *address = range.address;
+    return result;
+}
+
+/* Ends a range, whose pieces are on the device or nowhere; the lock is held. Its bytes are for the caller to
+ * give back, without the lock. */
+static void end_range(struct range *range) {
+    uint64_t size;
+    for (uint32_t index = 0; range->out > 0 && index < range_pieces(range); index++) {
+        uint64_t address = range_piece(range, index, &size);
+        if (!range_is_out(range, index)) pieces_end(address, size);
+    }
+    if (range->out == 0) pieces_end(range->address, range->size);
+    pieces_unreserve(range->address, range->size);
+    ranges_remove(range);
+}
+
+/* What the cache may hold of the device: nothing while another process's allocation waits. */
+static uint64_t cache_bound(int device) {
+    if (account_wanted((uint32_t)device)) return 0;
+    uint64_t part = account_limit((uint32_t)device) / PARTS_OF_LIMIT;
+    return part > SMALLEST_CACHE ? part : SMALLEST_CACHE;
+}
+
+/* Keeps a freed range, if there is room; older ones make room. The lock is held; *given is for the caller. */
+static bool keep(struct range *range, uint64_t *given) {
+    uint64_t bound = cache_bound(range->device), address = range->address;
+    int device = range->device;
+    if (range->fixed || range->size > bound || !gate_is_open()) return false;
+    while (cache_size(device) + range->size > bound) {
+        struct range *oldest = ranges_find(cache_take_oldest(device, 0));
+        *given += oldest->size;
+        end_range(oldest); /* entries move in the table */
+        range = ranges_find(address);
+    }
+    if (!cache_put(address, range->size, device, range->context)) return false;
+    range->state = RANGE_CACHED;
+    return true;
+}
+
+/* After a free: the range goes into the cache or back to the device, or stays for the mover. */
+static void finish(CUdeviceptr address, bool quiet) {
+    uint64_t given = 0;
+    int device = -1;
+    ranges_lock();
+    struct range *range = ranges_find(address);
+    if (quiet) range->quiet = RANGE_QUIET;
+    if (quiet && range->out == 0 && range->moving == 0) {
+        device = range->device;
+        if (!keep(range, &given)) {
+            range = ranges_find(address);
+            given += range->size;
+            end_range(range);
+        }
+    }
+    ranges_unlock();
+    if (device < 0)
+        queue_wake();
+    else if (given > 0)
+        headroom_give(device, given);
+}
+
+/* Waits for what was submitted in the context, in which the range dies. False: a capture is on its way. */
+static bool synchronise(CUcontext context, CUresult *result) {
+    CUcontext current = NULL;
+    if (!captures_hold()) return false;
+    bool pushed = DRIVER(cuCtxGetCurrent, &current) == CUDA_SUCCESS && current != context &&
+                  DRIVER(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
+    *result = DRIVER(cuCtxSynchronize);
+    if (pushed) DRIVER(cuCtxPopCurrent_v2, &current);
+    captures_release();
+    return true;
+}
+
+/* Sets the state of a range that is live. False when there is none. */
+static bool set_freed(CUdeviceptr address, CUcontext *context) {
+    ranges_lock();
+    struct range *range = ranges_find(address);
+    bool live = range && range->state == RANGE_LIVE;
+    if (live) {
+        range->state = RANGE_FREED;
+        range->quiet = RANGE_LOUD;
+        *context = range->context;
+    }
+    ranges_unlock();
+    return live;
+}
+
+static void set_live(CUdeviceptr address) {
+    ranges_lock();
+    struct range *range = ranges_find(address);
+    if (range) range->state = RANGE_LIVE;
+    ranges_unlock();
+}
+
+bool backing_free(CUdeviceptr address, CUresult *result) {
+    CUcontext context, current;
+    int device;
+    if (ranges_is_empty() || !backing_has(address)) return false;
+    *result = device_current(&current, &device);
+    if (*result != CUDA_SUCCESS) return true; /* the driver's own error */
+    if (!set_freed(address, &context)) return false;
+    bool quiet = synchronise(context, result);
+    if (*result == CUDA_SUCCESS)
+        finish(address, quiet);
+    else
+        set_live(address); /* an error of the device, which every call returns from now on */
+    return true;
+}
+
+bool backing_has(CUdeviceptr address) {
+    if (ranges_is_empty()) return false;
+    ranges_lock();
+    const struct range *range = ranges_find(address);
+    bool live = range && range->state == RANGE_LIVE;
+    ranges_unlock();
+    return live;
+}
+
+void backing_empty_cache(int device, int64_t age) {
+    while (!cache_is_empty()) {
+        uint64_t size = 0;
+        int of = device;
+        ranges_lock();
+        CUdeviceptr address = cache_take_oldest(device, age);
+        struct range *range = address ? ranges_find(address) : NULL;
+        if (range) {
+            size = range->size;
+            of = range->device;
+            end_range(range);
+        }
+        ranges_unlock();
+        if (size == 0) return;
+        headroom_give(of, size);
+    }
+}
+
+static void forget_pieces(const struct range *range, backing_forget *forget) {
+    uint64_t size;
+    for (uint32_t index = 0; range->out > 0 && index < range_pieces(range); index++) {
+        uint64_t piece = range_piece(range, index, &size);
+        if (range_is_out(range, index)) forget(range->device, piece, size);
+    }
+}
+
+bool backing_sweep(backing_forget *forget) {
+    bool left = false;
+    for (uint64_t address = 0; !ranges_is_empty();) {
+        uint64_t size = 0;
+        int device = 0;
+        ranges_lock();
+        struct range *range = ranges_after(address);
+        if (range) {
+            bool ends = range->state == RANGE_FREED && range->moving == 0 && range->quiet == RANGE_QUIET;
+            left = left || (range->state == RANGE_FREED && !ends);
+            address = range->address;
+            device = range->device;
+            if (ends) {
+                size = range->size;
+                forget_pieces(range, forget);
+                end_range(range);
+            }
+        }
+        ranges_unlock();
+        if (!range) break;
+        if (size > 0) headroom_give(device, size);
+    }
+    return left;
+}
+
+/* Moves the freed ranges on from one step to the next. */
+static bool move_on(enum range_quiet from, enum range_quiet to) {
+    bool any = false;
+    ranges_lock();
+    for (struct range *range = ranges_after(0); range; range = ranges_after(range->address)) {
+        if (range->state != RANGE_FREED || range->quiet != from) continue;
+        range->quiet = to;
+        any = true;
+    }
+    ranges_unlock();
+    return any;
+}
+
+bool backing_ask(void) {
+    return move_on(RANGE_LOUD, RANGE_ASKED);
+}
+
+bool backing_quieten(void) {
+    return move_on(RANGE_ASKED, RANGE_QUIET);
+}
+
+static void set_dying(CUcontext context, bool dying) {
+    if (ranges_is_empty()) return;
+    ranges_lock();
+    for (struct range *range = ranges_after(0); range; range = ranges_after(range->address))
+        if (range->context == context) range->dying = dying;
+    ranges_unlock();
+}
+
+static void backing_mark(CUcontext context) {
+    set_dying(context, true);
+}
+
+static void backing_unmark(CUcontext context) {
+    set_dying(context, false);
+}
+
+/* The driver frees what it has allocated in a context, and no mappings. Pieces that are out or on their way
+ * are the mover's to end. */
+static void backing_drop(CUcontext context, uint64_t *sizes) {
+    bool left = false;
+    if (ranges_is_empty()) return;
+    ranges_lock();
+    uint64_t address = 0;
+    for (struct range *range; (range = ranges_after(address)) != NULL;) {
+        address = range->address;
+        if (range->context != context || !range->dying) continue;
+        cache_forget(address);
+        range->state = RANGE_FREED;
+        range->quiet = RANGE_QUIET;
+        left = left || range->out > 0 || range->moving > 0;
+        if (range->out > 0 || range->moving > 0) continue;
+        sizes[range->device] += range->size;
+        end_range(range);
+    }
+    ranges_unlock();
+    if (left) queue_wake();
+}
+
+static void backing_reclaim(int device, bool trim) {
+    (void)trim;
+    backing_empty_cache(device, 0);
+}
+
+static void backing_enumerate(registry_visit *visit, void *argument) {
+    ranges_lock();
+    for (struct range *range = ranges_after(0); range; range = ranges_after(range->address))
+        visit(&(struct live_allocation){.kind = range->state == RANGE_CACHED ? "cached memory" : "memory",
+                                        .device = range->device,
+                                        .address = range->address,
+                                        .size = range->size},
+              argument);
+    ranges_unlock();
+}
+REGISTER_FAMILY(backing, .reclaim = backing_reclaim, .mark = backing_mark, .unmark = backing_unmark,
+                .drop = backing_drop, .enumerate = backing_enumerate);

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gate/queue.h"
+
+#include "base/fork_reset.h"
+#include "base/futex.h"
+#include "base/spinlock.h"
+
+enum { ROOM = 64 };
+
+static struct spinlock lock;
+static struct order orders[ROOM]; /* guarded by `lock` */
+static unsigned first, count;     /* guarded by `lock` */
+static _Atomic uint32_t changes;  /* the futex */
+
+bool queue_add(const struct order *order) {
+    spinlock_lock(&lock);
+    bool room = count < ROOM;
+    if (room) orders[(first + count++) % ROOM] = *order;
+    spinlock_unlock(&lock);
+    queue_wake();
+    return room;
+}
+
+bool queue_take(struct order *order) {
+    spinlock_lock(&lock);
+    bool there = count > 0;
+    if (there) {
+        *order = orders[first];
+        first = (first + 1) % ROOM;
+        count--;
+    }
+    spinlock_unlock(&lock);
+    return there;
+}
+
+void queue_wake(void) {
+    atomic_fetch_add(&changes, 1);
+    futex_wake(&changes);
+}
+
+uint32_t queue_changes(void) {
+    return atomic_load(&changes);
+}
+
+void queue_wait(uint32_t seen, int milliseconds) {
+    if (atomic_load(&changes) == seen) futex_wait(&changes, seen, milliseconds);
+}
+
+static void queue_reset(void) {
+    lock = (struct spinlock){0};
+    first = count = 0;
+}
+RESET_IN_CHILD(queue_reset);

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the mover's thread is to do, in the order in which it came. Any thread may add, without waiting.
+ */
+#ifndef CONVGPU_QUEUE_H
+#define CONVGPU_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum order_kind {
+    ORDER_WELCOME, /* a scheduler is there, or another one */
+    ORDER_STOP,
+    ORDER_STEP,
+    ORDER_EVICT,
+    ORDER_RESTORE,
+    ORDER_GO,
+};
+
+struct order {
+    enum order_kind kind;
+    uint64_t epoch;
+    uint32_t device;   /* row of WELCOME */
+    uint32_t deadline; /* ms */
+    uint64_t count;    /* bytes, or submissions */
+};
+
+/* Adds an order; false when the queue is full: the scheduler floods. */
+bool queue_add(const struct order *order);
+
+/* Takes the first order. False when there is none. */
+bool queue_take(struct order *order);
+
+/* Lets queue_wait() return: something that the mover does by itself is due. */
+void queue_wake(void);
+
+/* A number that changes with each order and wake, and a wait until it is not `seen` any more. */
+uint32_t queue_changes(void);
+void queue_wait(uint32_t seen, int milliseconds);
+
+#endif
