@@ -6,6 +6,7 @@ from math import inf
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.memory.ledger import Ledger
+from convgpu.core.placement import Placed
 from convgpu.policies.memory import WaitingAllocation
 from convgpu.simulate.host import SimulatedHost
 
@@ -145,9 +146,55 @@ class CheckedHost(SimulatedHost):
                 self._ledger.grant(container, device, request.size)
                 assert not was_passed_over, f"{request} is served although {other} could be"
 
+    def _place(self, effect: Placed) -> None:
+        super()._place(effect)
+        if effect.placement is not None and effect.placement.policy:
+            self._check_choice(effect)
+
+    def _check_choice(self, effect: Placed) -> None:
+        """Each device that was chosen could be: not drained, and large enough. No better one was left."""
+        placement, offer = effect.placement, self.machine.offer(effect.container)
+        choice = self.machine.choice(effect.container)
+        assert placement is not None
+        assert choice is not None
+        assert len(placement.devices) == choice.count
+        loads = {}
+        for device in offer.keys() - self.machine.drained:
+            capacity = self._ledger.capacity[device]
+            if offer[device] <= capacity:
+                loads[device] = (self._promised(device, effect.container) + offer[device]) / capacity
+        assert loads.keys() >= set(placement.devices)
+        hidden = {row.device for row in placement.compared if row.obstacle == "hidden"}
+        left = loads.keys() - set(placement.devices) - hidden
+        if placement.policy == "least-promised":
+            worst = max(loads[device] for device in placement.devices)
+            assert not any(loads[device] < worst for device in left), f"{effect} although {loads}"
+
+    def _promised(self, device: str, container: str) -> int:
+        """The limits on the device of all containers but one that are mounted or have a process."""
+        active = self.mounted | {process.container for process in self.processes.values()}
+        accounts = ((name, self._ledger.accounts[name].get(device)) for name in active if name != container)
+        return sum(account.limit for _, account in accounts if account is not None)
+
+    def _check_places(self) -> None:
+        """A container with a choice has accounts where it is placed, and a place while it has a process or a charge."""
+        busy = {process.container for process in self.processes.values()}
+        for name, terms in self.terms.items():
+            if terms.choice is None:
+                continue
+            placement, accounts = self.machine.placement(name), self._ledger.accounts[name]
+            assert accounts.keys() == (set(placement.devices) if placement else set())
+            is_charged = any(account.charged for account in accounts.values())
+            if not self.machine.recovering:
+                assert (placement is not None) == (name in busy or is_charged), f"{name}: {placement}"
+            else:
+                assert placement is not None or name not in busy
+            assert self.placements.get(name) == placement
+
     def check(self) -> None:
         """Check the machine's own invariants, and its ledger against what processes and driver hold."""
         self.machine.check_invariants(self.now)
+        self._check_places()
         ledger = self._ledger
         for device, capacity in ledger.capacity.items():
             used = sum(process.used[device] for process in self.processes.values())

@@ -17,12 +17,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.memory.account import AccountView
+from convgpu.core.placement import Choice, PlacementPolicyChosen
 from convgpu.policies.memory import POLICIES, make_policy
+from convgpu.policies.placement import PLACEMENT_POLICIES
 
 EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "60"))
 # To make a history small takes minutes, so it has to be asked for.
 PHASES = [phase for phase in Phase if phase is not Phase.shrink or "CONVGPU_SHRINK" in os.environ]
 DRAW = st.data()
+CHOICES = st.sampled_from([None, None, Choice(), Choice(2), Choice(is_default=True)])
 
 
 class Histories(RuleBasedStateMachine):
@@ -51,20 +54,26 @@ class Histories(RuleBasedStateMachine):
         self.count += 1
         devices = data.draw(st.sets(st.sampled_from(sorted(self.capacity)), min_size=1, max_size=3))
         limits = {device: data.draw(st.integers(1, self.capacity[device])) for device in sorted(devices)}
-        self.host.create(f"c{self.count}", limits if at_once else {}, wait, priority)
+        choice = data.draw(CHOICES)
+        if choice is not None and choice.count > len(limits):
+            choice = None
+        self.host.create(f"c{self.count}", limits if at_once else {}, wait, priority, choice)
         if not at_once:
             self.host.dispatch(e.LimitsSet(f"c{self.count}", limits))
 
     @precondition(lambda self: self.host.terms)
     @rule(data=DRAW)
     def start(self, data: st.DataObject) -> None:
-        self.host.start(self.container(data))
+        visible = data.draw(st.sets(st.sampled_from(sorted(self.capacity)), max_size=3))
+        self.host.start(self.container(data), visible=sorted(visible))
 
     @rule(data=DRAW)
     def arrive(self, data: st.DataObject) -> None:
         """What happens most: a container comes, and takes a part of its limit."""
         self.create(data, None, 0, at_once=True)
         session = self.host.start(f"c{self.count}")
+        if not session:
+            return  # all that it could get is drained, or smaller now
         device, account = data.draw(st.sampled_from(sorted(self.accounts(session).items(), key=lambda item: item[0])))
         self.host.allocate(session, data.draw(st.integers(1, account.limit)), device)
 
@@ -126,12 +135,17 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.host.terms)
     @rule(data=DRAW)
     def change_limit(self, data: st.DataObject) -> None:
-        name, device = self.account(data)
+        name = self.container(data)
+        device = data.draw(st.sampled_from(sorted(self.host.machine.offer(name) or self.host.machine.accounts(name))))
         self.host.dispatch(e.LimitsChanged(name, {device: data.draw(st.integers(1, self.capacity[device]))}))
 
     @rule(name=st.sampled_from(sorted(POLICIES)))
     def choose_policy(self, name: str) -> None:
         self.host.dispatch(e.PolicyChosen(name, seed=1))
+
+    @rule(name=st.sampled_from(sorted(PLACEMENT_POLICIES)))
+    def choose_placement_policy(self, name: str) -> None:
+        self.host.dispatch(PlacementPolicyChosen(name))
 
     @rule(data=DRAW, drained=st.booleans())
     def drain(self, data: st.DataObject, drained: bool) -> None:
@@ -142,7 +156,7 @@ class Histories(RuleBasedStateMachine):
         device = self.device(data)
         self.host.dispatch(e.CapacityChanged(device, data.draw(st.integers(0, self.capacity[device]))))
 
-    @precondition(lambda self: self.host.terms)
+    @precondition(lambda self: any(self.host.machine.accounts(name) for name in self.host.terms))
     @rule(data=DRAW, size=st.integers(0, 12))
     def overuse(self, data: st.DataObject, size: int) -> None:
         self.host.dispatch(e.UnleasedMemory(*self.account(data), size))
@@ -193,7 +207,8 @@ class Histories(RuleBasedStateMachine):
         return data.draw(st.sampled_from(sorted(self.capacity)))
 
     def account(self, data: st.DataObject) -> tuple[str, str]:
-        name = self.container(data)
+        names = [name for name in self.host.terms if self.host.machine.accounts(name)]
+        name = data.draw(st.sampled_from(sorted(names)))
         return name, data.draw(st.sampled_from(sorted(self.host.machine.accounts(name))))
 
     def accounts(self, session: int) -> Mapping[str, AccountView]:

@@ -5,6 +5,7 @@ Sizes are in bytes, devices are UUIDs. All are plain data, so that a recording (
 
 from collections.abc import Mapping
 
+from convgpu.core.placement import Choice, Placement, PlacementEffect, PlacementEvent
 from convgpu.core.record import Record
 from convgpu.core.residency.events import ResidencyEffect, ResidencyEvent
 from convgpu.protocol.event_kinds import EventKind, RejectReason
@@ -19,12 +20,16 @@ class ContainerCreated(Record, frozen=True):
         limits: bytes per device; may be empty until LimitsSet.
         wait: seconds that an allocation may be paused, None without end.
         priority: containers of higher priority are served first (docs/policies.md).
+        choice: out of the devices that the limits name; None: the container gets all of them, at once.
+        placed: where an earlier scheduler had placed it.
     """
 
     container: str
     limits: Mapping[str, int]
     wait: float | None = None
     priority: int = 0
+    choice: Choice | None = None
+    placed: Placement | None = None
 
 
 class LimitsSet(Record, frozen=True):
@@ -183,6 +188,7 @@ Event = (
     | RecoveryEnded
     | TimePassed
     | ResidencyEvent
+    | PlacementEvent
 )
 
 
@@ -250,7 +256,7 @@ class HistoryEntry(Record, frozen=True):
     reason: RejectReason | None = None
 
 
-Effect = Accept | Reject | Lease | NotifyOnFree | LimitInForce | HistoryEntry | ResidencyEffect
+Effect = Accept | Reject | Lease | NotifyOnFree | LimitInForce | HistoryEntry | ResidencyEffect | PlacementEffect
 
 
 def cause_of(session: int, request: int = 0) -> str:

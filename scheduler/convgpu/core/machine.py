@@ -3,7 +3,7 @@
 `transitions` says what each event changes, `allocation` which allocations are answered because of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from convgpu.core import events as e
@@ -14,10 +14,13 @@ from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.events import Event, TakeHeadroom
 from convgpu.core.memory.account import Account, AccountView
 from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot
+from convgpu.core.placement import Choice, Placement
+from convgpu.core.placer import Placer, propose
 from convgpu.core.state import State
 from convgpu.core.step import Step, StepBuilder
 from convgpu.core.transitions import Transitions
 from convgpu.policies.memory.base import Policy, WaitingAllocation
+from convgpu.policies.placement import DEFAULT_PLACEMENT
 
 # After these no waiting allocation can be answered that could not be before.
 _FREES_NOTHING: Final = (e.AllocationRequested, e.MemoryFreed, e.SettlingEnded)
@@ -32,19 +35,28 @@ class Machine:
         starvation_timeout: seconds after which a waiting allocation is overdue, and newcomers are held back behind it
             (allocation/fairness.py). Together with safety this bounds every wait by the ends of those that hold memory.
         recovering: give no grants until RecoveryEnded, so that processes of an earlier scheduler can reconnect.
+        placement: name of the policy that chooses devices.
     """
 
     def __init__(
-        self, capacity: Mapping[str, int], policy: Policy, starvation_timeout: float = 60.0, *, recovering: bool = False
+        self,
+        capacity: Mapping[str, int],
+        policy: Policy,
+        starvation_timeout: float = 60.0,
+        *,
+        recovering: bool = False,
+        placement: str = DEFAULT_PLACEMENT,
     ) -> None:
-        self._state = State(capacity, policy, starvation_timeout, recovering=recovering)
+        self._state = State(capacity, policy, starvation_timeout, recovering=recovering, placement=placement)
         self._ledger = self._state.ledger
         self._step = StepBuilder()
         self._due: TakeHeadroom | None = None  # the question whose answer has to be the next event
         headroom = Headroom(self._state, self._step)
         self._allocator = Allocator(self._state, headroom, self._step)
         # Bound once: each access to a singledispatchmethod builds its dispatcher anew.
-        self._apply = Transitions(self._state, headroom, self._allocator, self._step).apply
+        self._apply = Transitions(
+            self._state, headroom, self._allocator, Placer(self._state, self._step), self._step
+        ).apply
 
     # -- views -------------------------------------------------------------------------------------------
 
@@ -94,6 +106,30 @@ class Machine:
     def policy(self) -> Policy:
         """The policy that chooses now."""
         return self._state.policy
+
+    @property
+    def placement_policy(self) -> str:
+        """The name of the policy that chooses devices now."""
+        return self._state.placement_policy.name
+
+    def choice(self, container: str) -> Choice | None:
+        """Return what the scheduler is to choose for a container; None when it has certain devices."""
+        known = self._state.containers.get(container)
+        return None if known is None else known.choice
+
+    def placement(self, container: str) -> Placement | None:
+        """Return where a container with a choice was placed, and why; None while it is not placed."""
+        known = self._state.containers.get(container)
+        return None if known is None else known.placement
+
+    def offer(self, container: str) -> Mapping[str, int]:
+        """Return the limits of a container with a choice on all devices that it may get."""
+        known = self._state.containers.get(container)
+        return {} if known is None else dict(known.offer)
+
+    def propose(self, container: str, visible: Sequence[str] = ()) -> Placement:
+        """Return where a container with a choice would be placed now if its process saw these devices."""
+        return propose(self._state, container, visible)
 
     @property
     def starvation_timeout(self) -> float:

@@ -9,7 +9,9 @@ from convgpu.core import events as e
 from convgpu.core.events import SlotKey
 from convgpu.core.memory.account import Account
 from convgpu.core.memory.ledger import Ledger
+from convgpu.core.placement import Choice, Placement
 from convgpu.policies.memory.base import Policy, WaitingAllocation
+from convgpu.policies.placement import DEFAULT_PLACEMENT, PLACEMENT_POLICIES, PlacementPolicy
 
 
 @dataclass(slots=True)
@@ -60,6 +62,9 @@ class Container:
         mounted: its volume is mounted.
         sessions: how many processes are connected, or live without their connection.
         pending: its allocations without an answer, by sequence.
+        choice: what the scheduler is to choose for it, None if it has all devices of its limits.
+        offer: of a container with a choice, its limit on each device that it may get, in the order of the host.
+        placement: where it is now, None while nothing is chosen, and for a container without a choice.
     """
 
     order: int
@@ -68,6 +73,9 @@ class Container:
     mounted: bool = False
     sessions: int = 0
     pending: dict[int, PendingAllocation] = field(default_factory=dict)
+    choice: Choice | None = None
+    offer: dict[str, int] = field(default_factory=dict)
+    placement: Placement | None = None
 
 
 class Queue:
@@ -139,6 +147,7 @@ class State:
     """Everything that decisions are made from.
 
     Attributes:
+        placement_policy: chooses the devices of containers that have a choice.
         now: seconds, on the clock of the events, of the event that is being handled.
         drained: devices on which no new grants are given.
         containers: by name.
@@ -153,10 +162,17 @@ class State:
     """
 
     def __init__(
-        self, capacity: Mapping[str, int], policy: Policy, starvation_timeout: float, *, recovering: bool
+        self,
+        capacity: Mapping[str, int],
+        policy: Policy,
+        starvation_timeout: float,
+        *,
+        recovering: bool,
+        placement: str = DEFAULT_PLACEMENT,
     ) -> None:
         self.ledger = Ledger(capacity)
         self.policy = policy
+        self.placement_policy: PlacementPolicy = PLACEMENT_POLICIES[placement]
         self.starvation_timeout = starvation_timeout
         self.recovering = recovering
         self.now = 0.0

@@ -6,20 +6,26 @@ from convgpu.core import events as e
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.events import Event
+from convgpu.core.placement import PlacementPolicyChosen, PlacementRequested
+from convgpu.core.placer import Placer
 from convgpu.core.state import Container, State
 from convgpu.core.step import StepBuilder
 from convgpu.policies.memory import make_policy
+from convgpu.policies.placement import PLACEMENT_POLICIES
 from convgpu.protocol.event_kinds import EventKind
 
 
 class Transitions:
     """One method for each event; `apply` calls the one whose parameter has the event's type."""
 
-    def __init__(self, state: State, headroom: Headroom, allocator: Allocator, step: StepBuilder) -> None:
+    def __init__(
+        self, state: State, headroom: Headroom, allocator: Allocator, placer: Placer, step: StepBuilder
+    ) -> None:
         self._state = state
         self._ledger = state.ledger
         self._headroom = headroom
         self._allocator = allocator
+        self._placer = placer
         self._step = step
 
     @singledispatchmethod
@@ -35,13 +41,13 @@ class Transitions:
 
     @apply.register
     def _create_container(self, event: e.ContainerCreated) -> None:
-        container = Container(self._state.next_arrival(), event.wait, event.priority)
+        container = Container(self._state.next_arrival(), event.wait, event.priority, choice=event.choice)
         self._state.containers[event.container] = container
-        self._ledger.open(event.container, event.limits)
+        self._placer.open(event.container, event.limits, event.placed)
 
     @apply.register
     def _set_limits(self, event: e.LimitsSet) -> None:
-        self._ledger.open(event.container, event.limits)
+        self._placer.open(event.container, event.limits, None)
 
     @apply.register
     def _start_container(self, event: e.ContainerStarted) -> None:
@@ -54,6 +60,7 @@ class Transitions:
     def _end_container(self, event: e.ContainerEnded) -> None:
         self._state.containers[event.container].mounted = False
         self._take_idle(event.container)
+        self._placer.free(event.container)
 
     @apply.register
     def _remove_container(self, event: e.ContainerRemoved) -> None:
@@ -115,6 +122,7 @@ class Transitions:
                 self._step.add(e.HistoryEntry(EventKind.RETURNED, name, device, used, event.session))
         if not container.mounted and not container.sessions:
             self._take_idle(name)
+        self._placer.free(name)
 
     @apply.register
     def _end_settling(self, event: e.SettlingEnded) -> None:
@@ -144,18 +152,27 @@ class Transitions:
 
     @apply.register
     def _change_limits(self, event: e.LimitsChanged) -> None:
+        if self._state.containers[event.container].choice is not None:
+            self._placer.change_limits(event.container, event.limits)
+        accounts = self._ledger.accounts[event.container]
         for device, limit in event.limits.items():
-            self._ledger.ask_limit(event.container, device, limit)
+            if device in accounts:
+                self._ledger.ask_limit(event.container, device, limit)
         self._headroom.arm([event.container])
         if not self._state.recovering:
             self._take_headroom_if_targets()
 
     @apply.register
     def _charge_unleased_memory(self, event: e.UnleasedMemory) -> None:
-        is_growing = event.size > self._ledger.accounts[event.container][event.device].charged
+        account = self._ledger.accounts[event.container].get(event.device)
+        if account is None:  # the container was placed elsewhere since the audit
+            return
+        is_growing = event.size > account.charged
         self._ledger.charge(event.container, event.device, event.size)
         if is_growing and not self._take_headroom_if_overcommitted():
             self._headroom.take_from([event.container])
+        elif not event.size:
+            self._placer.free(event.container)
 
     @apply.register
     def _change_capacity(self, event: e.CapacityChanged) -> None:
@@ -185,6 +202,16 @@ class Transitions:
         self._state.policy = make_policy(event.policy, event.seed)
 
     @apply.register
+    def _choose_placement_policy(self, event: PlacementPolicyChosen) -> None:
+        self._state.placement_policy = PLACEMENT_POLICIES[event.policy]
+
+    @apply.register
+    def _place(self, event: PlacementRequested) -> None:
+        self._placer.place(event)
+
+    @apply.register
     def _end_recovery(self, _event: e.RecoveryEnded) -> None:
         self._state.recovering = False
+        for name in self._state.containers:
+            self._placer.free(name)
         self._take_headroom_if_targets()

@@ -4,12 +4,13 @@ The use of each process is counted here, apart from the ledger, so that the two 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
+from convgpu.core.placement import Choice, Placed, Placement, PlacementRequested
 
 
 @dataclass
@@ -27,6 +28,7 @@ class Terms(NamedTuple):
 
     wait: float | None
     priority: int
+    choice: Choice | None = None
 
 
 def _no_other_thread() -> None:
@@ -44,6 +46,7 @@ class SimulatedHost:
         unsettled: by session that ended, the bytes that the driver has not freed yet.
         pending: allocations without an answer, by request.
         answers: by request.
+        placements: of the containers for which devices are chosen now.
         after_take: called after headroom was taken and before the machine is told, as another thread may run then.
     """
 
@@ -58,6 +61,7 @@ class SimulatedHost:
         self.unsettled: dict[int, dict[str, int]] = {}
         self.pending: dict[int, e.AllocationRequested] = {}
         self.answers: dict[int, e.Accept | e.Reject] = {}
+        self.placements: dict[str, Placement] = {}
         self.history: list[e.HistoryEntry] = []
         self.limit_changes: list[e.LimitInForce] = []
         self.after_take: Callable[[], None] = _no_other_thread
@@ -99,6 +103,14 @@ class SimulatedHost:
                 self.limit_changes.append(effect)
             case e.HistoryEntry():
                 self.history.append(effect)
+            case Placed():
+                self._place(effect)
+
+    def _place(self, effect: Placed) -> None:
+        if effect.placement is None:
+            del self.placements[effect.container]
+        else:
+            self.placements[effect.container] = effect.placement
 
     def _accept(self, effect: e.Accept) -> None:
         request = self.pending.pop(effect.request)
@@ -107,10 +119,17 @@ class SimulatedHost:
 
     # -- containers ----------------------------------------------------------------------------------------
 
-    def create(self, name: str, limits: Mapping[str, int], wait: float | None = None, priority: int = 0) -> None:
+    def create(
+        self,
+        name: str,
+        limits: Mapping[str, int],
+        wait: float | None = None,
+        priority: int = 0,
+        choice: Choice | None = None,
+    ) -> None:
         """Create a container and mount its volume."""
-        self.terms[name] = Terms(wait, priority)
-        self.dispatch(e.ContainerCreated(name, limits, wait, priority))
+        self.terms[name] = Terms(wait, priority, choice)
+        self.dispatch(e.ContainerCreated(name, limits, wait, priority, choice))
         self.mount(name)
 
     def mount(self, name: str) -> None:
@@ -134,15 +153,24 @@ class SimulatedHost:
         """End a container and remove its volume."""
         self.finish(name)
         del self.terms[name]
+        self.placements.pop(name, None)
         self.dispatch(e.ContainerRemoved(name))
 
     # -- processes -----------------------------------------------------------------------------------------
 
-    def start(self, container: str, held: Mapping[str, int] | None = None) -> int:
-        """Start a process that holds so many bytes already; return its session."""
-        return self._connect(Process(container, used=defaultdict(int, held or {})))
+    def start(self, container: str, held: Mapping[str, int] | None = None, visible: Sequence[str] = ()) -> int:
+        """Start a process that holds so many bytes already; return its session.
 
-    def _connect(self, process: Process) -> int:
+        `visible`: the devices that it sees; empty when it does not say. 0: no device can be had, so it is refused.
+        """
+        return self._connect(Process(container, used=defaultdict(int, held or {})), visible)
+
+    def _connect(self, process: Process, visible: Sequence[str] = ()) -> int:
+        held = tuple(device for device, size in process.used.items() if size)
+        if self.machine.choice(process.container) is not None:
+            self.dispatch(PlacementRequested(process.container, tuple(visible), held))
+            if self.machine.placement(process.container) is None:
+                return 0
         session = self._next_number()
         self.processes[session] = process
         self.dispatch(e.SessionStarted(session, process.container, dict(process.used)))
@@ -207,7 +235,8 @@ class SimulatedHost:
 
         As the daemon does, it begins with the devices' capacity without external memory, and is told of that at once.
         """
-        before, self.machine = self.machine.snapshot(), machine
+        old, before = self.machine, self.machine.snapshot()
+        self.machine = machine
         for device, figures in before.devices.items():
             self.dispatch(e.CapacityChanged(device, figures.capacity))
         self.previous += [self.adopted.get(session, process) for session, process in self.processes.items()]
@@ -215,8 +244,8 @@ class SimulatedHost:
         self.processes, self.pending, self.unsettled = {}, {}, {}
         for name, terms in self.terms.items():
             accounts = before.accounts[name]
-            limits = {device: account.limit for device, account in accounts.items()}
-            self.dispatch(e.ContainerCreated(name, limits, *terms))
+            limits = {**old.offer(name), **{device: account.limit for device, account in accounts.items()}}
+            self.dispatch(e.ContainerCreated(name, limits, *terms, self.placements.get(name)))
             if name in self.mounted:
                 self.dispatch(e.ContainerStarted(name))
             targets = {device: account.target for device, account in accounts.items() if account.target is not None}
@@ -225,14 +254,23 @@ class SimulatedHost:
     def reconnect_previous(self, place: int) -> int:
         """Let one of the previous processes connect. The audit finds the bytes that its limit does not hold."""
         previous = self.previous.pop(place)
+        if (placement := self.placements.get(previous.container)) is not None:
+            # What it holds elsewhere, since its container was placed anew without it, counts as external.
+            previous.used = defaultdict(int, {d: size for d, size in previous.used.items() if d in placement.devices})
         session = self._connect(Process(previous.container, used=previous.used))
-        self._report_unleased(session)
+        if session:
+            self._report_unleased(session)
         return session
 
     def adopt(self, place: int, seen: Mapping[str, int]) -> int:
-        """Let the scheduler open a session for one of the previous processes, with an estimate of what it holds."""
-        session = self._next_number()
+        """Let the scheduler open a session for one of the previous processes, with an estimate of what it holds.
+
+        0: its container has no limit anywhere now.
+        """
         previous = self.previous.pop(place)
+        if not self.machine.accounts(previous.container):
+            return 0  # its container is placed nowhere: what it holds counts as external
+        session = self._next_number()
         self.adopted[session] = previous
         estimated = self.processes[session] = Process(previous.container)
         self.dispatch(e.SessionStarted(session, previous.container, seen))

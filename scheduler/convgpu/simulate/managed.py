@@ -1,11 +1,18 @@
 """Sharing by ConvGPU: the scheduler's own machine decides."""
 
+from collections.abc import Mapping
+from typing import Final
+
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
+from convgpu.core.placement import Choice
 from convgpu.policies.memory import make_policy
+from convgpu.policies.placement import DEFAULT_PLACEMENT, PLACEMENT_POLICIES
 from convgpu.simulate.engine import Scheme
 from convgpu.simulate.host import SimulatedHost
 from convgpu.simulate.workload import Job, capacities
+
+EVERY_DEVICE: Final = "every device"
 
 
 class Managed(Scheme):
@@ -16,10 +23,26 @@ class Managed(Scheme):
         seed: of a policy that chooses at random.
         starvation_timeout: seconds after which a waiting allocation is not overtaken any more.
         second_programs: each container ran another program before, which used its whole limit.
+        placement: name of the policy that chooses each job's device; empty: the job's own; EVERY_DEVICE: the job's own,
+            and its limit claims all the others as well.
+        capacity: bytes of each device.
     """
 
-    def __init__(self, policy: str, seed: int, starvation_timeout: float, *, second_programs: bool = False) -> None:
-        self.host = SimulatedHost(Machine(capacities(), make_policy(policy, seed), starvation_timeout))
+    def __init__(
+        self,
+        policy: str,
+        seed: int,
+        starvation_timeout: float,
+        *,
+        second_programs: bool = False,
+        placement: str = "",
+        capacity: Mapping[str, int] | None = None,
+    ) -> None:
+        self._capacity = capacity or capacities()
+        self._placement = placement
+        chooser = placement if placement in PLACEMENT_POLICIES else DEFAULT_PLACEMENT
+        machine = Machine(self._capacity, make_policy(policy, seed), starvation_timeout, placement=chooser)
+        self.host = SimulatedHost(machine)
         self._sessions: dict[int, int] = {}
         self._waiting: dict[int, Job] = {}
         self._second_programs = second_programs
@@ -30,14 +53,23 @@ class Managed(Scheme):
         if not self.host.terms and self._second_programs:
             self._run_first_programs()
         if not self._second_programs:
-            self.host.create(str(job.number), {job.device: job.limit}, priority=job.priority)
+            self._create(job)
         self._sessions[job.number] = self.host.start(str(job.number))
+        if (placement := self.host.placements.get(str(job.number))) is not None:
+            [job.device] = placement.devices
         super().begin(job)
+
+    def _create(self, job: Job) -> None:
+        limits, choice = {job.device: job.limit}, None
+        if self._placement:
+            limits = {device: job.limit for device, size in self._capacity.items() if job.limit <= size}
+            choice = None if self._placement == EVERY_DEVICE else Choice()
+        self.host.create(str(job.number), limits, priority=job.priority, choice=choice)
 
     def _run_first_programs(self) -> None:
         """Run a program in each container, one after the other, before anything else."""
         for job in self.simulation.jobs:
-            self.host.create(str(job.number), {job.device: job.limit}, priority=job.priority)
+            self._create(job)
             session = self.host.start(str(job.number))
             self.host.allocate(session, job.limit, job.device)
             self.host.end(session)

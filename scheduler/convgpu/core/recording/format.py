@@ -14,6 +14,7 @@ from convgpu.core.events import Effect, Event, TakeHeadroom
 from convgpu.core.machine import Machine
 from convgpu.core.step import Step
 from convgpu.policies.memory import POLICIES, make_policy
+from convgpu.policies.placement import DEFAULT_PLACEMENT, PLACEMENT_POLICIES
 
 FORMAT: Final = 1
 
@@ -33,6 +34,7 @@ class Header(msgspec.Struct, frozen=True, tag_field="line", tag="header", forbid
         seed: of a policy that chooses at random.
         starvation_timeout: seconds; None if it is infinite, which JSON cannot say.
         recovering: whether no grants are given before RecoveryEnded.
+        placement: name of the policy that chooses devices.
     """
 
     version: str
@@ -41,6 +43,7 @@ class Header(msgspec.Struct, frozen=True, tag_field="line", tag="header", forbid
     seed: int
     starvation_timeout: float | None
     recovering: bool
+    placement: str = DEFAULT_PLACEMENT
     format: Literal[1] = FORMAT
 
     def make_machine(self) -> Machine:
@@ -51,8 +54,11 @@ class Header(msgspec.Struct, frozen=True, tag_field="line", tag="header", forbid
         """
         if self.policy not in POLICIES:
             raise RecordingError(f"there is no policy {self.policy!r} in this version")
+        if self.placement not in PLACEMENT_POLICIES:
+            raise RecordingError(f"there is no placement policy {self.placement!r} in this version")
         timeout = math.inf if self.starvation_timeout is None else self.starvation_timeout
-        return Machine(self.capacity, make_policy(self.policy, self.seed), timeout, recovering=self.recovering)
+        policy = make_policy(self.policy, self.seed)
+        return Machine(self.capacity, policy, timeout, recovering=self.recovering, placement=self.placement)
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="line", tag="event", forbid_unknown_fields=True):

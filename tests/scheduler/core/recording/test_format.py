@@ -6,11 +6,15 @@ from typing import get_args
 import pytest
 
 from convgpu.core import events as e
+from convgpu.core import placement as p
 from convgpu.core.recording.format import Entry, Header, RecordingError, decode, encode, entry_of
 from convgpu.core.residency import events as r
 from convgpu.core.step import Step
 from convgpu.protocol.event_kinds import EventKind, RejectReason
 
+PLACEMENT = p.Placement(
+    ("g0",), "spread", (p.Compared("g0", 1, 2, 2, 0, 0), p.Compared("g1", 3, 2, 2, 0, 0, p.Obstacle.CAPACITY))
+)
 EVENTS = [
     e.ContainerCreated("a", {"g0": 1, "g1": 2}, 1.5, -1),
     e.ContainerCreated("\u00fc\n\u2028", {}),
@@ -49,6 +53,9 @@ EVENTS = [
     r.ResumeAsked("a"),
     r.CheckpointTaken(2),
     r.CheckpointRestored(2, failed=True),
+    p.PlacementRequested("a", ("g0", "g1"), ("g1",)),
+    p.PlacementPolicyChosen("spread"),
+    e.ContainerCreated("a", {"g0": 5}, choice=p.Choice(2, is_default=True), placed=PLACEMENT),
 ]
 EFFECTS = [
     e.Accept(2, 3, 4, 5),
@@ -65,6 +72,8 @@ EFFECTS = [
     r.Go(2, 7),
     r.Checkpoint(2),
     r.RestoreCheckpoint(2),
+    p.Placed("a", PLACEMENT),
+    p.Placed("a", None),
 ]
 HEADER = Header("0.1.0", {"g0": 16}, "best-fit", 1, 60.0, recovering=False)
 

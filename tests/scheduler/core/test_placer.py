@@ -1,0 +1,227 @@
+"""Where containers with a choice are placed, when, and for how long."""
+
+import pytest
+
+from convgpu.core import events as e
+from convgpu.core.machine import Machine
+from convgpu.core.placement import (
+    Choice,
+    Compared,
+    Obstacle,
+    Placement,
+    PlacementPolicyChosen,
+    PlacementRequested,
+)
+from convgpu.policies.memory import Fifo
+from convgpu.simulate.host import SimulatedHost
+
+SIZES = {"g0": 16, "g1": 16, "g2": 8}
+ONE = Choice()
+
+
+def host(capacity: dict[str, int] = SIZES, **options: bool) -> SimulatedHost:
+    return SimulatedHost(Machine(capacity, Fifo(), **options))
+
+
+def started(made: SimulatedHost, name: str, limit: int, choice: Choice = ONE, visible: tuple[str, ...] = ()) -> int:
+    made.create(name, {device: limit for device, size in SIZES.items() if limit <= size}, choice=choice)
+    return made.start(name, visible=visible)
+
+
+def devices(made: SimulatedHost, name: str) -> str:
+    placement = made.machine.placement(name)
+    assert made.placements.get(name) == placement
+    assert made.machine.accounts(name).keys() == set(placement.devices if placement else ())
+    return " ".join(placement.devices) if placement else ""
+
+
+def test_nothing_is_claimed_before_the_first_process() -> None:
+    made = host()
+    made.create("a", SIZES, choice=ONE)
+    assert (devices(made, "a"), made.machine.offer("a")) == ("", SIZES)
+    made.start("a")
+    assert devices(made, "a") == "g0"
+    assert {device: account.limit for device, account in made.machine.accounts("a").items()} == {"g0": 16}
+
+
+def test_two_do_not_collide_while_another_is_idle() -> None:
+    made = host()
+    for name in "abcd":
+        started(made, name, 8)
+    assert [devices(made, name) for name in "abcd"] == ["g0", "g1", "g0", "g1"]
+
+
+def test_limits_of_others_count_wherever_they_come_from() -> None:
+    """Of a container without a choice too, from its mount to its end; not of a volume that nobody uses."""
+    made = host()
+    made.dispatch(e.ContainerCreated("idle", {"g0": 16}))
+    made.create("fixed", {"g1": 10})
+    started(made, "a", 4)
+    assert devices(made, "a") == "g0"
+    made.unmount("fixed")
+    made.create("fixed2", {"g0": 4})
+    started(made, "b", 4)
+    assert devices(made, "b") == "g1"
+
+
+def test_why_is_recorded() -> None:
+    made = host()
+    made.create("fixed", {"g0": 4})
+    made.dispatch(e.DeviceDrained("g1", drained=True))
+    made.create("a", {"g0": 12, "g1": 12, "g2": 12}, choice=ONE)
+    made.start("a")
+    assert made.machine.placement("a") == Placement(
+        ("g0",),
+        "least-promised",
+        (
+            Compared("g0", 12, 16, 16, 4, 1),
+            Compared("g1", 12, 16, 16, 0, 0, Obstacle.DRAINED),
+            Compared("g2", 12, 8, 8, 0, 0, Obstacle.CAPACITY),
+        ),
+    )
+
+
+def test_several() -> None:
+    made = host()
+    started(made, "a", 8)
+    started(made, "b", 4, Choice(2))
+    assert devices(made, "b") == "g1 g2"
+
+
+@pytest.mark.parametrize(
+    ("choice", "visible", "expected"),
+    [
+        (ONE, (), "g1"),
+        (ONE, ("g0", "g2"), "g2"),
+        (ONE, ("g0",), "g0"),
+        (Choice(2), ("g2", "g0"), "g0 g2"),
+        (Choice(2), ("g0",), ""),
+        (ONE, ("another card",), ""),
+        (Choice(is_default=True), ("g0", "g1", "g2"), "g1"),
+        (Choice(is_default=True), ("g2", "g0"), "g0 g2"),  # it was given certain ones: it has all of them
+        (Choice(is_default=True), ("g0",), "g0"),
+    ],
+)
+def test_only_what_the_process_sees_is_chosen(choice: Choice, visible: tuple[str, ...], expected: str) -> None:
+    made = host()
+    made.create("fixed", {"g0": 9, "g2": 2})
+    assert bool(started(made, "a", 4, choice, visible)) is bool(expected)
+    assert devices(made, "a") == expected
+
+
+def test_a_lost_device_does_not_look_as_if_certain_ones_were_given() -> None:
+    made = host()
+    made.dispatch(e.CapacityChanged("g0", 0))
+    started(made, "a", 4, Choice(is_default=True), ("g1", "g2"))
+    assert devices(made, "a") == "g1"
+
+
+def test_a_drained_device_is_chosen_by_nobody_and_later_again() -> None:
+    made = host({"g0": 16})
+    made.dispatch(e.DeviceDrained("g0", drained=True))
+    made.create("a", {"g0": 4}, choice=ONE)
+    assert made.start("a") == 0
+    made.dispatch(e.DeviceDrained("g0", drained=False))
+    assert made.start("a")
+    assert devices(made, "a") == "g0"
+
+
+def test_it_keeps_its_place_while_a_process_lives_and_is_placed_anew_afterwards() -> None:
+    made = host()
+    first = started(made, "a", 8)
+    second = made.start("a")
+    made.allocate(second, 8, "g0")
+    made.end(first)
+    started(made, "b", 16)
+    assert (devices(made, "a"), devices(made, "b")) == ("g0", "g1")
+    made.dispatch(e.LimitsChanged("b", {"g1": 8}))
+    made.end(second)
+    assert devices(made, "a") == ""
+    assert made.machine.device("g0").free == 16
+    made.create("fixed", {"g0": 16})
+    made.start("a")
+    assert devices(made, "a") == "g1"
+
+
+def test_memory_beyond_the_leases_keeps_the_place() -> None:
+    made = host()
+    session = started(made, "a", 8)
+    made.dispatch(e.UnleasedMemory("a", "g0", 3))
+    made.end(session)
+    assert devices(made, "a") == "g0"
+    made.dispatch(e.UnleasedMemory("a", "g0", 0))
+    assert devices(made, "a") == ""
+    made.dispatch(e.UnleasedMemory("a", "g0", 5))  # of an audit that began before
+    assert made.machine.device("g0").usable == 16
+
+
+def test_the_policy_can_be_changed() -> None:
+    made = host()
+    started(made, "a", 8)
+    made.dispatch(PlacementPolicyChosen("best-fit"))
+    started(made, "b", 8)
+    assert (devices(made, "a"), devices(made, "b")) == ("g0", "g0")
+    assert made.machine.placement_policy == "best-fit"
+
+
+def test_limits_that_come_late() -> None:
+    made = host()
+    made.create("a", {}, choice=ONE)
+    assert made.start("a") == 0  # the daemon has it refused before
+    made.dispatch(e.LimitsSet("a", {"g2": 8, "g1": 8}))
+    made.start("a")
+    assert devices(made, "a") == "g1"
+
+
+def test_a_changed_limit_holds_where_it_is_and_where_it_comes() -> None:
+    made = host()
+    session = started(made, "a", 8)
+    made.allocate(session, 6, "g0")
+    made.limit_changes.clear()
+    made.dispatch(e.LimitsChanged("a", {"g0": 4, "g1": 4, "g2": 4}))
+    assert made.limit_changes == [
+        e.LimitInForce("a", "g1", 4, None),
+        e.LimitInForce("a", "g2", 4, None),
+        e.LimitInForce("a", "g0", 6, 4),
+    ]
+    made.end(session)
+    assert made.limit_changes[3:] == [e.LimitInForce("a", "g0", 4, None)]
+    made.start("a")
+    assert made.machine.accounts("a")["g0"].limit == 4
+
+
+def test_a_place_outlives_the_scheduler() -> None:
+    made = host()
+    session = started(made, "a", 8)
+    made.allocate(session, 5, "g0")
+    started(made, "b", 4)
+    made.restart(Machine(SIZES, Fifo(), recovering=True))
+    assert (devices(made, "a"), devices(made, "b")) == ("g0", "g1")
+    made.reconnect_previous(0)
+    made.dispatch(e.RecoveryEnded())  # nobody of b came back
+    assert (devices(made, "a"), devices(made, "b")) == ("g0", "")
+    assert made.machine.accounts("a")["g0"].leased == 5
+
+
+def test_a_place_is_not_kept_where_no_process_can_come_back() -> None:
+    made = host()
+    started(made, "a", 8)
+    made.restart(Machine(SIZES, Fifo()))
+    assert devices(made, "a") == ""
+
+
+def test_what_a_process_holds_is_where_it_is() -> None:
+    """The place was not saved: the disk was full."""
+    made = host(recovering=True)
+    made.create("a", {"g0": 8, "g1": 8}, choice=ONE)
+    made.start("a", held={"g1": 3})
+    assert devices(made, "a") == "g1"
+    assert made.machine.accounts("a")["g1"].leased == 3
+
+
+def test_a_request_for_a_container_with_certain_devices_changes_nothing() -> None:
+    made = host()
+    made.create("a", {"g1": 8})
+    made.dispatch(PlacementRequested("a", ("g0",)))
+    assert made.machine.placement("a") is None
+    assert made.machine.accounts("a").keys() == {"g1"}
