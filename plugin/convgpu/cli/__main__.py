@@ -32,6 +32,9 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "drain": ("convgpu.cli.setup.administer:drain", "give no new memory on a GPU"),
         "policy": ("convgpu.cli.setup.policy:policy", "show or choose who of the waiting is next"),
     },
+    "Clusters": {
+        "simulate": ("convgpu.cli.cluster.simulate:simulate", "play the jobs of a trace on a cluster, by policy"),
+    },
     "Setting up": {
         "authz": ("convgpu.cli.setup.authorization:authz", "turn authorization on or off, or show whether it works"),
         "doctor": ("convgpu.cli.doctor.command:doctor", "prove that limits hold here, or say what is wrong"),
