@@ -6,13 +6,14 @@ ARG BASE=debian:bookworm-slim
 FROM ${BASE} AS hook
 RUN apt-get update -q && apt-get install -q -y --no-install-recommends gcc libc6-dev make
 COPY hook /src/hook
+COPY porter /src/porter
 COPY tests/fakes /src/tests/fakes
-RUN make -C /src/hook && make -C /src/tests/fakes
+RUN make -C /src/hook && make -C /src/porter && make -C /src/tests/fakes
 # Without debug information: the hook is copied into every container.
 RUN mkdir -p /out/simulated \
-    && cp /src/hook/build/libconvgpu*.so /out/ \
+    && cp /src/hook/build/libconvgpu*.so /src/porter/build/convgpu-porter /out/ \
     && cp /src/tests/fakes/build/libcuda.so.1 /src/tests/fakes/build/libnvidia-ml.so.1 /out/simulated/ \
-    && strip --strip-debug /out/*.so /out/simulated/*.so.1
+    && strip --strip-debug /out/*.so /out/convgpu-porter /out/simulated/*.so.1
 
 FROM ${BASE} AS demo
 COPY --from=hook /src/tests/fakes/build/gpu-hold /usr/local/bin/gpu-hold

@@ -14,9 +14,10 @@ venv: .venv/.complete ## the virtual environment .venv with the pinned dependenc
 .venv/.complete: requirements.txt requirements-dev.txt pyproject.toml scripts/install/venv
 	@scripts/install/venv
 
-build: ## the hook and the simulated driver
-	@echo "==> Build the hook and the simulated driver"
+build: ## the hook, the porter and the simulated driver
+	@echo "==> Build the hook, the porter and the simulated driver"
 	@$(MAKE) -s -C hook
+	@$(MAKE) -s -C porter
 	@$(MAKE) -s -C tests/fakes
 
 check: venv build ## formatters, linters, types, layers, sizes
@@ -48,4 +49,4 @@ plugin: venv ## build the managed plugin, create it in the Engine, enable it
 
 clean: ## remove what was built here (.venv and what the Engine keeps stay)
 	@echo "==> Remove build products"
-	@rm -rf build .cache/context hook/build tests/fakes/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf build .cache/context hook/build porter/build tests/fakes/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

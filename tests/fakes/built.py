@@ -7,6 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 HOOK = ROOT / "hook/build"
 DRIVER = ROOT / "tests/fakes/build"
+PORTER = ROOT / "porter/build"
 
 
 def _make(folder: str, *settings: str) -> None:
@@ -34,3 +35,12 @@ def build_hook(sanitizer: str = "", name: str = "") -> Path:
         return HOOK
     _make("hook", f"SANITIZE={sanitizer}", f"BUILD=build/{name}")
     return HOOK / name
+
+
+def build_porter(sanitizer: str = "", name: str = "") -> Path:
+    """Bring the porter up to date; return the program. Arguments as for build_hook."""
+    if not sanitizer:
+        _make("porter")
+        return PORTER / "convgpu-porter"
+    _make("porter", f"SANITIZE={sanitizer}", f"BUILD=build/{name}")
+    return PORTER / name / "convgpu-porter"

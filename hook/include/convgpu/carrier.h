@@ -48,12 +48,13 @@
 
 /* Kinds of control frames: X(NAME, number). Below 16: from the scheduler. */
 #define CONVGPU_PORTER_KINDS(X)                                                                              \
-    X(POOL, 1)    /* how much host memory to have */                                                         \
-    X(SESSION, 2) /* a process, with its carrier and its pidfd, in this order */                             \
-    X(POOLED, 16) /* the porter's host memory has changed */                                                 \
-    X(MOVED, 17)  /* a piece of a process was copied out (COPIED) or in (FILLED) */                          \
-    X(GONE, 18)   /* a process has ended: its copies are freed */                                            \
-    X(BROKEN, 19) /* a carrier was closed because of what came on it; copies stay until the process ends */
+    X(POOL, 1)     /* how much host memory to have */                                                        \
+    X(SESSION, 2)  /* a process, with its carrier and its pidfd, in this order */                            \
+    X(POOLED, 16)  /* the porter's host memory has changed */                                                \
+    X(MOVED, 17)   /* a piece of a process was copied out (COPIED) or in (FILLED) */                         \
+    X(GONE, 18)    /* a process has ended: its copies are freed */                                           \
+    X(DROPPED, 19) /* a process gave up a piece that was out (FORGET): its copy is freed */                  \
+    X(BROKEN, 20)  /* a carrier was closed because of what came on it; copies stay until the process ends */
 
 #define CONVGPU_PIECE_FIELDS(X, A)                                                                           \
     X(uint32_t, kind)                                                                                        \
@@ -85,7 +86,7 @@
     X(uint64_t, used)  /* by copies */
 
 #define CONVGPU_MOVED_FIELDS(X, A)                                                                           \
-    X(uint32_t, kind)                                                                                        \
+    X(uint32_t, kind)   /* MOVED or DROPPED */                                                               \
     X(uint32_t, device) /* row of the process's WELCOME */                                                   \
     X(uint64_t, session)                                                                                     \
     X(uint64_t, size)                                                                                        \

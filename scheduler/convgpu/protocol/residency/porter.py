@@ -20,7 +20,8 @@ class PorterKind(IntEnum):
     POOLED = 16
     MOVED = 17
     GONE = 18
-    BROKEN = 19
+    DROPPED = 19
+    BROKEN = 20
 
 
 # Struct name -> its fields as (C type, name, count), in the form of `wire.STRUCTS`.
@@ -90,6 +91,15 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class Dropped:
+    """A process freed memory of row `device` that was out: its copy of `size` bytes is freed."""
+
+    session: int
+    device: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Gone:
     """The process of a session has ended: copies of `size` bytes are freed."""
 
@@ -104,7 +114,7 @@ class Broken:
     session: int
 
 
-PorterReport = Pooled | Moved | Gone | Broken
+PorterReport = Pooled | Moved | Dropped | Gone | Broken
 
 
 class PorterProtocolError(ValueError):
@@ -135,6 +145,9 @@ def unpack_report(packet: bytes) -> PorterReport:
             case PorterKind.MOVED:
                 _kind, device, session, size, inwards, _reserved, nanoseconds = _MOVED.unpack(packet)
                 return Moved(session, device, size, bool(inwards), nanoseconds)
+            case PorterKind.DROPPED:
+                _kind, device, session, size, *_rest = _MOVED.unpack(packet)
+                return Dropped(session, device, size)
             case PorterKind.GONE:
                 _kind, _reserved, session, size = _GONE.unpack(packet)
                 return Gone(session, size)

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Processes whose memory moves, or whose copies an earlier porter left: carriers, and what comes on them. The
+ * main thread owns the list; copy engines only answer.
+ */
+#ifndef PORTER_PROCESS_H
+#define PORTER_PROCESS_H
+
+#include "base/packet.h"
+#include "convgpu/carrier.h"
+#include "engine.h"
+
+/* How the main loop waits for descriptors: `process_event` is called with the pointer that was given. */
+struct process_loop {
+    void (*watch)(int descriptor, void *process);
+    void (*unwatch)(int descriptor);
+    void (*poke)(void); /* has the main thread call process_settle; any thread */
+};
+
+void process_start(const struct process_loop *loop);
+
+/* Waits for the end of a process that has copies of an earlier porter, or frees them if it has ended. */
+void process_adopt(struct owner owner);
+
+/* SESSION: takes the packet's descriptors. False: it is not one. */
+bool process_session(struct packet *packet);
+
+/* A descriptor of this process is readable. */
+void process_event(void *process, int descriptor);
+
+/* Finishes what waited for copy engines: ended processes, and carriers that follow another. */
+void process_settle(void);
+
+/* For engine_start. */
+extern const struct engine_hooks process_engine_hooks;
+
+#endif
