@@ -1,14 +1,20 @@
 """A real process under the hook, driven line by line: `src/program.c` behind one of its lookups."""
 
+import os
+import platform
 import queue
 import subprocess
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 TIMEOUT = 10.0
 THREADS = 8
 """As many as `src/program.c` has."""
+
+FUTEX = f"{98 if platform.machine() == 'aarch64' else 202} "
+"""How a line of /proc/PID/task/TID/syscall begins in a futex call."""
 
 SUCCESS = 0
 INVALID_VALUE = 1
@@ -107,6 +113,17 @@ class Program:
         """Names of the threads of the process, sorted."""
         tasks = Path(f"/proc/{self.pid}/task")
         return sorted((task / "comm").read_text().strip() for task in tasks.iterdir())
+
+    def wait_in_futex(self, count: int = 1) -> None:
+        """Wait until so many of its threads stand in a futex; those without a command read their next one."""
+        deadline = time.monotonic() + TIMEOUT
+        tasks = Path(f"/proc/{self.pid}/task")
+        while time.monotonic() < deadline:
+            own = [task for task in tasks.iterdir() if (task / "comm").read_text().strip() == "program"]
+            if sum((task / "syscall").read_text().startswith(FUTEX) for task in own) >= count:
+                return
+            os.sched_yield()
+        raise AssertionError(f"no {count} threads wait; {self._where()}")
 
     def sockets(self) -> int:
         links = (str(entry.readlink()) for entry in Path(f"/proc/{self.pid}/fd").iterdir())

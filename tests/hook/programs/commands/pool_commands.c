@@ -9,6 +9,7 @@
 
 static CUresult run_stream(const char *command, const size_t *number, char *values) {
     CUstream stream = NULL;
+    if (strcmp(command, "destroystream") == 0) return cuda.cuStreamDestroy_v2((CUstream)number[0]);
     if (strcmp(command, "stream") == 0) {
         CUresult (*create)(CUstream *, unsigned) =
             (CUresult (*)(CUstream *, unsigned))driver_symbol("cuStreamCreate");
