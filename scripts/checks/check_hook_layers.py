@@ -13,7 +13,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-STACK = ("base", "tables", "scheduler", "accounting", "gate", "backing", "residency", "calls", "interpose")
+STACK = (
+    "base",
+    "tables",
+    "scheduler",
+    "visibility",
+    "accounting",
+    "gate",
+    "backing",
+    "residency",
+    "calls",
+    "nvml",
+    "interpose",
+)
 """Each folder uses itself and those before it."""
 
 Unit = str

@@ -5,7 +5,6 @@ import mmap
 import os
 import select
 import socket
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -17,7 +16,6 @@ TIMEOUT = 10.0
 """Seconds after which a test gives up; nothing takes that long."""
 
 PAGE_SIZE = 4096
-FLAGS_OFFSET = 12
 
 
 @dataclass
@@ -45,9 +43,6 @@ class Page:
 
     def read(self, row: int) -> int:
         return int(self.library.convgpu_page_read(self._address, ctypes.c_uint32(row)))
-
-    def set_flags(self, flags: int) -> None:
-        struct.pack_into("I", self._memory, FLAGS_OFFSET, flags)
 
     def arm(self, row: int, armed: bool) -> None:
         self.library.convgpu_page_arm(self._address, ctypes.c_uint32(row), int(armed))
@@ -94,8 +89,7 @@ class Peer:
         self._connection.sendall(data)
 
     def welcome(self, rows: tuple[DeviceRow, ...], flags: int = 0) -> Page:
-        page = Page(self._library, len(rows))
-        page.set_flags(flags)
+        page = Page(self._library, len(rows), flags)
         frame = pack(Welcome(PAGE_SIZE, rows), 1)
         socket.send_fds(self._connection, [frame], [page.descriptor])
         os.close(page.descriptor)

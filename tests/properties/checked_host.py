@@ -3,6 +3,8 @@
 from collections import Counter
 from math import inf
 
+from backfill_oracle import BackfillOracle
+
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.memory.ledger import Ledger
@@ -14,7 +16,7 @@ FACTS = (e.SessionStarted, e.CapacityChanged, e.UnleasedMemory)
 
 
 class CheckedHost(SimulatedHost):
-    """No decision may make an excess grow, let newcomers overtake, or pass over an overdue request (invariant 5)."""
+    """No decision may make an excess grow, let newcomers delay, or pass over an overdue request (invariant 5)."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
@@ -23,6 +25,7 @@ class CheckedHost(SimulatedHost):
         self._waiting: list[WaitingAllocation] = []
         # By waiting request: the most that each container used of its device since it was paused.
         self._high_water_marks: dict[int, Counter[str]] = {}
+        self._backfill = BackfillOracle(self._ledger)
 
     @property
     def _ledger(self) -> Ledger:
@@ -34,6 +37,7 @@ class CheckedHost(SimulatedHost):
         self._newcomers = set(self._ledger.accounts) - set(self._ledger.holders)
         self._waiting = self.machine.waiting
         super().dispatch(event)
+        self._backfill.check(event, {waiting.request: waiting for waiting in self.machine.waiting})
         self._record_high_water_marks()
         after = self.excess()
         if any(before[device] for device in self._ledger.free):
@@ -74,12 +78,13 @@ class CheckedHost(SimulatedHost):
         container = self.processes[effect.session].container
         # A process calls the driver at once only if nothing is settling.
         assert effect.settling == sum(used[request.device] for used in self.unsettled.values())
+        self._backfill.accepted += 1
         self._check_overtaking(container, request)
         self._check_age(container, request)
         self._newcomers.discard(container)
 
     def _check_overtaking(self, container: str, request: e.AllocationRequested) -> None:
-        """No newcomer is served before an overdue request, unless that waits for external memory.
+        """A newcomer that is served before an overdue request is backfilled, unless that waits for external memory.
 
         The bound is the starvation timeout on the request's own device, and twice that on all others on which the
         newcomer has a limit (invariant 5).
@@ -100,7 +105,8 @@ class CheckedHost(SimulatedHost):
             )
             leased = ledger.accounts[other.container][other.device].leased
             lacks_external = leased + other.size > ledger.usable[other.device]
-            assert lacks_external or not is_bound, f"{request} is served before {other}"
+            if is_bound and not lacks_external:
+                self._backfill.passed(container, other.request)
 
     def _turn(self, request: e.AllocationRequested | None) -> tuple[float, int]:
         """Return the place of a request among overdue ones, five points a timeout; last if it waits no more."""

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuInit, and the contexts: primary ones and those of cuCtxCreate.
+ * The contexts: primary ones and those of cuCtxCreate.
  *
  * Locks of a device: `creating`, held by whoever creates a context there, also while it is paused, so that
  * the contexts' total is corrected by one thread at a time; and `state`, which guards the primary context,
@@ -14,7 +14,6 @@
 #include "accounting/device.h"
 #include "gate/drain.h"
 #include "scheduler/account.h"
-#include "scheduler/session.h"
 #include "tables/registry.h"
 
 #include <pthread.h>
@@ -161,13 +160,6 @@ CUresult hooked_cuDevicePrimaryCtxReset(CUdevice ordinal) {
 
 CUresult hooked_cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
     return end_primary(ordinal, driver_reset);
-}
-
-/* The driver first, because HELLO names the GPUs that it shows. Fails closed: without a scheduler CUDA does
- * not start. */
-CUresult hooked_cuInit(unsigned flags) {
-    CUresult result = DRIVER(cuInit, flags);
-    return session_ready() ? result : CUDA_ERROR_SYSTEM_NOT_READY;
 }
 
 static CUresult context_attempt_retain(void *arguments) {

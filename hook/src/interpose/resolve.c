@@ -7,8 +7,8 @@
  */
 #include "base/libc_symbols.h"
 #include "base/log.h"
-#include "calls/nvml.h"
 #include "gate/gate.h"
+#include "nvml/nvml.h"
 #include "scheduler/session.h"
 #include "tables/driver.h"
 

@@ -48,6 +48,7 @@ enum { SMALLEST_STRIDE = 2 << 20 };
 static struct spinlock swap;
 static struct device_account accounts[CONVGPU_MAX_DEVICES];
 static _Atomic uint32_t account_count;
+static uint32_t chosen_count; /* rows of the last WELCOME if they were chosen, else 0; guarded by `swap` */
 static struct convgpu_page offline;
 static struct convgpu_page *page = &offline; /* guarded by `swap` */
 
@@ -77,6 +78,17 @@ uint32_t account_devices(void) {
 
 int account_row(uint32_t device) {
     return accounts[device].row;
+}
+
+bool account_chosen(struct account_chosen *devices) {
+    spinlock_lock(&swap);
+    uint32_t count = chosen_count;
+    for (uint32_t device = 0; count > 0 && device < account_count; device++)
+        if (accounts[device].row >= 0)
+            memcpy(devices->uuid[accounts[device].row], accounts[device].uuid, CONVGPU_UUID_SIZE);
+    spinlock_unlock(&swap);
+    if (count > 0) devices->count = count;
+    return count > 0;
 }
 
 const uint8_t *account_uuid(uint32_t device) {
@@ -258,6 +270,7 @@ bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct c
                 *armed |= UINT64_C(1) << device;
         }
         page = welcomed;
+        chosen_count = welcomed->flags & CONVGPU_PAGE_CHOSEN ? count : 0;
     }
     spinlock_unlock(&swap);
     return room;
@@ -267,7 +280,7 @@ void account_reset(void) {
     if (page != &offline) munmap(page, sizeof *page);
     swap = (struct spinlock){0};
     page = &offline;
-    account_count = 0;
+    account_count = chosen_count = 0;
     memset(accounts, 0, sizeof accounts);
     clear_offline();
 }

@@ -16,6 +16,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The devices that the scheduler chose for the container, in the order in which CUDA and NVML number them. */
+struct account_chosen {
+    uint32_t count;
+    uint8_t uuid[CONVGPU_MAX_DEVICES][CONVGPU_UUID_SIZE];
+};
+
 /* Returns the number of the device with this UUID (CONVGPU_UUID_SIZE bytes), or -1. Takes no lock. */
 int account_find(const uint8_t *uuid);
 
@@ -25,6 +31,10 @@ uint32_t account_devices(void);
 /* Returns the row of the device in the present WELCOME, or -1 when the container has no limit on it any more.
  * Stable while the channel's `sending` is held; otherwise the next WELCOME may change it at once. No lock. */
 int account_row(uint32_t device);
+
+/* Writes the devices of the last WELCOME, if the scheduler chose them; false, with nothing written, if the
+ * container has those that its user named. Takes `swap`. */
+bool account_chosen(struct account_chosen *devices);
 
 /* Returns the UUID; valid and unchanged until the process forks. Takes no lock. */
 const uint8_t *account_uuid(uint32_t device);

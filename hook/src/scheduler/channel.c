@@ -318,7 +318,7 @@ static void *serve(void *unused) {
 }
 
 bool channel_open(const char *path, const char *program, const char *memory,
-                  const struct convgpu_held *visible, uint32_t count) {
+                  const struct convgpu_held *present, uint32_t count) {
     struct connection_welcome welcome;
     struct connection_failure failure = {.error = ENAMETOOLONG};
     memset(&greeting, 0, sizeof greeting);
@@ -326,7 +326,7 @@ bool channel_open(const char *path, const char *program, const char *memory,
     strncpy(greeting.hello.program, program, sizeof greeting.hello.program - 1);
     strncpy(greeting.hello.memory, memory, sizeof greeting.hello.memory - 1);
     greeting.hello.held_count = count;
-    memcpy(greeting.held, visible, count * sizeof *visible);
+    memcpy(greeting.held, present, count * sizeof *present);
     bool fits = strlen(path) < sizeof greeting.path;
     if (fits) memcpy(greeting.path, path, strlen(path) + 1);
     bool open = fits && connection_open(&greeting, &welcome, &failure) && channel_enter(&welcome);

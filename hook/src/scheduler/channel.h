@@ -33,12 +33,12 @@ struct channel_answer {
     };
 };
 
-/* Connects for the first time and starts the service thread. All arguments are copied; `visible` are rows
+/* Connects for the first time and starts the service thread. All arguments are copied; `present` are rows
  * of HELLO. False after one line on stderr (only the first time) when no scheduler answers (at most 10 s for
  * each step), it refuses, or the thread cannot be made (EAGAIN). The session calls it under `opening`: one
  * thread at a time. */
 bool channel_open(const char *path, const char *program, const char *memory,
-                  const struct convgpu_held *visible, uint32_t count);
+                  const struct convgpu_held *present, uint32_t count);
 
 /* Pauses the calling thread until the scheduler answers, however long that takes and whatever signal handlers
  * run meanwhile; no cancellation point. `call` is the name of the CUDA call. `refused`: the driver refused

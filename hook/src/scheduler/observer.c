@@ -83,10 +83,14 @@ static void say(const char *path, const struct convgpu_header *header, const voi
 static struct observation *ask_once(const uint8_t *uuid, bool aloud) {
     struct convgpu_header header = {0};
     char path[PATH_MAX + 64];
-    if (seconds() < rest_until) return NULL;
+    session_socket(path, sizeof path);
+    if (seconds() < rest_until) {
+        errno = ETIMEDOUT;
+        if (aloud) say(path, NULL, NULL);
+        return NULL;
+    }
     struct observation *observation = new_frame();
     int descriptor = observation ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
-    session_socket(path, sizeof path);
     bool answered = descriptor >= 0 && exchange(descriptor, path, uuid, &header, observation);
     if (answered && is_observation(&header, observation)) {
         close(descriptor);

@@ -3,8 +3,8 @@
 
 #include "base/log.h"
 #include "base/no_cancel.h"
+#include "base/present_gpus.h"
 #include "scheduler/channel.h"
-#include "tables/driver.h"
 
 #include <convgpu/page.h>
 #include <dlfcn.h>
@@ -71,26 +71,21 @@ void session_memory(char memory[CONVGPU_MEMORY_SIZE]) {
         snprintf(memory, CONVGPU_MEMORY_SIZE, "%s%s", digits ? reserved : "", digits ? "m" : "");
 }
 
-/* The GPUs that the driver shows this process, as rows for HELLO; `held` has room for CONVGPU_MAX_DEVICES.
- * None before cuInit, and in the child of a fork. An instance (MIG) has a UUID that the scheduler does not
- * know. */
-static uint32_t read_visible(struct convgpu_held *held) {
-    int count = 0;
-    uint32_t rows = 0;
-    if (DRIVER(cuDeviceGetCount, &count) != CUDA_SUCCESS) return 0;
-    for (CUdevice ordinal = 0; ordinal < count && rows < CONVGPU_MAX_DEVICES; ordinal++) {
-        CUuuid uuid;
-        CUresult result = driver.cuDeviceGetUuid_v2 ? DRIVER(cuDeviceGetUuid_v2, &uuid, ordinal)
-                                                    : DRIVER(cuDeviceGetUuid, &uuid, ordinal);
-        if (result != CUDA_SUCCESS) return 0;
-        memcpy(held[rows].device, uuid.bytes, CONVGPU_UUID_SIZE);
-        held[rows++].size = 0;
+/* The container's GPUs as rows for HELLO; `held` has room for CONVGPU_MAX_DEVICES. Not the driver's answer:
+ * it begins after the session, because it has to be told of the devices that the scheduler chose
+ * (calls/initialise.c). */
+static uint32_t list_present(struct convgpu_held *held) {
+    uint8_t uuid[CONVGPU_MAX_DEVICES][UUID_BYTES];
+    uint32_t count = present_gpus("/proc/driver/nvidia/gpus", "/dev", uuid, CONVGPU_MAX_DEVICES);
+    for (uint32_t row = 0; row < count; row++) {
+        memcpy(held[row].device, uuid[row], CONVGPU_UUID_SIZE);
+        held[row].size = 0;
     }
-    return rows;
+    return count;
 }
 
 static bool open_session(void) {
-    struct convgpu_held visible[CONVGPU_MAX_DEVICES];
+    struct convgpu_held present[CONVGPU_MAX_DEVICES];
     char path[PATH_MAX + sizeof socket_name + 2];
     char program[CONVGPU_PROGRAM_SIZE];
     char memory[CONVGPU_MEMORY_SIZE];
@@ -99,7 +94,7 @@ static bool open_session(void) {
     session_socket(path, sizeof path);
     read_program(program, sizeof program);
     session_memory(memory);
-    return channel_open(path, program, memory, visible, read_visible(visible));
+    return channel_open(path, program, memory, present, list_present(present));
 }
 
 bool session_is_open(void) {

@@ -23,7 +23,7 @@
 #define CONVGPU_HOOKED_CALLS_H
 
 #define CONVGPU_HOOKED_CALLS(X)                                                                              \
-    X(cuInit, cuInit, 2000, NONE, NONE, (unsigned flags), (flags))                                           \
+    X(cuInit, cuInit, 2000, NONE, SESSION(true), (unsigned flags), (flags))                                  \
     X(cuMemAlloc, cuMemAlloc, 2000, NONE, MEMORY(address &&size > 0), (uint32_t *address, unsigned size),    \
       (address, size))                                                                                       \
     X(cuMemAlloc_v2, cuMemAlloc, 3020, NONE, MEMORY(address &&size > 0),                                     \

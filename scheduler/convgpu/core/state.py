@@ -23,12 +23,14 @@ class PendingAllocation:
         view: the allocation as policies see it.
         deadline: seconds on the clock of the events, after which it is rejected; None without one.
         is_paused: the history says that it was paused.
+        passes_overdue: it was chosen although overdue allocations come first, because it cannot delay them.
     """
 
     event: e.AllocationRequested
     view: WaitingAllocation
     deadline: float | None
     is_paused: bool = False
+    passes_overdue: bool = False
 
     @property
     def sequence(self) -> int:
@@ -106,6 +108,11 @@ class Queue:
     def by_turn(self, device: str) -> Iterator[PendingAllocation]:
         """Yield those that wait for memory of the device in the order in which they become overdue."""
         return (self._all[sequence] for _, sequence in self._turns[device])
+
+    @property
+    def first_turn(self) -> tuple[float, int] | None:
+        """The first turn of all that wait; None without any."""
+        return min((turns[0] for turns in self._turns.values() if turns), default=None)
 
     def add(self, pending: PendingAllocation) -> None:
         """Add one: the youngest, or one that waited before its process reconnected."""
@@ -228,6 +235,10 @@ class State:
             if (pending.device, pending.size) == (event.device, event.size):
                 return unclaimed.pop(place)
         return None
+
+    def set_backfilled_apart(self) -> None:
+        """Set the limits of backfilled containers apart while anything waits that they went past."""
+        self.ledger.claimants.set_apart(self.queue.first_turn)
 
     def mark_paused(self) -> None:
         """Begin the high-water marks of what waits: all leases were reduced to what is in use."""

@@ -48,6 +48,7 @@ class Waiting(Record, frozen=True):
         reason: why it is not served; one of `WaitReason`.
         ahead: number of allocations on the device that the policy would serve before it.
         behind: containers that hold the memory it waits for, largest first.
+        free: bytes of the device that nobody was granted, and that `reason` says why it is not given either.
     """
 
     uuid: str
@@ -59,6 +60,7 @@ class Waiting(Record, frozen=True):
     reason: str = "memory"
     ahead: int = 0
     behind: tuple[str, ...] = ()
+    free: int = 0
 
 
 class SessionShare(Record, frozen=True):

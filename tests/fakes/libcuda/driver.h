@@ -66,6 +66,7 @@ CUresult driver_enter_context(struct context **context);
 
 /* Whether calls wait just now, for a checkpoint of the process. */
 bool driver_is_stopped(void);
+void driver_wait_while_stopped(void);
 
 /* Releases driver.mutex and hands the result through. */
 CUresult driver_leave(CUresult result);

@@ -115,6 +115,7 @@ CUresult driver_enter(void) {
     if (atomic_load_explicit(&driver.phase, memory_order_acquire) != DRIVER_READY) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
+    driver_wait_while_stopped();
     pthread_mutex_lock(&driver.mutex);
     return CUDA_SUCCESS;
 }
@@ -133,10 +134,6 @@ CUresult driver_enter_context(struct context **context) {
     if (*context == NULL) return driver_leave(CUDA_ERROR_INVALID_CONTEXT);
     if (!(*context)->alive) return driver_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
     return (*context)->error == CUDA_SUCCESS ? CUDA_SUCCESS : driver_leave((*context)->error);
-}
-
-bool driver_is_stopped(void) {
-    return atomic_load(&driver.state.shared->slot[driver.state.slot].checkpoint) != 0;
 }
 
 CUresult driver_leave(CUresult result) {

@@ -6,13 +6,14 @@
 #ifndef SIMULATED_SYMBOL_TABLE_H
 #define SIMULATED_SYMBOL_TABLE_H
 
+#include "libcuda/context/checkpoint_api.h"
 #include "libcuda/context/green_api.h"
 #include "libcuda/context/stream_api.h"
 #include "libcuda/graph/graph_api.h"
 #include "libcuda/legacy/legacy_api.h"
 #include "libcuda/memory/array_api.h"
-#include "libcuda/memory/virtual_api.h"
 #include "libcuda/module/module_api.h"
+#include "libcuda/virtual/virtual_api.h"
 #include "libcuda/work/copy_api.h"
 #include "libcuda/work/host.h"
 
@@ -180,6 +181,15 @@
     X(cuEventElapsedTime, 2000, cuEventElapsedTime, false)                                                   \
     X(cuEventElapsedTime, 12080, cuEventElapsedTime_v2, false)                                               \
     X(cuThreadExchangeStreamCaptureMode, 10010, cuThreadExchangeStreamCaptureMode, false)                    \
+    X(cuPointerGetAttribute, 4000, cuPointerGetAttribute, false)                                             \
+    X(cuPointerGetAttributes, 7000, cuPointerGetAttributes, false)                                           \
+    X(cuPointerSetAttribute, 6000, cuPointerSetAttribute, false)                                             \
+    X(cuCheckpointProcessGetState, 12080, cuCheckpointProcessGetState, false)                                \
+    X(cuCheckpointProcessGetRestoreThreadId, 12080, cuCheckpointProcessGetRestoreThreadId, false)            \
+    X(cuCheckpointProcessLock, 12080, cuCheckpointProcessLock, false)                                        \
+    X(cuCheckpointProcessCheckpoint, 12080, cuCheckpointProcessCheckpoint, false)                            \
+    X(cuCheckpointProcessRestore, 12080, cuCheckpointProcessRestore, false)                                  \
+    X(cuCheckpointProcessUnlock, 12080, cuCheckpointProcessUnlock, false)                                    \
     X(cuMemGetAllocationGranularity, 10020, cuMemGetAllocationGranularity, false)                            \
     X(cuMemCreate, 10020, cuMemCreate, false)                                                                \
     X(cuMemRelease, 10020, cuMemRelease, false)                                                              \

@@ -37,16 +37,78 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) {
     return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+/* Whether the device of a row is the one that `key` names. */
+typedef bool row_matcher(unsigned row, const void *key);
+
+static nvmlReturn_t find_device(row_matcher *matches, const void *key, nvmlDevice_t *device) {
     nvmlReturn_t result = nvml_enter();
     if (result != NVML_SUCCESS) return result;
-    if (uuid == NULL || device == NULL) return nvml_leave(NVML_ERROR_INVALID_ARGUMENT);
+    if (key == NULL || device == NULL) return nvml_leave(NVML_ERROR_INVALID_ARGUMENT);
     for (unsigned row = 0; row < nvml_state.configuration.device_count; row++) {
-        if (strcasecmp(uuid, nvml_state.configuration.device[row].uuid_text) != 0) continue;
+        if (!matches(row, key)) continue;
         *device = &nvml_state.configuration.device[row];
         return nvml_leave(NVML_SUCCESS);
     }
     return nvml_leave(NVML_ERROR_NOT_FOUND);
+}
+
+static bool has_uuid(unsigned row, const void *key) {
+    return strcasecmp(key, nvml_state.configuration.device[row].uuid_text) == 0;
+}
+
+static bool has_bytes(unsigned row, const void *key) {
+    return memcmp(key, nvml_state.configuration.device[row].uuid, 16) == 0;
+}
+
+/* "DOMAIN:BUS:00.0" in hexadecimal, whatever the width of the domain; without one, domain 0. */
+static bool has_bus_id(unsigned row, const void *key) {
+    unsigned domain = 0, bus, number, function;
+    if (sscanf(key, "%x:%x:%x.%x", &domain, &bus, &number, &function) != 4 &&
+        (domain = 0, sscanf(key, "%x:%x.%x", &bus, &number, &function)) != 3)
+        return false;
+    return domain == 0 && bus == row + 1 && number == 0 && function == 0;
+}
+
+static void write_serial(unsigned row, char text[16]) {
+    snprintf(text, 16, "165%010u", row + 1);
+}
+
+static bool has_serial(unsigned row, const void *key) {
+    char text[16];
+    write_serial(row, text);
+    return strcmp(key, text) == 0;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    return find_device(has_uuid, uuid, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device) {
+    if (uuid == NULL) return find_device(has_uuid, NULL, device);
+    if (uuid->version != NVML_UUID_V1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (uuid->type == NVML_UUID_TYPE_ASCII) return find_device(has_uuid, uuid->text, device);
+    return find_device(has_bytes, uuid->type == NVML_UUID_TYPE_BINARY ? uuid->bytes : NULL, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) {
+    return find_device(has_serial, serial, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device) {
+    return find_device(has_bus_id, bus_id, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device) {
+    return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
+}
+
+nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *text, unsigned length) {
+    unsigned row;
+    char serial[16];
+    nvmlReturn_t result = nvml_enter_device(device, text != NULL, &row);
+    if (result != NVML_SUCCESS) return result;
+    write_serial(row, serial);
+    return nvml_leave(nvml_write_text(text, length, serial));
 }
 
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {

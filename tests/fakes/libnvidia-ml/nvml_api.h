@@ -70,6 +70,16 @@ typedef struct {
     char bus_id[32];
 } nvmlPciInfo_t;
 
+enum { NVML_UUID_TYPE_ASCII = 1, NVML_UUID_TYPE_BINARY = 2 };
+typedef struct {
+    unsigned version, type;
+    union {
+        char text[41];
+        unsigned char bytes[16];
+    };
+} nvmlUUID_t;
+#define NVML_UUID_V1 (unsigned)(sizeof(nvmlUUID_t) | 1u << 24)
+
 NVML_EXPORT nvmlReturn_t nvmlInit(void);
 NVML_EXPORT nvmlReturn_t nvmlInit_v2(void);
 NVML_EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags);
@@ -86,6 +96,11 @@ NVML_EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count);
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device);
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device);
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device);
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_t *uuid, nvmlDevice_t *device);
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device);
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device);
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device);
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *text, unsigned length);
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index);
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor);
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *text, unsigned length);

@@ -28,8 +28,9 @@ struct simulated_configuration {
     uint64_t context_size;      /* bytes that one context takes */
     uint64_t
         process_size; /* bytes that a process with a context takes beside it, and NVML counts for nobody */
-    uint64_t copy_mib_per_s; /* each way between host and device; 0: copies take no time */
-    uint64_t oom_us;         /* how long a refused allocation takes */
+    uint64_t copy_mib_per_s;        /* each way between host and device; 0: copies take no time */
+    uint64_t checkpoint_us_per_gib; /* that a checkpoint takes for what it moves off the device */
+    uint64_t oom_us;                /* how long a refused allocation takes */
 };
 
 /* Reads DIRECTORY/devices. The directory is SIMULATED_GPU_DIRECTORY, or else where the library that holds

@@ -100,3 +100,14 @@ uint64_t exports_used(const struct shared_state *shared, unsigned device) {
     }
     return used;
 }
+
+bool exports_held(struct simulated_state *state, uint32_t slot) {
+    bool held = false;
+    state_lock(state);
+    for (uint32_t row = 0; row < state->shared->export_count; row++) {
+        const struct shared_export *export = &state->shared->export[row];
+        held = held || (export->phase == EXPORT_HELD && export->slot == slot);
+    }
+    state_unlock(state);
+    return held;
+}

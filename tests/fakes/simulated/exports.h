@@ -30,6 +30,9 @@ void exports_sweep(struct simulated_state *state);
 /* The process of the slot has died: what others still refer to becomes orphans. Mutex of the state held. */
 void exports_of_dead(struct simulated_state *state, uint32_t slot);
 
+/* Whether the slot's process holds memory that it exported. */
+bool exports_held(struct simulated_state *state, uint32_t slot);
+
 /* Bytes of the device that orphans take. Mutex of the state held. */
 uint64_t exports_used(const struct shared_state *shared, unsigned device);
 

@@ -291,3 +291,45 @@ void state_abandon(struct simulated_state *state) {
     state->descriptor = -1;
     state->slot = SIMULATED_NO_SLOT;
 }
+
+uint32_t state_slot_of(struct simulated_state *state, pid_t pid) {
+    uint32_t found = SIMULATED_NO_SLOT;
+    state_lock(state);
+    for (uint32_t k = 0; k < state->shared->slot_count && found == SIMULATED_NO_SLOT; k++) {
+        pid_t holder;
+        if (state->shared->slot[k].phase != SLOT_HELD || !find_holder(state, k, &holder)) continue;
+        if (holder == pid) found = k;
+    }
+    state_unlock(state);
+    return found;
+}
+
+uint64_t state_save(struct simulated_state *state, struct shared_slot *slot) {
+    uint64_t bytes = 0;
+    state_lock(state);
+    for (unsigned device = 0; device < state->configuration.device_count; device++) {
+        bytes += slot->used[device];
+        slot->saved[device] += slot->used[device];
+        change(state, slot, device, 0);
+    }
+    state_unlock(state);
+    return bytes;
+}
+
+bool state_restore(struct simulated_state *state, struct shared_slot *slot, uint64_t *bytes) {
+    bool fits = true;
+    *bytes = 0;
+    state_lock(state);
+    sweep(state, ALL_SLOTS);
+    for (unsigned device = 0; device < state->configuration.device_count; device++) {
+        uint64_t room = state->configuration.device[device].total - state->shared->used[device];
+        fits = fits && slot->saved[device] <= room;
+    }
+    for (unsigned device = 0; fits && device < state->configuration.device_count; device++) {
+        *bytes += slot->saved[device];
+        change(state, slot, device, slot->used[device] + slot->saved[device]);
+        slot->saved[device] = 0;
+    }
+    state_unlock(state);
+    return fits;
+}

@@ -117,6 +117,14 @@ uint64_t state_free(struct simulated_state *state, unsigned device);
 unsigned state_processes(struct simulated_state *state, unsigned device, struct simulated_process *row,
                          unsigned capacity);
 
+/* The slot of a process by its pid here, or SIMULATED_NO_SLOT. */
+uint32_t state_slot_of(struct simulated_state *state, pid_t pid);
+
+/* Takes all memory of the slot off the devices, or brings it back; returns false if there is no room for all
+ * of it. Both say how many bytes that were. */
+uint64_t state_save(struct simulated_state *state, struct shared_slot *slot);
+bool state_restore(struct simulated_state *state, struct shared_slot *slot, uint64_t *bytes);
+
 /* Excludes every other process and library. */
 void state_lock(struct simulated_state *state);
 void state_unlock(struct simulated_state *state);

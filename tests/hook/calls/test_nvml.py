@@ -252,12 +252,19 @@ for _turn in range(2):
     assert output.splitlines() == ["7 2 (6, 100, 7, 8)", "0 2 (6, 100, 7, 8) (7, 102, 7, 8)"]
 
 
-def test_every_call_of_nvml_about_memory_or_processes_is_on_a_list() -> None:
+def test_every_call_of_nvml_about_memory_processes_or_devices_is_on_a_list() -> None:
     source = Path(str(pynvml.__file__)).read_text()
     names = set(re.findall(r'_nvmlGetFunctionPointer\("(nvml\w+)"\)', source))
     about = {name for name in names if re.search(r"Memory|MemSize|Process|Accounting", name)}
+    about |= {
+        name for name in names if re.search(r"GetCount|GetIndex|GetHandleBy|MigDeviceHandle|NearestGpus$|GpuSet$", name)
+    }
     about -= {
-        name for name in names if re.search(r"Vgpu|MemoryClock|MemoryLocked|AccountingMode$|^nvmlDeviceSet", name)
+        name
+        for name in names
+        if re.search(
+            r"Vgpu|MemoryClock|MemoryLocked|AccountingMode$|^nvmlDeviceSet|^nvmlUnit|^nvmlDeviceIsMig|GpuInstance", name
+        )
     }
     listed = set(HOOKED) | set(UNHANDLED)
     assert {name for name in about if name not in listed and re.sub(r"_v\d+$", "", name) not in listed} == set()

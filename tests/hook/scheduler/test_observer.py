@@ -57,7 +57,7 @@ REPLIES = [
 @pytest.mark.parametrize(("reply", "reason"), REPLIES)
 def test_nonsense_instead_of_figures(look: Look, scheduler: ScriptedScheduler, reply: bytes, reason: str) -> None:
     process = look()
-    for uuid in (0, 0, 1, 1):
+    for uuid in (0, 0, 0, 1, 1):  # the first, for the count: are these devices chosen?
         peer = scheduler.accept_silent()
         assert peer.receive() == (1, Observe(BINARY_UUIDS[uuid], ""))
         peer.send_raw(reply)

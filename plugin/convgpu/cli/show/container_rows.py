@@ -78,8 +78,12 @@ def waits(row: Waiting, devices: Mapping[str, Device], names: Mapping[str, str],
     text += health if health != "ok" else _REASONS.get(row.reason, row.reason)
     if row.reason == WaitReason.MEMORY and row.uuid in devices and devices[row.uuid].external:
         text += f", {format_size(devices[row.uuid].external)} are external memory"
-    if row.behind:
-        text += ", held by " + ", ".join(names.get(name, shortened(name)) for name in row.behind)
+    others = ", ".join(names.get(name, shortened(name)) for name in row.behind)
+    if row.reason == WaitReason.TURN and row.free and others:
+        text += f": {format_size(row.free)} are free and kept for {others}, which this container's limit could delay"
+    else:
+        text += f" ({format_size(row.free)} free)" if row.free else ""
+        text += f", held by {others}" if others else ""
     if row.ahead:
         text += f", {row.ahead} ahead"
     return text

@@ -5,9 +5,12 @@ the exact figures that come back with HeadroomTaken.
 """
 
 from convgpu.core import events as e
-from convgpu.core.allocation.fairness import eligible, head_start, overtakes_overdue, serving_order
+from convgpu.core.allocation.backfill import Backfill
+from convgpu.core.allocation.fairness import eligible, overtakes_overdue, serving_order
 from convgpu.core.allocation.headroom import Headroom
+from convgpu.core.allocation.hold_back import hold_back
 from convgpu.core.allocation.reclaim import ReclaimLadder
+from convgpu.core.allocation.turns import head_start
 from convgpu.core.state import PendingAllocation, State
 from convgpu.core.step import StepBuilder
 from convgpu.policies.memory.base import WaitingAllocation
@@ -92,6 +95,7 @@ class Allocator:
         None when all that are left have to wait.
         """
         state, ledger = self._state, self._ledger
+        state.set_backfilled_apart()
         if not state.recovering:
             ledger.apply_targets()
         if not state.queue and not ledger.targets:
@@ -101,9 +105,17 @@ class Allocator:
             return pending
         self._ladder.take_idle_grants()
         ledger.apply_targets()
-        for chosen in serving_order(state, eligible(state, state.now), state.now):
-            if ledger.is_safe_to_grant(chosen.container, chosen.device, chosen.size):
-                return state.queue[chosen.sequence]
+        return self._next_in_order()
+
+    def _next_in_order(self) -> PendingAllocation | None:
+        state, held_back = self._state, hold_back(self._state, self._state.now)
+        backfill = Backfill(state, held_back, state.now)
+        for chosen in serving_order(state, eligible(state, held_back), state.now):
+            is_safe = self._ledger.is_safe_to_grant(chosen.container, chosen.device, chosen.size)
+            if is_safe and backfill.allows(chosen):
+                pending = state.queue[chosen.sequence]
+                pending.passes_overdue = backfill.passes(chosen)
+                return pending
         return None
 
     def _next_without_grant(self) -> PendingAllocation | None:
@@ -131,6 +143,10 @@ class Allocator:
 
     def _grant(self, pending: PendingAllocation) -> None:
         """Grant what its container lacks for it, and if possible the whole limit."""
+        if pending.container not in self._ledger.holders:
+            self._ledger.claimants.begin_holding(
+                pending.container, pending.view.turn if pending.passes_overdue else None
+            )
         lacking = max(pending.size - self._state.account(pending).idle, 0)
         self._ledger.grant(pending.container, pending.device, lacking)
         self._grant_whole_limit(pending)

@@ -1,15 +1,12 @@
-"""The serving order of waiting allocations, and which newcomers are held back (docs/policies.md)."""
+"""The serving order of waiting allocations (docs/policies.md)."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from math import inf, isfinite
-from typing import Final
+from math import inf
 
-from convgpu.core.state import PendingAllocation, State
+from convgpu.core.allocation.hold_back import HoldBack
+from convgpu.core.allocation.turns import first_overdue_on, fits_usable, is_overdue
+from convgpu.core.state import State
 from convgpu.policies.memory.base import WaitingAllocation
-
-# Priorities trade with age: a starvation timeout of waiting weighs as much as so many points of priority.
-POINTS_OF_A_TIMEOUT: Final = 5
 
 
 def serving_order(state: State, waiting: Sequence[WaitingAllocation], now: float) -> Iterator[WaitingAllocation]:
@@ -54,88 +51,35 @@ def _raises_high_water_mark(state: State, waiting: WaitingAllocation, oldest: in
 
 def _oldest_waiting_on(state: State, device: str) -> int:
     """Return the sequence of the oldest allocation that waits for memory of the device, and not for external memory."""
-    return next((pending.sequence for pending in state.queue.on(device) if _fits_usable(state, pending)), 0)
-
-
-def _fits_usable(state: State, pending: PendingAllocation) -> bool:
-    return state.account(pending).leased + pending.size <= state.ledger.usable[pending.device]
+    return next((pending.sequence for pending in state.queue.on(device) if fits_usable(state, pending)), 0)
 
 
 def overtakes_overdue(state: State, waiting: WaitingAllocation) -> bool:
     """Return whether an allocation is overdue that a holder's request has to be served after."""
-    overdue = _first_overdue_on(state, waiting.device, state.now)
+    overdue = first_overdue_on(state, waiting.device, state.now)
     if not overdue or overdue[0].turn >= waiting.turn:
         return False
     return not _raises_high_water_mark(state, waiting, _oldest_waiting_on(state, waiting.device))
 
 
-def is_overdue(state: State, waiting: WaitingAllocation, now: float) -> bool:
-    """Return whether its wait and the head start of its priority add up to the starvation timeout."""
-    return waiting.aged(now) >= state.starvation_timeout
+def eligible(state: State, held_back: HoldBack) -> list[WaitingAllocation]:
+    """Return all that fit into free memory, without most of those that are held back and may not go on either.
 
-
-def head_start(priority: int, starvation_timeout: float) -> float:
-    """Return the seconds by which a priority puts an allocation forward: the older by so much, the equal."""
-    return priority * starvation_timeout / POINTS_OF_A_TIMEOUT if isfinite(starvation_timeout) else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class HoldBack:
-    """The overdue allocations behind which newcomers, which hold nothing yet, are held back.
-
-    Attributes:
-        requesting: by device: for newcomers that request memory of it.
-        limited: by device: for newcomers that have a limit on it, whatever device they request memory of.
+    A newcomer that is held back may go on only if its whole limits are free (backfill.py).
     """
-
-    requesting: dict[str, WaitingAllocation]
-    limited: dict[str, WaitingAllocation]
-
-    def find(self, state: State, waiting: WaitingAllocation) -> WaitingAllocation | None:
-        """Return the overdue allocation behind which one is held back, None when there is none."""
-        if waiting.container in state.ledger.holders:
-            return None
-        overdue = self.requesting.get(waiting.device)
-        if overdue is not None and overdue.turn < waiting.turn:
-            return overdue
-        for device in state.ledger.accounts[waiting.container] if self.limited else ():
-            overdue = self.limited.get(device)
-            if overdue is not None and overdue.turn < waiting.turn:
-                return overdue
-        return None
-
-
-def hold_back(state: State, now: float) -> HoldBack:
-    """Find the overdue allocations that newcomers must not overtake any more.
-
-    On each device that is its first overdue allocation by turn. If that fits but would not be safe, it waits for
-    holders of other devices, so newcomers are held back on all devices of its container. If its age is twice the
-    timeout, newcomers with a limit on one of these devices get nothing anywhere: those that can keep it waiting become
-    fewer, and all of them can end without those that hold nothing (the state is safe).
-    """
-    requesting: dict[str, WaitingAllocation] = {}
-    limited: dict[str, WaitingAllocation] = {}
-    for device, overdue in first_overdue(state, now).items():
-        requesting.setdefault(device, overdue)
-        devices = state.ledger.accounts[overdue.container]
-        if overdue.size <= state.ledger.free[device]:
-            requesting = dict.fromkeys(devices, overdue) | requesting
-        if overdue.aged(now) >= 2 * state.starvation_timeout:
-            limited = dict.fromkeys(devices, overdue) | limited
-    return HoldBack(requesting, limited)
-
-
-def eligible(state: State, now: float) -> list[WaitingAllocation]:
-    """Return all that fit into free memory and are not held back."""
-    held_back = hold_back(state, now)
     fits = _fitting(state)
     if not held_back.requesting:
         return fits
     # Most newcomers are held back by the first overdue allocation of their own device: a cheap test first.
-    holders, requesting = state.ledger.holders, held_back.requesting
+    ledger, requesting = state.ledger, held_back.requesting
     first = {device: requesting[device].turn if device in requesting else (inf, 0) for device in state.settling}
-    fits = [w for w in fits if w.container in holders or w.turn <= first[w.device]]
-    return [w for w in fits if held_back.find(state, w) is None]
+    return [
+        w
+        for w in fits
+        if w.container in ledger.holders
+        or w.turn <= first[w.device]
+        or ledger.accounts[w.container][w.device].limit <= ledger.free[w.device]
+    ]
 
 
 def _fitting(state: State) -> list[WaitingAllocation]:
@@ -144,24 +88,3 @@ def _fitting(state: State) -> list[WaitingAllocation]:
         if free > 0 and device not in state.drained:
             fits += [pending.view for pending in state.queue.on(device) if pending.view.size <= free]
     return fits
-
-
-def first_overdue(state: State, now: float) -> dict[str, WaitingAllocation]:
-    """Return the overdue allocation of each device whose turn is first, if it has one; in the order of turns.
-
-    An allocation that waits for external memory, which no container holds, holds nobody back.
-    """
-    found = []
-    for device in state.settling:
-        if device not in state.drained:
-            found += _first_overdue_on(state, device, now)
-    return {w.device: w for w in sorted(found, key=lambda w: w.turn)}
-
-
-def _first_overdue_on(state: State, device: str, now: float) -> list[WaitingAllocation]:
-    for pending in state.queue.by_turn(device):
-        if not is_overdue(state, pending.view, now):
-            break
-        if _fits_usable(state, pending):
-            return [pending.view]
-    return []

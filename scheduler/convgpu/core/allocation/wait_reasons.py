@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from convgpu.core.allocation.fairness import hold_back, serving_order
+from convgpu.core.allocation.fairness import serving_order
+from convgpu.core.allocation.hold_back import hold_back
 from convgpu.core.memory.ledger import Ledger
 from convgpu.core.state import State
 from convgpu.policies.memory.base import WaitingAllocation
@@ -19,11 +20,13 @@ class Wait:
         ahead: how many allocations are served before it on its device if there is room.
         behind: the containers that hold the room that it lacks, largest first; only as many as would suffice if they
             ended.
+        free: bytes of its device that are granted to nobody.
     """
 
     reason: WaitReason
     ahead: int
     behind: tuple[str, ...]
+    free: int = 0
 
 
 def explain(state: State, now: float) -> dict[int, Wait]:
@@ -36,7 +39,8 @@ def explain(state: State, now: float) -> dict[int, Wait]:
         overdue = held_back.find(state, waiting)
         reason = _find_reason(state, waiting, overdue)
         behind = _find_behind(state.ledger, waiting, reason, overdue, holdings)
-        waits[waiting.request] = Wait(reason, ahead[waiting.device], behind)
+        free = max(state.ledger.free[waiting.device], 0)
+        waits[waiting.request] = Wait(reason, ahead[waiting.device], behind, free)
         ahead[waiting.device] += 1
     return waits
 

@@ -14,10 +14,11 @@ that devices have now, and with their nominal capacity, when everything that was
 (docs/decisions/0020).
 """
 
-from collections.abc import KeysView, Mapping
+from collections.abc import Iterable, KeysView, Mapping
 
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.memory.account import Account
+from convgpu.core.memory.claimants import Claimants
 from convgpu.core.memory.safety_check import SafetyCheck
 from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot
 
@@ -34,6 +35,7 @@ class Ledger:
         changed_containers: containers whose accounts changed since the allocator last took their idle grants.
         changed_limits: accounts whose limit or target changed since that was last reported.
         targets: the accounts that have a target.
+        claimants: containers that are not judged by themselves: those let past overdue allocations, and gangs.
         newest_waiting: sequence of the newest allocation that waits, or ever waited; tags high-water marks.
     """
 
@@ -46,6 +48,7 @@ class Ledger:
         self.newest_waiting = 0
         # Containers with a grant: few, however many wait, because each holds memory of a device.
         self._holders: dict[str, None] = {}
+        self.claimants = Claimants(self._holders)
         self._current = SafetyCheck("current capacity", self.accounts, self._holders, capacity, charges=True)
         # The most that each device ever had. Charges come back as well, so they do not count there.
         self._nominal = SafetyCheck("nominal capacity", self.accounts, self._holders, capacity, charges=False)
@@ -120,6 +123,7 @@ class Ledger:
             self.targets.pop((container, device), None)
             self.changed_limits.pop((container, device), None)
         self._holders.pop(container, None)
+        self.claimants.remove(container)
         self.changed_containers.pop(container, None)
 
     def ask_limit(self, container: str, device: str, limit: int) -> None:
@@ -159,10 +163,13 @@ class Ledger:
         account = self.accounts[container][device]
         size = max(min(size, account.limit - account.held), 0)
         self._is_deficit_stale = True
+        self.claimants.forget_backfilled()
         self.grant(container, device, max(size - account.idle, 0))
         self.lease(container, device, session, size)
 
     def _change_usable(self, device: str, change: int) -> None:
+        if change < 0:
+            self.claimants.forget_backfilled()
         self._current.change_usable(device, change)
         self._distinct = self._scenarios if self._current.usable != self._nominal.usable else (self._current,)
         self._is_deficit_stale = True
@@ -252,7 +259,18 @@ class Ledger:
         account = self.accounts[container][device]
         if size > self.free[device] or account.grant + account.charged + size > account.limit:
             return False
-        return all(check.is_grant_safe(container, device, size) for check in self._distinct)
+        return all(
+            check.is_grant_safe(container, device, size)
+            and self.claimants.is_grant_safe(check, container, device, size)
+            for check in self._distinct
+        )
+
+    def can_all_end_beside(self, newcomer: str, waiting: Iterable[str]) -> bool:
+        """Return whether all holders can end, and then each of `waiting` can, even if the newcomer never does."""
+        names = list(waiting)
+        return all(self.claimants.can_all_end_beside(check, newcomer, names) for check in self._distinct)
+
+    # -- targets and deficits ----------------------------------------------------------------------------
 
     def shortage(self, container: str, device: str) -> int:
         """Return the bytes that have to come back before the container could get its whole limit."""
@@ -286,8 +304,12 @@ class Ledger:
                 self._adjust(container, device)
 
     def _is_safe_to_raise(self, container: str, device: str, target: int) -> bool:
+        if self.claimants.is_apart(container):
+            return False
         return container not in self._holders or all(
-            check.is_limit_safe(container, device, target) for check in self._distinct
+            check.is_limit_safe(container, device, target)
+            and self.claimants.is_limit_safe(check, container, device, target)
+            for check in self._distinct
         )
 
     def check_invariants(self) -> None:

@@ -152,8 +152,7 @@ class SafetyCheck:
         unsafe = self._unsafe_limits.get((container, device))
         if unsafe is not None and unsafe <= limit:
             return False
-        account = self._accounts[container][device]
-        claim = self._claim(container).with_need(device, self._need_at(account, device, limit))
+        claim = self.claim_with_limit(container, device, limit)
         is_safe = bankers.can_finish(claim, self._available, self._other_claims(container))
         if not is_safe:
             self._unsafe_limits[container, device] = limit
@@ -185,6 +184,20 @@ class SafetyCheck:
         return margins.devices if margins.judge(container, need, size) else frozenset()
 
     # -- claims ------------------------------------------------------------------------------------------
+
+    @property
+    def available(self) -> Mapping[str, int]:
+        """Bytes per device that are free, with the deficit lent."""
+        return self._available
+
+    def claim(self, container: str) -> Claim:
+        """Return what a container was granted and may still be granted."""
+        return self._claim(container)
+
+    def claim_with_limit(self, container: str, device: str, limit: int) -> Claim:
+        """Return the claim of a container as it would be with another limit."""
+        account = self._accounts[container][device]
+        return self._claim(container).with_need(device, self._need_at(account, device, limit))
 
     def _need_at(self, account: Account, device: str, limit: int) -> int:
         if self._charges:

@@ -114,6 +114,7 @@ class Views:
                 reason=wait.reason,
                 ahead=wait.ahead,
                 behind=wait.behind,
+                free=wait.free,
             )
             grouped.setdefault(allocation.container, []).append(row)
         return grouped

@@ -79,18 +79,6 @@ CUresult cuMemGetInfo(unsigned *free, unsigned *total) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
-    struct context *context = NULL;
-    CUresult result = driver_enter_context(&context);
-    if (result != CUDA_SUCCESS) return result;
-    const struct block *block =
-        blocks_find(&driver.blocks, address); /* only where it begins: see README.md */
-    if (block == NULL) return driver_leave(CUDA_ERROR_NOT_FOUND);
-    if (base != NULL) *base = block->address;
-    if (size != NULL) *size = block->size;
-    return driver_leave(CUDA_SUCCESS);
-}
-
 CUresult cuMemGetAddressRange(CUdeviceptr_v1 *base, unsigned *size, CUdeviceptr_v1 address) {
     CUdeviceptr found = 0;
     size_t bytes = 0;

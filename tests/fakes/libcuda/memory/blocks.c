@@ -116,6 +116,16 @@ struct block *blocks_find(struct blocks *blocks, uint64_t address) {
     return NULL;
 }
 
+struct block *blocks_containing(const struct blocks *blocks, uint64_t address) {
+    size_t buckets = blocks->bucket == NULL ? 0 : (size_t)1 << blocks->bits;
+    for (size_t i = 0; i < buckets; i++) {
+        for (struct block *block = blocks->bucket[i]; block != NULL; block = block->in_bucket) {
+            if (address >= block->address && address - block->address < block->size) return block;
+        }
+    }
+    return NULL;
+}
+
 void blocks_remove(struct blocks *blocks, struct block *block, struct block **head) {
     struct block **link = &blocks->bucket[bucket_of(blocks, block->address)];
     for (; *link != block; link = &(*link)->in_bucket) blocks->steps++;

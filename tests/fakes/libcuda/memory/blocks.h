@@ -53,6 +53,9 @@ struct blocks {
     uint64_t steps;          /* links followed so far, so that a test can count instead of timing */
 };
 
+/* The live one that the address lies in, or NULL. Takes as long as there are blocks. */
+struct block *blocks_containing(const struct blocks *blocks, uint64_t address);
+
 /* Bytes of the device that an allocation takes: 2 MiB units from 1 MiB on, 512 B units below. Returns 0 if no
  * device could hold it. */
 uint64_t blocks_counted(uint64_t size);

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "libcuda/memory/virtual.h"
+#include "libcuda/virtual/virtual.h"
 
 #define CLOSE_ON_EXEC 1u /* MFD_CLOEXEC */
 #define LINEAR_SIZE   (INT64_C(1) << 62)

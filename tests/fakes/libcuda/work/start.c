@@ -68,7 +68,7 @@ static uint64_t take_engine(unsigned row, int direction, uint64_t ready, uint64_
     return start;
 }
 
-static bool has_own_end(const struct operation *operation) {
+bool work_has_own_end(const struct operation *operation) {
     bool kernel = operation->kind == OPERATION_KERNEL &&
                   (operation->kernel == KERNEL_UNTIL || operation->kernel == KERNEL_MEET);
     return kernel || operation->kind == OPERATION_HOST;
@@ -86,7 +86,7 @@ bool work_start(struct work *work) {
     work->start = work->ready;
     if (lasts > 0)
         work->start = take_engine(driver.row[work->lane.context->device], direction, work->ready, lasts);
-    work->end = has_own_end(operation) ? LATER : work->start + lasts + operation->lasts;
+    work->end = work_has_own_end(operation) ? LATER : work->start + lasts + operation->lasts;
     if (operation->kind == OPERATION_HOST) work->call = start_call(operation);
     bool meets = operation->kind == OPERATION_KERNEL && operation->kernel == KERNEL_MEET;
     if (meets) atomic_fetch_add(host_word(operation), 1);

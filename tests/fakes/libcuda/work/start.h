@@ -25,6 +25,9 @@ struct work {
 /* Begins at work->ready, or when a copy engine is free. Returns false if it touches what is not there. */
 bool work_start(struct work *work);
 
+/* Whether only the work itself knows when it is over. */
+bool work_has_own_end(const struct operation *operation);
+
 bool work_has_ended(struct work *work, uint64_t now);
 
 void work_free(struct work *work);

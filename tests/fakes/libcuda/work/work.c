@@ -40,6 +40,19 @@ static bool runnable(const struct work *work) {
     return true;
 }
 
+/* For a checkpoint: when all is done, as far as anybody can say. */
+static void publish(void) {
+    uint64_t until = first == NULL ? 0 : monotonic_now();
+    for (const struct work *work = first; work != NULL && until != LATER; work = work->next) {
+        if (work->start == 0) {
+            until = work_has_own_end(&work->operation) ? LATER : until + work->operation.lasts;
+        } else if (work->end > until) {
+            until = work->end;
+        }
+    }
+    atomic_store(&driver.state.shared->slot[driver.state.slot].busy_until, until);
+}
+
 void work_drop(const struct context *context) {
     last_link = &first;
     while (*last_link != NULL) {
@@ -52,6 +65,7 @@ void work_drop(const struct context *context) {
             last_link = &work->next;
         }
     }
+    publish();
 }
 
 /* As after Xid 31. */
@@ -86,7 +100,8 @@ static bool step(struct work **link, uint64_t now, bool *ended) {
 }
 
 void work_advance(void) {
-    uint64_t now = first == NULL ? 0 : monotonic_now();
+    if (first == NULL) return;
+    uint64_t now = monotonic_now();
     bool ended;
     for (struct work **link = &first; *link != NULL;) {
         struct context *context = (*link)->lane.context;
@@ -97,6 +112,7 @@ void work_advance(void) {
             link = &(*link)->next;
         }
     }
+    publish();
 }
 
 uint64_t work_add(const struct lane *lane, const struct operation *operation, uint64_t after,

@@ -4,7 +4,7 @@
  * default (RTLD_DEFAULT). For each device one line `INDEX TOTAL USED FREE`, then for each process `INDEX PID
  * USED`. An error stands as `-RESULT` in a figure's place.
  */
-#include "calls/nvml.h"
+#include "nvml/nvml.h"
 
 #include <dlfcn.h>
 #include <stdint.h>

@@ -39,7 +39,7 @@ def test_containers_come_oldest_first_then_by_name() -> None:
 
 def test_rows_have_one_line_per_gpu_name_each_container_once_and_say_why_it_waits() -> None:
     note = "  waits 1m for 5GiB on GPU 0: others come first, held by first, 2 ahead"
-    waiting = replace(OLDER.waiting[0], reason="turn", behind=("first",), ahead=2)
+    waiting = replace(OLDER.waiting[0], reason="turn", behind=("first",), ahead=2, free=0)
     older = replace(OLDER, waiting=(waiting,), since=NOW - 7)
     assert rows([NamedContainer(older, (TRAIN,)), NamedContainer(SAME_AGE, ())], DEVICES, NOW) == [
         Row(("train", "pytorch:2", "0", "6GiB", "512MiB", "256MiB", "waiting", "7s"), style="yellow"),
@@ -47,6 +47,21 @@ def test_rows_have_one_line_per_gpu_name_each_container_once_and_say_why_it_wait
         Row(note=note, style="yellow"),
         Row(("first", "-", "-", "-", "-", "-", "created", "50s")),
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "behind", "why"),
+    [
+        ("turn", ("first",), "others come first: 5GiB are free and kept for first, which this container's limit could"),
+        ("memory", ("first",), "not enough is free (5GiB free), held by first"),
+        ("safety", (), "it would fit, but then not everybody could end (5GiB free)"),
+    ],
+)
+def test_a_waiter_sees_what_is_free_and_why_it_is_not_given(reason: str, behind: tuple[str, ...], why: str) -> None:
+    waiting = replace(OLDER.waiting[0], reason=reason, behind=behind, free=5 * GIB)
+    older = replace(OLDER, devices=OLDER.devices[:1], since=NOW, waiting=(waiting,))
+    [_, note] = rows([NamedContainer(older, ())], DEVICES, NOW)
+    assert note.note.startswith(f"  waits 1m for 5GiB on GPU 0: {why}")
 
 
 def test_who_waits_on_a_gpu_with_a_fault_is_told_the_fault() -> None:
@@ -131,6 +146,7 @@ def test_data_has_plain_integers() -> None:
                     "reason": "memory",
                     "ahead": 0,
                     "behind": (),
+                    "free": 0,
                 }
             ],
             "processes": [

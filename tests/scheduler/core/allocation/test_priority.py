@@ -3,7 +3,7 @@
 import pytest
 from checked_host import CheckedHost
 
-from convgpu.core.allocation.fairness import head_start
+from convgpu.core.allocation.turns import head_start
 from convgpu.core.machine import Machine
 from convgpu.policies.memory import Fifo
 

@@ -29,7 +29,7 @@ def test_safety_is_the_reason_when_it_fits_but_not_every_container_could_end() -
     host.create("b", {"gpu": 12})
     host.allocate(host.start("a"), 8)
     waiting = host.allocate(host.start("b"), 6)
-    assert host.machine.explain(0.0) == {waiting: Wait(WaitReason.SAFETY, 0, ("a",))}
+    assert host.machine.explain(0.0) == {waiting: Wait(WaitReason.SAFETY, 0, ("a",), free=8)}
 
 
 def test_turn_is_the_reason_behind_an_overdue_allocation() -> None:
@@ -42,8 +42,8 @@ def test_turn_is_the_reason_behind_an_overdue_allocation() -> None:
     host.now = 10.0
     small = host.allocate(host.start("small"), 4)
     assert host.machine.explain(host.now) == {
-        big: Wait(WaitReason.MEMORY, 0, ("holder",)),
-        small: Wait(WaitReason.TURN, 1, ("big",)),
+        big: Wait(WaitReason.MEMORY, 0, ("holder",), free=8),
+        small: Wait(WaitReason.TURN, 1, ("big",), free=8),
     }
 
 
@@ -51,10 +51,10 @@ def test_drained_device_and_recovery() -> None:
     host = CheckedHost(Machine({"gpu": 16}, Fifo(), recovering=True))
     host.create("a", {"gpu": 8})
     waiting = host.allocate(host.start("a"), 8)
-    assert host.machine.explain(0.0) == {waiting: Wait(WaitReason.RECOVERING, 0, ())}
+    assert host.machine.explain(0.0) == {waiting: Wait(WaitReason.RECOVERING, 0, (), free=16)}
     host.dispatch(e.DeviceDrained("gpu", drained=True))
     host.dispatch(e.RecoveryEnded())
-    assert host.machine.explain(0.0) == {waiting: Wait(WaitReason.DRAINED, 0, ())}
+    assert host.machine.explain(0.0) == {waiting: Wait(WaitReason.DRAINED, 0, (), free=16)}
     host.dispatch(e.DeviceDrained("gpu", drained=False))
     assert waiting in host.answers
 

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "libcuda/memory/virtual.h"
+#include "libcuda/virtual/virtual.h"
 #include "libcuda/work/contents.h"
 #include "simulated/exports.h"
 #include "simulated/lock.h"

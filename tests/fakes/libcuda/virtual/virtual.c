@@ -3,7 +3,7 @@
  * Reserved addresses, and what is mapped there. Mappings are blocks (blocks.h) that begin at a multiple of
  * GRANULARITY, so the one that holds an address is found by looking at each such multiple below it.
  */
-#include "libcuda/memory/virtual.h"
+#include "libcuda/virtual/virtual.h"
 #include "libcuda/work/work.h"
 
 #include <stdlib.h>
@@ -31,6 +31,13 @@ static struct reservation *reservation_of(uint64_t address, uint64_t size) {
 
 bool is_reserved(uint64_t address) {
     return reservation_of(address, 1) != NULL;
+}
+
+void reservation_bounds(uint64_t address, uint64_t *start, uint64_t *size) {
+    const struct reservation *reservation = reservation_of(address, 1);
+    if (reservation == NULL) return;
+    *start = reservation->address;
+    *size = reservation->size;
 }
 
 static struct block *mapping_from(uint64_t address) {

@@ -7,7 +7,7 @@
 
 #include "libcuda/driver.h"
 #include "libcuda/handles.h"
-#include "libcuda/memory/virtual_api.h"
+#include "libcuda/virtual/virtual_api.h"
 
 #define GRANULARITY (UINT64_C(2) << 20)
 
@@ -40,6 +40,9 @@ void physical_end_if_unused(struct physical *physical);
 
 /* Whether the address is reserved, mapped or not. */
 bool is_reserved(uint64_t address);
+
+/* Where the reservation of the address begins, and its size; unchanged if there is none. */
+void reservation_bounds(uint64_t address, uint64_t *start, uint64_t *size);
 
 /* The mapping that the address lies in, or NULL. */
 struct block *mapping_at(uint64_t address);

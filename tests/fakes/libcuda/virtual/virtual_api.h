@@ -47,5 +47,9 @@ CUDA_EXPORT CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUme
                                     size_t count);
 CUDA_EXPORT CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
                                     CUdeviceptr address);
+CUDA_EXPORT CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr address);
+CUDA_EXPORT CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **data,
+                                            CUdeviceptr address);
+CUDA_EXPORT CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address);
 
 #endif

@@ -7,21 +7,19 @@
  * process with a session are its own; without a session there are none, and the calls fail: the card's
  * figures would be those of other people.
  */
-#include "calls/nvml.h"
+#include "nvml/nvml.h"
 
-#include "base/libc_symbols.h"
 #include "calls/meminfo.h"
 #include "scheduler/account.h"
 #include "scheduler/observer.h"
 #include "scheduler/session.h"
 #include "tables/driver.h"
 
-#include <dlfcn.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { UUID_TEXT = 96, SPARE_ROWS = 32, NO_INSTANCE = -1 };
+enum { SPARE_ROWS = 32, NO_INSTANCE = -1 };
 enum { ROW_V1 = 16, ROW_V2 = 24, ROW_DETAIL = 32 }; /* sizes of NVML's rows; each begins with the same */
 enum mode { MODE_COMPUTE, MODE_GRAPHICS, MODE_MPS };
 
@@ -33,54 +31,10 @@ struct row {
 };
 _Static_assert(sizeof(struct row) == ROW_DETAIL, "as in nvml.h");
 
-/* A call of the real library in the program's place. */
-#define NVML(symbol, ...)                                                                                    \
-    __extension__({                                                                                          \
-        symbol##_function *real = (symbol##_function *)nvml_function(#symbol);                               \
-        inside_driver++;                                                                                     \
-        int nvml_result = real ? real(__VA_ARGS__) : NVML_ERROR_FUNCTION_NOT_FOUND;                          \
-        inside_driver--;                                                                                     \
-        nvml_result;                                                                                         \
-    })
-
-void *nvml_function(const char *symbol) {
-    inside_driver++;
-    void *handle = dlopen(CONVGPU_NVML_FILE, RTLD_LAZY | RTLD_NOLOAD);
-    void *found = handle ? libc_dlsym()(handle, symbol) : NULL;
-    if (handle) dlclose(handle);
-    inside_driver--;
-    return found;
-}
-
-/* The 32 hexadecimal digits behind "GPU-" or "MIG-". */
-static bool parse_uuid(const char *text, uint8_t *uuid) {
-    const char *next = strchr(text, '-');
-    for (unsigned digit = 0; next && digit < 2 * CONVGPU_UUID_SIZE; next++) {
-        if (*next == '-') continue;
-        int value = *next >= '0' && *next <= '9'   ? *next - '0'
-                    : *next >= 'a' && *next <= 'f' ? *next - 'a' + 10
-                    : *next >= 'A' && *next <= 'F' ? *next - 'A' + 10
-                                                   : -1;
-        if (value < 0) return false;
-        uuid[digit / 2] = (uint8_t)(digit % 2 ? uuid[digit / 2] | value : value << 4);
-        digit++;
-    }
-    return next != NULL;
-}
-
-/* The driver's own error when it knows no such device. An instance (MIG) is a device of its own, and has no
- * limit. */
-static int find_uuid(nvml_device device, uint8_t *uuid) {
-    char text[UUID_TEXT];
-    int result = NVML(nvmlDeviceGetUUID, device, text, (unsigned)sizeof text);
-    if (result != NVML_SUCCESS) return result;
-    return parse_uuid(text, uuid) ? NVML_SUCCESS : NVML_ERROR_UNKNOWN;
-}
-
 /* Limit 0: the container has none on this device. */
 static int find_figures(nvml_device device, struct query_figures *figures) {
     uint8_t uuid[CONVGPU_UUID_SIZE];
-    int result = find_uuid(device, uuid);
+    int result = nvml_find_uuid(device, uuid);
     if (result != NVML_SUCCESS) return result;
     int number = session_is_open() ? account_find(uuid) : -1;
     if (number >= 0) {
@@ -236,7 +190,7 @@ static int list(const struct listing *listing, unsigned *count, void *rows) {
     if (!count || (*count > 0 && !rows)) return ask_driver(listing, count, rows);
     int result = ask_driver(listing, &there, NULL);
     if (result != NVML_SUCCESS && result != NVML_ERROR_INSUFFICIENT_SIZE) return result;
-    result = find_uuid(listing->device, uuid);
+    result = nvml_find_uuid(listing->device, uuid);
     if (result != NVML_SUCCESS) return result;
     int number = session_is_open() ? account_find(uuid) : -1;
     struct observation *observation = observer_ask(uuid, number < 0);

@@ -5,6 +5,8 @@
 #ifndef CONVGPU_NVML_H
 #define CONVGPU_NVML_H
 
+#include <stdint.h>
+
 typedef struct nvmlDevice_st *nvml_device;
 
 struct nvml_memory {
@@ -24,6 +26,8 @@ struct nvml_details {
 
 enum {
     NVML_SUCCESS = 0,
+    NVML_ERROR_INVALID_ARGUMENT = 2,
+    NVML_ERROR_NOT_FOUND = 6,
     NVML_ERROR_INSUFFICIENT_SIZE = 7,
     NVML_ERROR_LIBRARY_NOT_FOUND = 12,
     NVML_ERROR_FUNCTION_NOT_FOUND = 13,
@@ -41,11 +45,25 @@ enum {
 /* The function of the real library, which the program has loaded; NULL when it has none. */
 void *nvml_function(const char *symbol);
 
+/* Writes the 16 bytes of a device's UUID (an instance, MIG, has one of its own). The driver's own error when
+ * it knows no such device. */
+int nvml_find_uuid(nvml_device device, uint8_t *uuid);
+
 #define CONVGPU_DECLARE_NVML_HOOK(symbol, parameters, arguments)                                             \
     typedef int symbol##_function parameters;                                                                \
     int hooked_##symbol parameters;
 #define CONVGPU_DECLARE_NVML_OWN(symbol, parameters) typedef int symbol##_function parameters;
 CONVGPU_NVML_OWN_CALLS(CONVGPU_DECLARE_NVML_OWN)
 CONVGPU_NVML_CALLS(CONVGPU_DECLARE_NVML_HOOK)
+
+/* A call of the real library in the program's place; for who includes tables/driver.h. */
+#define NVML(symbol, ...)                                                                                    \
+    __extension__({                                                                                          \
+        symbol##_function *real = (symbol##_function *)nvml_function(#symbol);                               \
+        inside_driver++;                                                                                     \
+        int nvml_result = real ? real(__VA_ARGS__) : NVML_ERROR_FUNCTION_NOT_FOUND;                          \
+        inside_driver--;                                                                                     \
+        nvml_result;                                                                                         \
+    })
 
 #endif

@@ -4,7 +4,7 @@
  */
 #include <unistd.h>
 
-#include "libcuda/memory/virtual.h"
+#include "libcuda/virtual/virtual.h"
 #include "libcuda/work/contents.h"
 #include "simulated/exports.h"
 

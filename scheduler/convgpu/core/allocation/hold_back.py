@@ -1,0 +1,53 @@
+"""Which newcomers are held back behind overdue allocations (docs/policies.md)."""
+
+from dataclasses import dataclass
+
+from convgpu.core.allocation.turns import first_overdue
+from convgpu.core.state import State
+from convgpu.policies.memory.base import WaitingAllocation
+
+
+@dataclass(frozen=True, slots=True)
+class HoldBack:
+    """The overdue allocations behind which newcomers, which hold nothing yet, are held back.
+
+    Attributes:
+        requesting: by device: for newcomers that request memory of it.
+        limited: by device: for newcomers that have a limit on it, whatever device they request memory of.
+    """
+
+    requesting: dict[str, WaitingAllocation]
+    limited: dict[str, WaitingAllocation]
+
+    def find(self, state: State, waiting: WaitingAllocation) -> WaitingAllocation | None:
+        """Return the overdue allocation behind which one is held back, None when there is none."""
+        if waiting.container in state.ledger.holders:
+            return None
+        overdue = self.requesting.get(waiting.device)
+        if overdue is not None and overdue.turn < waiting.turn:
+            return overdue
+        for device in state.ledger.accounts[waiting.container] if self.limited else ():
+            overdue = self.limited.get(device)
+            if overdue is not None and overdue.turn < waiting.turn:
+                return overdue
+        return None
+
+
+def hold_back(state: State, now: float) -> HoldBack:
+    """Find the overdue allocations that newcomers must not overtake any more.
+
+    On each device that is its first overdue allocation by turn. If that fits but would not be safe, it waits for
+    holders of other devices, so newcomers are held back on all devices of its container. If its age is twice the
+    timeout, newcomers with a limit on one of these devices get nothing anywhere: those that can keep it waiting become
+    fewer, and all of them can end without those that hold nothing (the state is safe).
+    """
+    requesting: dict[str, WaitingAllocation] = {}
+    limited: dict[str, WaitingAllocation] = {}
+    for device, overdue in first_overdue(state, now).items():
+        requesting.setdefault(device, overdue)
+        devices = state.ledger.accounts[overdue.container]
+        if overdue.size <= state.ledger.free[device]:
+            requesting = dict.fromkeys(devices, overdue) | requesting
+        if overdue.aged(now) >= 2 * state.starvation_timeout:
+            limited = dict.fromkeys(devices, overdue) | limited
+    return HoldBack(requesting, limited)

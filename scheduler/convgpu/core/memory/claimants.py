@@ -1,0 +1,128 @@
+"""Safety over claimants: some containers never end, others claim as one.
+
+The Banker's algorithm of `safety_check` regards each container by itself. Two kinds of containers make it stricter:
+- the *backfilled*, which went past overdue allocations: nobody may be waiting for their ends while those wait, so their
+  whole limits are set apart, as if the devices were smaller by them;
+- *gangs*: their containers wait for each other, so none of them ends before all have their whole limits.
+A state that is safe in this sense is safe in the other as well.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from convgpu.core.memory import bankers
+from convgpu.core.memory.bankers import Claim
+from convgpu.core.memory.safety_check import SafetyCheck
+
+Turn = tuple[float, int]  # of an allocation (WaitingAllocation.turn)
+
+
+class Claimants:
+    """Which holders are set apart, and which claim as one.
+
+    Args:
+        holders: the containers with a grant; the ledger's own.
+
+    Attributes:
+        gangs: gang of each container that has one.
+    """
+
+    def __init__(self, holders: Mapping[str, None]) -> None:
+        self._holders = holders
+        self._backfilled: dict[str, Turn] = {}  # by container, its turn when it went past others
+        self._apart: list[str] = []  # those of them whose limits are set apart now
+        self.gangs: dict[str, str] = {}
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether each container stands for itself and ends, so that plain safety is all there is to check."""
+        return not self._apart and not self.gangs
+
+    def begin_holding(self, container: str, turn: Turn | None) -> None:
+        """Note that a newcomer is about to be granted memory; `turn`: its own, if it goes past overdue allocations."""
+        if turn is None:
+            self._backfilled.pop(container, None)
+        else:
+            self._backfilled[container] = turn
+
+    def set_apart(self, first: Turn | None) -> None:
+        """Set those apart that went past what still waits; `first`: the first turn of all that waits."""
+        self._apart = []
+        if first is not None:
+            self._apart = [n for n, turn in self._backfilled.items() if first < turn and n in self._holders]
+
+    def forget_backfilled(self) -> None:
+        """Prove nothing by claims that facts have changed."""
+        self._backfilled.clear()
+        self._apart.clear()
+
+    def remove(self, container: str) -> None:
+        """Forget a container."""
+        self._backfilled.pop(container, None)
+        self.gangs.pop(container, None)
+
+    def is_apart(self, container: str) -> bool:
+        """Return whether the limits of a container are set apart."""
+        return container in self._apart
+
+    def is_grant_safe(self, check: SafetyCheck, container: str, device: str, size: int) -> bool:
+        """Return whether a grant leaves an order in which all holders end that are not set apart."""
+        if self.are_plain:
+            return True
+        before = check.claim(container)
+        granted, need = Counter(dict(before.granted)), Counter(dict(before.need))
+        granted[device] += size
+        need[device] -= size
+        return self._left(check, self._apart, container, _claim(granted, need)) is not None
+
+    def is_limit_safe(self, check: SafetyCheck, container: str, device: str, limit: int) -> bool:
+        """Return the same for another limit of a holder that is not set apart."""
+        claim = check.claim_with_limit(container, device, limit)
+        return self.are_plain or self._left(check, self._apart, container, claim) is not None
+
+    def can_all_end_beside(self, check: SafetyCheck, newcomer: str, waiting: Iterable[str]) -> bool:
+        """Return whether all holders can end, and then each of `waiting` can, even if the newcomer never does.
+
+        The newcomer counts as if it took its whole limits, and so do those that are set apart.
+        """
+        left = self._left(check, [*self._apart, newcomer], newcomer, check.claim(newcomer))
+        return left is not None and all(check.claim(name).fits(left) for name in waiting if name not in self._holders)
+
+    def _left(self, check: SafetyCheck, apart: Sequence[str], container: str, claim: Claim) -> dict[str, int] | None:
+        """Return what is free when all holders but `apart` have ended and those have their whole limits.
+
+        None if one cannot end. `claim` is that of the container, which may be a newcomer.
+        """
+        free = Counter(check.available)
+        free.update(dict(check.claim(container).granted))
+        free.subtract(dict(claim.granted))
+        claims = {name: check.claim(name) for name in self._holders} | {container: claim}
+        for name in apart:
+            if name in claims:
+                free.subtract(dict(claims.pop(name).need))
+        others = bankers.least_need_first(self._joint(claims, check.usable))
+        return None if bankers.finish_feasible(free, others) else free
+
+    def _joint(self, claims: Mapping[str, Claim], usable: Mapping[str, int]) -> list[Claim]:
+        """Return the claims, those of each gang added up; a joint need is no more than what its devices have left."""
+        if not self.gangs:
+            return list(claims.values())
+        gangs: dict[str, list[Claim]] = {}
+        joint = []
+        for name, claim in claims.items():
+            if name in self.gangs:
+                gangs.setdefault(self.gangs[name], []).append(claim)
+            else:
+                joint.append(claim)
+        for members in gangs.values():
+            granted, need = Counter[str](), Counter[str]()
+            for claim in members:
+                granted.update(dict(claim.granted))
+                need.update(dict(claim.need))
+            capped = {device: min(size, usable[device] - granted[device]) for device, size in need.items()}
+            joint.append(_claim(granted, capped))
+        return joint
+
+
+def _claim(granted: Mapping[str, int], need: Mapping[str, int]) -> Claim:
+    return Claim(tuple(granted.items()), tuple((device, size) for device, size in need.items() if size > 0))

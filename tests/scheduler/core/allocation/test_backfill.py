@@ -1,0 +1,126 @@
+"""Backfill: who provably cannot delay an overdue allocation goes on behind it (docs/policies.md)."""
+
+import pytest
+from checked_host import CheckedHost
+
+from convgpu.core import events as e
+from convgpu.core.allocation.backfill import subset_sums
+from convgpu.core.machine import Machine
+from convgpu.policies.memory import Fifo
+
+
+def make_host(*capacity: int) -> CheckedHost:
+    devices = {"gpu" if not number else f"gpu{number}": size for number, size in enumerate(capacity)}
+    return CheckedHost(Machine(devices, Fifo(), starvation_timeout=10.0))
+
+
+def arrive(host: CheckedHost, name: str, size: int, limit: int | None = None, **limits: int) -> int:
+    """Create a container and let it request `size` bytes of the first device; return the request."""
+    host.create(name, {"gpu": limit or size, **limits})
+    return host.allocate(host.start(name), size)
+
+
+def test_a_small_container_goes_on_behind_a_large_one_that_only_the_end_of_a_holder_can_serve() -> None:
+    host = make_host(16)
+    arrive(host, "holder", 11)
+    big = arrive(host, "hf-big", 8)
+    host.now = 100.0
+    small = arrive(host, "small", 2)
+    assert (small in host.answers, big in host.answers) == (True, False)
+    host.finish("holder")
+    assert big in host.answers  # beside the small one
+    host.check()
+
+
+@pytest.mark.parametrize(
+    ("limit", "goes_on"),
+    [
+        (4, True),  # 12 are left, as much as the large one may use
+        (5, False),  # 11 would be left
+    ],
+)
+def test_the_whole_limits_of_both_count(limit: int, goes_on: bool) -> None:
+    host = make_host(16)
+    arrive(host, "holder", 11)
+    arrive(host, "hf-big", 8, limit=12)
+    host.now = 100.0
+    assert (arrive(host, "small", 1, limit=limit) in host.answers) == goes_on
+    host.check()
+
+
+def test_nobody_goes_on_who_takes_what_the_end_of_one_holder_would_give() -> None:
+    host = make_host(16)
+    arrive(host, "three", 3)
+    arrive(host, "eight", 8)
+    big = arrive(host, "big", 8)
+    host.now = 100.0
+    small = arrive(host, "small", 2)
+    assert small in host.pending
+    host.finish("three")  # 8 are free: no more than the large one needs
+    assert big in host.answers
+    host.check()
+
+
+def test_those_that_go_on_count_for_those_that_follow() -> None:
+    host = make_host(16)
+    arrive(host, "holder", 11)
+    arrive(host, "big", 13)
+    host.now = 100.0
+    first, second = arrive(host, "first", 2), arrive(host, "second", 2)
+    assert (first in host.answers, second in host.answers) == (True, False)
+    host.finish("first")
+    assert second in host.answers
+    host.check()
+
+
+def test_a_holder_gets_nothing_that_it_could_give_back_only_after_one_that_went_on() -> None:
+    host = make_host(16)
+    host.create("h", {"gpu": 10})
+    host.create("g", {"gpu": 8})
+    h, g = host.start("h"), host.start("g")
+    host.allocate(g, 4)
+    host.allocate(h, 5)
+    big = arrive(host, "big", 14)
+    host.now = 100.0
+    small = arrive(host, "small", 2)
+    assert small in host.answers
+    host.allocate(g, 1)
+    waits = host.allocate(h, 2)  # then neither could get its limit unless the small one ends
+    assert {waits, big} == host.pending.keys()
+    host.finish("g")
+    assert waits in host.answers
+    host.finish("h")
+    assert big in host.answers
+    host.check()
+
+
+def test_limits_on_a_second_device_count_as_well() -> None:
+    host = make_host(16, 16)
+    arrive(host, "holder", 11)
+    host.create("other", {"gpu1": 12})
+    host.allocate(host.start("other"), 12, "gpu1")
+    arrive(host, "big", 8, gpu1=16)
+    host.now = 100.0
+    assert arrive(host, "both", 2, gpu1=2) in host.pending  # the large one may need all of the second device
+    assert arrive(host, "one", 2) in host.answers
+    host.check()
+
+
+def test_external_memory_ends_the_proof_and_nobody_deadlocks() -> None:
+    host = make_host(16)
+    host.create("h", {"gpu": 12})
+    h = host.start("h")
+    host.allocate(h, 8)
+    arrive(host, "big", 12)
+    host.now = 100.0
+    small = arrive(host, "small", 1)
+    assert small in host.answers
+    host.dispatch(e.CapacityChanged("gpu", 13))
+    grown = host.allocate(h, 4)
+    assert grown in host.answers
+    host.check()
+
+
+def test_sums_of_subsets() -> None:
+    assert subset_sums([3, 8, 0]) == [0, 3, 8, 11]
+    assert subset_sums(2**power for power in range(11)) is None
