@@ -1,9 +1,9 @@
 """The state from which the machine decides: containers, sessions, settling memory, allocations without an answer."""
 
-import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from convgpu.core import events as e
 from convgpu.core.events import SlotKey
@@ -12,6 +12,8 @@ from convgpu.core.memory.ledger import Ledger
 from convgpu.core.placement import Choice, Placement
 from convgpu.policies.memory.base import Policy, WaitingAllocation
 from convgpu.policies.placement import DEFAULT_PLACEMENT, PLACEMENT_POLICIES, PlacementPolicy
+
+_Entry = TypeVar("_Entry", tuple[float, int], tuple[int, int])
 
 
 @dataclass(slots=True)
@@ -87,7 +89,8 @@ class Queue:
         self._all: dict[int, PendingAllocation] = {}
         self._by_device: dict[str, dict[int, PendingAllocation]] = {device: {} for device in devices}
         self._turns: dict[str, list[tuple[float, int]]] = {device: [] for device in self._by_device}
-        self._deadlines: list[tuple[float, int]] = []  # a heap; answered ones are dropped when they come up
+        self._sizes: dict[str, list[tuple[int, int]]] = {device: [] for device in self._by_device}
+        self._deadlines: list[tuple[float, int]] = []
 
     def __len__(self) -> int:
         return len(self._all)
@@ -114,6 +117,18 @@ class Queue:
         """The first turn of all that wait; None without any."""
         return min((turns[0] for turns in self._turns.values() if turns), default=None)
 
+    def fitting(self, device: str, free: int) -> list[PendingAllocation]:
+        """Return those that wait for at most `free` bytes of the device, oldest first."""
+        sizes = self._sizes[device]
+        end = bisect_left(sizes, (free + 1, 0))
+        if end == len(sizes):
+            return list(self._by_device[device].values())
+        return [self._all[sequence] for sequence in sorted([sequence for _, sequence in sizes[:end]])]
+
+    def has_any_on(self, device: str) -> bool:
+        """Return whether anything waits for memory of the device."""
+        return bool(self._by_device[device])
+
     def add(self, pending: PendingAllocation) -> None:
         """Add one: the youngest, or one that waited before its process reconnected."""
         for waiting in (self._all, self._by_device[pending.device]):
@@ -122,26 +137,33 @@ class Queue:
             if not is_youngest:
                 _sort_by_key(waiting)
         insort(self._turns[pending.device], pending.view.turn)
+        insort(self._sizes[pending.device], (pending.size, pending.sequence))
         if pending.deadline is not None:
-            heapq.heappush(self._deadlines, (pending.deadline, pending.sequence))
+            insort(self._deadlines, (pending.deadline, pending.sequence))
 
     def remove(self, pending: PendingAllocation) -> None:
         """Remove one that was answered, or whose session has ended."""
         del self._all[pending.sequence]
         del self._by_device[pending.device][pending.sequence]
-        turns = self._turns[pending.device]
-        del turns[bisect_left(turns, pending.view.turn)]
+        _discard(self._turns[pending.device], pending.view.turn)
+        _discard(self._sizes[pending.device], (pending.size, pending.sequence))
+        if pending.deadline is not None:
+            _discard(self._deadlines, (pending.deadline, pending.sequence))
 
     def next_deadline(self) -> float | None:
         """Return the earliest deadline, None without one."""
-        while self._deadlines and self._deadlines[0][1] not in self._all:
-            heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
     def expired(self, now: float) -> Iterator[PendingAllocation]:
         """Yield those whose deadline has passed; each has to be removed before the next is taken."""
         while (deadline := self.next_deadline()) is not None and deadline <= now:
             yield self._all[self._deadlines[0][1]]
+
+
+def _discard(ordered: list[_Entry], entry: _Entry) -> None:
+    place = bisect_left(ordered, entry)
+    if place < len(ordered) and ordered[place] == entry:
+        del ordered[place]
 
 
 def _sort_by_key(waiting: dict[int, PendingAllocation]) -> None:
@@ -252,9 +274,10 @@ class State:
 
     def is_needed(self, device: str) -> bool:
         """Return whether an allocation waits for memory of the device and could be given it."""
-        return device not in self.drained and any(True for _ in self.queue.on(device))
+        return device not in self.drained and self.queue.has_any_on(device)
 
     @property
     def is_scarce(self) -> bool:
         """Whether something waits for freed memory: an allocation or a higher limit. Then no grant is left idle."""
-        return any(self.is_needed(device) for device in self.settling) or self.ledger.has_waiting_raise
+        has_any = len(self.queue) and any(self.is_needed(device) for device in self.settling)
+        return bool(has_any) or self.ledger.has_waiting_raise

@@ -86,5 +86,5 @@ def _fitting(state: State) -> list[WaitingAllocation]:
     fits = []
     for device, free in state.ledger.free.items():
         if free > 0 and device not in state.drained:
-            fits += [pending.view for pending in state.queue.on(device) if pending.view.size <= free]
+            fits += [pending.view for pending in state.queue.fitting(device, free)]
     return fits

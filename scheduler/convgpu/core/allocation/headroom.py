@@ -79,7 +79,8 @@ class Headroom:
         for (session, device), size in event.taken:
             name = self._state.sessions[session]
             leased = self._ledger.accounts[name][device].leases.get(session, 0)
-            self._ledger.lease(name, device, session, -min(size, leased))
+            if size and leased:
+                self._ledger.lease(name, device, session, -min(size, leased))
 
     def add(self, session: int, device: str, size: int) -> None:
         """Give a process headroom: lease to it `size` bytes ahead of its next allocation."""

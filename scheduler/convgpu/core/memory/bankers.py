@@ -27,7 +27,7 @@ class Claim:
         """Bytes that it may still ask for, of all devices."""
         return sum(size for _, size in self.need)
 
-    @cached_property
+    @property
     def devices(self) -> frozenset[str]:
         """The devices that it was granted, or may still ask for."""
         return frozenset(device for sizes in (self.granted, self.need) for device, _ in sizes)

@@ -19,7 +19,8 @@ class ClaimTable:
         claims: by container.
         needs: by device, the holders that may still ask for memory of it, and the bytes.
         by_need: by device, the same as (bytes, container), least first.
-        lacking: by container, on how many devices it may still ask for memory; without those that have all.
+        sole: by device, those of `by_need` that may ask for memory of no other device.
+        lacking: by device and container, on how many other devices it may still ask for memory; without satisfied ones.
         satisfied: by device, the bytes granted to holders that may ask for nothing more: they can end whatever is free.
     """
 
@@ -27,7 +28,8 @@ class ClaimTable:
         self.claims: dict[str, Claim] = {}
         self.needs: dict[str, dict[str, int]] = {device: {} for device in devices}
         self.by_need: dict[str, list[tuple[int, str]]] = {device: [] for device in self.needs}
-        self.lacking: dict[str, int] = {}
+        self.sole: dict[str, list[tuple[int, str]]] = {device: [] for device in self.needs}
+        self.lacking: dict[str, dict[str, int]] = {device: {} for device in self.needs}
         self.satisfied = dict.fromkeys(self.needs, 0)
         self._holders_of: dict[frozenset[str], int] = {}  # how many claims concern exactly these devices
         self._connected: dict[str, frozenset[str]] = {}  # by device, as far as computed
@@ -47,8 +49,12 @@ class ClaimTable:
         for device, size in claim.need:
             self.needs[device][container] = size
             insort(self.by_need[device], (size, container))
+        if len(claim.need) == 1:
+            device, size = claim.need[0]
+            insort(self.sole[device], (size, container))
         if claim.need:
-            self.lacking[container] = len(claim.need)
+            for device, lacking in self.lacking.items():
+                lacking[container] = len(claim.need) - (container in self.needs[device])
         else:
             self._add_satisfied(claim.granted, 1)
         devices = claim.devices
@@ -60,10 +66,13 @@ class ClaimTable:
         del self.claims[container]
         for device, size in claim.need:
             del self.needs[device][container]
-            ordered = self.by_need[device]
-            del ordered[bisect_left(ordered, (size, container))]
+            _discard(self.by_need[device], (size, container))
+        if len(claim.need) == 1:
+            device, size = claim.need[0]
+            _discard(self.sole[device], (size, container))
         if claim.need:
-            del self.lacking[container]
+            for lacking in self.lacking.values():
+                del lacking[container]
         else:
             self._add_satisfied(claim.granted, -1)
         devices = claim.devices
@@ -87,3 +96,7 @@ class ClaimTable:
                 found = found.union(*(devices for devices in self._holders_of if not devices.isdisjoint(found)))
             self._connected |= dict.fromkeys(found, found)
         return found
+
+
+def _discard(ordered: list[tuple[int, str]], entry: tuple[int, str]) -> None:
+    del ordered[bisect_left(ordered, entry)]

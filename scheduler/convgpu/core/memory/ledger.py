@@ -162,7 +162,7 @@ class Ledger:
         """Lease to a session what it holds already, up to the limit: granted even if nothing is free."""
         account = self.accounts[container][device]
         size = max(min(size, account.limit - account.held), 0)
-        self._is_deficit_stale = True
+        self._is_deficit_stale = self._is_deficit_stale or size > 0
         self.claimants.forget_backfilled()
         self.grant(container, device, max(size - account.idle, 0))
         self.lease(container, device, session, size)
@@ -186,6 +186,8 @@ class Ledger:
             self._holders[container] = None
         elif not any(account.grant for account in accounts.values()):
             self._holders.pop(container, None)
+        for check in self._distinct:
+            check.prepare()
 
     def lease(self, container: str, device: str, session: int, size: int) -> None:
         """Lease `size` idle bytes to a session; a negative size takes leased bytes back."""

@@ -13,9 +13,12 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from heapq import heappop, heappush
 from math import inf
+from typing import Final
 
 from convgpu.core.memory.bankers import Sizes
 from convgpu.core.memory.claim_table import ClaimTable
+
+_BATCH: Final = 32  # holders that end at once, if the margin is the same
 
 
 class Margins:
@@ -46,21 +49,22 @@ class Margins:
         self._table = table
         self._own_needs = table.needs[device]
         self._work = {other: free[other] + table.satisfied[other] for other in self.devices}
-        self._others = {other: 0 for other in self.devices if other != device}  # next place in the order of needs
-        self._lacking = table.lacking.copy()
-        # What was free after which number of holders had ended, by device, and the least margin of so many.
+        self._places = {other: 0 for other in self.devices if other != device}  # in the order of needs
+        self._lacking = table.lacking[device].copy()
+        # What was free when so many batches of holders had ended, by device, and the least margin of so many.
         self._gains: dict[str, tuple[list[int], list[int]]] = {o: ([work], [0]) for o, work in self._work.items()}
         self._least: list[float] = [inf]
         self._margins: dict[str, float] = {}  # of the holders that ended
-        self._ready: list[tuple[int, str]] = []  # heap of those that fit on all other devices, by need on this one
-        for container in self._own_needs:
-            if self._lacking[container] == 1:
-                self._ready.append((self._own_needs[container], container))
-        self._ready.sort()
-        for other in self._others:
+        self._ready = table.sole[device].copy()  # heap of those that fit on all other devices, by need on this one
+        for other in self._places:
             self._pass_fitting(other)
 
     # -- questions ---------------------------------------------------------------------------------------
+
+    def is_refused(self, container: str, size: int) -> bool:
+        """Return whether a grant of `size` bytes was found unsafe and nothing has changed that."""
+        refused = self.refused.get(container)
+        return refused is not None and refused <= size and refused <= self.ceiling
 
     def judge(self, container: str, need: Sizes, size: int) -> bool | None:
         """Return whether a grant of `size` bytes is safe, None when only a new walk could tell.
@@ -68,9 +72,6 @@ class Margins:
         `need`: what the container may still ask for; of other devices than the walk regards it says nothing.
         """
         asked = min(size, self.ceiling)
-        refused = self.refused.get(container)
-        if refused is not None and refused <= asked:
-            return False
         fits = self._fits(need, asked)
         if fits is False:
             self.refused[container] = asked
@@ -88,7 +89,7 @@ class Margins:
                     return False
                 if not self.is_exact:
                     return None
-                self._end_next()
+                self._end_batch()
             ended = max(ended, numbers[bisect_left(gains, lacking)])
         if self._least[ended] < size:
             return False
@@ -112,28 +113,34 @@ class Margins:
         need = self._ready[0][0]
         return min(self._least[-1], self._work[self.device] - need if need else inf)
 
-    def _end_next(self) -> None:
-        margin = self._next_margin()
-        _, container = heappop(self._ready)
+    def _end_batch(self) -> None:
+        """End the next holder, and others with the same margin."""
+        margin, work, ready, claims = self._next_margin(), self._work, self._ready, self._table.claims
+        most = work[self.device] - margin if margin < inf else 0
+        batch: list[str] = []
+        while ready and ready[0][0] <= most and len(batch) < _BATCH:
+            batch.append(heappop(ready)[1])
+        changed: dict[str, None] = {}
+        for container in batch:
+            for device, size in claims[container].granted:
+                work[device] += size
+                changed[device] = None
+        self._margins.update(dict.fromkeys(batch, margin))
         self._least.append(margin)
-        self._margins[container] = margin
         ended = len(self._least) - 1
-        for device, size in self._table.claims[container].granted:
-            work = self._work[device] = self._work[device] + size
+        for device in changed:
             gains, numbers = self._gains[device]
-            gains.append(work)
+            gains.append(work[device])
             numbers.append(ended)
             if device != self.device:
                 self._pass_fitting(device)
 
     def _pass_fitting(self, device: str) -> None:
         """Pass the holders whose need on another device fits now; those that fit on all of them are ready."""
-        ordered, work, lacking, own = self._table.by_need[device], self._work[device], self._lacking, self._own_needs
-        place = self._others[device]
-        while place < len(ordered) and ordered[place][0] <= work:
-            container = ordered[place][1]
-            place += 1
-            lacking[container] -= 1
-            if lacking[container] == (container in own):
+        ordered, place = self._table.by_need[device], self._places[device]
+        end = self._places[device] = bisect_left(ordered, (self._work[device] + 1,), place)
+        lacking, own = self._lacking, self._own_needs
+        for _, container in ordered[place:end]:
+            left = lacking[container] = lacking[container] - 1
+            if not left:
                 heappush(self._ready, (own.get(container, 0), container))
-        self._others[device] = place

@@ -1,12 +1,15 @@
 """Safety (invariant 2) of grants and limits under one scenario: the Banker's algorithm over the ledger's accounts."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from convgpu.core.memory import bankers
 from convgpu.core.memory.account import Account
 from convgpu.core.memory.bankers import Claim, Sizes
 from convgpu.core.memory.claim_table import ClaimTable
 from convgpu.core.memory.margins import Margins
+
+_MOST_CHANGED: Final = 64  # claims that are noted by one decision
 
 
 class SafetyCheck:
@@ -122,6 +125,11 @@ class SafetyCheck:
             self._unsafe_limits.clear()
             self._lend()
 
+    def prepare(self) -> None:
+        """Note some claims that changed, so that no answer has to note all of them at once."""
+        if len(self._changed) >= _MOST_CHANGED:
+            self._update_table()
+
     # -- answers -----------------------------------------------------------------------------------------
 
     def need(self, container: str, device: str) -> int:
@@ -142,6 +150,9 @@ class SafetyCheck:
 
         A grant lowers the need and what is free by the same: if the need fits now, the container can end first.
         """
+        margins = self._margins.get(device)
+        if margins is not None and margins.is_refused(container, size):
+            return False
         claim = self._claim(container)
         return claim.fits(self._available) or self._can_end_after_others(container, claim, device, size)
 
