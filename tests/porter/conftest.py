@@ -10,7 +10,7 @@ from porter_host import MIB, Owner, Porter
 from convgpu.protocol.residency.porter import Pooled
 
 
-@pytest.fixture(scope="session", params=["", "address,undefined"], ids=["plain", "address"])
+@pytest.fixture(scope="session", params=["", "address,undefined", "thread"], ids=["plain", "address", "thread"])
 def program(request: pytest.FixtureRequest) -> Path:
     """The porter, as it is delivered and under sanitizers."""
     build_driver()

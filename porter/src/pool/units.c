@@ -81,8 +81,9 @@ bool units_open(const char *path) {
         log_line("the pool %s cannot be opened: %s", path, strerror(errno));
         return false;
     }
-    memory =
-        mmap(NULL, UNITS_MOST * POOL_UNIT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / POOL_UNIT;
+    most = host < UNITS_MOST ? (uint32_t)host : UNITS_MOST;
+    memory = mmap(NULL, most * POOL_UNIT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
         log_line("no addresses for the pool: %s", strerror(errno));
         return false;
