@@ -170,6 +170,11 @@ def is_of_the_disk(error: Exception) -> bool:
     return code is not None and code & 0xFF in _PASSING
 
 
+def is_lock(error: Exception) -> bool:
+    """Say whether another process holds the lock of the file."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
 def _move(path: Path, aside: Path) -> None:
     """Rename the file and its log to names that nobody opens again; what lay there is replaced."""
     for suffix in ("-shm", "-wal", ""):
@@ -186,20 +191,30 @@ def _move(path: Path, aside: Path) -> None:
 
 
 def _salvage(aside: Path, connection: sqlite3.Connection) -> None:
-    """Copy what can still be read and is of the right shape."""
+    """Copy what can still be read and is of the right shape; of another version, the columns that both have."""
     saved = 0
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(aside)) as old:
-        if old.execute("PRAGMA user_version").fetchone() != (VERSION,):
-            return
         for table in _SALVAGED:
             with contextlib.suppress(sqlite3.Error):
-                for row in old.execute(f"SELECT * FROM {table}"):  # noqa: S608 - our own names
-                    places = ",".join("?" * len(row))
-                    with contextlib.suppress(sqlite3.Error):
-                        connection.execute(f"INSERT OR IGNORE INTO {table} VALUES ({places})", row)  # noqa: S608
-                        saved += 1
+                saved += _salvage_table(old, connection, table)
     connection.execute("DELETE FROM settings WHERE name = 'complete'")
     log.error("%d rows were saved out of %s", saved, aside)
+
+
+def _salvage_table(old: sqlite3.Connection, connection: sqlite3.Connection, table: str) -> int:
+    ours, theirs = _columns(connection, table), _columns(old, table)
+    common = ",".join(name for name in ours if name in theirs)
+    places = ",".join("?" for name in ours if name in theirs)
+    saved = 0
+    for row in old.execute(f"SELECT {common} FROM {table}"):  # noqa: S608 - our own names
+        with contextlib.suppress(sqlite3.Error):
+            statement = f"INSERT OR IGNORE INTO {table} ({common}) VALUES ({places})"  # noqa: S608
+            saved += connection.execute(statement, row).rowcount
+    return saved
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
 
 
 def sync_log(path: Path) -> None:

@@ -47,4 +47,4 @@ class SessionTable:
         """Note that a process cannot be in the table: the next scheduler has to wait without knowing for whom."""
         if self.complete:
             self.complete = False
-            self._settings.forget_soon(_COMPLETE)
+            self._settings.forget(_COMPLETE)

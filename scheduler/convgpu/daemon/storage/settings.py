@@ -1,6 +1,7 @@
 """The table `settings`: what was chosen or noted while a scheduler ran, by name."""
 
 from convgpu.daemon.storage.transactions import Database
+from convgpu.daemon.storage.write_queue import Row
 
 
 class SettingTable:
@@ -26,6 +27,6 @@ class SettingTable:
             else:
                 execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))
 
-    def forget_soon(self, name: str) -> None:
-        """Forget a setting within a fraction of a second."""
-        self._database.later("DELETE FROM settings WHERE name = ?", (name,), name)
+    def forget(self, name: str) -> None:
+        """Forget a setting at once; when the disk does not take that, as soon as it does."""
+        self._database.write_now_or_soon(Row("DELETE FROM settings WHERE name = ?", (name,), name))

@@ -18,6 +18,7 @@ from convgpu.daemon.storage.database import (
     DatabaseError,
     checkpoint,
     connect,
+    is_lock,
     is_of_the_disk,
     open_database,
     sync_log,
@@ -33,6 +34,8 @@ SLICE: Final = 64  # rows: 0.3 ms
 _DELAY: Final = 0.05
 _PAUSE: Final = 0.01  # between slices
 _RETRY: Final = 1.0  # while the disk takes nothing
+_LOCK_RETRY: Final = 0.02  # while another process holds the lock, mostly for milliseconds
+_LOCK_RETRIES: Final = 10  # until it is said
 _CHECKPOINT_DELAY: Final = 10.0
 _MAX_INTEGER: Final = (1 << 63) - 1
 
@@ -60,6 +63,7 @@ class Database:
         self._queue = WriteQueue()
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="store")
         self._writing = self._checkpointing = False
+        self._locked = 0  # how often in a row another process held the lock
 
     # -- committed at once -----------------------------------------------------------------------------------
 
@@ -81,13 +85,36 @@ class Database:
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+        self._locked = 0
         if self.trouble:
             log.warning("%s can be written again; %d events of the history are lost", self.path, self._queue.lost)
             self.trouble = ""
             self._queue.lost = 0
         self._start_checkpoints()
 
+    @contextmanager
+    def _transaction_without_waiting(self) -> Iterator[Execute]:
+        """The same; a lock of another process is not waited for, because the event loop would stand still meanwhile.
+
+        Raises:
+            DatabaseError: none was committed; the caller has to queue what it is about.
+        """
+        self._connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            with self.transaction() as execute:
+                yield execute
+        finally:
+            self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+
     def _fail(self, error: Exception) -> None:
+        """Have it tried again soon; if it is no momentary lock of another process, record that."""
+        if is_lock(error) and self._locked < _LOCK_RETRIES:
+            self._locked += 1
+            self._write_soon(_LOCK_RETRY)
+        else:
+            self._record_trouble(error)
+
+    def _record_trouble(self, error: Exception) -> None:
         """Log the first failure, and write something from time to time to see when the disk works again."""
         if not self.trouble:
             log.error("%s cannot be written, which is tried again every %g s: %s", self.path, _RETRY, error)
@@ -96,10 +123,10 @@ class Database:
         self._write_soon(_RETRY)
 
     def write_now_or_soon(self, row: Row) -> None:
-        """Commit a fact at once; when the disk does not take it, as soon as it does. Older rows of its key are void."""
+        """Commit a fact at once; when that cannot be, as soon as it can. Older rows of its key are void."""
         self._queue.forget(row.key)
         try:
-            with self.transaction() as execute:
+            with self._transaction_without_waiting() as execute:
                 execute(row.statement, row.values)
         except DatabaseError:
             self._queue.add(row)
@@ -126,21 +153,18 @@ class Database:
         written = self._write_slice()
         self._writing = False
         if self._queue:
-            self._write_soon(_PAUSE if written else _RETRY)
+            self._write_soon(_PAUSE if written else _RETRY if self.trouble else _LOCK_RETRY)
 
     def _write_slice(self) -> bool:
-        """Write some rows, or queue them again if the disk takes none. A lock of another process is not waited for."""
+        """Write some rows, or queue them again if the disk takes none."""
         rows = self._queue.take(SLICE)
-        self._connection.execute("PRAGMA busy_timeout = 0")
         try:
-            with self.transaction() as execute:
+            with self._transaction_without_waiting() as execute:
                 for row in rows:
                     _write(execute, row)
         except DatabaseError:
             self._queue.give_back(rows)
             return False
-        finally:
-            self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         return True
 
     # -- read ------------------------------------------------------------------------------------------------

@@ -1,0 +1,75 @@
+"""The database while another process holds its lock, at the moment of a kill, and after one of another version."""
+
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+from opened_store import Later, opened
+from test_store import FULL, fill, laid_out
+
+from convgpu.daemon.storage.rows import PreviousSession
+
+
+def test_a_lock_does_not_hold_up_processes_that_start_and_end(tmp_path: Path) -> None:
+    """Each waited for 200 ms: 20 s of the event loop; 5 s is far above what 100 rows take."""
+    later = Later()
+    processes = [PreviousSession(100 + number, 7, "volume-1", "python") for number in range(50)]
+    with opened(tmp_path, later) as store:
+        fill(store)
+        other = sqlite3.connect(store.database.path)
+        other.execute("BEGIN IMMEDIATE")
+        start = time.monotonic()
+        for process in processes:
+            store.sessions.drop(process)
+            store.sessions.add(process)
+        assert time.monotonic() - start < 5
+        other.close()
+        later.pass_time()
+        assert set(processes) <= set(store.sessions.all())
+        assert store.trouble == ""
+
+
+def test_a_lock_of_a_moment_is_no_trouble(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    later = Later()
+    with opened(tmp_path, later) as store:
+        fill(store)
+        other = sqlite3.connect(store.database.path)
+        other.execute("BEGIN IMMEDIATE")
+        store.sessions.drop(PreviousSession(100, 7, "volume-0", "python"))
+        other.close()
+        later.pass_time(0.05)
+        assert len(store.sessions.all()) == 11
+        assert (store.trouble, caplog.text.count("cannot be written")) == ("", 0)
+
+
+def test_that_a_process_is_missing_is_known_after_a_kill_at_once(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store.sessions.mark_complete()
+        store.sessions.mark_incomplete()
+        killed = {suffix: Path(f"{store.database.path}{suffix}").read_bytes() for suffix in ("", "-wal")}
+    with opened(laid_out(tmp_path / "next", killed)) as store:
+        assert not store.sessions.complete
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE containers ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE containers DROP COLUMN engine",
+        "ALTER TABLE history RENAME TO events",
+    ],
+)
+def test_what_another_version_wrote_is_kept_as_far_as_it_is_known(tmp_path: Path, change: str) -> None:
+    with opened(tmp_path) as store:
+        fill(store)
+    connection = sqlite3.connect(tmp_path / "state.db")
+    connection.executescript(f"{change}; PRAGMA user_version = 9;")
+    connection.close()
+    with opened(tmp_path) as store:
+        assert [(one.name, one.options, one.mounts, one.limits) for one in store.volumes.all()] == [
+            (one.name, one.options, one.mounts, one.limits) for one in FULL
+        ]
+        assert len(store.sessions.all()) == len(FULL)
+        assert store.settings.get("policy") == "fifo"
+        assert not store.sessions.complete
