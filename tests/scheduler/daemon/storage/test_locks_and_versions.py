@@ -5,8 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from opened_store import Later, opened
-from test_store import FULL, fill, laid_out
+from opened_store import FULL, Later, fill, laid_out, opened
 
 from convgpu.daemon.storage.rows import PreviousSession
 

@@ -2,43 +2,20 @@
 
 import asyncio
 import random
-import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from opened_store import BOUNDS, Later, opened
+from opened_store import BOUNDS, ENGINE, FULL, Later, fill, laid_out, opened
 
 from convgpu.core.liveness import Mount
 from convgpu.daemon.storage.database import DatabaseError, checkpoint
 from convgpu.daemon.storage.history import History
-from convgpu.daemon.storage.rows import DeviceMemory, PreviousSession, Volume
-from convgpu.daemon.storage.store import Store
+from convgpu.daemon.storage.rows import PreviousSession, Volume
 from convgpu.daemon.storage.transactions import SLICE
 from convgpu.daemon.storage.write_queue import MAX_QUEUED_EVENTS
-from convgpu.protocol.records import EngineContainer
-
-ENGINE = EngineContainer(id="f" * 64, name="happy", image="cuda")
-
-
-def fill(store: Store) -> None:
-    for number in range(12):
-        name = f"volume-{number}"
-        store.volumes.add(Volume(name, {"memory": "2g"}, 1.0 + number, since=1.0, limits={"gpu": 2 << 30}))
-        store.volumes.set_mounts(name, {"id": Mount(2, 3.0)}, "running", 3.0)
-        store.volumes.set_engine(name, ENGINE)
-        store.sessions.add(PreviousSession(100 + number, 7, name, "python"))
-    store.devices.set_all({"gpu": "H200"}, [DeviceMemory("gpu", 10, 8, 1, 1)])
-    store.devices.set_drained("gpu", True)
-    store.settings.set("policy", "fifo")
-
-
-FULL = [
-    Volume(f"volume-{n}", {"memory": "2g"}, 1.0 + n, "running", 3.0, {"id": Mount(2, 3.0)}, {"gpu": 2 << 30}, ENGINE)
-    for n in range(12)
-]
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +29,6 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
             history.add("accepted", "volume-1", "s1.r1", uuid="gpu", size=5)
         later.pass_time()
         return {suffix: Path(f"{store.database.path}{suffix}").read_bytes() for suffix in ("", "-wal")}
-
-
-def laid_out(directory: Path, files: dict[str, bytes]) -> Path:
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir()
-    for suffix, content in files.items():
-        (directory / f"state.db{suffix}").write_bytes(content)
-    return directory
 
 
 def test_everything_is_there_again_after_a_kill(tmp_path: Path, full: dict[str, bytes]) -> None:
