@@ -1,7 +1,9 @@
-"""Decisions of the pure machine with 1,000 containers, waiting and running, on one device and on eight."""
+"""Decisions of the pure machine with 1,000 containers and more: most waiting, most holding, limits chosen to hurt."""
 
+import gc
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable
 
@@ -14,8 +16,9 @@ from convgpu.policies.memory import POLICIES, make_policy
 from convgpu.simulate.host import SimulatedHost
 
 CONTAINERS, STEPS = 1000, 3000
-GIB = 1 << 30
+GIB, MIB = 1 << 30, 1 << 20
 CAPACITY = 140 * GIB
+CONTEXT = GIB // 2
 
 Limits = Callable[[random.Random], dict[str, int]]
 
@@ -45,28 +48,94 @@ def limits_on(devices: int, most: int) -> Limits:
     return draw_limits
 
 
-def play(policy: str, devices: int, limits: Limits) -> Timed:
-    """Let containers allocate parts of their limits, end, and be followed by others; always 1,000 at a time."""
-    draw = random.Random(1)  # noqa: S311 - a workload, not a secret
-    machine = Timed({f"g{number}": CAPACITY for number in range(devices)}, make_policy(policy, seed=1), 60.0)
+class Workload:
+    """Containers on equal devices; each does as its load says, ends, and is followed by another.
+
+    Args:
+        policy: name.
+        devices: how many; `capacity`: bytes of each.
+        limits: draws the limits of a container.
+        context: bytes that each container holds from its start; 0: it begins with a part of its limit.
+    """
+
+    def __init__(self, policy: str, devices: int, capacity: int, limits: Limits, context: int = 0) -> None:
+        gc.collect()
+        gc.freeze()  # as the scheduler does: what earlier workloads left is no part of a decision
+        self.draw = random.Random(1)  # noqa: S311 - a workload, not a secret
+        self.machine = Timed({f"g{number}": capacity for number in range(devices)}, make_policy(policy, seed=1), 60.0)
+        self.host = SimulatedHost(self.machine)
+        self.limits, self.context = limits, context
+
+    def add(self, name: str) -> None:
+        """Start a container; with a context it is a holder at once."""
+        self.host.create(name, self.limits(self.draw))
+        session = self.host.start(name)
+        if self.context:
+            self.host.allocate(session, self.context, self.draw.choice(list(self.machine.accounts(name))))
+
+    def play(self, containers: int, steps: int) -> Timed:
+        """Let always so many containers allocate parts of their limits, wait, and end."""
+        host, draw = self.host, self.draw
+        for number in range(containers):
+            self.add(f"c{number}")
+            host.now += 0.01
+        self.machine.seconds.clear()
+        for step in range(steps):
+            session = draw.choice(list(host.processes))
+            if any(request.session == session for request in host.pending.values()):
+                continue
+            device, account = draw.choice(list(self.machine.accounts(host.processes[session].container).items()))
+            room = account.limit - host.processes[session].used[device]
+            if room > GIB // 2:
+                host.allocate(session, draw.randrange(GIB // 2, room + 1), device)
+            running = [process for process in host.processes.values() if any(process.used.values())]
+            if running and draw.random() < 0.5:
+                host.finish(draw.choice(running).container)
+                self.add(f"d{step}")
+            host.now += 0.1
+        return self.machine
+
+
+def chain(length: int) -> Timed:
+    """Limits chosen to hurt: each holder can end only after the one before it, and the last tenth asks for more.
+
+    The order of the whole needs is the reverse of the order in which they can end.
+    """
+    slack, tight = 4096, length * 9 // 10
+    step = 4 * MIB
+    machine = Timed({"a": 3 * length * MIB, "b": step * (length + 2)}, make_policy("best-fit", seed=1), 60.0)
     host = SimulatedHost(machine)
-    for number in range(CONTAINERS):
-        host.create(f"c{number}", limits(draw))
-        host.start(f"c{number}")
+    rest = 2 * length * MIB - MIB
+    host.create("rest", {"a": rest, "b": step * (length + 2)})
+    host.allocate(host.start("rest"), rest, "a")
+    sessions = []
+    for number in range(length):
+        need = MIB * (number + 1) - (slack if number < tight else 0)
+        more = MIB if number == length - 1 else 0
+        host.create(f"c{number}", {"a": MIB + need, "b": (length - number) * step + more})
+        sessions.append(host.start(f"c{number}"))
+        if more:
+            host.allocate(sessions[-1], more, "b")
+        host.allocate(sessions[-1], MIB, "a")
+    for number in range(tight + 1, length):
+        host.allocate(sessions[number], 1 + number * 7919 % slack, "a")
     machine.seconds.clear()
-    for step in range(STEPS):
-        session = draw.choice(list(host.processes))
-        if any(request.session == session for request in host.pending.values()):
-            continue
-        device, account = draw.choice(list(machine.accounts(host.processes[session].container).items()))
-        host.allocate(session, draw.randrange(GIB // 2, account.limit + 1), device)
-        running = [process for process in host.processes.values() if any(process.used.values())]
-        if running and draw.random() < 0.5:
-            host.finish(draw.choice(running).container)
-            host.create(f"d{step}", limits(draw))
-            host.start(f"d{step}")
-        host.now += 0.1
+    for number in [*range(20), *range(length // 2, length // 2 + 20)]:
+        host.finish(f"c{number}")
+        host.now += 1
     return machine
+
+
+def judged(what: str, machine: Timed, p99: float, longest: float | None = None) -> list[Figure]:
+    """Return the figures of a workload against its targets, in milliseconds."""
+    taken = [seconds * 1e3 for seconds in machine.seconds]
+    figures = [
+        Figure(f"{what}: decisions in a second of one core", 1e3 / statistics.fmean(taken), "/s"),
+        at_most(f"{what}: a decision, p99", percentile(taken, 99), "ms", p99),
+    ]
+    if longest is not None:
+        figures.append(at_most(f"{what}: the longest decision", max(taken), "ms", longest))
+    return figures
 
 
 def time_explanations(machine: Machine) -> float:
@@ -80,21 +149,42 @@ def time_explanations(machine: Machine) -> float:
     return statistics.median(taken) * 1e3
 
 
-def main() -> None:
-    """Each policy over the same workloads."""
-    figures = []
+def measure_waiting(figures: list[Figure]) -> None:
+    """Most containers wait for their first allocation."""
     loads = {"1 device": (1, 1), "8 devices, one each": (8, 1), "8 devices, up to 8 each": (8, 8)}
     for name, (devices, most) in loads.items():
         for policy in sorted(POLICIES):
-            machine = play(policy, devices, limits_on(devices, most))
-            taken = [seconds * 1e3 for seconds in machine.seconds]
-            what = f"{name}, {policy}"
-            figures += [
-                Figure(f"{what}: decisions in a second of one core", 1e3 / statistics.fmean(taken), "/s"),
-                at_most(f"{what}: a decision, p99", percentile(taken, 99), "ms", 1),
-            ]
+            machine = Workload(policy, devices, CAPACITY, limits_on(devices, most)).play(CONTAINERS, STEPS)
+            figures += judged(f"{name}, {policy}", machine, 1)
         waiting = len(machine.waiting)
         figures.append(Figure(f"{name}: explain {waiting} waiting allocations", time_explanations(machine), "ms"))
+
+
+def measure_holders(figures: list[Figure]) -> None:
+    """Every container has made a context, so every container holds memory."""
+    for holders, most, p99, longest in ((1000, 1, 1, 5), (1000, 8, 1, 5), (3000, 1, 5, None)):
+        capacity = max(CAPACITY, 2 * holders * CONTEXT // 8)
+        machine = Workload("best-fit", 8, capacity, limits_on(8, most), CONTEXT).play(holders, 1500)
+        figures += judged(f"{holders} holders on 8 devices, up to {most} each", machine, p99, longest)
+
+
+def measure_many(figures: list[Figure]) -> None:
+    """Ten thousand containers, of which most wait."""
+    machine = Workload("best-fit", 8, CAPACITY, limits_on(8, 1)).play(10_000, 1000)
+    figures += judged("10,000 containers on 8 devices", machine, 5)
+
+
+def main() -> None:
+    """All workloads, or those whose names are given: waiting, holders, many, chain."""
+    figures: list[Figure] = []
+    loads = {
+        "waiting": measure_waiting,
+        "holders": measure_holders,
+        "many": measure_many,
+        "chain": lambda figures: figures.extend(judged("300 holders in a chain", chain(300), 5, 5)),
+    }
+    for name in sys.argv[1:] or loads:
+        loads[name](figures)
     report("decisions", figures)
 
 

@@ -5,6 +5,7 @@ After R. Lifka, The ANL/IBM SP Scheduling System (1995), with limits and ends in
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -93,11 +94,23 @@ class Backfill:
 
 
 def subset_sums(sizes: Iterable[int]) -> list[int] | None:
-    """Return the sums of all subsets of `sizes`, in order; None if they are too many."""
+    """Return the sums of all subsets of `sizes`, in order; None if they are too many.
+
+    Equal sizes are taken 1, 2, 4 ... at a time, and rare sizes first: those make the sums too many soonest.
+    """
     sums = {0}
-    for size in sizes:
-        if size:
-            sums |= {size + other for other in sums}
+    for size, count in sorted(Counter(sizes).items(), key=lambda item: (item[1], item[0])):
+        for times in _binary_parts(count) if size else ():
+            sums |= {size * times + other for other in sums}
             if len(sums) > _MOST_SUMS:
                 return None
     return sorted(sums)
+
+
+def _binary_parts(count: int) -> Iterator[int]:
+    """Yield numbers whose subsets add up to each number from 0 to `count`."""
+    part = 1
+    while count:
+        yield min(part, count)
+        count -= min(part, count)
+        part *= 2
