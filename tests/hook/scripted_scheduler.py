@@ -5,6 +5,7 @@ import mmap
 import os
 import select
 import socket
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -16,6 +17,9 @@ TIMEOUT = 10.0
 """Seconds after which a test gives up; nothing takes that long."""
 
 PAGE_SIZE = 4096
+SLOT_SIZE = 64
+FIXED_OFFSET = SLOT_SIZE + 24
+"""Of `fixed` in the first slot."""
 
 
 @dataclass
@@ -43,6 +47,12 @@ class Page:
 
     def read(self, row: int) -> int:
         return int(self.library.convgpu_page_read(self._address, ctypes.c_uint32(row)))
+
+    def give_fixed(self, row: int, size: int) -> None:
+        struct.pack_into("Q", self._memory, FIXED_OFFSET + SLOT_SIZE * row, self.read_fixed(row) + size)
+
+    def read_fixed(self, row: int) -> int:
+        return int(struct.unpack_from("Q", self._memory, FIXED_OFFSET + SLOT_SIZE * row)[0])
 
     def arm(self, row: int, armed: bool) -> None:
         self.library.convgpu_page_arm(self._address, ctypes.c_uint32(row), int(armed))

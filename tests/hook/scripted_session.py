@@ -45,6 +45,8 @@ def open_session(
     assert (hello.pid, hello.held) == (program.pid, ())
     page = peer.welcome(rows or (row(),), flags)
     page.give(0, headroom)
+    if flags & PageFlag.ELASTIC:
+        page.give_fixed(0, headroom)
     assert program.result().code == SUCCESS
     if flags & PageFlag.ELASTIC:
         _request, able = peer.receive()

@@ -51,6 +51,15 @@ static inline bool convgpu_slot_take(struct convgpu_slot *slot, uint64_t size) {
     return true;
 }
 
+/* Takes `size` bytes of the room for fixed memory, if there are as many. */
+static inline bool convgpu_slot_take_fixed(struct convgpu_slot *slot, uint64_t size) {
+    uint64_t have = atomic_load_explicit(&slot->fixed, memory_order_relaxed);
+    do {
+        if (have < size) return false;
+    } while (!atomic_compare_exchange_weak(&slot->fixed, &have, have - size));
+    return true;
+}
+
 /* Gives `size` bytes back. True: the caller is to report it with FREED, because an allocation waits and no report
  * is on its way (a report disarms notify_on_free, and the scheduler arms it again before it takes). Sequentially
  * consistent with convgpu_slot_take_all and convgpu_slot_arm, so that either the scheduler's take sees these bytes

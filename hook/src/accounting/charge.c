@@ -34,13 +34,13 @@ CUresult charge_open(struct charge *charge, uint64_t size) {
 
 CUresult charge_adjust(struct charge *charge, uint64_t size) {
     if (size > charge->size) return charge_open(charge, size - charge->size);
-    headroom_give(charge->device, charge->size - size);
+    headroom_give_charged(charge, charge->size - size);
     charge->size = size;
     return CUDA_SUCCESS;
 }
 
 void charge_close(struct charge *charge) {
-    headroom_give(charge->device, charge->size);
+    headroom_give_charged(charge, charge->size);
     charge->size = 0;
 }
 
@@ -128,7 +128,7 @@ CUresult charge_make(struct charge *charge, charge_attempt *attempt, void *argum
     for (int round = 0;; round++) {
         CUresult result = charge_call_when_settled(charge, attempt, arguments);
         if (result == CUDA_SUCCESS) return result;
-        headroom_give(charge->device, charge->size);
+        headroom_give_charged(charge, charge->size);
         if (!charge_again(charge, result, round)) return result;
     }
 }

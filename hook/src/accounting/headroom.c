@@ -54,9 +54,21 @@ static const char *headroom_describe(uint32_t reason) {
     return known ? reasons[reason] : "unknown reason";
 }
 
+bool headroom_take_fixed(int device, uint64_t size) {
+    if (!account_take_fixed((uint32_t)device, size)) return false;
+    if (account_take((uint32_t)device, size)) return true;
+    account_give_fixed((uint32_t)device, size);
+    return false;
+}
+
+static bool headroom_take_charged(const struct charge *charge, uint64_t size) {
+    return charge->movable ? account_take((uint32_t)charge->device, size)
+                           : headroom_take_fixed(charge->device, size);
+}
+
 bool headroom_take(struct charge *charge, uint64_t size) {
     charge->due = account_due((uint32_t)charge->device, size);
-    bool taken = account_take((uint32_t)charge->device, size);
+    bool taken = headroom_take_charged(charge, size);
     charge->pending = taken ? size : 0;
     charge->size += charge->pending;
     return taken;
@@ -64,29 +76,53 @@ bool headroom_take(struct charge *charge, uint64_t size) {
 
 void headroom_untake(struct charge *charge) {
     charge->size -= charge->pending;
-    headroom_give(charge->device, charge->pending);
+    headroom_give_charged(charge, charge->pending);
     charge->pending = 0;
 }
 
-/* Before an allocation waits or is refused, what this process has cached comes back, as the driver itself
- * does it before an allocation fails. The first rejection is one line; frameworks probe for the limit, and
- * the rest would be noise. */
-CUresult headroom_add(struct charge *charge, uint64_t size, bool refused) {
-    struct channel_answer answer = {.kind = CONVGPU_ACCEPTED};
+/* The first rejection is one line; frameworks probe for the limit, and the rest would be noise. */
+static void headroom_say_rejection(const struct charge *charge, uint64_t size, const char *why,
+                                   const struct convgpu_rejected *rejected) {
+    void (*say)(const char *, ...) = atomic_exchange(&warned, true) ? log_debug : log_refusal;
+    say("%s of %llu bytes on device %d rejected: %s (limit %llu, in use %llu).", charge->call,
+        (unsigned long long)size, charge->device, why, (unsigned long long)rejected->limit,
+        (unsigned long long)rejected->used);
+    headroom_say_holdings(charge->device);
+}
+
+/* Fixed memory beyond the slot's: the scheduler answers at once, for nobody could make room by waiting. */
+static CUresult headroom_ask_fixed(const struct charge *charge, uint64_t size) {
+    struct channel_answer answer;
     uint32_t device = (uint32_t)charge->device;
+    if (charge->movable || account_take_fixed(device, size)) return CUDA_SUCCESS;
+    if (channel_allocate(device, size, charge->call, CONVGPU_ALLOCATE_FIXED, &answer) != CHANNEL_ANSWERED)
+        return CUDA_ERROR_OUT_OF_MEMORY; /* the channel has said why */
+    if (answer.kind == CONVGPU_ACCEPTED) return CUDA_SUCCESS;
+    headroom_say_rejection(charge, size,
+                           "it cannot leave the device while the container is suspended, and there is no "
+                           "room for more of that kind: raise the option `fixed`",
+                           &answer.rejected);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult headroom_fix(const char *call, int device, uint64_t size) {
+    return headroom_ask_fixed(&(struct charge){.call = call, .device = device}, size);
+}
+
+/* Before an allocation waits or is refused, what this process has cached comes back, as the driver itself
+ * does it before an allocation fails. */
+static CUresult headroom_ask(struct charge *charge, uint64_t size, bool refused) {
+    struct channel_answer answer = {.kind = CONVGPU_ACCEPTED};
+    uint32_t device = (uint32_t)charge->device, flags = refused ? CONVGPU_ALLOCATE_REFUSED : 0;
     bool taken = size == 0 || (!refused && account_take(device, size));
     for (int trim = 0; !taken && !refused && trim <= 1; trim++) {
         registry_reclaim(charge->device, trim);
         taken = account_take(device, size);
     }
-    if (!taken && channel_allocate(device, size, charge->call, refused, &answer) != CHANNEL_ANSWERED)
+    if (!taken && channel_allocate(device, size, charge->call, flags, &answer) != CHANNEL_ANSWERED)
         return CUDA_ERROR_OUT_OF_MEMORY; /* the channel has said why */
     if (answer.kind == CONVGPU_REJECTED) {
-        void (*say)(const char *, ...) = atomic_exchange(&warned, true) ? log_debug : log_refusal;
-        say("%s of %llu bytes on device %d rejected: %s (limit %llu, in use %llu).", charge->call,
-            (unsigned long long)size, charge->device, headroom_describe(answer.rejected.reason),
-            (unsigned long long)answer.rejected.limit, (unsigned long long)answer.rejected.used);
-        headroom_say_holdings(charge->device);
+        headroom_say_rejection(charge, size, headroom_describe(answer.rejected.reason), &answer.rejected);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     charge->settling = taken ? 0 : answer.accepted.settling;
@@ -94,8 +130,28 @@ CUresult headroom_add(struct charge *charge, uint64_t size, bool refused) {
     return CUDA_SUCCESS;
 }
 
-void headroom_give(int device, uint64_t size) {
+CUresult headroom_add(struct charge *charge, uint64_t size, bool refused) {
+    CUresult result = headroom_ask_fixed(charge, size);
+    if (result != CUDA_SUCCESS) return result;
+    result = headroom_ask(charge, size, refused);
+    if (result != CUDA_SUCCESS && !charge->movable) account_give_fixed((uint32_t)charge->device, size);
+    return result;
+}
+
+void headroom_give_movable(int device, uint64_t size) {
     if (account_give((uint32_t)device, size)) channel_freed((uint32_t)device);
+}
+
+void headroom_give(int device, uint64_t size) {
+    account_give_fixed((uint32_t)device, size);
+    headroom_give_movable(device, size);
+}
+
+void headroom_give_charged(const struct charge *charge, uint64_t size) {
+    if (charge->movable)
+        headroom_give_movable(charge->device, size);
+    else
+        headroom_give(charge->device, size);
 }
 
 static void headroom_reset(void) {

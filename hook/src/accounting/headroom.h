@@ -16,6 +16,7 @@
 struct charge {
     const char *call; /* name of the CUDA call, for people */
     int device;
+    bool movable;  /* the memory can leave the device: it is not fixed (account.h) */
     bool current;  /* the thread's context is on the device, so that the driver's free memory can be seen */
     bool due;      /* the contexts are to be measured before more is asked for (context_growth.h) */
     uint64_t size; /* bytes that are charged now */
@@ -35,7 +36,17 @@ void headroom_untake(struct charge *charge);
  * a context's creation. CUDA_ERROR_OUT_OF_MEMORY: rejected, said on stderr, and nothing was added. */
 CUresult headroom_add(struct charge *charge, uint64_t size, bool refused);
 
-/* Gives bytes back, and reports that if the scheduler asked for it. */
+/* `size` bytes that this process uses become fixed, for the call of that name; asks if need be, and does not
+ * wait for long. CUDA_ERROR_OUT_OF_MEMORY: there is no room for more of them, which was said. */
+CUresult headroom_fix(const char *call, int device, uint64_t size);
+
+/* Takes bytes for fixed memory from the headroom alone. */
+bool headroom_take_fixed(int device, uint64_t size);
+
+/* Gives bytes back, and reports that if the scheduler asked for it: of fixed memory, of movable memory, and
+ * of what the charge is for. */
 void headroom_give(int device, uint64_t size);
+void headroom_give_movable(int device, uint64_t size);
+void headroom_give_charged(const struct charge *charge, uint64_t size);
 
 #endif

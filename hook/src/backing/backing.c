@@ -77,10 +77,12 @@ CUresult backing_allocate(struct charge *charge, CUcontext context, uint64_t byt
         *address = kept;
         return CUDA_SUCCESS;
     }
+    charge->movable = true;
     CUresult result = DRIVER(cuCtxGetDevice, &range.ordinal);
     if (result == CUDA_SUCCESS) result = charge_open(charge, range.size);
     if (result == CUDA_SUCCESS) result = charge_make(charge, attempt, &range);
     if (result == CUDA_SUCCESS) *address = range.address;
+    charge->movable = result == CUDA_SUCCESS;
     return result;
 }
 
@@ -93,6 +95,7 @@ static void end_range(struct range *range) {
         if (!range_is_out(range, index)) pieces_end(address, size);
     }
     if (range->out == 0) pieces_end(range->address, range->size);
+    if (range->fixed) account_give_fixed((uint32_t)range->device, range->size);
     pieces_unreserve(range->address, range->size);
     ranges_remove(range);
 }
@@ -139,7 +142,8 @@ static void finish(CUdeviceptr address, bool quiet) {
     if (device < 0)
         queue_wake();
     else if (given > 0)
-        headroom_give(device, given);
+        headroom_give_movable(device, given);
+    if (!cache_is_empty()) queue_wake_idle(); /* to be given back when it gets old */
 }
 
 /* Waits for what was submitted in the context, in which the range dies. False: a capture is on its way. */
@@ -213,7 +217,7 @@ void backing_empty_cache(int device, int64_t age) {
         }
         ranges_unlock();
         if (size == 0) return;
-        headroom_give(of, size);
+        headroom_give_movable(of, size);
     }
 }
 
@@ -245,7 +249,7 @@ bool backing_sweep(backing_forget *forget) {
         }
         ranges_unlock();
         if (!range) break;
-        if (size > 0) headroom_give(device, size);
+        if (size > 0) headroom_give_movable(device, size);
     }
     return left;
 }
@@ -287,25 +291,38 @@ static void backing_unmark(CUcontext context) {
     set_dying(context, false);
 }
 
-/* The driver frees what it has allocated in a context, and no mappings. Pieces that are out or on their way
- * are the mover's to end. */
+/* Ends the first range behind the address that dies with the context. Pieces that are out or on their way are
+ * the mover's to end. Returns its device, or -1 when there is none. */
+static int drop_after(uint64_t *address, CUcontext context, uint64_t *size) {
+    struct range *range = ranges_after(*address);
+    while (range && (range->context != context || !range->dying)) range = ranges_after(range->address);
+    if (!range) return -1;
+    int device = range->device;
+    *address = range->address;
+    *size = 0;
+    cache_forget(range->address);
+    range->state = RANGE_FREED;
+    range->quiet = RANGE_QUIET;
+    if (range->out > 0 || range->moving > 0) return device;
+    *size = range->size;
+    end_range(range);
+    return device;
+}
+
+/* The driver frees what it has allocated in a context, and no mappings. */
 static void backing_drop(CUcontext context, uint64_t *sizes) {
+    uint64_t address = 0, size;
     bool left = false;
+    (void)sizes; /* what is given back there is fixed memory */
     if (ranges_is_empty()) return;
-    ranges_lock();
-    uint64_t address = 0;
-    for (struct range *range; (range = ranges_after(address)) != NULL;) {
-        address = range->address;
-        if (range->context != context || !range->dying) continue;
-        cache_forget(address);
-        range->state = RANGE_FREED;
-        range->quiet = RANGE_QUIET;
-        left = left || range->out > 0 || range->moving > 0;
-        if (range->out > 0 || range->moving > 0) continue;
-        sizes[range->device] += range->size;
-        end_range(range);
+    for (int device = 0; device >= 0;) {
+        ranges_lock();
+        device = drop_after(&address, context, &size);
+        ranges_unlock();
+        if (device < 0) break;
+        left = left || size == 0;
+        if (size > 0) headroom_give_movable(device, size);
     }
-    ranges_unlock();
     if (left) queue_wake();
 }
 

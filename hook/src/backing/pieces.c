@@ -22,7 +22,7 @@ struct piece_properties {
 };
 _Static_assert(sizeof(struct piece_properties) == 32, "as in cuda.h");
 
-static _Atomic uint64_t peers[DEVICES]; /* by ordinal: bit N, device N reaches its memory */
+static _Atomic uint16_t peers[DEVICES][DEVICES]; /* [ordinal][peer]: contexts of the peer that reach it */
 
 CUresult pieces_reserve(uint64_t size, CUdeviceptr *address) {
     return DRIVER(cuMemAddressReserve, address, size, CONVGPU_PIECE_GRANULE, 0, 0);
@@ -48,13 +48,16 @@ CUresult pieces_share(CUdevice peer, CUdeviceptr address, uint64_t size, bool op
     return DRIVER(cuMemSetAccess, address, size, &access, 1);
 }
 
+static bool are_known(CUdevice ordinal, CUdevice peer) {
+    return ordinal >= 0 && ordinal < DEVICES && peer >= 0 && peer < DEVICES;
+}
+
 CUresult pieces_open(CUdevice ordinal, CUdeviceptr address, uint64_t size) {
     struct memory_access access[DEVICES];
     size_t count = 0;
-    uint64_t others = ordinal < DEVICES ? atomic_load(&peers[ordinal]) : 0;
     access[count++] = (struct memory_access){{.type = LOCATION_DEVICE, .ordinal = ordinal}, READ_WRITE};
-    for (int peer = 0; peer < DEVICES && count < DEVICES; peer++)
-        if (others >> peer & 1)
+    for (int peer = 0; are_known(ordinal, peer) && count < DEVICES; peer++)
+        if (atomic_load(&peers[ordinal][peer]) > 0)
             access[count++] = (struct memory_access){{.type = LOCATION_DEVICE, .ordinal = peer}, READ_WRITE};
     return DRIVER(cuMemSetAccess, address, size, access, count);
 }
@@ -73,12 +76,12 @@ int pieces_export(CUdeviceptr address) {
     return descriptor;
 }
 
-void pieces_add_peer(CUdevice ordinal, CUdevice peer) {
-    if (ordinal < DEVICES && peer < DEVICES) atomic_fetch_or(&peers[ordinal], UINT64_C(1) << peer);
+bool pieces_add_peer(CUdevice ordinal, CUdevice peer) {
+    return are_known(ordinal, peer) && atomic_fetch_add(&peers[ordinal][peer], 1) == 0;
 }
 
-void pieces_remove_peer(CUdevice ordinal, CUdevice peer) {
-    if (ordinal < DEVICES && peer < DEVICES) atomic_fetch_and(&peers[ordinal], ~(UINT64_C(1) << peer));
+bool pieces_remove_peer(CUdevice ordinal, CUdevice peer) {
+    return are_known(ordinal, peer) && atomic_fetch_sub(&peers[ordinal][peer], 1) == 1;
 }
 
 static void pieces_reset(void) {

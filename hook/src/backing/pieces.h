@@ -25,9 +25,10 @@ void pieces_end(CUdeviceptr address, uint64_t size);
  * is open the driver's own count of this process lacks the piece (docs/decisions/0009). */
 int pieces_export(CUdeviceptr address);
 
-/* From now on `peer` reaches memory of the device too, or not any more. */
-void pieces_add_peer(CUdevice ordinal, CUdevice peer);
-void pieces_remove_peer(CUdevice ordinal, CUdevice peer);
+/* A context of `peer` reaches memory of the device from now on, or not any more. True: the first, or the
+ * last; new pieces follow by themselves, and what is there is the caller's to share. */
+bool pieces_add_peer(CUdevice ordinal, CUdevice peer);
+bool pieces_remove_peer(CUdevice ordinal, CUdevice peer);
 
 /* Opens a piece that is mapped to one more device, or closes it. */
 CUresult pieces_share(CUdevice peer, CUdeviceptr address, uint64_t size, bool open);

@@ -156,7 +156,7 @@ static void graph_settle(int device) {
     uint64_t reserved = read_reserved(graphs);
     uint64_t target = reserved > graphs->bound ? reserved : graphs->bound;
     if (target > graphs->charged) {
-        if (account_take((uint32_t)device, target - graphs->charged)) graphs->charged = target;
+        if (headroom_take_fixed(device, target - graphs->charged)) graphs->charged = target;
         return;
     }
     headroom_give(device, graphs->charged - target);

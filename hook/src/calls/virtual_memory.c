@@ -16,6 +16,7 @@
 #include "accounting/charge.h"
 #include "accounting/context_growth.h"
 #include "accounting/device.h"
+#include "backing/sharing.h"
 #include "tables/registry.h"
 
 #include <pthread.h>
@@ -112,7 +113,10 @@ CUresult hooked_cuMemRelease(uint64_t handle) {
     return result;
 }
 
+/* Of a backed range the program holds the memory then, which cannot leave any more. */
 CUresult hooked_cuMemRetainAllocationHandle(uint64_t *handle, void *address) {
+    CUresult fixed = sharing_fix((CUdeviceptr)(uintptr_t)address, "cuMemRetainAllocationHandle");
+    if (fixed != CUDA_SUCCESS) return fixed;
     pthread_mutex_lock(&lock);
     CUresult result = DRIVER(cuMemRetainAllocationHandle, handle, address);
     if (result == CUDA_SUCCESS) virtual_memory_hold(*handle, 1);

@@ -11,6 +11,7 @@ static struct spinlock lock;
 static struct order orders[ROOM]; /* guarded by `lock` */
 static unsigned first, count;     /* guarded by `lock` */
 static _Atomic uint32_t changes;  /* the futex */
+static _Atomic bool is_idle;
 
 bool queue_add(const struct order *order) {
     spinlock_lock(&lock);
@@ -36,6 +37,14 @@ bool queue_take(struct order *order) {
 void queue_wake(void) {
     atomic_fetch_add(&changes, 1);
     futex_wake(&changes);
+}
+
+void queue_set_idle(bool idle) {
+    atomic_store(&is_idle, idle);
+}
+
+void queue_wake_idle(void) {
+    if (atomic_load(&is_idle)) queue_wake();
 }
 
 uint32_t queue_changes(void) {

@@ -34,6 +34,12 @@ bool queue_take(struct order *order);
 /* Lets queue_wait() return: something that the mover does by itself is due. */
 void queue_wake(void);
 
+/* The mover is about to wait for ever, or does not any more. Who leaves it something to do in a while wakes
+ * it only then: queue_wake_idle() costs a load at other times. After queue_set_idle(true) the mover looks
+ * again. */
+void queue_set_idle(bool idle);
+void queue_wake_idle(void);
+
 /* A number that changes with each order and wake, and a wait until it is not `seen` any more. */
 uint32_t queue_changes(void);
 void queue_wait(uint32_t seen, int milliseconds);

@@ -69,11 +69,10 @@ static void fill_row(uint32_t device, struct convgpu_state_row *row) {
         if (range->fixed) pinned += range->size;
     }
     ranges_unlock();
-    uint64_t used = account_used(device);
     memcpy(row->device, account_uuid(device), sizeof row->device);
     row->movable = backed - pinned - out;
     row->out = out;
-    row->fixed = (used > backed ? used - backed : 0) + pinned;
+    row->fixed = account_fixed(device);
 }
 
 static void tell_state(void) {
@@ -281,10 +280,13 @@ static void *mover_serve(void *unused) {
         uint32_t seen = queue_changes();
         int patience = tend();
         if (patience == 0) continue;
-        if (queue_take(&order))
+        if (queue_take(&order)) {
             carry_out(&order);
-        else
-            queue_wait(seen, patience);
+            continue;
+        }
+        queue_set_idle(patience == FOR_EVER);
+        queue_wait(seen, cache_is_empty() ? patience : TICK_MS);
+        queue_set_idle(false);
     }
     return NULL;
 }

@@ -21,6 +21,9 @@
  * A try that ends between 3 and 4 is repeated from 3. A take that succeeded on the old page before step 1 is
  * in `used`, hence in `held`, even if the scheduler had counted the old lease as returned by then.
  *
+ * Of fixed memory only what is used is known across connections: STATE tells it, and what was free of it in
+ * the old slot is gone.
+ *
  * `swap` is a leaf: nothing is called while it is taken. The slot alone is shared with the scheduler, so it
  * is changed by atomic operations; `used` and `due` are written under `swap` only.
  */
@@ -41,6 +44,7 @@ struct device_account {
     _Atomic uint64_t due; /* beyond so much use the contexts are to be measured; 0: never */
     _Atomic uint64_t taken;
     _Atomic uint64_t contexts;
+    _Atomic uint64_t fixed; /* of a process that takes part: of `used`, what cannot leave */
 };
 
 enum { SMALLEST_STRIDE = 2 << 20 };
@@ -51,6 +55,8 @@ static _Atomic uint32_t account_count;
 static uint32_t chosen_count; /* rows of the last WELCOME if they were chosen, else 0; guarded by `swap` */
 static struct convgpu_page offline;
 static struct convgpu_page *page = &offline; /* guarded by `swap` */
+static _Atomic bool elastic;                 /* the first page said so */
+static bool welcomed_before;                 /* guarded by `swap` */
 
 static uint64_t load(const _Atomic uint64_t *number) {
     return atomic_load_explicit(number, memory_order_relaxed);
@@ -140,6 +146,35 @@ bool account_take(uint32_t device, uint64_t size) {
     return taken;
 }
 
+bool account_take_fixed(uint32_t device, uint64_t size) {
+    if (!atomic_load_explicit(&elastic, memory_order_relaxed)) return true;
+    spinlock_lock(&swap);
+    struct convgpu_slot *slot = slot_of(device);
+    bool taken = slot && convgpu_slot_take_fixed(slot, size);
+    if (taken) ADD(&accounts[device].fixed, size);
+    spinlock_unlock(&swap);
+    return taken;
+}
+
+void account_give_fixed(uint32_t device, uint64_t size) {
+    if (!atomic_load_explicit(&elastic, memory_order_relaxed)) return;
+    spinlock_lock(&swap);
+    struct convgpu_slot *slot = slot_of(device);
+    ADD(&accounts[device].fixed, 0 - size);
+    if (slot) atomic_fetch_add(&slot->fixed, size);
+    spinlock_unlock(&swap);
+}
+
+void account_accept_fixed(uint32_t device, uint64_t size) {
+    spinlock_lock(&swap);
+    ADD(&accounts[device].fixed, size);
+    spinlock_unlock(&swap);
+}
+
+uint64_t account_fixed(uint32_t device) {
+    return load(&accounts[device].fixed);
+}
+
 bool account_wanted(uint32_t device) {
     spinlock_lock(&swap);
     struct convgpu_slot *slot = slot_of(device);
@@ -213,6 +248,7 @@ void account_remove_context(uint32_t device, uint64_t size) {
 static void clear_offline(void) {
     for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++)
         (void)convgpu_slot_take_all(&offline.device[device]);
+    for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++) offline.device[device].fixed = 0;
 }
 
 void account_leave(void) {
@@ -270,6 +306,8 @@ bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct c
                 *armed |= UINT64_C(1) << device;
         }
         page = welcomed;
+        if (!welcomed_before) elastic = welcomed->flags & CONVGPU_PAGE_ELASTIC;
+        welcomed_before = true;
         chosen_count = welcomed->flags & CONVGPU_PAGE_CHOSEN ? count : 0;
     }
     spinlock_unlock(&swap);
@@ -280,6 +318,7 @@ void account_reset(void) {
     if (page != &offline) munmap(page, sizeof *page);
     swap = (struct spinlock){0};
     page = &offline;
+    elastic = welcomed_before = false;
     account_count = chosen_count = 0;
     memset(accounts, 0, sizeof accounts);
     clear_offline();

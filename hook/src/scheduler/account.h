@@ -88,6 +88,15 @@ void account_add_context(uint32_t device, uint64_t size);
 /* Says that `size` of what was for contexts is not any more. Takes no lock: one atomic subtraction. */
 void account_remove_context(uint32_t device, uint64_t size);
 
+/* Memory that cannot leave the device, in a process that takes part ("Memory that can leave" in
+ * docs/protocol.md): beside its bytes it needs as many of the slot's `fixed`. Takes them if there are as
+ * many, gives them back, takes note that the scheduler gave some past the slot, and says how many are used.
+ * In another process all of it does nothing, and succeeds. Each takes `swap`. */
+bool account_take_fixed(uint32_t device, uint64_t size);
+void account_give_fixed(uint32_t device, uint64_t size);
+void account_accept_fixed(uint32_t device, uint64_t size);
+uint64_t account_fixed(uint32_t device);
+
 /* Whether the scheduler wants to hear of the next free: somebody's allocation waits. Takes `swap`. */
 bool account_wanted(uint32_t device);
 

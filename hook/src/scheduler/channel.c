@@ -36,7 +36,7 @@ struct request {
     uint64_t size;    /* ALLOCATE; CONTEXT: charged */
     uint64_t used;    /* CONTEXT */
     const char *call; /* ALLOCATE */
-    bool refused;     /* ALLOCATE */
+    uint32_t flags;   /* ALLOCATE: CONVGPU_ALLOCATE_* */
     struct channel_answer *answer;
     enum channel_outcome outcome;
     _Atomic uint32_t
@@ -67,9 +67,8 @@ static void send_request(const struct request *request, int row) {
         .header = {.version = CONVGPU_PROTOCOL_VERSION, .kind = (uint16_t)request->kind, .id = request->id}};
     uint32_t body;
     if (request->kind == CONVGPU_ALLOCATE) {
-        frame.allocate = (struct convgpu_allocate){.device = (uint32_t)row,
-                                                   .flags = request->refused ? CONVGPU_ALLOCATE_REFUSED : 0,
-                                                   .size = request->size};
+        frame.allocate = (struct convgpu_allocate){
+            .device = (uint32_t)row, .flags = request->flags, .size = request->size};
         strncpy(frame.allocate.call, request->call, sizeof frame.allocate.call - 1);
         body = sizeof frame.allocate;
     } else if (request->kind == CONVGPU_CONTEXT) {
@@ -150,13 +149,13 @@ static enum channel_outcome ask(struct request *request) {
     return outcome == CHANNEL_ANSWERED ? wait_for(request) : outcome;
 }
 
-enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call, bool refused,
+enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call, uint32_t flags,
                                       struct channel_answer *answer) {
     struct request request = {.kind = CONVGPU_ALLOCATE,
                               .device = device,
                               .size = size,
                               .call = call,
-                              .refused = refused,
+                              .flags = flags,
                               .answer = answer};
     return ask(&request);
 }
@@ -237,7 +236,10 @@ static bool dispatch(const struct connection_frame *frame) {
     answer->kind = frame->header.kind;
     memcpy(answer->body, frame->body, frame->size < sizeof answer->body ? frame->size : sizeof answer->body);
     /* Counted by the thread that says HELLO: an accepted size is never missing from `held`. */
-    if (answer->kind == CONVGPU_ACCEPTED) account_accept(request->device, request->size);
+    if (answer->kind == CONVGPU_ACCEPTED && request->flags & CONVGPU_ALLOCATE_FIXED)
+        account_accept_fixed(request->device, request->size);
+    else if (answer->kind == CONVGPU_ACCEPTED)
+        account_accept(request->device, request->size);
     finish(request, CHANNEL_ANSWERED);
     return true;
 }

@@ -41,9 +41,9 @@ bool channel_open(const char *path, const char *program, const char *memory,
                   const struct convgpu_held *present, uint32_t count);
 
 /* Pauses the calling thread until the scheduler answers, however long that takes and whatever signal handlers
- * run meanwhile; no cancellation point. `call` is the name of the CUDA call. `refused`: the driver refused
- * what was accepted. An accepted size is counted in the account before this returns. Never CHANNEL_AWAY. */
-enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call, bool refused,
+ * run meanwhile; no cancellation point. `call` is the name of the CUDA call. `flags`:
+ * CONVGPU_ALLOCATE_*. An accepted size is counted in the account before this returns. Never CHANNEL_AWAY. */
+enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call, uint32_t flags,
                                       struct channel_answer *answer);
 
 /* Asks for the container's usage. CHANNEL_AWAY at once without a connection, and after 5 s of silence. */

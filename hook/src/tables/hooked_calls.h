@@ -194,6 +194,32 @@
     X(cuStreamEndCaptureToCig_ptsz, cuStreamEndCaptureToCig, 13010, PTSZ, NONE, (CUstream stream), (stream)) \
     X(cuStreamDestroy, cuStreamDestroy, 2000, NONE, NONE, (CUstream stream), (stream))                       \
     X(cuStreamDestroy_v2, cuStreamDestroy, 4000, NONE, NONE, (CUstream stream), (stream))                    \
+    X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, NONE, NONE,                                        \
+      (void *data, int attribute, CUdeviceptr address), (data, attribute, address))                          \
+    X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, NONE, NONE,                                      \
+      (unsigned count, int *attributes, void **data, CUdeviceptr address),                                   \
+      (count, attributes, data, address))                                                                    \
+    X(cuPointerSetAttribute, cuPointerSetAttribute, 6000, NONE, NONE,                                        \
+      (const void *value, int attribute, CUdeviceptr address), (value, attribute, address))                  \
+    X(cuMemGetAddressRange, cuMemGetAddressRange, 2000, NONE, NONE,                                          \
+      (uint32_t *base, unsigned *size, uint32_t address), (base, size, address))                             \
+    X(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020, NONE, NONE,                                       \
+      (CUdeviceptr * base, size_t *size, CUdeviceptr address), (base, size, address))                        \
+    X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, NONE, NONE, (void *handle, CUdeviceptr address),           \
+      (handle, address))                                                                                     \
+    X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070, NONE, NONE,                       \
+      (void *handle, CUdeviceptr address, size_t size, int type, unsigned long long flags),                  \
+      (handle, address, size, type, flags))                                                                  \
+    X(cuMulticastBindAddr, cuMulticastBindAddr, 12010, NONE, NONE,                                           \
+      (uint64_t object, size_t offset, CUdeviceptr address, size_t size, unsigned long long flags),          \
+      (object, offset, address, size, flags))                                                                \
+    X(cuMulticastBindAddr_v2, cuMulticastBindAddr, 13010, NONE, NONE,                                        \
+      (uint64_t object, CUdevice device, size_t offset, CUdeviceptr address, size_t size,                    \
+       unsigned long long flags),                                                                            \
+      (object, device, offset, address, size, flags))                                                        \
+    X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, NONE, NONE, (CUcontext context, unsigned flags),   \
+      (context, flags))                                                                                      \
+    X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, 4000, NONE, NONE, (CUcontext context), (context))      \
     X(cuEventSynchronize, cuEventSynchronize, 2000, NONE, NONE, (void *event), (event))                      \
     X(cuGetProcAddress, cuGetProcAddress, 11030, NONE, NONE,                                                 \
       (const char *name, void **function, int version, uint64_t flags), (name, function, version, flags))    \

@@ -12,8 +12,6 @@
  * - MAPPED: gives addresses or a second name to memory that is charged already, or to none
  * - HOST: memory of the host
  * - GRAPH: nodes of graphs, charged when the graph is instantiated (graph.c)
- * - CONTEXT: grows a context; seen and charged at the next reading of the driver's own count
- * (context_growth.h)
  * - CODE: loads code or variables later than the call that made the module; seen at the next reading, as
  * with launches
  * - OBJECT: a small object, which the driver keeps in the host's memory or in what the context took
@@ -28,7 +26,6 @@
     X(cuCheckpointProcessCheckpoint, CHECKPOINT)                                                             \
     X(cuCheckpointProcessRestore, CHECKPOINT)                                                                \
     X(cuCtxAttach, OBJECT)                                                                                   \
-    X(cuCtxEnablePeerAccess, CONTEXT)                                                                        \
     X(cuCtxResetPersistingL2Cache, OBJECT)                                                                   \
     X(cuDeviceGetDefaultMemPool, MAPPED)                                                                     \
     X(cuDeviceGetMemPool, MAPPED)                                                                            \
@@ -97,7 +94,6 @@
     X(cuMemSetAccess, MAPPED)                                                                                \
     X(cuMemSetMemPool, MAPPED)                                                                               \
     X(cuMulticastAddDevice, MAPPED)                                                                          \
-    X(cuMulticastBindAddr, MAPPED)                                                                           \
     X(cuMulticastBindMem, MAPPED)                                                                            \
     X(cuMulticastCreate, OBJECT)                                                                             \
     X(cuMulticastUnbind, MAPPED)                                                                             \

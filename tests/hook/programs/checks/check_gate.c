@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { THREADS = 12, LIVES = 100, ROUNDS = 300, PERMITS = 5 };
+enum { THREADS = 12, LIVES = 100, ROUNDS = 300, LATE_ROUNDS = 200000, PERMITS = 5 };
 
 #define CHECK(condition)                                                                                     \
     do {                                                                                                     \
@@ -75,6 +75,35 @@ static void check_races(void) {
     CHECK(gate_waiting() == 0 && !gate_is_entered());
 }
 
+static void *pass_always(void *unused) {
+    while (!atomic_load_explicit(&over, memory_order_relaxed)) {
+        if (gate_enter(NULL, false) != GATE_PASSED) exit(1);
+        if (atomic_load_explicit(&standing, memory_order_relaxed)) {
+            printf("a thread passed the closed gate\n");
+            exit(1);
+        }
+        gate_leave();
+    }
+    return unused;
+}
+
+/* One thread that does nothing else, and a gate that is closed at once again: stores that are seen late. */
+static void check_late_stores(void) {
+    pthread_t thread;
+    atomic_store(&over, false);
+    CHECK(pthread_create(&thread, NULL, pass_always, NULL) == 0);
+    for (int round = 0; round < LATE_ROUNDS; round++) {
+        gate_close();
+        if (!gate_is_entered()) atomic_store(&standing, true);
+        for (volatile int pause = 0; pause < 50; pause++) continue;
+        atomic_store(&standing, false);
+        gate_open();
+        for (volatile int pause = 0; pause < round % 100; pause++) continue;
+    }
+    atomic_store(&over, true);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
 static void *pass_once(void *unused) {
     submit();
     return unused;
@@ -103,8 +132,10 @@ int main(void) {
     gate_decide(false); /* the first word counts */
     CHECK(gate_takes_part() && gate_is_open());
     check_races();
+    check_late_stores();
     check_permits();
     has_membarrier = false;
     check_races();
+    check_late_stores();
     return 0;
 }

@@ -301,6 +301,7 @@ static CUresult run(const char *line, char *values) {
     if (result == -1) result = run_virtual(command, number, values);
     if (result == -1) result = run_array_or_first_form(command, number, values);
     if (result == -1) result = run_graph(command, number, values);
+    if (result == -1) result = run_pointer(command, number, values);
     if (result == -1) result = run_work(command, number, values);
     if (result == -1) result = run_module(command, number, values);
     return result == -1 ? run_context(command, number, values) : result;
