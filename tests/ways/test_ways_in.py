@@ -102,8 +102,8 @@ def test_the_runtime_leaves_other_containers_alone(engine, plugin, runtime):
 
 
 def test_the_runtime_starts_nothing_without_its_limit_and_leaves_nothing(engine, plugin, runtime):
-    refused = engine.run("run", "--rm", *runtime, "-e", "CONVGPU_MEMORY=20GB", "convgpu/demo", "true", check=False)
-    assert (refused.returncode != 0, "'20GB' is not a size" in refused.stderr) == (True, True)
+    refused = engine.run("run", "--rm", *runtime, "-e", "CONVGPU_MEMORY=20XB", "convgpu/demo", "true", check=False)
+    assert (refused.returncode != 0, "'20XB' is not a size" in refused.stderr) == (True, True)
     engine("plugin", "disable", "-f", plugin)
     try:
         refused = engine.run("run", "--rm", *runtime, "-e", "CONVGPU_MEMORY=2g", "convgpu/demo", "true", check=False)

@@ -73,6 +73,18 @@ class LazyGroup(click.Group):
                 return command
         return None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; name those that are spelled alike where there is none."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from convgpu.cli.terminal.errors import did_you_mean  # noqa: PLC0415 - only a mistake needs it
+
+            alike = did_you_mean(args[0], self.list_commands(ctx))
+            raise click.UsageError(error.message + alike, ctx) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """Write the sections, without importing anything."""
         for title, section in COMMANDS.items():

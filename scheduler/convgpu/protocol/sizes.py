@@ -1,22 +1,24 @@
 """Sizes of memory as people write them."""
 
 import re
+from fractions import Fraction
 from typing import Final
 
 MIB: Final = 1 << 20
 
-FORMS: Final = "write it as Docker does (512m, 2g) or in IEC form (512MiB, 2GiB)"
+FORMS: Final = "write it as Docker does: 512m, 2g, 1.5G, 2GiB"
 
-_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_PATTERN: Final = re.compile(r"([0-9]{1,15})(?:([bkmgt])|([KMGT]iB))?", re.ASCII)
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
+# The grammar of `docker run --memory` (RAMInBytes of docker/go-units).
+_PATTERN: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kmgtp]?)i?b?", re.ASCII | re.IGNORECASE)
 _IEC: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def parse_size(text: str) -> int:
     """Return the bytes that `text` names.
 
-    Units are binary, as in `docker run --memory`: `2g` and `2GiB` are both 2 * 2**30. A form that different
-    tools read differently, such as `20GB`, is an error rather than a guess.
+    Units are binary and their case does not matter, as in `docker run --memory`: `2g`, `2 GB` and `2GiB` are all
+    2 * 2**30. A part of a byte is dropped.
 
     Raises:
         ValueError: the text is of no known form, or not positive; says which forms there are.
@@ -24,9 +26,8 @@ def parse_size(text: str) -> int:
     match = _PATTERN.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a size: {FORMS}")
-    number, docker, iec = match.groups()
-    unit = docker or (iec[0].lower() if iec else "")
-    size = int(number) * _UNITS[unit]
+    number, unit = match.groups()
+    size = int(Fraction(number) * _UNITS[unit.lower()])
     if size == 0:
         raise ValueError(f"{text!r} is no memory at all: a size must be greater than zero; {FORMS}")
     return size

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.engine
     [
         ("memory=0", "memory"),
         ("memory=-1", "512m"),
-        ("memory=20GB", "512m"),
+        ("memory=20XB", "512m"),
         ("memory=much", "512m"),
         ("memory=17g", "16"),
         ("colour=red", "memory"),

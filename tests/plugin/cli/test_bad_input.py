@@ -88,13 +88,13 @@ def test_a_limit_that_cannot_be(daemon: Daemon) -> None:
     here = ("--directory", str(daemon.directory))
     done = convgpu("set", "first", "1t", *here)
     assert (done.returncode, "the largest limit that fits is" in done.stderr) == (1, True)
-    done = convgpu("set", "first", "20GB", *here)
-    assert (done.returncode, "'20GB' is not a size" in done.stderr) == (2, True)
+    done = convgpu("set", "first", "20XB", *here)
+    assert (done.returncode, "'20XB' is not a size" in done.stderr) == (2, True)
 
 
 def test_an_unknown_command() -> None:
     done = convgpu("runn")
-    assert (done.returncode, "No such command 'runn'" in done.stderr) == (2, True)
+    assert (done.returncode, "No such command 'runn'. Did you mean run?" in done.stderr) == (2, True)
 
 
 def on_a_terminal(daemon: Daemon, **environment: str) -> str:

@@ -121,7 +121,7 @@ def test_docker_takes_our_place(engine: SimpleNamespace, monkeypatch: pytest.Mon
         (["image"], "Missing option '--gpu-memory'"),
         (["--gpu-memory", "2g"], "no IMAGE is named"),
         (["--gpu-memory", "2g", "--name", "image"], "no IMAGE is named"),
-        (["--gpu-memory", "20GB", "image"], "'20GB' is not a size"),
+        (["--gpu-memory", "20XB", "image"], "'20XB' is not a size"),
         (["--gpu-memory", "0", "image"], "no memory at all"),
         (["--gpu-memory", "2g", "--gpu-wait", "soon", "image"], "'soon' is not a duration"),
         (["--gpu-memory"], "option --gpu-memory needs a value"),

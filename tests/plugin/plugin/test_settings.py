@@ -37,7 +37,7 @@ def test_every_setting():
         ("CONVGPU_LOG", "loud", "CONVGPU_LOG=loud: must be one of debug, info, warning, error"),
         ("CONVGPU_DIRECTORY", "d", "CONVGPU_DIRECTORY=d: must be an absolute path"),
         ("CONVGPU_READ_ONLY", "maybe", "CONVGPU_READ_ONLY=maybe: must be one of auto, yes, no"),
-        ("CONVGPU_KEEP", "1d", "CONVGPU_KEEP: '1d' is not a duration: write it as 500ms, 30s, 5m or 2h"),
+        ("CONVGPU_KEEP", "1w", "CONVGPU_KEEP: '1w' is not a duration: write it as 500ms, 30s, 5m, 2h or 1d"),
         ("CONVGPU_SOCKET", "s", "CONVGPU_SOCKET=s: must be an absolute path"),
     ],
 )

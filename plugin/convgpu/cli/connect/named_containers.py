@@ -7,7 +7,7 @@ from typing import Final
 
 from convgpu.cli.connect.engine import Engine, EngineContainer
 from convgpu.cli.connect.scheduler import Scheduler
-from convgpu.cli.terminal.errors import Refused, Unavailable
+from convgpu.cli.terminal.errors import Refused, Unavailable, did_you_mean
 from convgpu.protocol.records import Container
 
 _HEX_DIGITS: Final = frozenset("0123456789abcdef")
@@ -100,5 +100,6 @@ def find(listed: Sequence[NamedContainer], word: str) -> NamedContainer:
         raise Refused(f"{word!r} could be any of these containers: {names}.\nName one of them.")
     if not found:
         next_step = "See which there are: convgpu ps" if listed else "Start one: convgpu run --gpu-memory 2g IMAGE"
-        raise Refused(f"there is no container {word!r} with a ConvGPU volume.\n{next_step}")
+        alike = did_you_mean(word, (engine.name for entry in listed for engine in entry.engine))
+        raise Refused(f"there is no container {word!r} with a ConvGPU volume.{alike}\n{next_step}")
     return found[0]

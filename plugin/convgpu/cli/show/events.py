@@ -79,8 +79,8 @@ class Names:
         listed = list_containers(self._scheduler, self._directory)
         if any(word in entry.names or entry.starts_with(word) for entry in listed):
             return find(listed, word).container.name
-        removed = [event.container for event in self._removed() if event.name == word]
-        return removed[-1] if removed else word
+        removed = [event.container for event in self._removed() if word in (event.name, event.container)]
+        return removed[-1] if removed else find(listed, word).container.name  # which says that there is none
 
 
 kind_option = click.option(
@@ -133,7 +133,7 @@ def events(
 
 @click.command(help=_HISTORY, epilog=EXIT_CODES)
 @click.argument("container", required=False, shell_complete=complete_container)
-@click.option("--since", metavar="DURATION", help="Only the last 30s, 5m, 2h.")
+@click.option("--since", metavar="DURATION", help="Only the last 30s, 5m, 2h, 1d.")
 @click.option("-n", "--tail", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many.")
 @kind_option
 @as_json

@@ -1,5 +1,6 @@
 """The errors that a user of `convgpu` gets, and their exit codes."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import click
@@ -25,3 +26,11 @@ class Unavailable(click.ClickException):
     """ConvGPU or the Engine cannot be used. The message is one or two lines and names the next step."""
 
     exit_code = 3
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ` Did you mean NAME?` for the known names that are spelled alike; empty where there is none."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
+    close = get_close_matches(word, sorted(set(known)), n=3)
+    return f" Did you mean {' or '.join(close)}?" if close else ""

@@ -18,14 +18,14 @@ from convgpu.protocol import messages as m
     ("options", "text"),
     [
         ({"memory": "0"}, "memory=0: '0' is no memory at all: a size must be greater than zero"),
-        ({"memory": "-1"}, "memory=-1: '-1' is not a size: write it as Docker does (512m, 2g)"),
-        ({"memory": "20GB"}, "memory=20GB: '20GB' is not a size"),
+        ({"memory": "-1"}, "memory=-1: '-1' is not a size: write it as Docker does: 512m, 2g"),
+        ({"memory": "20XB"}, "memory=20XB: '20XB' is not a size"),
         ({"memory": "17g"}, "has 16GiB to hand out; the largest limit that fits is memory=16384m"),
         ({"memory": "GPU-x:1g"}, "'GPU-x:1g' names no device of this container once; devices: GPU-"),
         ({"memory": "2g", "speed": "fast"}, "unknown option 'speed': known are gpus, memory, priority, wait"),
         ({"memory": "2g", "priority": "high"}, "priority=high: give a whole number from -100 to 100; higher first"),
         ({"memory": "2g", "priority": "101"}, "priority=101: give a whole number from -100 to 100; higher first"),
-        ({"memory": "2g", "wait": "soon"}, "wait=soon: 'soon' is not a duration: write it as 500ms, 30s, 5m or 2h"),
+        ({"memory": "2g", "wait": "soon"}, "wait=soon: 'soon' is not a duration: write it as 500ms, 30s, 5m, 2h or 1d"),
         ({"memory": "2g", "gpus": "7"}, "gpus=7: no device '7'; devices: all, 0, GPU-"),
     ],
 )

@@ -88,7 +88,7 @@ def test_a_limit_may_come_from_the_container_when_the_volume_has_none(daemon: Da
     assert Process(folder).hello("9g").devices[0].limit == 3 * GIB  # the first word counts
 
 
-@pytest.mark.parametrize("memory", ["0", "-1", "2GB", "17g"])
+@pytest.mark.parametrize("memory", ["0", "-1", "2XB", "17g"])
 def test_a_limit_of_the_container_that_cannot_be(daemon: Daemon, memory: str) -> None:
     process = Process(daemon.container("a"))
     process.socket.sendall(pack(m.Hello(1, "test", memory), 1))
