@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, get_args
 
 from convgpu.core import events as e
 from convgpu.core.allocation.allocator import Allocator
@@ -16,14 +16,23 @@ from convgpu.core.memory.account import Account, AccountView
 from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot
 from convgpu.core.placement import Choice, Placement
 from convgpu.core.placer import Placer, propose
+from convgpu.core.residency import events as r
+from convgpu.core.residency.quantum import SWITCH_COST
 from convgpu.core.state import State
 from convgpu.core.step import Step, StepBuilder
 from convgpu.core.transitions import Transitions
+from convgpu.core.turns.moves import Moves
+from convgpu.core.turns.room import Room
+from convgpu.core.turns.transitions import ResidencyTransitions
+from convgpu.core.turns.turns import Turns
+from convgpu.core.turns.views import ResidenceView, view_residence
+from convgpu.policies.eviction import DEFAULT_EVICTION, EVICTION_POLICIES
 from convgpu.policies.memory.base import Policy, WaitingAllocation
 from convgpu.policies.placement import DEFAULT_PLACEMENT
 
 # After these no waiting allocation can be answered that could not be before.
-_FREES_NOTHING: Final = (e.AllocationRequested, e.MemoryFreed, e.SettlingEnded)
+_OF_RESIDENCY: Final = frozenset(get_args(r.ResidencyEvent))
+_FREES_NOTHING: Final = {e.AllocationRequested, e.MemoryFreed, e.SettlingEnded} | _OF_RESIDENCY - {r.PoolChanged}
 
 
 class Machine:
@@ -36,6 +45,8 @@ class Machine:
             (allocation/fairness.py). Together with safety this bounds every wait by the ends of those that hold memory.
         recovering: give no grants until RecoveryEnded, so that processes of an earlier scheduler can reconnect.
         placement: name of the policy that chooses devices.
+        eviction: name of the policy that chooses whose memory leaves a device.
+        switch_cost: the share of the time that time slices may cost; 0: no running container loses its turn.
     """
 
     def __init__(
@@ -46,6 +57,8 @@ class Machine:
         *,
         recovering: bool = False,
         placement: str = DEFAULT_PLACEMENT,
+        eviction: str = DEFAULT_EVICTION,
+        switch_cost: float = SWITCH_COST,
     ) -> None:
         self._state = State(capacity, policy, starvation_timeout, recovering=recovering, placement=placement)
         self._ledger = self._state.ledger
@@ -53,10 +66,14 @@ class Machine:
         self._due: TakeHeadroom | None = None  # the question whose answer has to be the next event
         headroom = Headroom(self._state, self._step)
         self._allocator = Allocator(self._state, headroom, self._step)
+        self._room = Room(self._state)
+        moves = Moves(self._state, self._room, self._step, self._allocator.answer, EVICTION_POLICIES[eviction])
+        self._turns = Turns(self._state, self._room, moves, headroom, switch_cost)
         # Bound once: each access to a singledispatchmethod builds its dispatcher anew.
         self._apply = Transitions(
             self._state, headroom, self._allocator, Placer(self._state, self._step), self._step
         ).apply
+        self._apply_residency = ResidencyTransitions(self._state, moves).apply
 
     # -- views -------------------------------------------------------------------------------------------
 
@@ -149,22 +166,36 @@ class Machine:
     @property
     def waiting(self) -> list[WaitingAllocation]:
         """The allocations without an answer, oldest first."""
-        return [pending.view for pending in self._state.queue]
+        waiting = [pending.view for pending in self._state.queue]
+        if not self._state.deferred:
+            return waiting
+        return sorted(waiting + [pending.view for pending in self._state.deferred], key=lambda w: w.sequence)
 
     def explain(self, now: float) -> dict[int, Wait]:
         """Return why each waiting allocation waits, by the number of its request."""
-        return explain(self._state, now)
+        return explain(self._state, now) | self._turns.explain()
 
     def settling(self, device: str) -> int:
         """Bytes that ended processes used and the driver may not have freed yet."""
         return sum(self._state.settling[device].values())
+
+    def residence(self, container: str) -> ResidenceView | None:
+        """Return where the memory of an elastic container is and what it does; None if it is rigid."""
+        return view_residence(self._state, self._room, container)
+
+    def out(self, device: str) -> int:
+        """Bytes of the device's containers that lie on the host."""
+        return self._state.residency.out[device]
 
     def next_deadline(self) -> float | None:
         """Return when TimePassed is due, on the clock of the events; None when it is not.
 
         Never during recovery: a delay that the scheduler causes rejects no allocation.
         """
-        return None if self.recovering else self._state.queue.next_deadline()
+        if self.recovering:
+            return None
+        times = (self._state.queue.next_deadline(), self._state.deferred.next_deadline(), self._turns.next_deadline())
+        return min((time for time in times if time is not None), default=None)
 
     # -- events ------------------------------------------------------------------------------------------
 
@@ -176,9 +207,11 @@ class Machine:
         """
         self._check_answer(event)
         self._state.now = now
-        self._apply(event)
-        if not self._step.needs_answer and not isinstance(event, _FREES_NOTHING):
+        (self._apply_residency if type(event) in _OF_RESIDENCY else self._apply)(event)
+        if not self._step.needs_answer and type(event) not in _FREES_NOTHING:
             self._allocator.serve()
+        if not self._step.needs_answer and not self._turns.decide():
+            self._allocator.record_deferred()
         if not self._step.needs_answer:
             self._report_limits()
         step = self._step.build()
@@ -220,6 +253,7 @@ class Machine:
             raise InvariantBrokenError(f"waits and could be served: {pending}")
         if targets != list(self._ledger.targets):
             raise InvariantBrokenError(f"limits could be in force: {targets}, left are {self._ledger.targets}")
+        self._turns.check()
         self._ledger.changed_containers = changed  # a checked machine decides as one that is not checked
 
     def _check_leases(self, name: str, device: str, account: Account) -> None:

@@ -10,6 +10,7 @@ from convgpu.core.events import SlotKey
 from convgpu.core.memory.account import Account
 from convgpu.core.memory.ledger import Ledger
 from convgpu.core.placement import Choice, Placement
+from convgpu.core.residency.state import Residency
 from convgpu.policies.memory.base import Policy, WaitingAllocation
 from convgpu.policies.placement import DEFAULT_PLACEMENT, PLACEMENT_POLICIES, PlacementPolicy
 
@@ -65,10 +66,11 @@ class Container:
         priority: containers of higher priority are served first.
         mounted: its volume is mounted.
         sessions: how many processes are connected, or live without their connection.
-        pending: its allocations without an answer, by sequence.
         choice: what the scheduler is to choose for it, None if it has all devices of its limits.
         offer: of a container with a choice, its limit on each device that it may get, in the order of the host.
         placement: where it is now, None while nothing is chosen, and for a container without a choice.
+        pending: its allocations without an answer that no grant holds, by sequence.
+        deferred: those that are leased and wait for room on the card, by sequence.
     """
 
     order: int
@@ -80,6 +82,7 @@ class Container:
     choice: Choice | None = None
     offer: dict[str, int] = field(default_factory=dict)
     placement: Placement | None = None
+    deferred: dict[int, PendingAllocation] = field(default_factory=dict)
 
 
 class Queue:
@@ -181,8 +184,10 @@ class State:
         drained: devices on which no new grants are given.
         containers: by name.
         sessions: container of each session.
-        queue: the allocations without an answer.
-        unrecorded: those of them that the history does not know as paused yet.
+        queue: the allocations without an answer that no grant holds.
+        deferred: the allocations that are leased and wait for room on the card.
+        residency: where the memory of elastic containers lies.
+        unrecorded, unrecorded_deferred: those of them that the history does not know as paused yet.
         settling: by device and ended session, bytes that the driver may not have freed yet.
         armed: slots whose processes report what they free.
         leased_ahead: by device, sessions that were leased more than they asked for and whose headroom was not taken
@@ -209,7 +214,10 @@ class State:
         self.containers: dict[str, Container] = {}
         self.sessions: dict[int, str] = {}
         self.queue = Queue(capacity)
+        self.deferred = Queue(capacity)
+        self.residency = Residency(capacity)
         self.unrecorded: list[PendingAllocation] = []
+        self.unrecorded_deferred: list[PendingAllocation] = []
         self.settling: dict[str, dict[int, int]] = {device: {} for device in capacity}
         self.armed: dict[SlotKey, None] = {}
         self.leased_ahead: dict[str, dict[int, None]] = {device: {} for device in capacity}
@@ -231,18 +239,43 @@ class State:
         self.containers[pending.container].pending[pending.sequence] = pending
         self.unrecorded.append(pending)
         self.ledger.changed_containers[pending.container] = None
+        self.residency.changed[pending.container] = None
 
     def dequeue(self, pending: PendingAllocation) -> None:
         """End an allocation's wait."""
         self.queue.remove(pending)
         del self.containers[pending.container].pending[pending.sequence]
+        self.residency.changed[pending.container] = None
+
+    def defer(self, pending: PendingAllocation) -> None:
+        """Let an allocation that is leased wait for room on the card."""
+        self.deferred.add(pending)
+        self.unrecorded_deferred.append(pending)
+        self.containers[pending.container].deferred[pending.sequence] = pending
+        self.residency.deferred[pending.device] += pending.size
+        self.residency.changed[pending.container] = None
+
+    def undefer(self, pending: PendingAllocation) -> None:
+        """End the wait for room on the card; the allocation is leased still."""
+        self.deferred.remove(pending)
+        del self.containers[pending.container].deferred[pending.sequence]
+        self.residency.deferred[pending.device] -= pending.size
+        self.residency.changed[pending.container] = None
+
+    def drop_deferred(self, pending: PendingAllocation) -> None:
+        """End the wait for room on the card, and with it the lease."""
+        self.undefer(pending)
+        self.ledger.lease(pending.container, pending.device, pending.event.session, -pending.size)
 
     def drop_pending(self, container: str, session: int) -> list[PendingAllocation]:
         """Drop and return the allocations of a session that can receive no answer any more."""
         dropped = [p for p in self.containers[container].pending.values() if p.event.session == session]
         for pending in dropped:
             self.dequeue(pending)
-        return dropped
+        deferred = [p for p in self.containers[container].deferred.values() if p.event.session == session]
+        for pending in deferred:
+            self.drop_deferred(pending)
+        return dropped + deferred
 
     def move_pending(self, container: str, replaced: int, session: int) -> None:
         """Keep the age of a replaced session's allocations for its successor, which sends them again."""
@@ -278,6 +311,7 @@ class State:
 
     @property
     def is_scarce(self) -> bool:
-        """Whether something waits for freed memory: an allocation or a higher limit. Then no grant is left idle."""
-        has_any = len(self.queue) and any(self.is_needed(device) for device in self.settling)
-        return bool(has_any) or self.ledger.has_waiting_raise
+        """Whether an allocation, a higher limit or a turn waits for freed memory. Then no grant is left idle."""
+        if self.residency.is_tight or self.ledger.has_waiting_raise:
+            return True
+        return bool(self.queue) and any(self.is_needed(device) for device in self.settling)

@@ -66,6 +66,7 @@ class Transitions:
     def _remove_container(self, event: e.ContainerRemoved) -> None:
         self._ledger.close(event.container)
         del self._state.containers[event.container]
+        self._state.residency.remove(event.container)
 
     def _take_idle(self, container: str) -> None:
         for device in self._ledger.accounts[container]:
@@ -83,6 +84,7 @@ class Transitions:
         container.sessions += 1
         for device in self._ledger.accounts[event.container]:
             self._ledger.adopt(event.container, device, event.session, event.held.get(device, 0))
+        self._state.residency.open_session(event.container, event.session)
         self._headroom.arm([event.container])
         self._take_headroom_if_overcommitted()
 
@@ -95,6 +97,7 @@ class Transitions:
         name = self._state.sessions.pop(event.replaced)
         self._state.sessions[event.session] = name
         self._state.move_pending(name, event.replaced, event.session)
+        self._state.residency.move_session(name, event.replaced, event.session)
         for device in self._ledger.accounts[name]:
             self._state.forget_slot(event.replaced, device)
             held = event.held.get(device, 0)
@@ -113,9 +116,11 @@ class Transitions:
         container.sessions -= 1
         self._state.drop_pending(name, event.session)
         self._state.resumable.pop(event.session, None)
+        out = self._state.residency.close_session(name, event.session)
         for device in self._ledger.accounts[name]:
             self._state.forget_slot(event.session, device)
             lease = self._ledger.end_lease(name, device, event.session)
+            lease = max(lease - out.get(device, 0), 0)  # what was out takes no room in the driver
             used = lease - min(event.headroom.get(device, 0), lease)
             if used:
                 self._state.settling[device][event.session] = used

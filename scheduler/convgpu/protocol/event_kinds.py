@@ -53,6 +53,7 @@ class WaitReason(StrEnum):
 
     MEMORY = "memory"  # not enough is free
     TURN = "turn"  # it is held back behind an overdue one
+    CARD = "card"  # it is granted, and its container waits for its turn to be on the card
     SAFETY = "safety"  # it fits, but then not every container could end
     DRAINED = "drained"
     RECOVERING = "recovering"

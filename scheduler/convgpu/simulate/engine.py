@@ -3,7 +3,7 @@
 import heapq
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -41,6 +41,7 @@ class Simulation:
 
     Attributes:
         restart: seconds that a failed container needs to start again, beside the back-off.
+        place: chooses the device of a container when it starts; None: as drawn.
         now: seconds of virtual time.
         failures: how many attempts failed.
         shares: byte seconds of all devices, by what became of them.
@@ -49,11 +50,13 @@ class Simulation:
     jobs: list[Job]
     scheme: Scheme
     restart: float = 0.0
+    place: Callable[[Job, Sequence[Job]], str] | None = None
     now: float = 0.0
     failures: int = 0
     shares: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _agenda: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _scheduled: int = 0
+    _present: dict[int, Job] = field(default_factory=dict)
 
     def run(self) -> None:
         """Play all jobs to their end.
@@ -63,7 +66,7 @@ class Simulation:
         """
         self.scheme.simulation = self
         for job in self.jobs:
-            self._schedule(job.arrival, lambda job=job: self._begin(job))  # type: ignore[misc]
+            self.schedule(job.arrival, lambda job=job: self._begin(job))  # type: ignore[misc]
         while self._agenda:
             self._count_idle(until=self._agenda[0][0])
             self.now, _, action = heapq.heappop(self._agenda)
@@ -71,7 +74,8 @@ class Simulation:
         if not all(job.end for job in self.jobs):
             raise RuntimeError("a job was never served")
 
-    def _schedule(self, time: float, action: Callable[[], None]) -> None:
+    def schedule(self, time: float, action: Callable[[], None]) -> None:
+        """Have something done at a time."""
         self._scheduled += 1
         heapq.heappush(self._agenda, (time, self._scheduled, action))
 
@@ -82,35 +86,60 @@ class Simulation:
 
     def _begin(self, job: Job) -> None:
         job.phase, job.held, job.byte_seconds, job.since = 0, 0, 0.0, self.now
+        if self.place is not None:
+            job.device = self.place(job, list(self._present.values()))
+        self._present[job.number] = job
         self.scheme.begin(job)
 
     def allocate(self, job: Job) -> None:
         """Let a job allocate the memory of its next phase."""
-        job.byte_seconds += job.held * (self.now - job.since)
+        self._count_work(job)
         self.scheme.allocate(job, job.phases[job.phase].size)
 
     def grant(self, job: Job) -> None:
         """Let a job work with the allocation that it waited for. The memory that it held meanwhile was of no use."""
-        job.since = self.now
-        phase = job.phases[job.phase]
-        job.held += phase.size
-        self._schedule(self.now + phase.seconds, lambda: self._end_phase(job))
+        job.held += job.phases[job.phase].size
+        job.left = job.phases[job.phase].seconds
+        self.work(job)
+
+    def work(self, job: Job) -> None:
+        """Let a job work, or go on with its work."""
+        job.since, job.is_working = self.now, True
+        job.stints += 1
+        stint = job.stints
+        self.schedule(self.now + job.left, lambda: self._end_stint(job, stint))
+
+    def halt(self, job: Job) -> None:
+        """Let a job stand still; it has done a part of its phase."""
+        job.left -= self.now - job.since
+        self._count_work(job)
+        job.stints += 1
+
+    def _end_stint(self, job: Job, stint: int) -> None:
+        if job.stints == stint:
+            self._end_phase(job)
+
+    def _count_work(self, job: Job) -> None:
+        job.byte_seconds += job.held * (self.now - job.since) if job.is_working else 0.0
+        job.is_working = False
 
     def _end_phase(self, job: Job) -> None:
         job.phase += 1
         if job.phase < len(job.phases):
             self.allocate(job)
             return
-        job.byte_seconds += job.held * (self.now - job.since)
+        self._count_work(job)
         self.shares["working"] += job.byte_seconds
         job.end = self.now
+        del self._present[job.number]
         self.scheme.end(job)
 
     def refuse(self, job: Job) -> None:
         """Fail the attempt of a job: its work is lost, and it starts again after a back-off."""
         self.shares["lost"] += job.byte_seconds
         self.failures += 1
+        del self._present[job.number]
         self.scheme.end(job)
         back_off = min(FIRST_BACK_OFF * 2**job.attempts, MAX_BACK_OFF)
         job.attempts += 1
-        self._schedule(self.now + back_off + self.restart, lambda: self._begin(job))
+        self.schedule(self.now + back_off + self.restart, lambda: self._begin(job))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.placement import Choice, Placed, Placement, PlacementRequested
+from convgpu.core.residency import events as r
 
 
 @dataclass
@@ -47,6 +48,7 @@ class SimulatedHost:
         pending: allocations without an answer, by request.
         answers: by request.
         placements: of the containers for which devices are chosen now.
+        moves: effects about memory that leaves, which whoever drives this host carries out and takes away.
         after_take: called after headroom was taken and before the machine is told, as another thread may run then.
     """
 
@@ -64,6 +66,7 @@ class SimulatedHost:
         self.placements: dict[str, Placement] = {}
         self.history: list[e.HistoryEntry] = []
         self.limit_changes: list[e.LimitInForce] = []
+        self.moves: list[r.ResidencyEffect] = []
         self.after_take: Callable[[], None] = _no_other_thread
         self._last_number = 0
 
@@ -105,6 +108,8 @@ class SimulatedHost:
                 self.history.append(effect)
             case Placed():
                 self._place(effect)
+            case _:
+                self.moves.append(effect)
 
     def _place(self, effect: Placed) -> None:
         if effect.placement is None:

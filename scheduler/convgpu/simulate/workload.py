@@ -71,6 +71,9 @@ class Job:
         held: bytes that the present attempt has allocated.
         since: when it was granted its last allocation.
         byte_seconds: memory times time of the present attempt, up to `since`.
+        left: seconds of work until the end of the phase, at `since`.
+        is_working: it works since `since`.
+        stints: how often it began to work, or was halted.
     """
 
     number: int
@@ -85,6 +88,9 @@ class Job:
     since: float = 0.0
     end: float = 0.0
     byte_seconds: float = 0.0
+    left: float = 0.0
+    is_working: bool = False
+    stints: int = 0
 
     @property
     def need(self) -> int:

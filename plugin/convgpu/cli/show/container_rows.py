@@ -25,6 +25,7 @@ COLUMNS: Final = (
 _REASONS: Final[Mapping[str, str]] = {
     WaitReason.MEMORY: "not enough is free",
     WaitReason.TURN: "others come first",
+    WaitReason.CARD: "it waits for its turn on the card",
     WaitReason.SAFETY: "it would fit, but then not everybody could end",
     WaitReason.DRAINED: "the GPU is drained",
     WaitReason.RECOVERING: "the scheduler has just started",

@@ -169,6 +169,9 @@ class Allocator:
         for pending in self._state.queue.expired(self._state.now):
             self._state.dequeue(pending)
             self._reject(pending, RejectReason.DEADLINE)
+        for pending in self._state.deferred.expired(self._state.now):
+            self._state.drop_deferred(pending)
+            self._reject(pending, RejectReason.DEADLINE)
 
     def _reject_beyond_limits(self) -> None:
         """Reject what would wait for a higher limit: the raise waits for others, who may wait for this container.
@@ -189,11 +192,24 @@ class Allocator:
     # -- answers -----------------------------------------------------------------------------------------
 
     def _accept(self, pending: PendingAllocation) -> None:
-        """Lease the bytes and answer. If nobody waits, lease the session's share of the idle grant ahead as well."""
+        """Lease the bytes and answer. Where memory can leave, the answer waits for room on the card."""
+        event = pending.event
+        self._ledger.lease(pending.container, pending.device, event.session, event.size)
+        if self._state.residency.is_active:
+            self._headroom.arm([pending.container])
+            self._state.defer(pending)
+        else:
+            self.answer(pending)
+
+    def answer(self, pending: PendingAllocation, ahead: int | None = None) -> None:
+        """Answer that the bytes are leased. If nobody waits, lease the session's share of the idle grant ahead as well.
+
+        `ahead`: the most to lease ahead; None without a bound.
+        """
         event, name, device = pending.event, pending.container, pending.device
         account = self._state.account(pending)
-        self._ledger.lease(name, device, event.session, event.size)
         share = 0 if self._state.is_scarce else account.idle // self._state.containers[name].sessions
+        share = share if ahead is None else max(min(share, ahead), 0)
         if share:
             self._headroom.add(event.session, device, share)
         self._headroom.arm([name])
@@ -204,6 +220,14 @@ class Allocator:
     def _reject(self, pending: PendingAllocation, reason: RejectReason) -> None:
         self._step.add(e.Reject(pending.event.session, pending.event.request, reason))
         self._record(pending, EventKind.REJECTED, reason)
+
+    def record_deferred(self) -> None:
+        """Record that allocations which wait for room on the card are paused."""
+        for pending in self._state.unrecorded_deferred:
+            if pending in self._state.deferred and not pending.is_paused:
+                self._record(pending, EventKind.PAUSED)
+                pending.is_paused = True
+        self._state.unrecorded_deferred.clear()
 
     def _record_pauses(self) -> None:
         for pending in self._state.unrecorded:

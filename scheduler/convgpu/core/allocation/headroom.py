@@ -63,6 +63,16 @@ class Headroom:
         self.take_from(self._ledger.holders)
         return True
 
+    def take_stopped(self) -> bool:
+        """Take what processes lease and do not use whose containers were just stopped; return whether there was any."""
+        inexact = [name for name in self._state.residency.inexact if name in self._ledger.accounts]
+        self._state.residency.inexact.clear()
+        if self._are_all_armed or not inexact:
+            return False
+        self.arm(inexact)
+        self.take_from(inexact)
+        return True
+
     def take_from(self, containers: Iterable[str]) -> None:
         """Take all that processes of these containers lease and do not use."""
         self._take(self._slots(containers))
@@ -130,5 +140,7 @@ class Headroom:
 
     def _should_be_armed(self, slot: SlotKey) -> bool:
         session, device = slot
-        account = self._ledger.accounts[self._state.sessions[session]][device]
-        return self._are_all_armed or (account.target is not None and account.target < account.limit)
+        name = self._state.sessions[session]
+        account = self._ledger.accounts[name][device]
+        is_lowered = account.target is not None and account.target < account.limit
+        return self._are_all_armed or is_lowered or self._state.residency.is_away(name)

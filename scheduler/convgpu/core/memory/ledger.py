@@ -36,6 +36,9 @@ class Ledger:
         changed_limits: accounts whose limit or target changed since that was last reported.
         targets: the accounts that have a target.
         claimants: containers that are not judged by themselves: those let past overdue allocations, and gangs.
+        pool: bytes per device of host memory that may be granted beside the capacity (residency).
+        leased: bytes per device that are leased to processes.
+        lease_changes: containers whose leases changed since the last decision about residency.
         newest_waiting: sequence of the newest allocation that waits, or ever waited; tags high-water marks.
     """
 
@@ -45,6 +48,9 @@ class Ledger:
         self.changed_containers: dict[str, None] = {}
         self.changed_limits: dict[tuple[str, str], None] = {}
         self.targets: dict[tuple[str, str], None] = {}
+        self.pool = dict.fromkeys(capacity, 0)
+        self.leased = dict.fromkeys(capacity, 0)
+        self.lease_changes: dict[str, None] = {}
         self.newest_waiting = 0
         # Containers with a grant: few, however many wait, because each holds memory of a device.
         self._holders: dict[str, None] = {}
@@ -146,9 +152,15 @@ class Ledger:
         """
         change = capacity - self.capacity[device]
         self.capacity[device] = capacity
-        above = max(capacity, nominal) - self._nominal.usable[device]
+        above = max(capacity, nominal) + self.pool[device] - self._nominal.usable[device]
         if above > 0:
             self._nominal.change_usable(device, above)
+        self._change_usable(device, change)
+
+    def change_pool(self, device: str, size: int) -> None:
+        """Grant from now on `size` bytes of the device beside its capacity, because as much can leave it."""
+        change, self.pool[device] = size - self.pool[device], size
+        self._nominal.change_usable(device, change)
         self._change_usable(device, change)
 
     def charge(self, container: str, device: str, size: int) -> None:
@@ -195,7 +207,7 @@ class Ledger:
         if size < 0:
             account.record_high_water_mark(self.newest_waiting)
         account.leases[session] = account.leases.get(session, 0) + size
-        account.leased += size
+        self._count_leased(container, device, size)
         self._adjust(container, device)
 
     def end_lease(self, container: str, device: str, session: int) -> int:
@@ -203,7 +215,7 @@ class Ledger:
         account = self.accounts[container][device]
         account.record_high_water_mark(self.newest_waiting)
         size = account.leases.pop(session, 0)
-        account.leased -= size
+        self._count_leased(container, device, -size)
         self._adjust(container, device)
         return size
 
@@ -216,9 +228,14 @@ class Ledger:
         account.record_high_water_mark(self.newest_waiting)
         lease = account.leases.pop(replaced, 0)
         account.leases[session] = min(held, lease)
-        account.leased += account.leases[session] - lease
+        self._count_leased(container, device, account.leases[session] - lease)
         self._adjust(container, device)
         return account.leases[session]
+
+    def _count_leased(self, container: str, device: str, change: int) -> None:
+        self.accounts[container][device].leased += change
+        self.leased[device] += change
+        self.lease_changes[container] = None
 
     def _adjust(self, container: str, device: str) -> None:
         """Take back what is idle and granted above the limit."""
@@ -320,7 +337,7 @@ class Ledger:
         Raises:
             InvariantBrokenError: invariant 1 or 2 does not hold, or a figure is not the sum of its parts.
         """
-        free = dict(self.capacity)
+        free = {device: capacity + self.pool[device] for device, capacity in self.capacity.items()}
         holders = {name for name, accounts in self.accounts.items() if any(a.grant for a in accounts.values())}
         if holders != self._holders.keys():
             raise InvariantBrokenError(f"holders: {holders}, recorded are {self._holders}")

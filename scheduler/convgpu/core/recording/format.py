@@ -12,7 +12,9 @@ import msgspec
 
 from convgpu.core.events import Effect, Event, TakeHeadroom
 from convgpu.core.machine import Machine
+from convgpu.core.residency.quantum import SWITCH_COST
 from convgpu.core.step import Step
+from convgpu.policies.eviction import DEFAULT_EVICTION, EVICTION_POLICIES
 from convgpu.policies.memory import POLICIES, make_policy
 from convgpu.policies.placement import DEFAULT_PLACEMENT, PLACEMENT_POLICIES
 
@@ -35,6 +37,8 @@ class Header(msgspec.Struct, frozen=True, tag_field="line", tag="header", forbid
         starvation_timeout: seconds; None if it is infinite, which JSON cannot say.
         recovering: whether no grants are given before RecoveryEnded.
         placement: name of the policy that chooses devices.
+        eviction: name of the policy that chooses whose memory leaves.
+        switch_cost: the share of the time that time slices may cost.
     """
 
     version: str
@@ -44,6 +48,8 @@ class Header(msgspec.Struct, frozen=True, tag_field="line", tag="header", forbid
     starvation_timeout: float | None
     recovering: bool
     placement: str = DEFAULT_PLACEMENT
+    eviction: str = DEFAULT_EVICTION
+    switch_cost: float = SWITCH_COST
     format: Literal[1] = FORMAT
 
     def make_machine(self) -> Machine:
@@ -56,9 +62,19 @@ class Header(msgspec.Struct, frozen=True, tag_field="line", tag="header", forbid
             raise RecordingError(f"there is no policy {self.policy!r} in this version")
         if self.placement not in PLACEMENT_POLICIES:
             raise RecordingError(f"there is no placement policy {self.placement!r} in this version")
+        if self.eviction not in EVICTION_POLICIES:
+            raise RecordingError(f"there is no eviction policy {self.eviction!r} in this version")
         timeout = math.inf if self.starvation_timeout is None else self.starvation_timeout
         policy = make_policy(self.policy, self.seed)
-        return Machine(self.capacity, policy, timeout, recovering=self.recovering, placement=self.placement)
+        return Machine(
+            self.capacity,
+            policy,
+            timeout,
+            recovering=self.recovering,
+            placement=self.placement,
+            eviction=self.eviction,
+            switch_cost=self.switch_cost,
+        )
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="line", tag="event", forbid_unknown_fields=True):

@@ -1,1 +1,4 @@
-"""Residency: which containers are on their cards, whose memory is out on the host, and who moves next; pure."""
+"""Residency: where the memory of elastic containers lies, and the events and effects that move it; pure.
+
+Who has the turn to be on a card is decided in `core/turns`.
+"""

@@ -66,7 +66,9 @@ class SessionAble(Record, frozen=True):
 
 
 class SessionState(Record, frozen=True):
-    """A process says how it stands, after SessionAble or SessionReconnected: it was stopped by an earlier connection.
+    """A process says how it stands. Has to follow SessionReconnected; nothing of its container moves before.
+
+    It also follows SessionAble of a process that an earlier scheduler knew.
 
     Attributes:
         epoch: of the last Stop that it was sent; 0 without one.
@@ -106,11 +108,15 @@ class RunWanted(Record, frozen=True):
 
 
 class Evicted(Record, frozen=True):
-    """The porter has copied bytes of a process to the host, and their room on the device is free."""
+    """The porter has copied bytes of a process to the host, and their room on the device is free.
+
+    `missing`: bytes of the same Evict that will not follow: the process has freed them, or they cannot leave.
+    """
 
     session: int
     device: str
     size: int
+    missing: int = 0
 
 
 class Restored(Record, frozen=True):
@@ -147,10 +153,15 @@ class Busy(Record, frozen=True):
 
 
 class PoolChanged(Record, frozen=True):
-    """`size` bytes of host memory are registered for what leaves this device."""
+    """`size` bytes of host memory are registered for what leaves this device; 0 when there are none.
+
+    All but `slack` of it are promised to containers beside the device's capacity. The slack lets memory go out while
+    other memory comes in; without any, a full pool would be stuck.
+    """
 
     device: str
     size: int
+    slack: int = 0
 
 
 class SwitchMeasured(Record, frozen=True):

@@ -42,7 +42,7 @@ EVENTS = [
     r.SessionState(2, 7, open=False, out={"g0": 3}, fixed={}),
     r.SessionStopped(2, 7, r.StopOutcome.BUSY, 1, 0.5, {"g0": 1}),
     r.RunWanted("a"),
-    r.Evicted(2, "g0", 3),
+    r.Evicted(2, "g0", 3, missing=1),
     r.Restored(2, "g0", 2, refused=1),
     r.Discarded(2, "g0", 1),
     r.Idle("a", 0.25),

@@ -1,0 +1,255 @@
+"""Where the memory of elastic containers lies, and what each of them does; sums per device are kept up to date."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from convgpu.core.residency.events import Mover
+
+GIB: Final = 1 << 30
+Sizes = dict[str, int]  # bytes by device
+
+
+class Phase(StrEnum):
+    """What an elastic container does."""
+
+    RUNNING = "running"  # nothing of it is out
+    STOPPING = "stopping"  # its processes were told to stop, and not all have answered
+    STOPPED = "stopped"  # nothing of it runs
+    RESTORING = "restoring"  # it has its turn, and its memory is on the way back
+
+
+class Checkpointing(StrEnum):
+    """What the driver does with the contexts of a process."""
+
+    NONE = "none"
+    TAKING = "taking"
+    TAKEN = "taken"
+    RESTORING = "restoring"
+
+
+@dataclass(slots=True)
+class SessionMemory:
+    """One process of an elastic container.
+
+    Attributes:
+        mover: how its memory moves, None if it cannot be stopped.
+        is_stopped: its gate is closed and its work is drained.
+        is_known: it has said how it stands since its connection was lost.
+        waiting: threads that waited at its gate when it answered last.
+        out: by device, what lies on the host.
+        evicting: by device, what it was told to move out and has not.
+        restoring: by device, what it was told to move back and has not.
+        fixed: by device, what cannot leave, None until it has said so.
+        checkpoint: what the driver does with its contexts.
+        saved: by device, what the driver has taken off beside `out`; it needs no room of the pool.
+    """
+
+    mover: Mover | None = None
+    is_stopped: bool = False
+    is_known: bool = True
+    waiting: int = 0
+    out: Sizes = field(default_factory=dict)
+    evicting: Sizes = field(default_factory=dict)
+    restoring: Sizes = field(default_factory=dict)
+    fixed: Mapping[str, int] | None = None
+    checkpoint: Checkpointing = Checkpointing.NONE
+    saved: Sizes = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Residence:
+    """One elastic container.
+
+    Attributes:
+        fixed: by device, the share of its limit that may be fixed.
+        sessions: its processes.
+        epoch: number of its last Stop; answers to earlier ones are not heeded.
+        is_preempted: it lost its turn, because its quantum was over and another waited.
+        is_suspended: by hand; it has no turn before it is resumed by hand. `is_deep`: its contexts leave as well.
+        wants_turn: a thread waits at the gate of a stopped process.
+        works: it has its turn for such a thread, although an allocation of another is paused.
+        idle_since: when it submitted work last, None while it works.
+        since: when it got its turn.
+        suspended_at: when it was told to stop.
+        busy_until, back_off: it did not stop in time, and is not told again before that.
+        asked_at, stepped_at: when its processes were told to stop, or to let a submission pass.
+    """
+
+    fixed: Mapping[str, int]
+    sessions: dict[int, SessionMemory] = field(default_factory=dict)
+    phase: Phase = Phase.RUNNING
+    epoch: int = 0
+    is_preempted: bool = False
+    is_suspended: bool = False
+    is_deep: bool = False
+    wants_turn: bool = False
+    works: bool = False
+    idle_since: float | None = None
+    since: float = 0.0
+    suspended_at: float = 0.0
+    busy_until: float = 0.0
+    back_off: float = 0.0
+    asked_at: float = 0.0
+    stepped_at: float = 0.0
+
+    @property
+    def able(self) -> Iterable[tuple[int, SessionMemory]]:
+        """Its processes that can be stopped."""
+        return ((number, memory) for number, memory in self.sessions.items() if memory.mover is not None)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether every process that can be stopped has."""
+        return all(memory.is_stopped for _, memory in self.able)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether every process has said how it stands."""
+        return all(memory.is_known for memory in self.sessions.values())
+
+    @property
+    def has_out(self) -> bool:
+        """Whether anything of it is not on the card, or about to leave it."""
+        return any(
+            m.checkpoint is not Checkpointing.NONE or any(m.out.values()) or any(m.evicting.values())
+            for m in self.sessions.values()
+        )
+
+
+@dataclass(slots=True)
+class Turn:
+    """A container that waits for its turn, or has it and lacks memory on a card.
+
+    Attributes:
+        sequence: its place in the order in which containers began to wait.
+        since: when it began to wait.
+        order: the container's place in the order in which containers arrived.
+        priority: of the container.
+        need: by device, what it needs on the card and does not have there.
+        is_admitted: it has its turn.
+    """
+
+    container: str
+    sequence: int
+    since: float
+    order: int
+    priority: int
+    need: Sizes = field(default_factory=dict)
+    is_admitted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Bytes per second out of a device and into it, and the seconds of a drain: guesses until they are measured."""
+
+    out: float = 40.0 * GIB
+    into: float = 40.0 * GIB
+    drain: float = 0.05
+
+
+class Residency:
+    """All elastic containers, and sums per device.
+
+    Attributes:
+        containers: by name.
+        turns: the containers that wait for their turn, or have it and are not whole, oldest first.
+        stopping, suspended, busy: the containers that are told to stop, that an administrator suspended, that did not
+            stop in time.
+        inexact: containers that were stopped since, and whose headroom counts as memory that may leave.
+        changed: containers whose memory or stance changed since the last decision.
+        out, evicting, restoring, saved: sums of the processes.
+        deferred: bytes of allocations that the ledger has leased and that wait for room on the card.
+        pool: host memory for what leaves the device.
+        rates: as measured; `measured`: the devices for which they are.
+        is_tight: a container waits for room on a card, so that no headroom is given ahead.
+    """
+
+    def __init__(self, devices: Iterable[str]) -> None:
+        self.devices = tuple(devices)
+        self.containers: dict[str, Residence] = {}
+        self.turns: dict[str, Turn] = {}
+        self.stopping: dict[str, None] = {}
+        self.suspended: dict[str, None] = {}
+        self.busy: dict[str, None] = {}
+        self.inexact: dict[str, None] = {}
+        self.changed: dict[str, None] = {}
+        self.out: Sizes = dict.fromkeys(self.devices, 0)
+        self.evicting: Sizes = dict.fromkeys(self.devices, 0)
+        self.restoring: Sizes = dict.fromkeys(self.devices, 0)
+        self.saved: Sizes = dict.fromkeys(self.devices, 0)
+        self.deferred: Sizes = dict.fromkeys(self.devices, 0)
+        self.pool: Sizes = dict.fromkeys(self.devices, 0)
+        self.rates: dict[str, Rates] = dict.fromkeys(self.devices, Rates())
+        self.measured: dict[str, None] = {}
+        self.is_tight = False
+
+    @property
+    def is_active(self) -> bool:
+        """Whether any memory can leave; if not, every allocation that is granted has room."""
+        return bool(self.containers or self.turns)
+
+    def remove(self, container: str) -> None:
+        """Forget a container; its sessions have ended before."""
+        for index in (self.containers, self.stopping, self.suspended, self.busy, self.inexact):
+            index.pop(container, None)
+        self.changed[container] = None
+
+    def is_away(self, container: str) -> bool:
+        """Whether a container is stopped, or about to be: what it frees is reported, so that its figures are exact."""
+        residence = self.containers.get(container)
+        return residence is not None and residence.phase is not Phase.RUNNING
+
+    def open_session(self, container: str, session: int) -> None:
+        """Count a process that connected; it cannot be stopped before SessionAble."""
+        if container in self.containers:
+            self.containers[container].sessions[session] = SessionMemory()
+            self.changed[container] = None
+
+    def move_session(self, container: str, replaced: int, session: int) -> None:
+        """Let a process go on under another number. What was on its way may have been lost with its connection."""
+        if container in self.containers:
+            sessions = self.containers[container].sessions
+            memory = sessions[session] = sessions.pop(replaced)
+            memory.is_known = False
+            self.forget(memory, "evicting", "restoring")
+            self.changed[container] = None
+
+    def close_session(self, container: str, session: int) -> Mapping[str, int]:
+        """Forget a process that ended; return what of it was out, by device."""
+        if container not in self.containers:
+            return {}
+        memory = self.containers[container].sessions.pop(session)
+        out = dict(memory.out)
+        self.forget(memory, "out", "evicting", "restoring", "saved")
+        self.changed[container] = None
+        return out
+
+    def revoke(self, container: str) -> None:
+        """Take a container's turn away: it waits, or it is suspended."""
+        turn = self.turns.get(container)
+        residence = self.containers.get(container)
+        if turn is not None:
+            turn.is_admitted = False
+        if residence is not None and residence.phase is Phase.RESTORING:
+            residence.phase = Phase.STOPPED
+            residence.wants_turn = True
+        self.changed[container] = None
+
+    def pool_free(self, device: str) -> int:
+        """Bytes that can be moved out right now."""
+        return self.pool[device] - self.out[device] - self.evicting[device]
+
+    def change(self, of: str, memory: SessionMemory, device: str, size: int) -> None:
+        """Add bytes to `out`, `evicting`, `restoring` or `saved` of a process; a negative size takes some away."""
+        sizes: Sizes = getattr(memory, of)
+        total: Sizes = getattr(self, of)
+        sizes[device] = sizes.get(device, 0) + size
+        total[device] += size
+
+    def forget(self, memory: SessionMemory, *names: str) -> None:
+        """Forget what is `out`, `evicting`, `restoring` or `saved`: the process has ended, or says it anew."""
+        for of in names:
+            for device, size in list(getattr(memory, of).items()):
+                self.change(of, memory, device, -size)

@@ -1,0 +1,176 @@
+"""How much of each card is free, and how much could be: an index of what may leave, kept up to date by container."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from convgpu.core.residency.state import Phase, Residence, SessionMemory, Sizes
+from convgpu.core.state import State
+from convgpu.policies.eviction import Victim
+
+
+class VictimClass(IntEnum):
+    """Why a container may leave, in the order in which they do."""
+
+    PAUSED = 1  # an allocation of it waits: it loses nothing
+    IDLE = 2
+    PREEMPTED = 3  # its quantum is over
+
+
+class Room:
+    """The memory of each card, as of the last `refresh`.
+
+    Attributes:
+        movable: by device and container without a turn, bytes that may leave and were not told to.
+        total: the sums of these.
+        sizes: by elastic container and device, what may leave of it, whether or not it has its turn.
+        running: by device, the elastic containers that run and have their turn; it may be taken.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._ledger = state.ledger
+        self._residency = state.residency
+        self.movable: dict[str, Sizes] = {device: {} for device in state.residency.devices}
+        self.total: Sizes = dict.fromkeys(state.residency.devices, 0)
+        self.sizes: dict[str, Sizes] = {}
+        self.running: dict[str, dict[str, None]] = {device: {} for device in state.residency.devices}
+
+    # -- a device ----------------------------------------------------------------------------------------
+
+    def free(self, device: str) -> int:
+        """Return the bytes of the card that nobody uses; negative while facts have taken more than there is."""
+        ledger, residency = self._ledger, self._residency
+        card = ledger.usable[device] - ledger.pool[device]
+        elsewhere = residency.out[device] + residency.saved[device] + residency.deferred[device]
+        return card - ledger.leased[device] + elsewhere - residency.restoring[device]
+
+    def could_be_free(self, device: str) -> int:
+        """Return the bytes that would be free if all that may leave had."""
+        return self.free(device) + self._residency.evicting[device] + self.total[device]
+
+    # -- a container -------------------------------------------------------------------------------------
+
+    def movable_of(self, container: str) -> Sizes:
+        """Return what may leave of a container by device, whether or not it has its turn."""
+        residence = self._residency.containers.get(container)
+        if residence is None:
+            return {}
+        sizes: Sizes = {}
+        deferred = self._deferred_of(container)
+        for number, memory in residence.able:
+            for device, size in self._movable_of_session(container, residence, number, memory, deferred).items():
+                sizes[device] = sizes.get(device, 0) + size
+        return sizes
+
+    def movable_by_session(self, container: str, device: str) -> dict[int, int]:
+        """Return what may leave a device, by process of a container."""
+        residence = self._residency.containers[container]
+        deferred = self._deferred_of(container)
+        return {
+            number: self._movable_of_session(container, residence, number, memory, deferred).get(device, 0)
+            for number, memory in residence.able
+        }
+
+    def _movable_of_session(
+        self,
+        container: str,
+        residence: Residence,
+        number: int,
+        memory: SessionMemory,
+        deferred: Mapping[tuple[int, str], int],
+    ) -> Sizes:
+        sizes: Sizes = {}
+        if not memory.is_known or (residence.phase is Phase.STOPPED and not memory.is_stopped):
+            return sizes
+        for device, account in self._ledger.accounts[container].items():
+            lease = account.leases.get(number, 0)
+            if lease:
+                fixed = self._fixed(residence, memory, device)
+                away = memory.out.get(device, 0) + memory.evicting.get(device, 0) + memory.saved.get(device, 0)
+                sizes[device] = max(lease - fixed - away - deferred.get((number, device), 0), 0)
+        return sizes
+
+    @staticmethod
+    def _fixed(residence: Residence, memory: SessionMemory, device: str) -> int:
+        if memory.fixed is not None:
+            return memory.fixed.get(device, 0)
+        return residence.fixed.get(device, 0) // len(residence.sessions)
+
+    def _deferred_of(self, container: str) -> dict[tuple[int, str], int]:
+        sizes: dict[tuple[int, str], int] = {}
+        for pending in self._state.containers[container].deferred.values():
+            slot = (pending.event.session, pending.device)
+            sizes[slot] = sizes.get(slot, 0) + pending.size
+        return sizes
+
+    def need(self, container: str) -> Sizes:
+        """Return what a container needs on the card before it can run, and has not there or will not have."""
+        need: Sizes = {}
+        for pending in self._state.containers[container].deferred.values():
+            need[pending.device] = need.get(pending.device, 0) + pending.size
+        residence = self._residency.containers.get(container)
+        for memory in residence.sessions.values() if residence else ():
+            for sizes, sign in ((memory.out, 1), (memory.evicting, 1), (memory.saved, 1), (memory.restoring, -1)):
+                for device, size in sizes.items():
+                    need[device] = need.get(device, 0) + sign * size
+        return need
+
+    # -- stances -----------------------------------------------------------------------------------------
+
+    def victim_class(self, container: str) -> VictimClass | None:
+        """Return why a container may leave its devices, None if it may not."""
+        residence = self._residency.containers[container]
+        turn = self._residency.turns.get(container)
+        if turn is not None and turn.is_admitted:
+            return None
+        if residence.phase is Phase.RUNNING and self._state.now < residence.busy_until:
+            return None
+        if residence.is_suspended or self._is_paused(container, residence):
+            return VictimClass.PAUSED
+        if residence.is_preempted:
+            return VictimClass.PREEMPTED
+        is_away = residence.phase is not Phase.RUNNING
+        return VictimClass.IDLE if is_away or residence.idle_since is not None else None
+
+    def _is_paused(self, name: str, residence: Residence) -> bool:
+        container = self._state.containers[name]
+        return bool(container.deferred or container.pending) and not residence.works
+
+    def victim(self, name: str, size: int) -> Victim:
+        """Return a container as policies see it."""
+        residence, container = self._residency.containers[name], self._state.containers[name]
+        waiting = min((p.view.since for p in (*container.deferred.values(), *container.pending.values())), default=None)
+        since = residence.idle_since if residence.idle_since is not None else waiting
+        return Victim(name, container.order, size, residence.since if since is None else since, container.priority)
+
+    # -- upkeep ------------------------------------------------------------------------------------------
+
+    def refresh_container(self, name: str) -> None:
+        """Compute anew what depends on one container."""
+        residency = self._residency
+        for device in self.sizes.pop(name, {}):
+            self.total[device] -= self.movable[device].pop(name, 0)
+            self.running[device].pop(name, None)
+        for index in (residency.stopping, residency.suspended, residency.busy):
+            index.pop(name, None)
+        residence = residency.containers.get(name)
+        if residence is not None:
+            self._index(name, residence)
+
+    def _index(self, name: str, residence: Residence) -> None:
+        residency = self._residency
+        if residence.phase is Phase.STOPPING:
+            residency.stopping[name] = None
+        if residence.is_suspended:
+            residency.suspended[name] = None
+        if self._state.now < residence.busy_until:
+            residency.busy[name] = None
+        sizes = self.sizes[name] = self.movable_of(name)
+        if self.victim_class(name) is not None:
+            for device, size in sizes.items():
+                if size:
+                    self.movable[device][name] = size
+                    self.total[device] += size
+        elif residence.phase is Phase.RUNNING and name not in residency.turns and name not in residency.busy:
+            for device in sizes:
+                self.running[device][name] = None

@@ -1,0 +1,66 @@
+"""Whose turn is taken for another: time slices, where not all that want to run fit."""
+
+from math import inf
+
+from convgpu.core.residency.quantum import least_quantum, quantum, switch_seconds
+from convgpu.core.residency.state import Sizes, Turn
+from convgpu.core.state import State
+from convgpu.core.turns.room import Room
+from convgpu.core.turns.waiting import is_overdue
+
+
+class TimeSlices:
+    """Chooses running containers that have had their quantum.
+
+    Args:
+        state: of the machine.
+        room: of the cards.
+        switch_cost: the share of the time that switches may take.
+
+    Attributes:
+        next_end: when the next quantum ends for which somebody waits; infinite without one.
+    """
+
+    def __init__(self, state: State, room: Room, switch_cost: float) -> None:
+        self._state = state
+        self._residency = state.residency
+        self._room = room
+        self._switch_cost = switch_cost
+        self.next_end = inf
+
+    def choose(self, turn: Turn, lacking: Sizes) -> list[str]:
+        """Return running containers whose memory is enough for a turn, none if there are not enough.
+
+        Least priority first, and of equals the one that has run the longest. `lacking`: bytes by device.
+        """
+        chosen: list[str] = []
+        for name in self._preemptible(turn, lacking):
+            sizes = self._room.sizes[name]
+            if any(lacking.get(device, 0) > 0 and size for device, size in sizes.items()):
+                chosen.append(name)
+                lacking = {device: size - sizes.get(device, 0) for device, size in lacking.items()}
+            if all(size <= 0 for size in lacking.values()):
+                return chosen
+        return []
+
+    def _preemptible(self, turn: Turn, lacking: Sizes) -> list[str]:
+        found = []
+        candidates = {name: None for device, size in lacking.items() if size > 0 for name in self._room.running[device]}
+        for name in candidates:
+            end = self._quantum_end(name, turn)
+            if end <= self._state.now:
+                found.append((self._state.containers[name].priority, self._residency.containers[name].since, name))
+            else:
+                self.next_end = min(end, self.next_end)
+        return [name for _, _, name in sorted(found)]
+
+    def _quantum_end(self, name: str, turn: Turn) -> float:
+        """Return when a container may lose its turn to another; one of lower priority has to be overdue for it."""
+        since, priority = self._residency.containers[name].since, self._state.containers[name].priority
+        if turn.priority < priority and not is_overdue(self._state, turn):
+            return inf
+        switch = 0.0
+        for device, size in self._room.sizes[name].items():
+            rates = self._residency.rates[device]
+            switch = max(switch, switch_seconds(size, turn.need.get(device, 0), rates))
+        return since + (least_quantum(switch) if turn.priority > priority else quantum(switch, self._switch_cost))

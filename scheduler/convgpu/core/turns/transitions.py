@@ -1,0 +1,233 @@
+"""What each event of residency changes. Who moves because of it, turns decide afterwards."""
+
+from functools import singledispatchmethod
+from typing import Final
+
+from convgpu.core.residency import events as r
+from convgpu.core.residency.state import Checkpointing, Phase, Rates, Residence, SessionMemory
+from convgpu.core.state import State
+from convgpu.core.turns.moves import Moves
+from convgpu.protocol.event_kinds import EventKind
+
+_WEIGHT: Final = 0.25  # of a new measurement of a device's rates
+
+
+class ResidencyTransitions:
+    """One method for each event; `apply` calls the one whose parameter has the event's type.
+
+    An event about a container or process that is not there, or not elastic, changes nothing: it crossed its end.
+    """
+
+    def __init__(self, state: State, moves: Moves) -> None:
+        self._state = state
+        self._residency = state.residency
+        self._moves = moves
+
+    @singledispatchmethod
+    def apply(self, event: r.ResidencyEvent) -> None:
+        """Change the state as the event says.
+
+        Raises:
+            TypeError: no method is registered for the type of the event.
+        """
+        raise TypeError(f"not an event of residency: {event!r}")
+
+    def _find(self, session: int) -> tuple[str, Residence, SessionMemory] | None:
+        name = self._state.sessions.get(session, "")
+        residence = self._residency.containers.get(name)
+        if residence is None:
+            return None
+        self._residency.changed[name] = None
+        return name, residence, residence.sessions[session]
+
+    # -- containers and processes ------------------------------------------------------------------------
+
+    @apply.register
+    def _set_elastic(self, event: r.ElasticSet) -> None:
+        if event.container in self._residency.containers:
+            self._residency.containers[event.container].fixed = dict(event.fixed)
+            return
+        self._residency.containers[event.container] = Residence(dict(event.fixed))
+        self._residency.changed[event.container] = None
+        for session, container in self._state.sessions.items():
+            if container == event.container:
+                self._residency.open_session(container, session)
+
+    @apply.register
+    def _enable_session(self, event: r.SessionAble) -> None:
+        """Note that a process can be stopped; if its container is, it has to be."""
+        found = self._find(event.session)
+        if found is None:
+            return
+        name, residence, memory = found
+        memory.mover = event.mover
+        if residence.phase is not Phase.RUNNING and memory.is_known:
+            self._residency.revoke(name)
+            self._moves.stop(name)
+
+    @apply.register
+    def _set_state(self, event: r.SessionState) -> None:
+        """Believe a process that was stopped by an earlier connection, or by an earlier scheduler."""
+        found = self._find(event.session)
+        if found is None:
+            return
+        name, residence, memory = found
+        self._residency.forget(memory, "out", "evicting", "restoring")
+        memory.is_known = True
+        memory.fixed = dict(event.fixed)
+        for device, size in event.out.items():
+            if device in self._residency.out:
+                self._residency.change("out", memory, device, size)
+        residence.epoch = max(residence.epoch, event.epoch)
+        memory.is_stopped = not event.open
+        self._adapt_phase(name, residence)
+
+    def _adapt_phase(self, name: str, residence: Residence) -> None:
+        """Bring the processes of a container together again: all of them run, or none."""
+        is_any_stopped = any(memory.is_stopped for _, memory in residence.able)
+        if residence.phase is Phase.RUNNING and (is_any_stopped or residence.has_out):
+            residence.phase = Phase.STOPPED
+            self._residency.inexact[name] = None
+            residence.wants_turn = True
+            residence.suspended_at = self._state.now
+        elif residence.phase in {Phase.STOPPED, Phase.RESTORING} and not residence.is_stopped:
+            self._residency.revoke(name)
+            self._moves.stop(name)
+
+    # -- stopping ----------------------------------------------------------------------------------------
+
+    @apply.register
+    def _note_stopped(self, event: r.SessionStopped) -> None:
+        found = self._find(event.session)
+        if found is None or event.epoch != found[1].epoch:
+            return
+        name, residence, memory = found
+        memory.fixed = dict(event.fixed)
+        memory.waiting = event.waiting
+        residence.wants_turn |= event.waiting > 0
+        if residence.phase is not Phase.STOPPING:
+            return
+        if event.outcome is r.StopOutcome.DRAINED:
+            memory.is_stopped = True
+            self._moves.finish_stop(name)
+        else:
+            self._moves.give_up(name)
+
+    @apply.register
+    def _want_turn(self, event: r.RunWanted) -> None:
+        residence = self._residency.containers.get(event.container)
+        if residence is not None and residence.phase is not Phase.RUNNING:
+            residence.wants_turn = True
+            residence.idle_since = None
+            self._residency.changed[event.container] = None
+
+    @apply.register
+    def _note_idle(self, event: r.Idle) -> None:
+        self._set_idle(event.container, event.since)
+
+    @apply.register
+    def _note_busy(self, event: r.Busy) -> None:
+        self._set_idle(event.container, None)
+
+    def _set_idle(self, container: str, since: float | None) -> None:
+        residence = self._residency.containers.get(container)
+        if residence is not None:
+            residence.idle_since = since
+            residence.wants_turn |= since is None and residence.phase is not Phase.RUNNING
+            self._residency.changed[container] = None
+
+    # -- bytes -------------------------------------------------------------------------------------------
+
+    @apply.register
+    def _note_evicted(self, event: r.Evicted) -> None:
+        found = self._find(event.session)
+        if found is None:
+            return
+        name, _, memory = found
+        expected = min(event.size + event.missing, memory.evicting.get(event.device, 0))
+        self._residency.change("evicting", memory, event.device, -expected)
+        if event.missing:  # freed, which is reported as well; or it cannot leave
+            memory.fixed = dict(memory.fixed or {})
+            memory.fixed[event.device] = memory.fixed.get(event.device, 0) + event.missing
+        self._residency.change("out", memory, event.device, event.size)
+        if event.size:
+            self._moves.record_moved(EventKind.EVICTED, name, event.device, event.size)
+
+    @apply.register
+    def _note_restored(self, event: r.Restored) -> None:
+        found = self._find(event.session)
+        if found is None:
+            return
+        name, _, memory = found
+        size = min(event.size, memory.out.get(event.device, 0))
+        expected = min(event.size + event.refused, memory.restoring.get(event.device, 0))
+        self._residency.change("restoring", memory, event.device, -expected)
+        self._residency.change("out", memory, event.device, -size)
+        if size:
+            self._moves.record_moved(EventKind.RESTORED, name, event.device, size)
+
+    @apply.register
+    def _note_discarded(self, event: r.Discarded) -> None:
+        found = self._find(event.session)
+        if found is not None:
+            memory = found[2]
+            size = min(event.size, memory.out.get(event.device, 0))
+            self._residency.change("out", memory, event.device, -size)
+            above = memory.restoring.get(event.device, 0) - memory.out[event.device]
+            self._residency.change("restoring", memory, event.device, -max(above, 0))
+
+    @apply.register
+    def _note_checkpoint(self, event: r.CheckpointTaken) -> None:
+        """Count what is left of a process as off its devices."""
+        found = self._find(event.session)
+        if found is None:
+            return
+        name, residence, memory = found
+        memory.checkpoint = Checkpointing.NONE if event.failed else Checkpointing.TAKEN
+        residence.is_deep &= not event.failed
+        for device, account in self._state.ledger.accounts[name].items() if not event.failed else ():
+            left = account.leases.get(event.session, 0) - memory.out.get(device, 0)
+            self._residency.change("saved", memory, device, max(left, 0))
+
+    @apply.register
+    def _note_checkpoint_restored(self, event: r.CheckpointRestored) -> None:
+        found = self._find(event.session)
+        if found is not None:
+            found[2].checkpoint = Checkpointing.NONE
+
+    # -- the host ----------------------------------------------------------------------------------------
+
+    @apply.register
+    def _change_pool(self, event: r.PoolChanged) -> None:
+        self._residency.pool[event.device] = event.size
+        self._state.ledger.change_pool(event.device, max(event.size - event.slack, 0))
+
+    @apply.register
+    def _measure(self, event: r.SwitchMeasured) -> None:
+        """Weigh a measurement against those before it: a moving average."""
+        before, weight = self._residency.rates[event.device], _WEIGHT if event.device in self._residency.measured else 1
+        self._residency.measured[event.device] = None
+        self._residency.rates[event.device] = Rates(
+            before.out + weight * (event.rate_out - before.out),
+            before.into + weight * (event.rate_in - before.into),
+            before.drain + weight * (event.drain - before.drain),
+        )
+
+    # -- administrators ----------------------------------------------------------------------------------
+
+    @apply.register
+    def _suspend(self, event: r.SuspendAsked) -> None:
+        residence = self._residency.containers.get(event.container)
+        if residence is not None:
+            residence.is_suspended = True
+            residence.is_deep = event.deep
+            residence.busy_until = 0.0
+            self._residency.revoke(event.container)
+
+    @apply.register
+    def _resume(self, event: r.ResumeAsked) -> None:
+        residence = self._residency.containers.get(event.container)
+        if residence is not None and residence.is_suspended:
+            residence.is_suspended = residence.is_deep = False
+            residence.wants_turn = residence.phase is not Phase.RUNNING
+            self._residency.changed[event.container] = None

@@ -1,0 +1,241 @@
+"""Who has the turn to be on a card. What waits holds nothing that another could use, and all run while all fit."""
+
+from itertools import takewhile
+from math import inf
+from typing import Final
+
+from convgpu.core.allocation.headroom import Headroom
+from convgpu.core.allocation.wait_reasons import Wait
+from convgpu.core.residency.state import Phase, Residence, Sizes, Turn
+from convgpu.core.state import State
+from convgpu.core.turns.invariants import check_residency
+from convgpu.core.turns.moves import DEADLINE, STEP_AFTER, Moves
+from convgpu.core.turns.reasons import explain_deferred
+from convgpu.core.turns.room import Room
+from convgpu.core.turns.time_slices import TimeSlices
+from convgpu.core.turns.waiting import WaitingTurns, is_overdue
+from convgpu.policies.memory import WaitingAllocation
+
+_MOST_ROUNDS: Final = 16  # what moves may make room for another turn at once
+
+
+class Turns:
+    """Decides after each event who gets a turn and whose memory leaves for it.
+
+    A container waits for its turn while an allocation that the ledger has leased has no room on the card, or while it
+    is stopped and wants to run. It gets the turn when all that it needs, on all its devices, fits beside those that
+    have theirs: what others hold that have none is moved out of the way. Overdue ones come first, by age, and nobody
+    overtakes them on their devices; then priority decides, then the memory policy.
+
+    Args:
+        state: of the machine.
+        room: of the cards.
+        moves: carries the decisions out.
+        headroom: of all processes; it is taken back before anybody is stopped.
+        switch_cost: the share of the time that time slices may cost.
+    """
+
+    def __init__(self, state: State, room: Room, moves: Moves, headroom: Headroom, switch_cost: float) -> None:
+        self._state = state
+        self._residency = state.residency
+        self._room = room
+        self._moves = moves
+        self._headroom = headroom
+        self._waiting = WaitingTurns(state, room)
+        self._slices = TimeSlices(state, room, switch_cost)
+        self._seen: dict[str, tuple[int, ...]] = {}  # the figures of each device after the last decision
+        self._touched: dict[str, None] = {}  # the devices on which somebody may get a turn now
+
+    def decide(self) -> bool:
+        """Give turns and carry moves on; return whether headroom has to be taken before anything can be decided."""
+        residency = self._residency
+        if not residency.is_active:
+            residency.changed.clear()
+            self._state.ledger.lease_changes.clear()
+            return False
+        for name in residency.busy:
+            if residency.containers[name].busy_until <= self._state.now:
+                residency.changed[name] = None
+        self._update()
+        if self._state.recovering:
+            return False
+        self._end_stops()
+        self._revoke_beyond_room()
+        residency.is_tight = any(size > self._room.free(device) for device, size in self._waiting.need.items() if size)
+        if (residency.is_tight and self._headroom.take_all_armed()) or self._headroom.take_stopped():
+            return True
+        self._touch_changed()
+        for _ in range(_MOST_ROUNDS):
+            self._admit()
+            self._advance()
+            self._touch_changed()
+            if not self._touched:
+                break
+        residency.is_tight &= bool(residency.turns)
+        return False
+
+    def explain(self) -> dict[int, Wait]:
+        """Return why allocations wait that are granted and have no room on the card, by the number of the request."""
+        return explain_deferred(self._state, self._room)
+
+    def check(self) -> None:
+        """Check everything that is computed.
+
+        Raises:
+            InvariantBrokenError: it is wrong, or somebody waits for a turn that could be given.
+        """
+        self._update()
+        check_residency(self._state, self._room, self._waiting)
+
+    def _update(self) -> None:
+        """Bring everything that is computed up to date with the containers that changed."""
+        changed = self._residency.changed | self._state.ledger.lease_changes
+        self._residency.changed.clear()
+        self._state.ledger.lease_changes.clear()
+        for name in changed:
+            self._room.refresh_container(name)
+            self._waiting.update(name)
+            self._touched |= dict.fromkeys(self._state.ledger.accounts.get(name, ()))
+
+    def _touch_changed(self) -> None:
+        if self._state.now >= self._slices.next_end:
+            self._touched = dict.fromkeys(self._residency.devices)
+        for device in self._residency.devices:
+            figures = (self._room.could_be_free(device), self._waiting.pledged[device], device in self._state.drained)
+            if figures != self._seen.get(device):
+                self._touched[device] = None
+                self._seen[device] = figures
+
+    # -- stops that take too long --------------------------------------------------------------------------
+
+    def _end_stops(self) -> None:
+        """Give up stops that were not answered in time; let submissions pass where processes wait for each other."""
+        for name in list(self._residency.stopping):
+            residence = self._residency.containers[name]
+            if self._state.now >= residence.asked_at + 2 * DEADLINE:
+                self._moves.give_up(name)
+            elif self._may_step(residence) and self._state.now >= residence.stepped_at + STEP_AFTER:
+                self._moves.let_step(name)
+        self._update()
+
+    @staticmethod
+    def _may_step(residence: Residence) -> bool:
+        return any(memory.is_stopped and memory.waiting for _, memory in residence.able)
+
+    # -- who gets the turn ---------------------------------------------------------------------------------
+
+    def _revoke_beyond_room(self) -> None:
+        """Take turns back that cannot be carried out: a container did not stop, or facts took memory."""
+        while True:
+            room = self._waiting.could_be_free()
+            admitted = reversed(list(self._waiting.admitted.values()))
+            turn = next((turn for turn in admitted if any(room[device] < 0 for device in turn.need)), None)
+            if turn is None:
+                return
+            self._residency.revoke(turn.container)
+            self._update()
+
+    def _admit(self) -> None:
+        """Give turns, as long as there is room on a device where anything changed."""
+        while (turn := self._next_turn()) is not None:
+            self._waiting.admit(turn)
+        self._touched.clear()
+
+    def _next_turn(self) -> Turn | None:
+        """Return the container that gets the next turn; at last one for which others lose theirs."""
+        turns, waiting = self._residency.turns, self._waiting
+        room = waiting.could_be_free()
+        held_back: set[str] = set()
+        first = [name for device in self._touched for name in takewhile(self._is_overdue, waiting.claims[device])]
+        for turn in sorted((turns[name] for name in dict.fromkeys(first)), key=lambda turn: turn.order):
+            if held_back.isdisjoint(waiting.devices(turn)) and waiting.fits(turn, room):
+                return turn
+            held_back.update(waiting.devices(turn))
+        fitting = [turns[name] for name in waiting.without_claims]
+        for device in self._touched:
+            if device not in held_back:
+                left = room[device]
+                names = [name for name, claim in waiting.claims[device].items() if claim <= left]
+                fitting += [turns[name] for name in names if waiting.fits(turns[name], room)]
+        if fitting:
+            return self._first([turn for turn in fitting if held_back.isdisjoint(waiting.devices(turn))], room)
+        return next((turn for turn in self._claimants() if self._preempt_for(turn, room)), None)
+
+    def _is_overdue(self, name: str) -> bool:
+        return is_overdue(self._state, self._residency.turns[name])
+
+    def _first(self, turns: list[Turn], room: Sizes) -> Turn | None:
+        """Return the first by priority and memory policy."""
+        if not turns:
+            return None
+        priority = max(turn.priority for turn in turns)
+        views = [self._view(turn) for turn in {t.sequence: t for t in turns}.values() if turn.priority == priority]
+        return self._residency.turns[self._state.policy.rank(views, room)[0].container]
+
+    def _view(self, turn: Turn) -> WaitingAllocation:
+        device = max(turn.need, key=lambda d: turn.need[d], default=self._residency.devices[0])
+        size = turn.need.get(device, 0)
+        return WaitingAllocation(turn.sequence, turn.container, turn.order, device, 0, size, turn.since, turn.priority)
+
+    def _claimants(self) -> list[Turn]:
+        """Return those for which others may lose their turn: of each device the first, overdue or by priority."""
+        self._slices.next_end = inf if len(self._touched) == len(self._residency.devices) else self._slices.next_end
+        claimants: dict[str, Turn] = {}
+        for device in self._touched:
+            names = self._waiting.claims[device]
+            turns = [self._residency.turns[name] for name in names]
+            if turns:
+                is_overdue = self._is_overdue(turns[0].container)
+                turn = turns[0] if is_overdue else min(turns, key=lambda turn: (-turn.priority, turn.sequence))
+                claimants[turn.container] = turn
+        return list(claimants.values())
+
+    def _preempt_for(self, turn: Turn, room: Sizes) -> bool:
+        """Take the turn of running containers whose quantum is over, if that makes room for this one."""
+        claims = {device: self._waiting.claims[device].get(turn.container, 0) for device in room}
+        lacking = {device: claim - room[device] for device, claim in claims.items() if claim}
+        if any(device in self._state.drained for device in turn.need):
+            return False
+        chosen = self._slices.choose(turn, lacking)
+        for name in chosen:
+            self._residency.containers[name].is_preempted = True
+            self._residency.changed[name] = None
+        self._update()
+        return bool(chosen)
+
+    # -- moves -----------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Carry on every move; have memory leave as far as those with a turn lack it, or nobody may have it."""
+        for turn in list(self._waiting.admitted.values()):
+            self._moves.advance(turn)
+        self._update()
+        for device, pledged in self._waiting.pledged.items():
+            lacking = pledged - self._room.free(device) - self._residency.evicting[device]
+            if lacking > 0:
+                self._moves.make_room(device, lacking)
+        for name in list(self._residency.suspended):
+            self._suspend(name)
+        self._update()
+
+    def _suspend(self, name: str) -> None:
+        residence = self._residency.containers[name]
+        if residence.phase is Phase.RUNNING and self._state.now >= residence.busy_until:
+            self._moves.stop(name)
+        if residence.phase is Phase.STOPPED:
+            self._moves.evict_all(name)
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float | None:
+        """Return when time alone changes what is decided, None if it does not."""
+        residency = self._residency
+        stopping = [residency.containers[name] for name in residency.stopping]
+        times = [residence.asked_at + 2 * DEADLINE for residence in stopping]
+        times += [residence.stepped_at + STEP_AFTER for residence in stopping if self._may_step(residence)]
+        waits = len(residency.turns) > len(self._waiting.admitted)
+        if waits and self._slices.next_end < inf:
+            times.append(self._slices.next_end)
+        busy = [residency.containers[name] for name in residency.busy if waits or name in residency.suspended]
+        times += [residence.busy_until for residence in busy if residence.busy_until > self._state.now]
+        return min(times, default=None)

@@ -1,0 +1,79 @@
+"""How an elastic container stands, for everybody outside of the core: copies that never change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from convgpu.core.residency.state import Phase, Residence
+from convgpu.core.state import State
+from convgpu.core.turns.room import Room
+
+
+class ResidenceState(StrEnum):
+    """What people see of a container whose memory can leave."""
+
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    RESTORING = "restoring"
+    BUSY = "busy"  # it runs, and did not stop in time
+    WAITING = "waiting"  # for its turn
+
+
+@dataclass(frozen=True, slots=True)
+class ResidenceView:
+    """One elastic container at one moment; sizes in bytes by device.
+
+    Attributes:
+        state: what it does.
+        is_suspended: an administrator suspended it.
+        on_card: its memory on the card, with what is fixed.
+        out: on the host.
+        fixed: on the card, and cannot leave.
+        waits_since: when it began to wait for its turn, on the clock of the events; None if it does not.
+        since: when it got its turn last.
+    """
+
+    state: ResidenceState
+    is_suspended: bool
+    on_card: Mapping[str, int]
+    out: Mapping[str, int]
+    fixed: Mapping[str, int]
+    waits_since: float | None
+    since: float
+
+
+def view_residence(state: State, room: Room, name: str) -> ResidenceView | None:
+    """Return how a container stands, None if its memory cannot leave."""
+    residence = state.residency.containers.get(name)
+    if residence is None:
+        return None
+    out, on_card, fixed = {}, {}, {}
+    movable = room.movable_of(name)
+    for device, account in state.ledger.accounts[name].items():
+        memories = residence.sessions.values()
+        away = sum(memory.out.get(device, 0) + memory.saved.get(device, 0) for memory in memories)
+        evicting = sum(memory.evicting.get(device, 0) for memory in memories)
+        deferred = sum(p.size for p in state.containers[name].deferred.values() if p.device == device)
+        out[device] = away
+        on_card[device] = max(account.leased - deferred - away, 0)
+        fixed[device] = max(on_card[device] - movable.get(device, 0) - evicting, 0)
+    turn = state.residency.turns.get(name)
+    is_waiting = turn is not None and not turn.is_admitted
+    return ResidenceView(
+        _state_of(state, residence, is_waiting=is_waiting),
+        residence.is_suspended,
+        on_card,
+        out,
+        fixed,
+        turn.since if turn is not None and is_waiting else None,
+        residence.since,
+    )
+
+
+def _state_of(state: State, residence: Residence, *, is_waiting: bool) -> ResidenceState:
+    if residence.phase is Phase.RUNNING and state.now < residence.busy_until:
+        return ResidenceState.BUSY
+    if is_waiting and residence.phase in {Phase.RUNNING, Phase.STOPPED}:
+        return ResidenceState.WAITING
+    return ResidenceState(residence.phase.value)

@@ -1,0 +1,121 @@
+"""Which containers wait for their turn, what they need, and who has a turn that is not carried out yet."""
+
+from typing import Final
+
+from convgpu.core.residency.state import Phase, Sizes, Turn
+from convgpu.core.state import State
+from convgpu.core.turns.room import Room
+
+PATIENCE: Final = 4  # starvation timeouts after which a turn is overdue
+
+
+def is_overdue(state: State, turn: Turn) -> bool:
+    """Return whether nobody may overtake a container on its devices any more."""
+    return state.now - turn.since >= PATIENCE * state.starvation_timeout
+
+
+class WaitingTurns:
+    """The turns by device, with sums, kept up to date by container.
+
+    Attributes:
+        claims: by device, of each container without its turn: the bytes of the card that it takes when it gets it.
+        without_claims: containers without their turn that need no memory for it.
+        admitted: the containers that have their turn, and are not whole on their cards.
+        need: by device, the bytes that all of both lack on the card.
+        pledged: by device, the bytes that those with a turn lack.
+    """
+
+    def __init__(self, state: State, room: Room) -> None:
+        self._state = state
+        self._residency = state.residency
+        self._room = room
+        devices = state.residency.devices
+        self.claims: dict[str, dict[str, int]] = {device: {} for device in devices}
+        self.without_claims: dict[str, None] = {}
+        self.admitted: dict[str, Turn] = {}
+        self.need: Sizes = dict.fromkeys(devices, 0)
+        self.pledged: Sizes = dict.fromkeys(devices, 0)
+
+    def update(self, name: str) -> None:
+        """Let a container begin or end to wait, and compute anew what it needs. The room has been refreshed."""
+        turn = self._residency.turns.get(name)
+        if turn is not None:
+            self._remove(turn)
+        if not self._wants_turn(name):
+            if turn is not None:
+                del self._residency.turns[name]
+                self._room.refresh_container(name)
+            return
+        if turn is None:
+            turn = self._residency.turns[name] = self._make_turn(name)
+            self._room.refresh_container(name)
+        turn.need = {device: size for device, size in self._room.need(name).items() if size}
+        self._add(turn)
+
+    def admit(self, turn: Turn) -> None:
+        """Give a container its turn."""
+        self._remove(turn)
+        turn.is_admitted = True
+        residence = self._residency.containers.get(turn.container)
+        if residence is not None and residence.phase is Phase.RUNNING:
+            residence.is_preempted = False
+        self._room.refresh_container(turn.container)
+        self._add(turn)
+
+    def fits(self, turn: Turn, room: Sizes) -> bool:
+        """Return whether all that a container takes on its cards is left of `room` there."""
+        for device in self._state.ledger.accounts[turn.container]:
+            claim = self.claims[device].get(turn.container, 0)
+            if claim and claim > room[device]:
+                return False
+            if device in turn.need and device in self._state.drained:
+                return False
+        return True
+
+    def devices(self, turn: Turn) -> list[str]:
+        """Return the devices on whose cards a container without its turn takes memory when it gets it."""
+        return [device for device, claims in self.claims.items() if turn.container in claims]
+
+    def could_be_free(self) -> Sizes:
+        """Return the bytes of each card that containers without a turn can get."""
+        return {device: self._room.could_be_free(device) - pledged for device, pledged in self.pledged.items()}
+
+    def _add(self, turn: Turn) -> None:
+        has_claims = False
+        for device in self._state.ledger.accounts[turn.container]:
+            size = turn.need.get(device, 0)
+            self.need[device] += size
+            if turn.is_admitted:
+                self.pledged[device] += size
+            elif claim := size + self._room.movable[device].get(turn.container, 0):
+                self.claims[device][turn.container] = claim
+                has_claims = True
+        if turn.is_admitted:
+            self.admitted[turn.container] = turn
+        elif not has_claims:
+            self.without_claims[turn.container] = None
+
+    def _remove(self, turn: Turn) -> None:
+        name = turn.container
+        for device, size in turn.need.items():
+            self.need[device] -= size
+            self.pledged[device] -= size if name in self.admitted else 0
+        for claims in self.claims.values():
+            claims.pop(name, None)
+        self.without_claims.pop(name, None)
+        self.admitted.pop(name, None)
+
+    def _make_turn(self, name: str) -> Turn:
+        container = self._state.containers[name]
+        since = min((p.view.since for p in container.deferred.values()), default=self._state.now)
+        return Turn(name, self._state.next_arrival(), since, container.order, container.priority)
+
+    def _wants_turn(self, name: str) -> bool:
+        container, residence = self._state.containers.get(name), self._residency.containers.get(name)
+        if container is None or not container.sessions or (residence is not None and residence.is_suspended):
+            return False
+        if residence is None:
+            return bool(container.deferred)
+        is_away = residence.phase is not Phase.RUNNING
+        wants_turn = residence.wants_turn or residence.phase is Phase.RESTORING
+        return bool(container.deferred) or residence.is_preempted or (is_away and wants_turn)
