@@ -192,14 +192,16 @@ class Residency(RuleBasedStateMachine):
             self.host.dispatch(r.Busy(name))
         while self.host.processes:
             self.settle()
-            blocked = {self.host.processes[asked.session].container for asked in self.host.pending.values()}
-            closed = {self.host.processes[s].container for s, gate in self.host.gates.items() if not gate.is_open}
-            runnable = [s for s, p in self.host.processes.items() if p.container not in blocked | closed]
-            assert runnable, (
-                f"nobody can run: {self.host.gates}, {self.host.pending}, {self.host.machine._state.residency}"
-            )
+            runnable = self.runnable()
+            assert runnable, f"nobody can run: {self.host.gates}, {self.host.pending}"
             for session in runnable:
                 self.host.end(session)
+
+    def runnable(self) -> list[int]:
+        """The processes of containers that are not stopped and wait for nothing."""
+        blocked = {self.host.processes[asked.session].container for asked in self.host.pending.values()}
+        closed = {self.host.processes[s].container for s, gate in self.host.gates.items() if not gate.is_open}
+        return [s for s, process in self.host.processes.items() if process.container not in blocked | closed]
 
     def settle(self) -> None:
         """Answer all that is asked, until nothing is asked any more."""
@@ -211,13 +213,10 @@ class Residency(RuleBasedStateMachine):
             elif any(gate.must_checkpoint or gate.must_restore_checkpoint for gate in self.host.gates.values()):
                 self.checkpoint()
             elif (deadline := self.host.machine.next_deadline()) is not None and deadline <= self.host.now + 400:
-                is_waiting = bool(self.host.pending) or any(not gate.is_open for gate in self.host.gates.values())
-                if not is_waiting:
-                    return
+                if self.runnable():
+                    return  # time only takes turns from now on
                 self.host.now = max(deadline, self.host.now)
                 self.host.dispatch(e.TimePassed())
-                if deadline > self.host.now:
-                    return
             else:
                 return
             self.host.check()
