@@ -15,8 +15,10 @@ from pathlib import Path
 
 STACK = (
     "base",
+    "gpus",
     "tables",
     "scheduler",
+    "listing",
     "visibility",
     "accounting",
     "gate",

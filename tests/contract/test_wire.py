@@ -9,7 +9,18 @@ import pytest
 from convgpu.protocol import wire
 from convgpu.protocol.residency import porter
 from convgpu.protocol.residency.porter import PorterKind
-from convgpu.protocol.wire import AbleFlag, AllocateFlag, Failure, Kind, Mover, ObservedFlag, Outcome, PageFlag, Reason
+from convgpu.protocol.wire import (
+    AbleFlag,
+    AllocateFlag,
+    Failure,
+    Kind,
+    Mover,
+    ObservedFlag,
+    Outcome,
+    PageAble,
+    PageFlag,
+    Reason,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,8 +42,9 @@ int main(void) {
     printf(",\"outcomes\":{\"\":0"); CONVGPU_OUTCOMES(NUMBER) printf("}");
     printf(",\"porter_kinds\":{\"\":0"); CONVGPU_PORTER_KINDS(NUMBER) printf("}");
     printf(",\"carrier_version\":%u,\"piece_size\":%lu", CONVGPU_CARRIER_VERSION, (unsigned long)CONVGPU_PIECE_SIZE);
-    printf(",\"flags\":[%u,%u,%u,%u,%u,%u,%u]", CONVGPU_PAGE_ELASTIC, CONVGPU_PAGE_CHOSEN, CONVGPU_ALLOCATE_REFUSED,
-           CONVGPU_ALLOCATE_FIXED, CONVGPU_ABLE_MEMBARRIER, CONVGPU_ABLE_CAPTURES, CONVGPU_OBSERVED_CHOSEN);
+    printf(",\"flags\":[%u,%u,%u,%u,%u,%u,%u,%u]", CONVGPU_PAGE_ELASTIC, CONVGPU_PAGE_CHOSEN, CONVGPU_ALLOCATE_REFUSED,
+           CONVGPU_ALLOCATE_FIXED, CONVGPU_ABLE_MEMBARRIER, CONVGPU_ABLE_CAPTURES, CONVGPU_OBSERVED_CHOSEN,
+           CONVGPU_ABLE_LIST);
     printf(",\"structs\":{\"\":0");
 @STRUCTS@
     printf("}}\n");
@@ -70,7 +82,7 @@ def test_version_and_limits(declared: dict[str, object]) -> None:
 
 def test_flags(declared: dict[str, object]) -> None:
     assert declared["flags"] == [
-        flag.value for flags in (PageFlag, AllocateFlag, AbleFlag, ObservedFlag) for flag in flags
+        flag.value for flags in (PageFlag, AllocateFlag, AbleFlag, ObservedFlag, PageAble) for flag in flags
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from convgpu.protocol import messages as m
+from convgpu.protocol.inspection import messages as i
 from convgpu.protocol.messages import pack
 
 WITHOUT_PAGE, WITH_PAGE, WITH_SMALL_PAGE, SERVICE, OBSERVER = range(5)
@@ -22,6 +23,7 @@ def seeds() -> Iterator[bytes]:
         pack(m.Rejected(1, 2, 3), 1),
         pack(m.ContextSize(526 << 20), 2),
         pack(m.Usage(1, 2, 3), 3),
+        pack(i.List(5), 9),
     ]
     full = pack(m.Welcome(4096, rows * 21), 1)
     for reader in range(5):

@@ -61,6 +61,11 @@ class Page:
         library, arguments = self.library, (ctypes.c_uint32(row), ctypes.c_uint64(limit), int(alone))
         library.convgpu_page_publish(self._address, *arguments)
 
+    def trace(self, row: int, calls: int | None) -> int:
+        """Let the process report so many calls; return how many it only counted."""
+        arguments = (ctypes.c_uint32(row), int(calls is not None), ctypes.c_uint32(calls or 0))
+        return int(self.library.convgpu_page_trace(self._address, *arguments))
+
 
 class Peer:
     """One process's connection."""

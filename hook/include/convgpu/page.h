@@ -23,6 +23,12 @@
 #define CONVGPU_PAGE_ELASTIC 1u /* the container's memory may be moved: answer with ABLE */
 #define CONVGPU_PAGE_CHOSEN 2u /* the scheduler chose the GPUs: the program may see those of WELCOME only */
 
+/* Bits of the page's `able`, set by the process: what it answers beside its own requests. */
+#define CONVGPU_ABLE_LIST 1u
+
+/* In a slot's `trace`: accepted calls are reported (TRACED), as many as the other bits say, and then counted. */
+#define CONVGPU_TRACE_ON 0x80000000u
+
 /* One cache line each, so that threads on different devices do not disturb each other. */
 struct convgpu_slot {
     _Alignas(64) _Atomic uint64_t headroom; /* bytes leased and not used */
@@ -30,6 +36,8 @@ struct convgpu_slot {
     _Atomic uint32_t alone; /* published by the scheduler: no other process of the container has a session */
     _Atomic uint64_t limit; /* published by the scheduler: of the container; 0: not published */
     _Atomic uint64_t fixed; /* bytes leased for memory that cannot be moved and not used (ELASTIC only) */
+    _Atomic uint32_t trace; /* set by the scheduler; 0: nobody follows the calls */
+    _Atomic uint32_t untraced; /* calls that were counted and not reported */
 };
 
 struct convgpu_page {
@@ -37,6 +45,7 @@ struct convgpu_page {
     uint32_t version;
     uint32_t device_count;
     uint32_t flags; /* CONVGPU_PAGE_* */
+    _Atomic uint32_t able; /* CONVGPU_ABLE_LIST */
     struct convgpu_slot device[CONVGPU_MAX_DEVICES];
 };
 _Static_assert(sizeof(struct convgpu_slot) == 64, "one cache line");
@@ -67,6 +76,21 @@ static inline bool convgpu_slot_take_fixed(struct convgpu_slot *slot, uint64_t s
 static inline bool convgpu_slot_give(struct convgpu_slot *slot, uint64_t size) {
     atomic_fetch_add(&slot->headroom, size);
     return atomic_load(&slot->notify_on_free) != 0 && atomic_exchange(&slot->notify_on_free, 0) != 0;
+}
+
+/* Whether an accepted call is to be reported. For who is not followed, one load of a line that is at hand. */
+static inline bool convgpu_slot_traced(struct convgpu_slot *slot) {
+    uint32_t trace = atomic_load_explicit(&slot->trace, memory_order_relaxed);
+    while (trace & ~CONVGPU_TRACE_ON)
+        if (atomic_compare_exchange_weak(&slot->trace, &trace, trace - 1)) return true;
+    if (trace != 0) atomic_fetch_add(&slot->untraced, 1);
+    return false;
+}
+
+/* Scheduler: lets `calls` more be reported, or (`on` false) none at all. Returns how many were counted only. */
+static inline uint32_t convgpu_slot_trace(struct convgpu_slot *slot, bool on, uint32_t calls) {
+    atomic_store(&slot->trace, on ? CONVGPU_TRACE_ON | calls : 0);
+    return atomic_exchange(&slot->untraced, 0);
 }
 
 /* Scheduler: leases `size` bytes more. */

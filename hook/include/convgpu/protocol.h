@@ -35,6 +35,8 @@
     X(EVICTED, 10)      \
     X(RESTORED, 11)     \
     X(STATE, 12)        \
+    X(LISTED, 14)       \
+    X(TRACED, 15)       \
     X(WELCOME, 16)      \
     X(ACCEPTED, 17)     \
     X(REJECTED, 18)     \
@@ -48,6 +50,7 @@
     X(EVICT, 26)        \
     X(RESTORE, 27)      \
     X(GO, 28)           \
+    X(LIST, 30)         \
     X(ADMIN, 32)        \
     X(ADMIN_REPLY, 33)
 
@@ -229,6 +232,29 @@
 
 #define CONVGPU_GO_FIELDS(X, A) X(uint64_t, epoch)
 
+#define CONVGPU_LISTED_FIELDS(X, A)                                             \
+    X(uint32_t, row_count) /* rows of `listed_row` that follow */               \
+    X(uint32_t, more)      /* 1: another LISTED with this id follows */         \
+    X(uint64_t, count)     /* of all live allocations, those included that LIST had no room for */ \
+    X(uint64_t, size)      /* bytes charged for them */
+
+#define CONVGPU_LISTED_ROW_FIELDS(X, A)                                         \
+    X(uint64_t, address) /* or the driver's handle */                           \
+    X(uint64_t, size)    /* bytes as they are charged; of a small allocation, what it takes of its pages */ \
+    X(uint32_t, device)  /* row of WELCOME; UINT32_MAX: the container has no limit there any more */ \
+    X(uint32_t, age)     /* seconds; UINT32_MAX: not known */                   \
+    A(char, call, CONVGPU_PROGRAM_SIZE)
+
+#define CONVGPU_TRACED_FIELDS(X, A)                                             \
+    X(uint32_t, device) /* row of WELCOME */                                    \
+    X(uint32_t, reserved)                                                       \
+    X(uint64_t, size)   /* that the program asked for */                        \
+    A(char, call, CONVGPU_PROGRAM_SIZE)
+
+#define CONVGPU_LIST_FIELDS(X, A)                                               \
+    X(uint32_t, most) /* rows that are wanted */                                \
+    X(uint32_t, reserved)
+
 #define CONVGPU_FAILED_FIELDS(X, A) \
     X(uint32_t, failure)            \
     X(uint32_t, reserved)           \
@@ -265,6 +291,10 @@
     S(evict, CONVGPU_EVICT_FIELDS, 24)                              \
     S(restore, CONVGPU_RESTORE_FIELDS, 24)                          \
     S(go, CONVGPU_GO_FIELDS, 8)                                     \
+    S(listed, CONVGPU_LISTED_FIELDS, 24)                            \
+    S(listed_row, CONVGPU_LISTED_ROW_FIELDS, 56)                    \
+    S(traced, CONVGPU_TRACED_FIELDS, 48)                            \
+    S(list, CONVGPU_LIST_FIELDS, 8)                                 \
     S(failed, CONVGPU_FAILED_FIELDS, 248)
 
 #define CONVGPU_DECLARE_FIELD(type, name) type name;

@@ -4,9 +4,11 @@
  */
 #include "accounting/allocations.h"
 
+#include "base/coarse_clock.h"
+
 #include <sys/mman.h>
 
-enum { FIRST_CAPACITY = 168 }; /* of one page */
+enum { FIRST_CAPACITY = 144 }; /* of one page */
 
 /* Fibonacci hashing: addresses are multiples of 512, their entropy is in the middle bits. The upper half of
  * the product, as a fraction of the capacity. */
@@ -55,6 +57,7 @@ static bool allocations_make_room(struct allocations *table) {
 
 bool allocations_insert(struct allocations *table, struct allocation entry, struct allocation *replaced) {
     *replaced = (struct allocation){0};
+    if (entry.made == 0) entry.made = coarse_clock_read();
     spinlock_lock(&table->lock);
     bool room = allocations_make_room(table);
     if (room) {

@@ -2,8 +2,8 @@
  *
  * A table from a driver's address to what was charged for it: live allocations by device pointer, contexts by
  * handle. Private to the process, open addressing in anonymous memory (malloc may be the program's own, and
- * may itself call CUDA), so every operation costs O(1) on average whatever the number of entries; 24 bytes
- * each at a load of at least 1/2, hence never more than 48 bytes per live entry once the first page is full.
+ * may itself call CUDA), so every operation costs O(1) on average whatever the number of entries; 28 bytes
+ * each at a load of at least 1/2, hence never more than 56 bytes per live entry once the first page is full.
  */
 #ifndef CONVGPU_ALLOCATIONS_H
 #define CONVGPU_ALLOCATIONS_H
@@ -16,7 +16,8 @@
 
 struct allocation {
     uint64_t address;    /* never 0 in the table */
-    uint64_t size : 56;  /* bytes charged; of a small one, bytes that it takes of its pages */
+    uint64_t size : 54;  /* bytes charged; of a small one, bytes that it takes of its pages */
+    uint64_t form : 2;   /* which of the family's calls made it */
     uint64_t device : 6; /* index of account.h */
     uint64_t hidden : 1; /* not in the driver's count of the process (context_growth.h) */
     uint64_t shared : 1; /* may live on when all that we know of is gone (virtual_memory.c) */
@@ -27,7 +28,9 @@ struct allocation {
         };
         uint64_t value; /* in a table of things that no context takes along: what its owner likes */
     };
-};
+    uint32_t made; /* seconds of coarse_clock.h, written by allocations_insert() unless they are there */
+} __attribute__((packed, aligned(4)));
+_Static_assert(sizeof(struct allocation) == 28, "what allocations.h promises");
 
 struct allocations {
     struct spinlock lock; /* innermost: nothing is called while it is taken, except mmap */

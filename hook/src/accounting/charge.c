@@ -19,10 +19,12 @@ uint64_t charge_round(uint64_t size) {
 
 bool charge_try(struct charge *charge, uint64_t size) {
     if (!headroom_take(charge, size)) return false;
-    if (!charge->due || growth_charge(charge->device, charge->call, charge->pending) == CUDA_SUCCESS)
-        return true;
-    headroom_untake(charge);
-    return false;
+    if (charge->due && growth_charge(charge->device, charge->call, charge->pending) != CUDA_SUCCESS) {
+        headroom_untake(charge);
+        return false;
+    }
+    if (charge->traced) headroom_report(charge, size);
+    return true;
 }
 
 CUresult charge_open(struct charge *charge, uint64_t size) {

@@ -7,7 +7,9 @@
 #include "scheduler/channel.h"
 #include "tables/registry.h"
 
+#include <errno.h>
 #include <stdatomic.h>
+#include <string.h>
 
 enum { MAX_KINDS = 16 };
 
@@ -54,24 +56,38 @@ static const char *headroom_describe(uint32_t reason) {
     return known ? reasons[reason] : "unknown reason";
 }
 
-bool headroom_take_fixed(int device, uint64_t size) {
+static bool take_fixed(int device, uint64_t size, bool *traced) {
     if (!account_take_fixed((uint32_t)device, size)) return false;
-    if (account_take((uint32_t)device, size)) return true;
+    if (account_take((uint32_t)device, size, traced)) return true;
     account_give_fixed((uint32_t)device, size);
     return false;
 }
 
-static bool headroom_take_charged(const struct charge *charge, uint64_t size) {
-    return charge->movable ? account_take((uint32_t)charge->device, size)
-                           : headroom_take_fixed(charge->device, size);
+bool headroom_take_fixed(int device, uint64_t size) {
+    return take_fixed(device, size, NULL);
+}
+
+static bool headroom_take_charged(const struct charge *charge, uint64_t size, bool *traced) {
+    *traced = false;
+    return charge->movable ? account_take((uint32_t)charge->device, size, traced)
+                           : take_fixed(charge->device, size, traced);
 }
 
 bool headroom_take(struct charge *charge, uint64_t size) {
     charge->due = account_due((uint32_t)charge->device, size);
-    bool taken = headroom_take_charged(charge, size);
+    bool taken = headroom_take_charged(charge, size, &charge->traced);
     charge->pending = taken ? size : 0;
     charge->size += charge->pending;
     return taken;
+}
+
+void headroom_report(const struct charge *charge, uint64_t size) {
+    struct convgpu_traced traced = {.device = (uint32_t)account_row((uint32_t)charge->device),
+                                    .size = charge->asked ? charge->asked : size};
+    int saved_errno = errno;
+    strncpy(traced.call, charge->call, sizeof traced.call - 1);
+    (void)channel_tell(CONVGPU_TRACED, &traced, sizeof traced);
+    errno = saved_errno;
 }
 
 void headroom_untake(struct charge *charge) {
@@ -114,10 +130,10 @@ CUresult headroom_fix(const char *call, int device, uint64_t size) {
 static CUresult headroom_ask(struct charge *charge, uint64_t size, bool refused) {
     struct channel_answer answer = {.kind = CONVGPU_ACCEPTED};
     uint32_t device = (uint32_t)charge->device, flags = refused ? CONVGPU_ALLOCATE_REFUSED : 0;
-    bool taken = size == 0 || (!refused && account_take(device, size));
+    bool traced = false, taken = size == 0 || (!refused && account_take(device, size, &traced));
     for (int trim = 0; !taken && !refused && trim <= 1; trim++) {
         registry_reclaim(charge->device, trim);
-        taken = account_take(device, size);
+        taken = account_take(device, size, &traced);
     }
     if (!taken && channel_allocate(device, size, charge->call, flags, &answer) != CHANNEL_ANSWERED)
         return CUDA_ERROR_OUT_OF_MEMORY; /* the channel has said why */
@@ -125,6 +141,7 @@ static CUresult headroom_ask(struct charge *charge, uint64_t size, bool refused)
         headroom_say_rejection(charge, size, headroom_describe(answer.rejected.reason), &answer.rejected);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (traced) headroom_report(charge, size);
     charge->settling = taken ? 0 : answer.accepted.settling;
     charge->size += size;
     return CUDA_SUCCESS;

@@ -16,16 +16,22 @@
 struct charge {
     const char *call; /* name of the CUDA call, for people */
     int device;
-    bool movable;  /* the memory can leave the device: it is not fixed (account.h) */
-    bool current;  /* the thread's context is on the device, so that the driver's free memory can be seen */
-    bool due;      /* the contexts are to be measured before more is asked for (context_growth.h) */
-    uint64_t size; /* bytes that are charged now */
+    bool movable;   /* the memory can leave the device: it is not fixed (account.h) */
+    bool current;   /* the thread's context is on the device, so that the driver's free memory can be seen */
+    bool due;       /* the contexts are to be measured before more is asked for (context_growth.h) */
+    bool traced;    /* the last headroom_take() is to be reported (headroom_report()) */
+    uint64_t asked; /* bytes that the program named, for that report; 0: as many as are charged */
+    uint64_t size;  /* bytes that are charged now */
     uint64_t pending;  /* of these the last ones, for which the driver was not asked yet */
     uint64_t settling; /* bytes of the device that the driver may not have freed yet, by the last answer */
 };
 
 /* Adds `size` bytes to the charge from the headroom alone, without a pause: whether they could be had. */
 bool headroom_take(struct charge *charge, uint64_t size);
+
+/* Reports `size` bytes of the charge, or what the program named, to who follows the container's calls. Keeps
+ * errno. */
+void headroom_report(const struct charge *charge, uint64_t size);
 
 /* Takes back what the last headroom_take() added. */
 void headroom_untake(struct charge *charge);

@@ -58,6 +58,8 @@ static uint64_t in_groups(uint64_t extent, uint64_t smallest, uint64_t largest) 
     return (extent + group - 1) / group * group;
 }
 
+enum { FORM_FLAT, FORM_SOLID, FORM_MIPMAPPED };
+
 /* Extents are at most LARGEST_EXTENT, so that only the last product can overflow. */
 static uint64_t level_size(const struct array_descriptor *shape, unsigned level) {
     bool layered = shape->flags & (LAYERED | CUBEMAP);
@@ -94,6 +96,9 @@ static CUresult array_enter(CUcontext context, const struct array_request *reque
     struct allocation replaced = {0};
     struct allocation entry = {.address = (uint64_t)(uintptr_t)request->array,
                                .size = request->charge.size,
+                               .form = request->levels > 0        ? FORM_MIPMAPPED
+                                       : request->shape.depth > 0 ? FORM_SOLID
+                                                                  : FORM_FLAT,
                                .device = (uint64_t)request->charge.device,
                                .context = (uint64_t)(uintptr_t)context >> 1};
     bool entered = allocations_insert(&arrays, entry, &replaced);
@@ -249,7 +254,9 @@ static void array_drop(CUcontext context, uint64_t *sizes) {
 /* For allocations_visit(). */
 static void array_show(const struct allocation *entry, void *argument) {
     const struct registry_visitor *visitor = argument;
-    visitor->visit(&(struct live_allocation){"array", (int)entry->device, entry->address, entry->size},
+    static const char *const calls[] = {"cuArrayCreate", "cuArray3DCreate", "cuMipmappedArrayCreate"};
+    visitor->visit(&(struct live_allocation){"array", (int)entry->device, entry->address, entry->size,
+                                             calls[entry->form], entry->made},
                    visitor->argument);
 }
 

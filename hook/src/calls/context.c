@@ -12,6 +12,7 @@
 #include "accounting/charge.h"
 #include "accounting/context_growth.h"
 #include "accounting/device.h"
+#include "base/coarse_clock.h"
 #include "gate/drain.h"
 #include "scheduler/account.h"
 #include "tables/registry.h"
@@ -25,6 +26,7 @@ struct device_contexts {
     bool charged; /* the primary context is active and charged with `charge` */
     uint64_t charge;
     CUcontext primary;
+    uint32_t made; /* seconds of coarse_clock.h */
 };
 
 static struct device_contexts devices[CONVGPU_MAX_DEVICES] = {
@@ -71,6 +73,7 @@ static CUresult context_create_charged(struct creation *creation, struct device_
     }
     if (result == CUDA_SUCCESS && primary) {
         primary->charged = true;
+        primary->made = coarse_clock_read();
         primary->charge = creation->charge.size;
         primary->primary = creation->context;
     }
@@ -342,9 +345,9 @@ CUresult hooked_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned fl
 /* For allocations_visit(). */
 static void context_show(const struct allocation *entry, void *argument) {
     const struct registry_visitor *visitor = argument;
-    visitor->visit(
-        &(struct live_allocation){REGISTRY_CONTEXT, (int)entry->device, entry->address, entry->size},
-        visitor->argument);
+    visitor->visit(&(struct live_allocation){REGISTRY_CONTEXT, (int)entry->device, entry->address,
+                                             entry->size, "cuCtxCreate", entry->made},
+                   visitor->argument);
 }
 
 static void context_enumerate(registry_visit *visit, void *argument) {
@@ -354,7 +357,7 @@ static void context_enumerate(registry_visit *visit, void *argument) {
         pthread_mutex_lock(&contexts->state);
         if (contexts->charged)
             visit(&(struct live_allocation){REGISTRY_CONTEXT, device, (uint64_t)(uintptr_t)contexts->primary,
-                                            contexts->charge},
+                                            contexts->charge, "cuDevicePrimaryCtxRetain", contexts->made},
                   argument);
         pthread_mutex_unlock(&contexts->state);
     }

@@ -373,7 +373,8 @@ static void graph_drop(CUcontext context, uint64_t *given) {
 /* For allocations_visit(); the handle without its device (key). */
 static void graph_show(const struct allocation *entry, void *argument) {
     const struct registry_visitor *visitor = argument;
-    visitor->visit(&(struct live_allocation){"graph", (int)entry->device, entry->address >> 6, entry->size},
+    visitor->visit(&(struct live_allocation){"graph", (int)entry->device, entry->address >> 6, entry->size,
+                                             "cuGraphInstantiate", entry->made},
                    visitor->argument);
 }
 

@@ -16,6 +16,7 @@
 #include <string.h>
 
 enum { PITCH_STEP = 512 };
+enum { FORM_PLAIN, FORM_PITCH };
 
 /* In parts, so that a growing table copies a few of its entries at a time, and threads rarely meet. */
 enum { PARTS = 64, PARTS_SHIFT = 58 };
@@ -50,6 +51,7 @@ static void memory_end(const struct allocation *entry) {
 static CUresult memory_allocate_on(struct charge *charge, CUcontext context, struct alloc_request *request) {
     struct allocation replaced = {0};
     bool small = request->bytes <= LARGEST_SMALL, fits = false;
+    charge->asked = request->bytes;
     uint64_t size = small ? PAGE_OF_DEVICE : charge_round(request->bytes);
     if (small && !charge_try(charge, size) && small_pages_could_hold(charge->device, request->bytes) &&
         request->attempt(request) == CUDA_SUCCESS) {
@@ -63,6 +65,7 @@ static CUresult memory_allocate_on(struct charge *charge, CUcontext context, str
 
     small = request->bytes <= LARGEST_SMALL; /* the pitch that the driver chose gives the bytes */
     struct allocation entry = {.address = request->address,
+                               .form = request->pitch > 0 ? FORM_PITCH : FORM_PLAIN,
                                .size = small ? request->bytes : charge_round(request->bytes),
                                .device = (uint64_t)charge->device & 63,
                                .hidden = request->managed,
@@ -338,13 +341,20 @@ static void memory_synchronised(CUstream stream, bool all) {
         if (sizes[device] > 0) headroom_give(device, sizes[device]);
 }
 
+static const char *memory_call(const struct allocation *entry) {
+    if (entry->hidden) return "cuMemAllocManaged";
+    return entry->form == FORM_PITCH ? "cuMemAllocPitch" : "cuMemAlloc";
+}
+
 /* For allocations_visit(). */
 static void memory_show(const struct allocation *entry, void *argument) {
     const struct registry_visitor *visitor = argument;
     visitor->visit(&(struct live_allocation){.kind = entry->hidden ? "managed memory" : "memory",
                                              .device = (int)entry->device,
                                              .address = entry->address,
-                                             .size = entry->size},
+                                             .size = entry->size,
+                                             .call = memory_call(entry),
+                                             .made = entry->made},
                    visitor->argument);
 }
 

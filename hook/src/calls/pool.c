@@ -274,7 +274,7 @@ static void pool_enumerate(registry_visit *visit, void *argument) {
         const struct pool *pool = &pools[slot];
         if (pool->handle && pool->charged > 0)
             visit(&(struct live_allocation){"pool", pool->device, (uint64_t)(uintptr_t)pool->handle,
-                                            pool->charged},
+                                            pool->charged, "cuMemPool", 0},
                   argument);
     }
     pthread_mutex_unlock(&lock);

@@ -186,9 +186,9 @@ CUresult hooked_cuMemUnmap(CUdeviceptr address, size_t size) {
 /* For allocations_visit(). */
 static void virtual_memory_show(const struct allocation *entry, void *argument) {
     const struct registry_visitor *visitor = argument;
-    visitor->visit(
-        &(struct live_allocation){"physical memory", (int)entry->device, entry->address, entry->size},
-        visitor->argument);
+    visitor->visit(&(struct live_allocation){"physical memory", (int)entry->device, entry->address,
+                                             entry->size, "cuMemCreate", entry->made},
+                   visitor->argument);
 }
 
 static void virtual_memory_enumerate(registry_visit *visit, void *argument) {

@@ -7,7 +7,7 @@
  */
 #include "nvml/nvml.h"
 
-#include "base/uuid_text.h"
+#include "gpus/uuid_text.h"
 #include "nvml/shown.h"
 #include "tables/driver.h"
 

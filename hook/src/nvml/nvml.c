@@ -2,7 +2,7 @@
 #include "nvml/nvml.h"
 
 #include "base/libc_symbols.h"
-#include "base/uuid_text.h"
+#include "gpus/uuid_text.h"
 #include "tables/driver.h"
 
 #include <dlfcn.h>

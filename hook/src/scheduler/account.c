@@ -133,11 +133,12 @@ uint64_t account_contexts(uint32_t device) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + (size),             \
                           memory_order_relaxed)
 
-bool account_take(uint32_t device, uint64_t size) {
+bool account_take(uint32_t device, uint64_t size, bool *traced) {
     struct device_account *account = &accounts[device];
     spinlock_lock(&swap);
     struct convgpu_slot *slot = slot_of(device);
     bool taken = slot && convgpu_slot_take(slot, size);
+    if (traced) *traced = taken && convgpu_slot_traced(slot);
     if (taken) {
         ADD(&account->used, size);
         ADD(&account->taken, size);

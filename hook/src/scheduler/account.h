@@ -54,9 +54,9 @@ uint64_t account_used(uint32_t device);
 /* Returns the part of account_used() that is contexts. Takes no lock. */
 uint64_t account_contexts(uint32_t device);
 
-/* Takes `size` from the headroom if it holds as many, and says whether it did; all or nothing. Takes `swap`.
- */
-bool account_take(uint32_t device, uint64_t size);
+/* Takes `size` from the headroom if it holds as many, and says whether it did; all or nothing. *traced (may
+ * be NULL: it is no call of the program's own): the scheduler wants a report of it (TRACED). Takes `swap`. */
+bool account_take(uint32_t device, uint64_t size, bool *traced);
 
 /* Gives back `size` that was taken. True when the scheduler wants to hear of it (channel_freed()). Takes
  * `swap`. */

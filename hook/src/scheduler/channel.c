@@ -8,6 +8,7 @@
 #include "scheduler/channel.h"
 
 #include "base/background_thread.h"
+#include "base/coarse_clock.h"
 #include "base/log.h"
 #include "scheduler/account.h"
 #include "scheduler/connection.h"
@@ -27,6 +28,10 @@
 
 enum { FIRST_DELAY_MS = 50, LAST_DELAY_MS = 1000 };
 enum { ANSWER_SECONDS = 5 }; /* a scheduler that is silent for longer on a question is given up */
+
+/* Made by the linker: REGISTER_LISTER; NULL without one. */
+extern channel_lister *const __start_convgpu_listers[] __attribute__((weak, visibility("hidden")));
+extern channel_lister *const __stop_convgpu_listers[] __attribute__((weak, visibility("hidden")));
 
 /* Lies on the stack of the thread that waits. */
 struct request {
@@ -194,6 +199,13 @@ bool channel_tell(enum convgpu_kind kind, const void *body, uint32_t size) {
     return told;
 }
 
+bool channel_send(const void *frame, uint32_t size) {
+    pthread_mutex_lock(&sending);
+    bool sent = connected && connection_send(frame, size);
+    pthread_mutex_unlock(&sending);
+    return sent;
+}
+
 static void refuse(const char *text) {
     pthread_mutex_lock(&sending);
     if (!refused) log_refusal("the scheduler refuses this process: %s. New GPU memory is rejected.", text);
@@ -228,6 +240,14 @@ static bool dispatch(const struct connection_frame *frame) {
     }
     if (orders_is_one(&frame->header))
         return orders_carry_out(frame->header.kind, frame->body, connection_take_descriptor());
+    if (frame->header.kind == CONVGPU_LIST) {
+        struct convgpu_list list;
+        memcpy(&list, frame->body, sizeof list);
+        for (channel_lister *const *lister = __start_convgpu_listers; lister < __stop_convgpu_listers;
+             lister++)
+            (*lister)(frame->header.id, list.most);
+        return true;
+    }
     int kind = answered_kind(frame->header.kind);
     if (kind == 0 || frame->header.id == 0) return false;
     struct request *request = unlist(frame->header.id, kind);
@@ -259,6 +279,7 @@ static void leave(void) {
 /* Makes a WELCOME the state of affairs and sends what was not answered. */
 static bool channel_enter(struct connection_welcome *welcome) {
     uint64_t armed;
+    welcome->page->able = CONVGPU_ABLE_LIST;
     if (!account_welcome(welcome->rows, welcome->count, welcome->page, &armed)) {
         munmap(welcome->page, sizeof *welcome->page);
         connection_close();
@@ -297,6 +318,7 @@ static void connect_again(void) {
     for (int delay = FIRST_DELAY_MS;; delay = delay * 2 < LAST_DELAY_MS ? delay * 2 : LAST_DELAY_MS) {
         struct timespec pause = {.tv_sec = delay / 1000, .tv_nsec = delay % 1000 * 1000000L};
         while (nanosleep(&pause, &pause) < 0 && errno == EINTR) continue;
+        coarse_clock_tick();
         greeting.hello.held_count = account_hold(greeting.held);
         if (connection_open(&greeting, &welcome, &failure)) {
             if (channel_enter(&welcome)) break;
@@ -324,6 +346,7 @@ bool channel_open(const char *path, const char *program, const char *memory,
     struct connection_welcome welcome;
     struct connection_failure failure = {.error = ENAMETOOLONG};
     memset(&greeting, 0, sizeof greeting);
+    coarse_clock_tick();
     greeting.hello.pid = (uint32_t)getpid();
     strncpy(greeting.hello.program, program, sizeof greeting.hello.program - 1);
     strncpy(greeting.hello.memory, memory, sizeof greeting.hello.memory - 1);

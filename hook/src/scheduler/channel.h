@@ -33,6 +33,14 @@ struct channel_answer {
     };
 };
 
+/* Answers LIST with LISTED frames of this id, on the service thread, which it must not hold up. */
+typedef void channel_lister(uint64_t id, uint32_t most);
+
+/* Names it, once, in a file of a higher layer. */
+#define REGISTER_LISTER(function)                                                                            \
+    static channel_lister *const lister_registered __attribute__((section("convgpu_listers"), used)) =       \
+        function
+
 /* Connects for the first time and starts the service thread. All arguments are copied; `present` are rows
  * of HELLO. False after one line on stderr (only the first time) when no scheduler answers (at most 10 s for
  * each step), it refuses, or the thread cannot be made (EAGAIN). The session calls it under `opening`: one
@@ -71,5 +79,9 @@ void channel_in_parent(void);
 /* In the child everything is forgotten and closed, the locks too, for the scheduler must see the end of the
  * parent's connection when the parent ends. */
 void channel_in_child(void);
+
+/* Sends a whole frame that answers a question of the scheduler; false without a connection. Takes `sending`,
+ * and blocks while the scheduler does not read. */
+bool channel_send(const void *frame, uint32_t size);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/connection.h"
 
+#include "base/coarse_clock.h"
 #include "base/no_cancel.h"
 #include "scheduler/socket_io.h"
 
@@ -21,6 +22,7 @@ enum { HIGH_DESCRIPTOR = 960 }; /* below the usual limit of 1024 */
 static pthread_mutex_t descriptors = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int connection_socket = -1;
 static _Atomic int received_descriptor = -1; /* came with a frame, and nobody has taken it yet */
+_Atomic uint32_t coarse_clock;
 static _Atomic uint64_t cookie; /* the kernel's own name of the socket; 0 where it has none (Linux 4.11) */
 
 static int fail(struct connection_failure *failure, int error) {
@@ -116,6 +118,8 @@ bool connection_well_formed(const struct connection_frame *frame) {
         return frame->size >= sizeof(struct convgpu_restore);
     case CONVGPU_GO:
         return frame->size >= sizeof(struct convgpu_go);
+    case CONVGPU_LIST:
+        return frame->size >= sizeof(struct convgpu_list) && frame->header.id != 0;
     default:
         return false;
     }
@@ -180,6 +184,7 @@ bool connection_receive(struct connection_frame *frame) {
     int polled;
     do {
         polled = poll(&ready, 1, CHECK_MS);
+        coarse_clock_tick();
     } while ((polled == 0 && is_ours(connection_socket)) || (polled < 0 && errno == EINTR));
     if (!is_ours(connection_socket)) return false;
     ssize_t have = receive_first(&frame->header);

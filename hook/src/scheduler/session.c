@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/no_cancel.h"
-#include "base/present_gpus.h"
+#include "gpus/present_gpus.h"
 #include "scheduler/channel.h"
 
 #include <convgpu/page.h>

@@ -15,6 +15,8 @@ EXPORTED uint64_t convgpu_page_take_all(void *page, uint32_t device);
 EXPORTED uint64_t convgpu_page_read(void *page, uint32_t device);
 EXPORTED void convgpu_page_arm(void *page, uint32_t device, int armed);
 EXPORTED void convgpu_page_publish(void *page, uint32_t device, uint64_t limit, int alone);
+EXPORTED uint32_t convgpu_page_trace(void *page, uint32_t device, int on, uint32_t calls);
+EXPORTED uint32_t convgpu_page_able(void *page);
 
 /* The bound is ours, not page->device_count: the process can write the page. */
 static struct convgpu_slot *slot_of(void *page, uint32_t device) {
@@ -54,4 +56,13 @@ void convgpu_page_arm(void *page, uint32_t device, int armed) {
 void convgpu_page_publish(void *page, uint32_t device, uint64_t limit, int alone) {
     struct convgpu_slot *slot = slot_of(page, device);
     if (slot) convgpu_slot_publish(slot, limit, alone != 0);
+}
+
+uint32_t convgpu_page_trace(void *page, uint32_t device, int on, uint32_t calls) {
+    struct convgpu_slot *slot = slot_of(page, device);
+    return slot ? convgpu_slot_trace(slot, on != 0, calls) : 0;
+}
+
+uint32_t convgpu_page_able(void *page) {
+    return atomic_load(&((struct convgpu_page *)page)->able);
 }

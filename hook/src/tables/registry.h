@@ -17,6 +17,8 @@ struct live_allocation {
     int device;       /* number of account.h */
     uint64_t address; /* or the handle */
     uint64_t size;    /* bytes, as they are charged; of a small allocation, what it takes of its pages */
+    const char *call; /* that made it; NULL: as `kind` says */
+    uint32_t made;    /* seconds of coarse_clock.h; 0: not known */
 };
 
 /* Called for each allocation, with a lock of the family held: it must call nothing of this library. */

@@ -5,7 +5,7 @@
 #ifndef CONVGPU_VISIBLE_LIST_H
 #define CONVGPU_VISIBLE_LIST_H
 
-#include "base/uuid_text.h"
+#include "gpus/uuid_text.h"
 #include "scheduler/account.h"
 
 #include <stdbool.h>

@@ -78,8 +78,9 @@ class Service:
             settings.policy,
         )
         live_settings.restore()
+        views = _make_views(restored, host)
         queries = Queries(
-            _make_views(restored, host), running.history, host.store, live_settings, simulated=host.simulated
+            views, running.history, host.store, live_settings, running.inspection, simulated=host.simulated
         )
         on_nobody_runs = self._recovery.mark_complete if self._recovery else lambda: None
         return AdminServer(

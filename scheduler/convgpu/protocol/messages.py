@@ -3,11 +3,12 @@
 Layouts come from `wire.STRUCTS`; texts are UTF-8, cut at the field's size and NUL-padded.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from convgpu.protocol import wire
+from convgpu.protocol.inspection import messages as i
 from convgpu.protocol.residency import messages as r
 from convgpu.protocol.wire import Kind
 
@@ -184,6 +185,7 @@ Message = (
     | Admin
     | AdminReply
     | r.ResidencyMessage
+    | i.InspectionMessage
 )
 
 _LAYOUT: Final = {name: wire.layout(name) for name in wire.STRUCTS}
@@ -213,6 +215,9 @@ KIND_OF: Final[dict[type[Message], Kind]] = {
     r.Evict: Kind.EVICT,
     r.Restore: Kind.RESTORE,
     r.Go: Kind.GO,
+    i.Listed: Kind.LISTED,
+    i.Traced: Kind.TRACED,
+    i.List: Kind.LIST,
     Admin: Kind.ADMIN,
     AdminReply: Kind.ADMIN_REPLY,
 }
@@ -271,6 +276,16 @@ def _unpack_state(body: bytes) -> r.State:
     return r.State(epoch, gate_open, tuple(r.StateRow(uuid, *map(int, sizes)) for uuid, *sizes in rows))
 
 
+def _unpack_listed(body: bytes) -> i.Listed:
+    head = _LAYOUT["listed"]
+    if len(body) < head.size:
+        raise MalformedMessageError(f"LISTED needs {head.size} bytes, has {len(body)}")
+    row_count, more, count, size = head.unpack_from(body)
+    rows = _rows("listed_row", body, head.size, row_count)
+    listed = (i.ListedRow(int(at), int(n), int(row), int(age), _text(call)) for at, n, row, age, call in rows)
+    return i.Listed(more, count, size, tuple(listed))
+
+
 def _fixed(name: str, make: Callable[..., Message]) -> Callable[[bytes], Message]:
     """Return the unpacker of a body without rows; `reserved` fields are left out of the dataclass."""
     packer = _LAYOUT[name]
@@ -314,6 +329,9 @@ _UNPACK: Final[dict[Kind, Callable[[bytes], Message]]] = {
     Kind.EVICT: _fixed("evict", r.Evict),
     Kind.RESTORE: _fixed("restore", r.Restore),
     Kind.GO: _fixed("go", r.Go),
+    Kind.LISTED: _unpack_listed,
+    Kind.TRACED: _fixed("traced", i.Traced),
+    Kind.LIST: _fixed("list", i.List),
     Kind.ADMIN: Admin,
     Kind.ADMIN_REPLY: AdminReply,
 }
@@ -328,7 +346,7 @@ def unpack(kind: Kind, body: bytes) -> Message:
     return _UNPACK[kind](body)
 
 
-def _pack_fixed(name: str, message: Message) -> bytes:
+def _pack_fixed(name: str, message: Message | r.StateRow | i.ListedRow) -> bytes:
     values = (
         0
         if field_name == "reserved"
@@ -340,7 +358,11 @@ def _pack_fixed(name: str, message: Message) -> bytes:
     return _LAYOUT[name].pack(*values)
 
 
-def _pack_body(message: Message) -> bytes:
+def _pack_rows(name: str, rows: Iterable[r.StateRow | i.ListedRow]) -> bytes:
+    return b"".join(_pack_fixed(name, row) for row in rows)
+
+
+def _pack_body(message: Message) -> bytes:  # noqa: PLR0911 - a case for each message with rows
     match message:
         case Hello(pid, program, memory, held):
             head = _LAYOUT["hello"].pack(
@@ -354,10 +376,10 @@ def _pack_body(message: Message) -> bytes:
         case Observed(limit, used, processes, flags):
             head = _LAYOUT["observed"].pack(limit, used, len(processes), flags)
             return head + b"".join(_LAYOUT["process"].pack(row.pid, row.host_pid, row.used) for row in processes)
-        case r.State(epoch, gate_open, state_rows):
-            head = _LAYOUT["state"].pack(epoch, gate_open, len(state_rows))
-            cells = ((row.device, row.movable, row.fixed, row.out) for row in state_rows)
-            return head + b"".join(_LAYOUT["state_row"].pack(*cell) for cell in cells)
+        case r.State(epoch, gate_open, rows):
+            return _LAYOUT["state"].pack(epoch, gate_open, len(rows)) + _pack_rows("state_row", rows)
+        case i.Listed(more, count, size, listed):
+            return _LAYOUT["listed"].pack(len(listed), more, count, size) + _pack_rows("listed_row", listed)
         case Admin(body) | AdminReply(body):
             return body
         case _:

@@ -115,6 +115,30 @@ class ReadHistory(Request[records.History], frozen=True, tag="history"):
     limit: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1000
 
 
+class ListAllocations(Request[records.Allocations], frozen=True, tag="allocations"):
+    """Ask the processes of a container for their live allocations.
+
+    Attributes:
+        name: of the volume.
+        most: at most this number of them, shared out among the processes.
+    """
+
+    name: VolumeName
+    most: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 10_000
+
+
+class FollowCalls(Request[records.Trace], frozen=True, tag="trace"):
+    """Follow the calls of a container that take memory; the calls end to be reported when nobody has asked for 3 s.
+
+    Attributes:
+        name: of the volume.
+        since: sequence number of the first call that is wanted.
+    """
+
+    name: VolumeName
+    since: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 0
+
+
 class SetLimits(Request[records.LimitChanges], frozen=True, tag="set"):
     """Change the limits of a container; `memory` as the option of a volume."""
 
@@ -175,6 +199,8 @@ AnyRequest = (
     | ListDevices
     | ReadEvents
     | ReadHistory
+    | ListAllocations
+    | FollowCalls
     | SetLimits
     | DrainDevice
     | ChoosePolicy

@@ -31,6 +31,8 @@ class Kind(IntEnum):
     EVICTED = 10
     RESTORED = 11
     STATE = 12
+    LISTED = 14
+    TRACED = 15
     WELCOME = 16
     ACCEPTED = 17
     REJECTED = 18
@@ -44,6 +46,7 @@ class Kind(IntEnum):
     EVICT = 26
     RESTORE = 27
     GO = 28
+    LIST = 30
     ADMIN = 32
     ADMIN_REPLY = 33
 
@@ -100,6 +103,12 @@ class AbleFlag(IntFlag):
 
     MEMBARRIER = 1
     CAPTURES = 2
+
+
+class PageAble(IntFlag):
+    """Bits of the page's `able`."""
+
+    LIST = 1
 
 
 class ObservedFlag(IntFlag):
@@ -201,6 +210,26 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
         ("uint64_t", "size", 1),
     ),
     "go": (("uint64_t", "epoch", 1),),
+    "listed": (
+        ("uint32_t", "row_count", 1),
+        ("uint32_t", "more", 1),
+        ("uint64_t", "count", 1),
+        ("uint64_t", "size", 1),
+    ),
+    "listed_row": (
+        ("uint64_t", "address", 1),
+        ("uint64_t", "size", 1),
+        ("uint32_t", "device", 1),
+        ("uint32_t", "age", 1),
+        ("char", "call", PROGRAM_SIZE),
+    ),
+    "traced": (
+        ("uint32_t", "device", 1),
+        ("uint32_t", "reserved", 1),
+        ("uint64_t", "size", 1),
+        ("char", "call", PROGRAM_SIZE),
+    ),
+    "list": (("uint32_t", "most", 1), ("uint32_t", "reserved", 1)),
     "failed": (("uint32_t", "failure", 1), ("uint32_t", "reserved", 1), ("char", "text", TEXT_SIZE)),
 }
 

@@ -17,7 +17,7 @@ def run(*command: str | Path) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("part", ["visible_list", "environment"])
 def test_part(tmp_path: Path, part: str) -> None:
-    sources = (SOURCES / f"checks/check_{part}.c", HOOK / f"visibility/{part}.c", HOOK / "base/uuid_text.c")
+    sources = (SOURCES / f"checks/check_{part}.c", HOOK / f"visibility/{part}.c", HOOK / "gpus/uuid_text.c")
     assert run(compile_c(tmp_path / "check", *SANITIZED, *sources)) == (0, "", "")
 
 
@@ -34,7 +34,7 @@ class Host:
     def __init__(self, folder: Path) -> None:
         self.cards, self.files = folder / "gpus", folder / "dev"
         self.files.mkdir()
-        sources = (SOURCES / "checks/check_present_gpus.c", HOOK / "base/present_gpus.c", HOOK / "base/uuid_text.c")
+        sources = (SOURCES / "checks/check_present_gpus.c", HOOK / "gpus/present_gpus.c", HOOK / "gpus/uuid_text.c")
         self._program = compile_c(folder / "check", *SANITIZED, *sources)
 
     def add(self, number: int, uuid: str | None = None, *, here: bool = True) -> None:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from convgpu.protocol import messages as m
 from convgpu.protocol import wire
+from convgpu.protocol.inspection import messages as i
 from convgpu.protocol.messages import Message, pack
 from convgpu.protocol.residency import messages as r
 from convgpu.protocol.stream import MessageStream, ProtocolError
@@ -39,6 +40,10 @@ EVERY_MESSAGE: list[Message] = [
     r.Evict(6, 1, 40 << 30),
     r.Restore(6, 1, 40 << 30),
     r.Go(7),
+    i.List(100),
+    i.Listed(1, 3, 4_096, (i.ListedRow(1 << 40, 4_096, 0, i.UNKNOWN, "cuMemAlloc"),)),
+    i.Listed(0, 0, 0),
+    i.Traced(1, 4_096, "cuMemAlloc"),
     m.Failed(2, "what to do: grüße"),
     m.Admin(b'{"op": "devices"}'),
     m.AdminReply(b"{}" * 100_000),

@@ -9,11 +9,22 @@ import msgspec
 from convgpu.cli.connect.unix_http import HttpClient
 from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.protocol.layout import ADMIN_SOCKET_FILE
-from convgpu.protocol.records import Container, Devices, Event, Events, LimitChange, PolicyChoice
+from convgpu.protocol.records import (
+    Allocations,
+    Container,
+    Devices,
+    Event,
+    Events,
+    LimitChange,
+    PolicyChoice,
+    Trace,
+)
 from convgpu.protocol.requests import (
     AnswerT,
     ChoosePolicy,
     DrainDevice,
+    FollowCalls,
+    ListAllocations,
     ListContainers,
     ListDevices,
     ReadEvents,
@@ -113,6 +124,10 @@ def route(request: Request[Any]) -> tuple[str, str, object]:
             return "POST", f"/v1/containers/{quote(name, safe='')}/limits", {"memory": memory}
         case DrainDevice(device=device, drained=drained):
             return "POST", f"/v1/devices/{quote(device, safe='')}/drain", {"drained": drained}
+        case ListAllocations(name=name, most=most):
+            return "GET", f"/v1/containers/{quote(name, safe='')}/allocations?most={most}", None
+        case FollowCalls(name=name, since=since):
+            return "GET", f"/v1/containers/{quote(name, safe='')}/trace?since={since}", None
         case ChoosePolicy(policy=str(policy)):
             return "POST", "/v1/policy", {"policy": policy}
         case _:
@@ -173,6 +188,14 @@ class Scheduler:
     ) -> tuple[Event, ...]:
         """Return the stored history, newest last; see `ReadHistory`."""
         return self._transport.ask(ReadHistory(container, kinds, after, limit)).events
+
+    def allocations(self, name: str) -> Allocations:
+        """Return what the processes of a container say of their allocations, by the name of its volume."""
+        return self._transport.ask(ListAllocations(name))
+
+    def trace(self, name: str, since: int) -> Trace:
+        """Return the calls of a container from a number on; see `FollowCalls`."""
+        return self._transport.ask(FollowCalls(name, since))
 
     def set_limits(self, name: str, memory: str) -> tuple[LimitChange, ...]:
         """Change the limits of a container, by the name of its volume."""

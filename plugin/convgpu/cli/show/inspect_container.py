@@ -9,17 +9,22 @@ import click
 from convgpu.cli.completion import complete_container
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import NamedContainer, find, list_containers
+from convgpu.cli.show import allocations as shown
 from convgpu.cli.show.container_rows import age, as_data, notes
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
 from convgpu.cli.terminal.output import Column, echo, echo_data, layout, width
-from convgpu.protocol.records import Device, Devices
+from convgpu.protocol.records import Allocations, Device, Devices
 from convgpu.protocol.sizes import format_size
 
 _HELP: Final = """Show all that is known of containers: limits, processes, what waits and behind whom.
 
+With --allocations each process is asked for its single allocations: the call that made it, address, size and age.
+One that does not answer within two seconds is shown without.
+
 A container goes by its name, the first characters of its id, or its volume. --json prints a list of the objects
-that `convgpu ps --json` describes.
+that `convgpu ps --json` describes; with --allocations one of name, container and processes: pid, program, answer
+(listed, silent, unable), count, size, usage, allocations (call, uuid, address, size, age), and calls, the same grouped.
 """
 
 _SHARES: Final = (
@@ -38,23 +43,30 @@ _PROCESSES: Final = (
 
 @click.command(help=_HELP, epilog=EXIT_CODES)
 @click.argument("containers", nargs=-1, required=True, metavar="CONTAINER...", shell_complete=complete_container)
+@click.option("--allocations", is_flag=True, help="Ask the processes for their single allocations.")
 @as_json
 @directory
 @volume_driver
-def inspect(*, containers: tuple[str, ...], as_json: bool, directory: Path | None, driver: str) -> None:
+def inspect(
+    *, containers: tuple[str, ...], allocations: bool, as_json: bool, directory: Path | None, driver: str
+) -> None:
     """Show all that is known of containers."""
     scheduler = open_scheduler(directory, driver)
     devices = scheduler.devices()
     listed = list_containers(scheduler, directory)
     found = [find(listed, word) for word in containers]
+    asked = {entry.container.name: scheduler.allocations(entry.container.name) for entry in found if allocations}
     if as_json:
-        echo_data(as_data(found, devices))
+        whole = [shown.as_data(entry, asked[entry.container.name]) for entry in found if allocations]
+        echo_data(whole if allocations else as_data(found, devices))
         return
     names = {entry.container.name: entry.name for entry in listed}
     for number, entry in enumerate(found):
         if number:
             echo("")
         _show(entry, devices, names, time.time())
+        if allocations:
+            _show_allocations(asked[entry.container.name], devices)
 
 
 def _show(entry: NamedContainer, devices: Devices, names: dict[str, str], now: float) -> None:
@@ -78,6 +90,19 @@ def _show(entry: NamedContainer, devices: Devices, names: dict[str, str], now: f
     _table(_SHARES, _shares(entry, by_uuid))
     if container.sessions:
         _table(_PROCESSES, _processes(entry, by_uuid, now))
+
+
+def _show_allocations(answer: Allocations, devices: Devices) -> None:
+    by_uuid = {device.uuid: device for device in devices.devices}
+    if not answer.processes:
+        echo("")
+        echo("  No process uses a GPU.")
+        return
+    _table(shown.GROUPS, shown.group_rows(answer, by_uuid))
+    if largest := shown.largest_rows(answer, by_uuid):
+        _table(shown.LARGEST, largest)
+    for remark in shown.remarks(answer):
+        echo(f"  {remark}", "dim")
 
 
 def _shares(entry: NamedContainer, devices: dict[str, Device]) -> list[tuple[str, ...]]:

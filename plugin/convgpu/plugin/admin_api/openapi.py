@@ -92,6 +92,20 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("GET", "/v1/containers/{name}"): Operation(
         "One container, by the name of its volume", records.Container, path={"name": _NAME}, errors=(400, 404)
     ),
+    ("GET", "/v1/containers/{name}/allocations"): Operation(
+        "The live allocations of a container, asked of its processes",
+        records.Allocations,
+        query={"most": {"type": "integer", "minimum": 1, "maximum": 65_536}},
+        path={"name": _NAME},
+        errors=(400, 404),
+    ),
+    ("GET", "/v1/containers/{name}/trace"): Operation(
+        "The calls of a container that take memory; they are reported until nobody asks for three seconds",
+        records.Trace,
+        query={"since": _SEQUENCE},
+        path={"name": _NAME},
+        errors=(400, 404),
+    ),
     ("GET", "/v1/events"): Operation(
         "The newest events from a number on, and totals", records.Events, query={"since": _SEQUENCE}, errors=(400,)
     ),

@@ -16,6 +16,8 @@ from convgpu.client.scheduler import Scheduler, SchedulerRefused, SchedulerUnava
 from convgpu.protocol.requests import (
     ChoosePolicy,
     DrainDevice,
+    FollowCalls,
+    ListAllocations,
     ListContainers,
     ListDevices,
     ReadEvents,
@@ -73,8 +75,20 @@ def create_blueprint(scheduler: Scheduler) -> Blueprint:
     def policy() -> Response:
         return _pass(scheduler.ask_json(ChoosePolicy()))
 
+    _add_inspection(blueprint, scheduler)
     _add_changes(blueprint, scheduler)
     return blueprint
+
+
+def _add_inspection(blueprint: Blueprint, scheduler: Scheduler) -> None:
+    @blueprint.get("/containers/<name>/allocations")
+    def allocations(name: str) -> Response:
+        most = _count(request.args.get("most", str(ListAllocations(name).most)))
+        return _pass(scheduler.ask_json(ListAllocations(name, most)))
+
+    @blueprint.get("/containers/<name>/trace")
+    def trace(name: str) -> Response:
+        return _pass(scheduler.ask_json(FollowCalls(name, _since(request.args.get("since", "0")))))
 
 
 def _add_changes(blueprint: Blueprint, scheduler: Scheduler) -> None:

@@ -5,13 +5,14 @@ from typing import Any
 
 from convgpu.daemon.admin_api.live_settings import LiveSettings
 from convgpu.daemon.admin_api.views import Views
+from convgpu.daemon.sessions.inspection import Inspection
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.store import Store
 from convgpu.protocol import records
 from convgpu.protocol import requests as r
 from convgpu.protocol.layout import DRIVER_PATH
 
-Query = r.ListContainers | r.ListDevices | r.ReadEvents | r.ReadHistory
+Query = r.ListContainers | r.ListDevices | r.ReadEvents | r.ReadHistory | r.ListAllocations | r.FollowCalls
 Answer = Mapping[str, object] | records.Record
 
 
@@ -19,16 +20,25 @@ class Queries:
     """Answers queries.
 
     Args:
+        inspection: asks processes themselves.
         simulated: the CUDA driver comes with the volumes.
     """
 
     def __init__(
-        self, views: Views, history: History, store: Store, live_settings: LiveSettings, *, simulated: bool
+        self,
+        views: Views,
+        history: History,
+        store: Store,
+        live_settings: LiveSettings,
+        inspection: Inspection,
+        *,
+        simulated: bool,
     ) -> None:
         self._views = views
         self._history = history
         self._store = store
         self._live_settings = live_settings
+        self._inspection = inspection
         self._library_path = DRIVER_PATH if simulated else None
 
     def answer(self, query: Query) -> Answer | Coroutine[Any, Any, Answer]:
@@ -51,3 +61,9 @@ class Queries:
                 return self._history.since(since)
             case r.ReadHistory():
                 return self._history.past(query)
+            case r.ListAllocations(name=name, most=most):
+                self._views.containers(name)  # raises if there is none
+                return self._inspection.lister.ask(name, most)
+            case r.FollowCalls(name=name, since=since):
+                self._views.containers(name)  # raises if there is none
+                return self._inspection.tracer.follow(name, since)

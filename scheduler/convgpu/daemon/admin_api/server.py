@@ -81,6 +81,8 @@ class AdminServer:
         match request:
             case r.ListContainers() | r.ListDevices() | r.ReadEvents() | r.ReadHistory():
                 return self._queries.answer(request)
+            case r.ListAllocations() | r.FollowCalls():
+                return self._queries.answer(request)
             case r.SetLimits() | r.DrainDevice() | r.ChoosePolicy():
                 return self._durable(self._change(request))
             case r.CreateVolume(name=name, options=options):

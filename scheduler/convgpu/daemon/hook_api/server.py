@@ -154,6 +154,7 @@ class HookServer:
         if previous is not None:
             self._detach(previous)
         welcome = self._handshake.open(session, previous, hello, counted)
+        self._requests.opened(session)
         hello.connection.send(welcome, hello.request, descriptor=session.page.descriptor)
         session.page.close_descriptor()
 

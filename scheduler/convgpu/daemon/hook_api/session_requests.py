@@ -4,11 +4,13 @@ from typing import Final, Protocol
 
 from convgpu.core.machine import Machine
 from convgpu.daemon.gpu.context_sizes import ContextSizes
+from convgpu.daemon.sessions.inspection import Inspection
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.system.background_tasks import BackgroundTasks
 from convgpu.protocol import messages as m
+from convgpu.protocol.inspection import messages as i
 from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.wire import AllocateFlag, Failure
 
@@ -31,6 +33,7 @@ class SessionRequests:
         lifecycle: turns requests into events.
         contexts: measures CUDA contexts.
         judge: decides whether an allocation that the driver refused may wait.
+        inspection: takes what processes say of single allocations.
     """
 
     def __init__(
@@ -40,12 +43,14 @@ class SessionRequests:
         lifecycle: SessionLifecycle,
         contexts: ContextSizes,
         judge: RefusalJudge,
+        inspection: Inspection,
     ) -> None:
         self._machine = machine
         self._sessions = sessions
         self._lifecycle = lifecycle
         self._contexts = contexts
         self._judge = judge
+        self._inspection = inspection
         self._tasks = BackgroundTasks()
 
     def handle(self, session: Session, request: int, message: m.Message) -> None:
@@ -66,8 +71,14 @@ class SessionRequests:
                 self._tasks.start(self._measure_context(session, request, message))
             case m.Query(device) if device < len(session.rows):
                 session.connection.send(self._usage(session, session.rows[device]), request)
+            case i.Listed() | i.Traced():
+                self._inspection.receive(session, request, message)
             case _:
                 raise not_allowed(message, request)
+
+    def opened(self, session: Session) -> None:
+        """Prepare a session whose process is about to get its WELCOME."""
+        self._inspection.tracer.opened(session)
 
     @staticmethod
     def _check_open_requests(session: Session, request: int) -> None:

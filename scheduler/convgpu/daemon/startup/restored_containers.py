@@ -78,7 +78,7 @@ def _make_hook_api(
     disconnected = _make_disconnected(running, contexts)
     judge = _make_judge(running, attributor, settings)
     handshake = Handshake(containers, machine, sessions, lifecycle, contexts, factory, table)
-    requests = SessionRequests(machine, sessions, lifecycle, contexts, judge)
+    requests = SessionRequests(machine, sessions, lifecycle, contexts, judge, running.inspection)
     server = HookServer(containers, machine, sessions, handshake, requests, disconnected)
     return server, SessionAdopter(machine, sessions, lifecycle, contexts, factory, table, disconnected)
 

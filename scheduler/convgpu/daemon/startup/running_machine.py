@@ -15,7 +15,10 @@ from convgpu.daemon.admin_api.live_settings import chosen_policy, draw_seed
 from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.machine_driver import MachineDriver, record_nothing
+from convgpu.daemon.sessions.allocation_lister import AllocationLister
+from convgpu.daemon.sessions.call_tracer import CallTracer
 from convgpu.daemon.sessions.effects import EffectPerformer
+from convgpu.daemon.sessions.inspection import Inspection
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.settings import Settings
@@ -36,6 +39,7 @@ class RunningMachine:
     driver: MachineDriver
     settling: Settling
     lifecycle: SessionLifecycle
+    inspection: Inspection
     capacities: Capacities
     recorder: Recorder | None
 
@@ -77,6 +81,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
         driver=driver,
         settling=settling,
         lifecycle=SessionLifecycle(driver, sessions, history, settling, store.sessions, time.time),
+        inspection=Inspection(AllocationLister(sessions), CallTracer(sessions, history, time.time)),
         capacities=Capacities(driver, store.devices, settling, host.memory, host.capacities, settings.reserve),
         recorder=recorder,
     )

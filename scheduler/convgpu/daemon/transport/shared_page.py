@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from convgpu.protocol.wire import PageAble
+
 PAGE_SIZE: Final = 4096
 MAX_DEVICES: Final = 63
 
@@ -27,6 +29,9 @@ class PageLibrary:
         self.arm = self._function(library.convgpu_page_arm, None, ctypes.c_uint32, ctypes.c_int)
         limit = (ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int)
         self.publish_limit = self._function(library.convgpu_page_publish, None, *limit)
+        trace = (ctypes.c_uint32, ctypes.c_int, ctypes.c_uint32)
+        self.trace = self._function(library.convgpu_page_trace, ctypes.c_uint32, *trace)
+        self.able = self._function(library.convgpu_page_able, ctypes.c_uint32)
 
     @staticmethod
     def _function(function: "ctypes._FuncPointer", result: type | None, *arguments: type) -> "ctypes._FuncPointer":
@@ -83,6 +88,18 @@ class Page:
             alone: whether no other process of the container has a session.
         """
         self._library.publish_limit(self._address, row, limit, alone)
+
+    def trace(self, row: int, calls: int | None) -> int:
+        """Let the process report so many accepted calls of a device, or none at all (None).
+
+        Returns:
+            calls that it made since the last time and only counted.
+        """
+        return int(self._library.trace(self._address, row, calls is not None, calls or 0))
+
+    def is_able(self, what: PageAble) -> bool:
+        """Say whether the process answers such a question."""
+        return bool(self._library.able(self._address) & what)
 
     def close_descriptor(self) -> None:
         """Close our descriptor once the process has its own; the mapping lives as long as the page."""

@@ -37,7 +37,7 @@ static void *take_and_give(void *unused) {
     uint64_t held = 0;
     while (!over) {
         for (int piece = 0; piece < HELD; piece++)
-            if (account_take(0, PIECE)) held += PIECE;
+            if (account_take(0, PIECE, &(bool){false})) held += PIECE;
         while (held > HELD / 2 * PIECE) {
             (void)account_give(0, PIECE);
             held -= PIECE;

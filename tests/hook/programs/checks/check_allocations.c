@@ -3,6 +3,7 @@
  * Unit test of hook/src/accounting/allocations.c against a plain model. Says what failed, and exits 1.
  */
 #include "accounting/allocations.h"
+#include "base/coarse_clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,8 @@ enum { ADDRESSES = 5000, CONTEXTS = 3, TURNS = 400000 };
             exit(1);                                                                                         \
         }                                                                                                    \
     } while (0)
+
+_Atomic uint32_t coarse_clock; /* connection.c's */
 
 static struct allocations table = ALLOCATIONS_INITIALIZER;
 static struct allocation model[ADDRESSES];
@@ -98,21 +101,21 @@ static void compare(void) {
     CHECK(found == live);
 }
 
-/* The promise of allocations.h: never more than 48 bytes per live entry while the table grows, but for odd
+/* The promise of allocations.h: never more than 56 bytes per live entry while the table grows, but for odd
  * ends. */
 static void check_density(void) {
     allocations_reset(&table);
     for (size_t index = 1; index < 100000; index++) {
         struct allocation replaced, entry = {.address = index * 512, .size = 512};
         CHECK(allocations_insert(&table, entry, &replaced));
-        CHECK(index < 168 || table.capacity * sizeof *table.slots <= 49 * index);
+        CHECK(index < 144 || table.capacity * sizeof *table.slots <= 57 * index);
     }
     CHECK(table.count == 99999);
 }
 
 int main(void) {
     struct allocation removed;
-    CHECK(sizeof(struct allocation) == 24);
+    CHECK(sizeof(struct allocation) == 28);
     CHECK(!allocations_remove(&table, 512, &removed));
     CHECK(!allocations_remove(&table, 0, &removed));
     for (int turn = 0; turn < TURNS; turn++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For tests of hook/src/base/present_gpus.c: `check CARDS FILES ROOM` prints what it finds, a UUID in each
+ * For tests of hook/src/gpus/present_gpus.c: `check CARDS FILES ROOM` prints what it finds, a UUID in each
  * line.
  */
-#include "base/present_gpus.h"
+#include "gpus/present_gpus.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/present_gpus.h"
+#include "gpus/present_gpus.h"
 
 #include <dirent.h>
 #include <fcntl.h>

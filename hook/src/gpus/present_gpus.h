@@ -7,7 +7,7 @@
 #ifndef CONVGPU_PRESENT_GPUS_H
 #define CONVGPU_PRESENT_GPUS_H
 
-#include "base/uuid_text.h"
+#include "gpus/uuid_text.h"
 
 /* Writes their UUIDs and returns how many; 0 when that is not known: no such driver, a card whose UUID it has
  * not read yet, more cards than `room`, or no device file. `cards` is /proc/driver/nvidia/gpus and `files`

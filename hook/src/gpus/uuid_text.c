@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/uuid_text.h"
+#include "gpus/uuid_text.h"
 
 #include <string.h>
 

@@ -1,0 +1,50 @@
+"""Messages about single allocations; `docs/protocol.md` says who sends which and when.
+
+`device` is a row of WELCOME; sizes are bytes.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+UNKNOWN: Final = (1 << 32) - 1
+"""In place of a device that the container has no limit on any more, and of an age that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """List your live allocations, at most `most` of them."""
+
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRow:
+    """One live allocation: address or handle, bytes charged, and seconds since it was made."""
+
+    address: int
+    size: int
+    device: int
+    age: int
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A part of the answer to List; `more`: not the last. `count` and `size` are those of all live allocations."""
+
+    more: int
+    count: int
+    size: int
+    rows: tuple[ListedRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A call of the process was accepted out of its headroom."""
+
+    device: int
+    size: int
+    call: str
+
+
+InspectionMessage = List | Listed | Traced
