@@ -33,6 +33,11 @@ def at_most(what: str, value: float, unit: str, target: float) -> Figure:
     return Figure(what, value, unit, f"<= {target:g} {unit}".strip(), value <= target)
 
 
+def at_least(what: str, value: float, unit: str, target: float) -> Figure:
+    """A figure that must not be below its target."""
+    return Figure(what, value, unit, f">= {target:g} {unit}".strip(), value >= target)
+
+
 def percentile(values: Sequence[float], percent: int) -> float:
     """The value that `percent` percent of the values do not exceed."""
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]

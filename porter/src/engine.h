@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The copy engines: for each device one thread that copies out and one that copies in, which work at the same
+ * The copy engines: for each device a lane that copies out and one that copies in, which work at the same
  * time. Each imports pieces, has up to eight of them in flight, and answers in the order of the jobs.
  */
 #ifndef PORTER_ENGINE_H
