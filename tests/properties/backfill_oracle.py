@@ -1,6 +1,6 @@
 """The theorem of backfill, checked by trying everything instead of by the scheduler's own proofs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import combinations
 
 from convgpu.core import events as e
@@ -15,8 +15,9 @@ MOST_HOLDERS = 8  # of which all subsets are tried
 class BackfillOracle:
     """Newcomers that went past overdue requests. None of them may be waited for (docs/policies.md, Backfill)."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, required: Callable[[WaitingAllocation], Mapping[str, int]]) -> None:
         self.accepted = 0  # requests, by the present event
+        self._required = required
         self._ledger = ledger
         self._passed: dict[str, set[int]] = {}
         self._new: set[str] = set()
@@ -84,8 +85,8 @@ class BackfillOracle:
         if len(holdings) > MOST_HOLDERS or device not in ledger.accounts[newcomer]:
             return
         free = ledger.free[device] + self._grant(newcomer, device)
-        claim = self._claim(newcomer, device)
+        claim, size = self._claim(newcomer, device), self._required(other)[device]
         for count in range(len(holdings) + 1):
             for ended in combinations(holdings, count):
                 room = free + sum(ended)
-                assert room < other.size or room - claim >= other.size, f"{newcomer} delays {other}"
+                assert room < size or room - claim >= size, f"{newcomer} delays {other}"

@@ -23,9 +23,10 @@ class CheckedHost(SimulatedHost):
         # As they were when the event came:
         self._newcomers: set[str] = set()  # containers that hold nothing
         self._waiting: list[WaitingAllocation] = []
+        self._admitted: set[str] = set()  # as a whole: their grants are reserved
         # By waiting request: the most that each container used of its device since it was paused.
         self._high_water_marks: dict[int, Counter[str]] = {}
-        self._backfill = BackfillOracle(self._ledger)
+        self._backfill = BackfillOracle(self._ledger, self._required)
 
     @property
     def _ledger(self) -> Ledger:
@@ -36,6 +37,8 @@ class CheckedHost(SimulatedHost):
         before = self.excess()
         self._newcomers = set(self._ledger.accounts) - set(self._ledger.holders)
         self._waiting = self.machine.waiting
+        containers = self.machine._state.containers
+        self._admitted = {name for name, container in containers.items() if container.is_admitted}
         super().dispatch(event)
         self._backfill.check(event, {waiting.request: waiting for waiting in self.machine.waiting})
         self._record_high_water_marks()
@@ -90,7 +93,7 @@ class CheckedHost(SimulatedHost):
         newcomer has a limit (invariant 5).
         """
         ledger = self._ledger
-        if container not in self._newcomers:
+        if not self._gang(container) <= self._newcomers:
             return
         turn = self._turn(request)
         for other in self._waiting:
@@ -103,10 +106,44 @@ class CheckedHost(SimulatedHost):
                 other.device in ledger.accounts[container]
                 and self._aged(other) >= timeouts * self.machine.starvation_timeout
             )
-            leased = ledger.accounts[other.container][other.device].leased
-            lacks_external = leased + other.size > ledger.usable[other.device]
-            if is_bound and not lacks_external:
+            if is_bound and not self._lacks_more_than_holders_have(other):
                 self._backfill.passed(container, other.request)
+
+    def _gang(self, container: str) -> set[str]:
+        """Return the containers of its gang, or itself."""
+        gang = self.terms[container].gang
+        return {name for name, terms in self.terms.items() if gang and terms.gang == gang} or {container}
+
+    def _whole(self, waiting: WaitingAllocation) -> dict[str, int]:
+        """Return by device what has to be free for an allocation that is admitted with whole limits."""
+        sizes: Counter[str] = Counter()
+        for name in self._gang(waiting.container):
+            if self.machine._state.awaits_admission(name):
+                for device, account in self._ledger.accounts[name].items():
+                    sizes[device] += account.limit - account.charged - account.grant
+        return dict(sizes)
+
+    def _required(self, waiting: WaitingAllocation) -> dict[str, int]:
+        if self.machine._state.awaits_admission(waiting.container):
+            return self._whole(waiting)
+        return {waiting.device: waiting.size - self._ledger.accounts[waiting.container][waiting.device].idle}
+
+    def _lacks_more_than_holders_have(self, other: WaitingAllocation) -> bool:
+        """Return whether it waits for external memory, or for others of its gang to come."""
+        state, usable = self.machine._state, self._ledger.usable
+        if state.awaits_admission(other.container):
+            is_larger = any(size > usable[device] for device, size in self._whole(other).items())
+            return is_larger or bool(state.missing_members(other.container))
+        leased = self._ledger.accounts[other.container][other.device].leased
+        return leased + other.size > usable[other.device]
+
+    def _could_be_served(self, other: WaitingAllocation) -> bool:
+        state = self.machine._state
+        if not state.awaits_admission(other.container):
+            return self._ledger.is_safe_to_grant(other.container, other.device, other.size)
+        whole = self._whole(other)
+        fits = all(size <= self._ledger.free[device] for device, size in whole.items())
+        return fits and state.drained.isdisjoint(whole) and not state.missing_members(other.container)
 
     def _turn(self, request: e.AllocationRequested | None) -> tuple[float, int]:
         """Return the place of a request among overdue ones, five points a timeout; last if it waits no more."""
@@ -128,7 +165,7 @@ class CheckedHost(SimulatedHost):
         bytes. Whether the memory was granted just now, or was an idle grant of the container, makes no difference.
         """
         machine, device = self.machine, request.device
-        if device in machine.drained or machine.recovering:
+        if device in machine.drained or machine.recovering or container in self._admitted:
             return
         used = self._used(device)[container]
         is_holder = container not in self._newcomers
@@ -148,7 +185,7 @@ class CheckedHost(SimulatedHost):
             holds = other.container in self._ledger.holders and other.container not in self._newcomers
             if not raises_mark and (other is overdue[0] or holds):
                 self._ledger.grant(container, device, -request.size)
-                was_passed_over = self._ledger.is_safe_to_grant(other.container, device, other.size)
+                was_passed_over = self._could_be_served(other)
                 self._ledger.grant(container, device, request.size)
                 assert not was_passed_over, f"{request} is served although {other} could be"
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from convgpu.core import events as e
+from convgpu.core.allocation.admission import GANG_TIMEOUT
 from convgpu.core.machine import Machine
 from convgpu.core.memory.account import AccountView
 from convgpu.core.placement import Choice, PlacementPolicyChosen
@@ -49,15 +50,24 @@ class Histories(RuleBasedStateMachine):
 
     # -- containers and processes -------------------------------------------------------------------------
 
-    @rule(data=DRAW, wait=st.sampled_from([None, None, 8.0]), priority=st.integers(-1, 1), at_once=st.booleans())
-    def create(self, data: st.DataObject, wait: float | None, priority: int, at_once: bool) -> None:
+    @rule(
+        data=DRAW,
+        wait=st.sampled_from([None, None, 8.0]),
+        priority=st.sampled_from([-5, 0, 1]),
+        at_once=st.booleans(),
+        kind=st.sampled_from(["", "", "whole", "gang"]),
+    )
+    def create(self, data: st.DataObject, wait: float | None, priority: int, at_once: bool, kind: str = "") -> None:
         self.count += 1
         devices = data.draw(st.sets(st.sampled_from(sorted(self.capacity)), min_size=1, max_size=3))
-        limits = {device: data.draw(st.integers(1, self.capacity[device])) for device in sorted(devices)}
+        share = 2 if kind == "gang" else 1  # at most two in a gang
+        limits = {device: data.draw(st.integers(1, self.capacity[device] // share)) for device in sorted(devices)}
         choice = data.draw(CHOICES)
         if choice is not None and choice.count > len(limits):
             choice = None
-        self.host.create(f"c{self.count}", limits if at_once else {}, wait, priority, choice)
+        gang = f"gang{self.count // 2}" if kind == "gang" else ""
+        given = limits if at_once else {}
+        self.host.create(f"c{self.count}", given, wait, priority, choice, is_whole=bool(kind), gang=gang)
         if not at_once:
             self.host.dispatch(e.LimitsSet(f"c{self.count}", limits))
 
@@ -75,7 +85,8 @@ class Histories(RuleBasedStateMachine):
         if not session:
             return  # all that it could get is drained, or smaller now
         device, account = data.draw(st.sampled_from(sorted(self.accounts(session).items(), key=lambda item: item[0])))
-        self.host.allocate(session, data.draw(st.integers(1, account.limit)), device)
+        size, is_context = data.draw(st.integers(1, account.limit)), data.draw(st.booleans())
+        self.host.allocate(session, size, device, is_context=is_context)
 
     @precondition(lambda self: self.present())
     @rule(data=DRAW)
@@ -137,6 +148,8 @@ class Histories(RuleBasedStateMachine):
     def change_limit(self, data: st.DataObject) -> None:
         name = self.container(data)
         device = data.draw(st.sampled_from(sorted(self.host.machine.offer(name) or self.host.machine.accounts(name))))
+        if self.host.terms[name].gang:
+            return  # the scheduler refuses what its gang could never have together
         self.host.dispatch(e.LimitsChanged(name, {device: data.draw(st.integers(1, self.capacity[device]))}))
 
     @rule(name=st.sampled_from(sorted(POLICIES)))
@@ -231,6 +244,8 @@ class Histories(RuleBasedStateMachine):
         assert deficit == sum(figures.nominal_deficit for figures in devices)
         assert not deficit or self.late_facts, "the deficit is not gone with what made it"
         while self.host.processes and not deficit:
+            self.host.now += GANG_TIMEOUT  # rejects those of a gang that never comes
+            self.host.dispatch(e.TimePassed())
             waiting = {asked.session for asked in self.host.pending.values()}
             blocked = {self.host.processes[session].container for session in waiting}
             runnable = [s for s, process in self.host.processes.items() if process.container not in blocked]

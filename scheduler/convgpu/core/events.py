@@ -22,6 +22,9 @@ class ContainerCreated(Record, frozen=True):
         priority: containers of higher priority are served first (docs/policies.md).
         choice: out of the devices that the limits name; None: the container gets all of them, at once.
         placed: where an earlier scheduler had placed it.
+        is_whole: its first allocation waits until its whole limits can be granted.
+        gang: containers that are admitted as a whole together; empty without one. They all are `is_whole`.
+        gang_size: how many containers the gang has at least.
     """
 
     container: str
@@ -30,6 +33,9 @@ class ContainerCreated(Record, frozen=True):
     priority: int = 0
     choice: Choice | None = None
     placed: Placement | None = None
+    is_whole: bool = False
+    gang: str = ""
+    gang_size: int = 0
 
 
 class LimitsSet(Record, frozen=True):
@@ -99,12 +105,16 @@ class SessionEnded(Record, frozen=True):
 
 
 class AllocationRequested(Record, frozen=True):
-    """A process needs `size` bytes that its headroom does not hold; `request` numbers the answer."""
+    """A process needs `size` bytes that its headroom does not hold; `request` numbers the answer.
+
+    `is_context`: for a CUDA context, so that the process will need more.
+    """
 
     session: int
     request: int
     device: str
     size: int
+    is_context: bool = False
 
 
 class MemoryFreed(Record, frozen=True):

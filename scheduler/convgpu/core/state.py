@@ -64,7 +64,12 @@ class Container:
         order: its place in the order in which containers arrived.
         wait: seconds that its allocations may be paused, None without end.
         priority: containers of higher priority are served first.
+        is_whole: it is admitted with its whole limits or not at all (allocation/admission.py).
+        gang: name of the gang with which it is admitted; empty without one.
+        gang_size: how many containers that has at least.
+        is_admitted: its whole limits were granted, and are reserved until its last process ends.
         mounted: its volume is mounted.
+        has_ended: its volume was unmounted, and not mounted since.
         sessions: how many processes are connected, or live without their connection.
         choice: what the scheduler is to choose for it, None if it has all devices of its limits.
         offer: of a container with a choice, its limit on each device that it may get, in the order of the host.
@@ -76,13 +81,22 @@ class Container:
     order: int
     wait: float | None
     priority: int = 0
+    is_whole: bool = False
+    gang: str = ""
+    gang_size: int = 0
+    is_admitted: bool = False
     mounted: bool = False
+    has_ended: bool = False
     sessions: int = 0
     pending: dict[int, PendingAllocation] = field(default_factory=dict)
     choice: Choice | None = None
     offer: dict[str, int] = field(default_factory=dict)
     placement: Placement | None = None
     deferred: dict[int, PendingAllocation] = field(default_factory=dict)
+
+    def is_missing(self, *, runs: bool) -> bool:
+        """Return whether its gang cannot start without it; `runs`: others of the gang run already."""
+        return not self.is_admitted and not self.pending and not (runs and self.has_ended)
 
 
 class Queue:
@@ -157,8 +171,16 @@ class Queue:
         """Return the earliest deadline, None without one."""
         return self._deadlines[0][0] if self._deadlines else None
 
+    def postpone(self, pending: PendingAllocation, deadline: float | None) -> None:
+        """Give one that waits another deadline."""
+        if pending.deadline is not None:
+            _discard(self._deadlines, (pending.deadline, pending.sequence))
+        pending.deadline = deadline
+        if deadline is not None:
+            insort(self._deadlines, (deadline, pending.sequence))
+
     def expired(self, now: float) -> Iterator[PendingAllocation]:
-        """Yield those whose deadline has passed; each has to be removed before the next is taken."""
+        """Yield those whose deadline has passed; each has to be removed or postponed before the next is taken."""
         while (deadline := self.next_deadline()) is not None and deadline <= now:
             yield self._all[self._deadlines[0][1]]
 
@@ -183,8 +205,10 @@ class State:
         now: seconds, on the clock of the events, of the event that is being handled.
         drained: devices on which no new grants are given.
         containers: by name.
+        gangs: the containers of each gang.
         sessions: container of each session.
         queue: the allocations without an answer that no grant holds.
+        reserved: those of them whose containers are admitted as a whole, and have idle memory that is nobody else's.
         deferred: the allocations that are leased and wait for room on the card.
         residency: where the memory of elastic containers lies.
         unrecorded, unrecorded_deferred: those of them that the history does not know as paused yet.
@@ -212,10 +236,12 @@ class State:
         self.now = 0.0
         self.drained: set[str] = set()
         self.containers: dict[str, Container] = {}
+        self.gangs: dict[str, dict[str, None]] = {}
         self.sessions: dict[int, str] = {}
         self.queue = Queue(capacity)
         self.deferred = Queue(capacity)
         self.residency = Residency(capacity)
+        self.reserved: dict[int, PendingAllocation] = {}
         self.unrecorded: list[PendingAllocation] = []
         self.unrecorded_deferred: list[PendingAllocation] = []
         self.settling: dict[str, dict[int, int]] = {device: {} for device in capacity}
@@ -237,6 +263,8 @@ class State:
         """Let an allocation wait for its answer."""
         self.queue.add(pending)
         self.containers[pending.container].pending[pending.sequence] = pending
+        if self.containers[pending.container].is_admitted:
+            self.reserved[pending.sequence] = pending
         self.unrecorded.append(pending)
         self.ledger.changed_containers[pending.container] = None
         self.residency.changed[pending.container] = None
@@ -244,6 +272,7 @@ class State:
     def dequeue(self, pending: PendingAllocation) -> None:
         """End an allocation's wait."""
         self.queue.remove(pending)
+        self.reserved.pop(pending.sequence, None)
         del self.containers[pending.container].pending[pending.sequence]
         self.residency.changed[pending.container] = None
 
@@ -300,6 +329,24 @@ class State:
         if self.is_scarce:
             self.ledger.newest_waiting = self._arrivals
 
+    def awaits_admission(self, name: str) -> bool:
+        """Return whether a container still has to be admitted as a whole."""
+        container = self.containers[name]
+        return container.is_whole and not container.is_admitted
+
+    def missing_members(self, name: str) -> list[str]:
+        """Return the containers of a gang that have to allocate before it is admitted; unknown ones as `?`.
+
+        Those that have ended do not come again, unless none of the gang runs: then it starts anew, as a whole.
+        """
+        gang = self.containers[name].gang
+        if not gang or not self.awaits_admission(name):
+            return []
+        members = {member: self.containers[member] for member in self.gangs[gang]}
+        runs = any(container.is_admitted for container in members.values())
+        missing = [member for member, container in members.items() if container.is_missing(runs=runs)]
+        return missing + ["?"] * (max(container.gang_size for container in members.values()) - len(members))
+
     def forget_slot(self, session: int, device: str) -> None:
         """Forget a slot whose page is gone."""
         self.armed.pop((session, device), None)
@@ -307,7 +354,9 @@ class State:
 
     def is_needed(self, device: str) -> bool:
         """Return whether an allocation waits for memory of the device and could be given it."""
-        return device not in self.drained and self.queue.has_any_on(device)
+        if device in self.drained:
+            return False
+        return any(not self.missing_members(pending.container) for pending in self.queue.on(device))
 
     @property
     def is_scarce(self) -> bool:

@@ -3,6 +3,7 @@
 from functools import singledispatchmethod
 
 from convgpu.core import events as e
+from convgpu.core.allocation.admission import end_admission, mark_admitted
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.events import Event
@@ -41,8 +42,18 @@ class Transitions:
 
     @apply.register
     def _create_container(self, event: e.ContainerCreated) -> None:
-        container = Container(self._state.next_arrival(), event.wait, event.priority, choice=event.choice)
+        container = Container(
+            self._state.next_arrival(),
+            event.wait,
+            event.priority,
+            is_whole=event.is_whole,
+            gang=event.gang,
+            gang_size=event.gang_size,
+            choice=event.choice,
+        )
         self._state.containers[event.container] = container
+        if event.gang:
+            self._state.gangs.setdefault(event.gang, {})[event.container] = None
         self._placer.open(event.container, event.limits, event.placed)
 
     @apply.register
@@ -54,18 +65,24 @@ class Transitions:
         container = self._state.containers[event.container]
         if not container.mounted:
             container.order = self._state.next_arrival()  # its volume may be older than others, or used before
-        container.mounted = True
+        container.mounted, container.has_ended = True, False
 
     @apply.register
     def _end_container(self, event: e.ContainerEnded) -> None:
-        self._state.containers[event.container].mounted = False
-        self._take_idle(event.container)
+        container = self._state.containers[event.container]
+        container.mounted, container.has_ended = False, True
+        if not container.is_admitted:
+            self._take_idle(event.container)
         self._placer.free(event.container)
 
     @apply.register
     def _remove_container(self, event: e.ContainerRemoved) -> None:
         self._ledger.close(event.container)
-        del self._state.containers[event.container]
+        gang = self._state.containers.pop(event.container).gang
+        if gang:
+            del self._state.gangs[gang][event.container]
+            if not self._state.gangs[gang]:
+                del self._state.gangs[gang]
         self._state.residency.remove(event.container)
 
     def _take_idle(self, container: str) -> None:
@@ -85,6 +102,8 @@ class Transitions:
         for device in self._ledger.accounts[event.container]:
             self._ledger.adopt(event.container, device, event.session, event.held.get(device, 0))
         self._state.residency.open_session(event.container, event.session)
+        if any(event.held.values()):
+            mark_admitted(self._state, event.container)
         self._headroom.arm([event.container])
         self._take_headroom_if_overcommitted()
 
@@ -125,6 +144,8 @@ class Transitions:
             if used:
                 self._state.settling[device][event.session] = used
                 self._step.add(e.HistoryEntry(EventKind.RETURNED, name, device, used, event.session))
+        if container.is_admitted and not container.sessions:
+            end_admission(self._state, name)
         if not container.mounted and not container.sessions:
             self._take_idle(name)
         self._placer.free(name)

@@ -17,7 +17,7 @@ class EventKind(StrEnum):
     GRANTED = "granted", "a paused allocation was granted, after `waited` seconds"
     REJECTED = (
         "rejected",
-        "an allocation was refused: `reason` is `limit`, `deadline` (of option `wait`), `device` or `driver`",
+        "an allocation was refused: `reason` is `limit`, `deadline` (of option `wait`), `gang`, `device` or `driver`",
     )
     RETURNED = "returned", "a process ended and gave back what it held"
     LIMITED = "limited", "an administrator changed the limits: `limits`"
@@ -45,6 +45,7 @@ class RejectReason(StrEnum):
     LIMIT = "limit"  # more than the container's limit
     DEADLINE = "deadline"  # it was paused for as long as its container's option `wait` allows
     DEVICE = "device"  # a device that the container has no limit on
+    GANG = "gang"  # a container of its gang did not come
     DRIVER = "driver"  # the driver refused memory that the scheduler had granted
 
 
@@ -54,6 +55,7 @@ class WaitReason(StrEnum):
     MEMORY = "memory"  # not enough is free
     TURN = "turn"  # it is held back behind an overdue one
     CARD = "card"  # it is granted, and its container waits for its turn to be on the card
+    GANG = "gang"  # containers of its gang have not come
     SAFETY = "safety"  # it fits, but then not every container could end
     DRAINED = "drained"
     RECOVERING = "recovering"

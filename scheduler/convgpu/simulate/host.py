@@ -30,6 +30,14 @@ class Terms(NamedTuple):
     wait: float | None
     priority: int
     choice: Choice | None = None
+    is_whole: bool = False
+    gang: str = ""
+    gang_size: int = 0
+
+    def created(self, name: str, limits: Mapping[str, int], placed: Placement | None = None) -> e.ContainerCreated:
+        """Return the event that creates a container with these terms."""
+        whole = (self.is_whole, self.gang, self.gang_size)
+        return e.ContainerCreated(name, limits, self.wait, self.priority, self.choice, placed, *whole)
 
 
 def _no_other_thread() -> None:
@@ -131,10 +139,14 @@ class SimulatedHost:
         wait: float | None = None,
         priority: int = 0,
         choice: Choice | None = None,
+        *,
+        is_whole: bool = False,
+        gang: str = "",
     ) -> None:
-        """Create a container and mount its volume."""
-        self.terms[name] = Terms(wait, priority, choice)
-        self.dispatch(e.ContainerCreated(name, limits, wait, priority, choice))
+        """Create a container and mount its volume; `gang`: its name, or `NAME:SIZE` as in the option of a volume."""
+        gang, _, size = gang.partition(":")
+        terms = self.terms[name] = Terms(wait, priority, choice, is_whole or bool(gang), gang, int(size or 0))
+        self.dispatch(terms.created(name, limits))
         self.mount(name)
 
     def mount(self, name: str) -> None:
@@ -194,14 +206,14 @@ class SimulatedHost:
         self.dispatch(e.SessionReconnected(session, previous, held, late))
         return session
 
-    def allocate(self, session: int, size: int, device: str = "gpu") -> int:
+    def allocate(self, session: int, size: int, device: str = "gpu", *, is_context: bool = False) -> int:
         """Allocate from the headroom, or by a request. Return its number, 0 without one."""
         process = self.processes[session]
         if process.headroom[device] >= size:
             process.headroom[device] -= size
             process.used[device] += size
             return 0
-        request = e.AllocationRequested(session, self._next_number(), device, size)
+        request = e.AllocationRequested(session, self._next_number(), device, size, is_context)
         self.pending[request.request] = request
         self.dispatch(request)
         return request.request
@@ -250,7 +262,7 @@ class SimulatedHost:
         for name, terms in self.terms.items():
             accounts = before.accounts[name]
             limits = {**old.offer(name), **{device: account.limit for device, account in accounts.items()}}
-            self.dispatch(e.ContainerCreated(name, limits, *terms, self.placements.get(name)))
+            self.dispatch(terms.created(name, limits, self.placements.get(name)))
             if name in self.mounted:
                 self.dispatch(e.ContainerStarted(name))
             targets = {device: account.target for device, account in accounts.items() if account.target is not None}

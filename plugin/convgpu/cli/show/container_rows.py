@@ -27,6 +27,7 @@ _REASONS: Final[Mapping[str, str]] = {
     WaitReason.TURN: "others come first",
     WaitReason.CARD: "it waits for its turn on the card",
     WaitReason.SAFETY: "it would fit, but then not everybody could end",
+    WaitReason.GANG: "others of its gang have not come",
     WaitReason.DRAINED: "the GPU is drained",
     WaitReason.RECOVERING: "the scheduler has just started",
 }

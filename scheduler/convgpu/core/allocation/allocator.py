@@ -5,6 +5,7 @@ the exact figures that come back with HeadroomTaken.
 """
 
 from convgpu.core import events as e
+from convgpu.core.allocation.admission import GANG_TIMEOUT, admit, can_be_admitted, required
 from convgpu.core.allocation.backfill import Backfill
 from convgpu.core.allocation.fairness import eligible, overtakes_overdue, serving_order
 from convgpu.core.allocation.headroom import Headroom
@@ -44,7 +45,9 @@ class Allocator:
             self._reject(pending, RejectReason.DEVICE)
         elif event.size > max(account.limit, account.target or 0):
             self._reject(pending, RejectReason.LIMIT)
-        elif event.size <= account.idle or self._grant_whole_limit(pending):
+        elif event.size <= account.idle or (
+            not self._state.awaits_admission(name) and self._grant_whole_limit(pending)
+        ):
             self._accept(pending)
             if self._state.containers[name].pending:  # on a drained device; one of them may exceed the limit now
                 self.serve()
@@ -62,12 +65,15 @@ class Allocator:
             device=event.device,
             request=event.request,
             size=event.size,
+            is_context=event.is_context,
             since=before.view.since if before else self._state.now,
             priority=container.priority,
             head_start=head_start(container.priority, self._state.starvation_timeout),
         )
-        deadline = None if container.wait is None else view.since + container.wait
-        return PendingAllocation(event, view, deadline)
+        deadlines = [view.since + container.wait] if container.wait is not None else []
+        if container.gang and self._state.awaits_admission(name):
+            deadlines.append(view.since + GANG_TIMEOUT)
+        return PendingAllocation(event, view, min(deadlines, default=None))
 
     # -- serving -----------------------------------------------------------------------------------------
 
@@ -111,12 +117,17 @@ class Allocator:
         state, held_back = self._state, hold_back(self._state, self._state.now)
         backfill = Backfill(state, held_back, state.now)
         for chosen in serving_order(state, eligible(state, held_back), state.now):
-            is_safe = self._ledger.is_safe_to_grant(chosen.container, chosen.device, chosen.size)
-            if is_safe and backfill.allows(chosen):
+            if self._is_safe(chosen) and backfill.allows(chosen):
                 pending = state.queue[chosen.sequence]
                 pending.passes_overdue = backfill.passes(chosen)
                 return pending
         return None
+
+    def _is_safe(self, chosen: WaitingAllocation) -> bool:
+        if self._state.awaits_admission(chosen.container):
+            return can_be_admitted(self._state, chosen)
+        lacking = required(self._state, chosen)[chosen.device]
+        return self._ledger.is_safe_to_grant(chosen.container, chosen.device, lacking)
 
     def _next_without_grant(self) -> PendingAllocation | None:
         """Return an allocation that its container's own idle grant serves, or that has to be rejected."""
@@ -134,6 +145,8 @@ class Allocator:
         state = self._state
         if pending.size > state.account(pending).idle:
             return False
+        if state.containers[pending.container].is_admitted:
+            return True
         return state.recovering or pending.device in state.drained or not overtakes_overdue(state, pending.view)
 
     def _exceeds_limit(self, pending: PendingAllocation) -> bool:
@@ -143,6 +156,9 @@ class Allocator:
 
     def _grant(self, pending: PendingAllocation) -> None:
         """Grant what its container lacks for it, and if possible the whole limit."""
+        if self._state.awaits_admission(pending.container):
+            admit(self._state, pending)
+            return
         if pending.container not in self._ledger.holders:
             self._ledger.claimants.begin_holding(
                 pending.container, pending.view.turn if pending.passes_overdue else None
@@ -166,11 +182,21 @@ class Allocator:
 
     def reject_expired(self) -> None:
         """Reject the allocations whose container's `wait` has run out."""
-        for pending in self._state.queue.expired(self._state.now):
-            self._state.dequeue(pending)
-            self._reject(pending, RejectReason.DEADLINE)
-        for pending in self._state.deferred.expired(self._state.now):
-            self._state.drop_deferred(pending)
+        state = self._state
+        for pending in state.queue.expired(state.now):
+            wait = state.containers[pending.container].wait
+            deadline = None if wait is None else pending.view.since + wait
+            if deadline is not None and deadline <= state.now:
+                reason = RejectReason.DEADLINE
+            elif state.missing_members(pending.container):
+                reason = RejectReason.GANG
+            else:  # the gang is complete and waits for memory
+                state.queue.postpone(pending, deadline)
+                continue
+            state.dequeue(pending)
+            self._reject(pending, reason)
+        for pending in state.deferred.expired(state.now):
+            state.drop_deferred(pending)
             self._reject(pending, RejectReason.DEADLINE)
 
     def _reject_beyond_limits(self) -> None:

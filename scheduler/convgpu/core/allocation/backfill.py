@@ -6,11 +6,12 @@ After R. Lifka, The ANL/IBM SP Scheduling System (1995), with limits and ends in
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from convgpu.core.allocation.admission import joint_containers, required, waits_for_holders
 from convgpu.core.allocation.hold_back import HoldBack
-from convgpu.core.allocation.turns import fits_usable, is_overdue
+from convgpu.core.allocation.turns import is_overdue
 from convgpu.core.state import State
 from convgpu.policies.memory.base import WaitingAllocation
 
@@ -42,36 +43,46 @@ class Backfill:
         return self._held_back.find(self._state, waiting) is not None
 
     def _cannot_delay(self, waiting: WaitingAllocation) -> bool:
-        name = waiting.container
-        if not self._ledger.fits_free(name):
+        names = joint_containers(self._state, waiting.container)
+        claim = self._need(names)
+        if any(size > self._ledger.free[device] for device, size in claim.items()):
             return False
-        before = list(self._before(waiting))
-        if any(self._takes_what_lacks(name, other) for other in before):
+        before = list(self._before(waiting, claim))
+        if any(self._takes_what_lacks(claim, other) for other in before):
             return False
-        return self._ledger.can_all_end_beside(name, dict.fromkeys(other.container for other in before))
+        others = {tuple(joint_containers(self._state, other.container)): None for other in before}
+        return self._ledger.can_all_end_beside(names, others)
 
-    def _before(self, waiting: WaitingAllocation) -> Iterator[WaitingAllocation]:
+    def _need(self, names: Iterable[str]) -> Counter[str]:
+        """Return the bytes by device that containers may still be granted together."""
+        sizes: Counter[str] = Counter()
+        for name in names:
+            sizes.update({device: self._ledger.need(name, device) for device in self._ledger.accounts[name]})
+        return sizes
+
+    def _before(self, waiting: WaitingAllocation, claim: Mapping[str, int]) -> Iterator[WaitingAllocation]:
         """Yield the overdue allocations of an earlier turn whose containers share a device with the newcomer."""
-        state, own = self._state, self._ledger.accounts[waiting.container].keys()
+        state, own = self._state, claim.keys()
         for device in state.settling:
             for pending in state.queue.by_turn(device):
                 other = pending.view
                 if other.turn >= waiting.turn or not is_overdue(state, other, self._now):
                     break
-                is_shared = not own.isdisjoint(self._ledger.accounts[other.container])
-                if is_shared and device not in state.drained and fits_usable(state, pending):
+                is_shared = any(device in own for device in self._devices(other))
+                if is_shared and device not in state.drained and waits_for_holders(state, pending):
                     yield other
 
-    def _takes_what_lacks(self, newcomer: str, other: WaitingAllocation) -> bool:
+    def _devices(self, waiting: WaitingAllocation) -> Iterator[str]:
+        for name in joint_containers(self._state, waiting.container):
+            yield from self._ledger.accounts[name]
+
+    def _takes_what_lacks(self, claim: Mapping[str, int], other: WaitingAllocation) -> bool:
         """Return whether holders may end so that `other` gets what it lacks of a device without the newcomer only."""
-        for device in self._ledger.accounts[newcomer]:
-            claim = self._ledger.need(newcomer, device)
-            if device not in self._ledger.accounts[other.container] or not claim:
-                continue
-            need = self._ledger.need(other.container, device)
-            least = other.size if device == other.device else need
-            free = self._ledger.free[device]
-            if need and self._may_release(device, least - free, need + claim - free):
+        needs = self._need(joint_containers(self._state, other.container))
+        least = dict(needs) | dict(required(self._state, other))
+        for device, own in claim.items():
+            need, free = needs.get(device, 0), self._ledger.free[device]
+            if own and need and self._may_release(device, least[device] - free, need + own - free):
                 return True
         return False
 

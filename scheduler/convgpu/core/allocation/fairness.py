@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from math import inf
 
+from convgpu.core.allocation.admission import waits_for_holders
 from convgpu.core.allocation.hold_back import HoldBack
-from convgpu.core.allocation.turns import first_overdue_on, fits_usable, is_overdue
-from convgpu.core.state import State
+from convgpu.core.allocation.turns import first_overdue_on, is_overdue
+from convgpu.core.state import PendingAllocation, State
 from convgpu.policies.memory.base import WaitingAllocation
 
 
@@ -51,7 +52,7 @@ def _raises_high_water_mark(state: State, waiting: WaitingAllocation, oldest: in
 
 def _oldest_waiting_on(state: State, device: str) -> int:
     """Return the sequence of the oldest allocation that waits for memory of the device, and not for external memory."""
-    return next((pending.sequence for pending in state.queue.on(device) if fits_usable(state, pending)), 0)
+    return next((pending.sequence for pending in state.queue.on(device) if waits_for_holders(state, pending)), 0)
 
 
 def overtakes_overdue(state: State, waiting: WaitingAllocation) -> bool:
@@ -82,9 +83,14 @@ def eligible(state: State, held_back: HoldBack) -> list[WaitingAllocation]:
     ]
 
 
+def _lacks_at_most(state: State, pending: PendingAllocation, free: int) -> bool:
+    return pending.size > free >= pending.size - state.account(pending).idle
+
+
 def _fitting(state: State) -> list[WaitingAllocation]:
     fits = []
     for device, free in state.ledger.free.items():
         if free > 0 and device not in state.drained:
             fits += [pending.view for pending in state.queue.fitting(device, free)]
+            fits += [p.view for p in state.reserved.values() if p.device == device and _lacks_at_most(state, p, free)]
     return fits

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from convgpu.core.allocation.admission import is_newcomer, joint_containers, required, waits_for_holders
 from convgpu.core.allocation.turns import first_overdue
 from convgpu.core.state import State
 from convgpu.policies.memory.base import WaitingAllocation
@@ -21,7 +22,7 @@ class HoldBack:
 
     def find(self, state: State, waiting: WaitingAllocation) -> WaitingAllocation | None:
         """Return the overdue allocation behind which one is held back, None when there is none."""
-        if waiting.container in state.ledger.holders:
+        if not is_newcomer(state, waiting.container):
             return None
         overdue = self.requesting.get(waiting.device)
         if overdue is not None and overdue.turn < waiting.turn:
@@ -30,14 +31,28 @@ class HoldBack:
             overdue = self.limited.get(device)
             if overdue is not None and overdue.turn < waiting.turn:
                 return overdue
-        return None
+        return _first_before_context(state, waiting) if waiting.is_context else None
+
+
+def _first_before_context(state: State, waiting: WaitingAllocation) -> WaitingAllocation | None:
+    """Return the allocation that waits for memory of the device before the context of a newcomer, None without one.
+
+    A program that waits with a context holds memory that is of use to nobody (docs/policies.md, Contexts).
+    """
+    for pending in state.queue.by_turn(waiting.device):
+        if pending.view.turn >= waiting.turn:
+            return None
+        if waits_for_holders(state, pending):
+            return pending.view
+    return None
 
 
 def hold_back(state: State, now: float) -> HoldBack:
     """Find the overdue allocations that newcomers must not overtake any more.
 
-    On each device that is its first overdue allocation by turn. If that fits but would not be safe, it waits for
-    holders of other devices, so newcomers are held back on all devices of its container. If its age is twice the
+    On each device that is its first overdue allocation by turn. If that fits but would not be safe, or if it needs
+    memory of several devices at once, it waits for holders of other devices, so newcomers are held back on all devices
+    of its container. If its age is twice the
     timeout, newcomers with a limit on one of these devices get nothing anywhere: those that can keep it waiting become
     fewer, and all of them can end without those that hold nothing (the state is safe).
     """
@@ -45,8 +60,11 @@ def hold_back(state: State, now: float) -> HoldBack:
     limited: dict[str, WaitingAllocation] = {}
     for device, overdue in first_overdue(state, now).items():
         requesting.setdefault(device, overdue)
-        devices = state.ledger.accounts[overdue.container]
-        if overdue.size <= state.ledger.free[device]:
+        sizes = required(state, overdue)
+        devices = {
+            other for name in joint_containers(state, overdue.container) for other in state.ledger.accounts[name]
+        }
+        if len(sizes) > 1 or sizes[device] <= state.ledger.free[device]:
             requesting = dict.fromkeys(devices, overdue) | requesting
         if overdue.aged(now) >= 2 * state.starvation_timeout:
             limited = dict.fromkeys(devices, overdue) | limited

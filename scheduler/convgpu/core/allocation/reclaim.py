@@ -25,6 +25,8 @@ class ReclaimLadder:
     def take_idle_grants(self) -> None:
         """Take rung 1: all idle grants. On a drained device they could be given to nobody."""
         for name in self._ledger.changed_containers:
+            if self._state.containers[name].is_admitted:  # reserved
+                continue
             for device in self._ledger.accounts[name]:
                 if device not in self._state.drained:
                     self._ledger.take_idle(name, device)

@@ -3,7 +3,8 @@
 from math import isfinite
 from typing import Final
 
-from convgpu.core.state import PendingAllocation, State
+from convgpu.core.allocation.admission import waits_for_holders
+from convgpu.core.state import State
 from convgpu.policies.memory.base import WaitingAllocation
 
 # Priorities trade with age: a starvation timeout of waiting weighs as much as so many points of priority.
@@ -20,15 +21,10 @@ def is_overdue(state: State, waiting: WaitingAllocation, now: float) -> bool:
     return waiting.aged(now) >= state.starvation_timeout
 
 
-def fits_usable(state: State, pending: PendingAllocation) -> bool:
-    """Return whether it could be served without waiting for external memory, which no container holds."""
-    return state.account(pending).leased + pending.size <= state.ledger.usable[pending.device]
-
-
 def first_overdue(state: State, now: float) -> dict[str, WaitingAllocation]:
     """Return the overdue allocation of each device whose turn is first, if it has one; in the order of turns.
 
-    An allocation that waits for external memory holds nobody back.
+    An allocation that waits for external memory, or for others of its gang, holds nobody back.
     """
     found = []
     for device in state.settling:
@@ -42,6 +38,6 @@ def first_overdue_on(state: State, device: str, now: float) -> list[WaitingAlloc
     for pending in state.queue.by_turn(device):
         if not is_overdue(state, pending.view, now):
             break
-        if fits_usable(state, pending):
+        if waits_for_holders(state, pending):
             return [pending.view]
     return []

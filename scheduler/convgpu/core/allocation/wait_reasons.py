@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from convgpu.core.allocation.admission import required
 from convgpu.core.allocation.fairness import serving_order
 from convgpu.core.allocation.hold_back import hold_back
 from convgpu.core.memory.ledger import Ledger
@@ -38,7 +39,7 @@ def explain(state: State, now: float) -> dict[int, Wait]:
     for waiting in serving_order(state, [pending.view for pending in state.queue], now):
         overdue = held_back.find(state, waiting)
         reason = _find_reason(state, waiting, overdue)
-        behind = _find_behind(state.ledger, waiting, reason, overdue, holdings)
+        behind = _find_behind(state, waiting, reason, overdue, holdings)
         free = max(state.ledger.free[waiting.device], 0)
         waits[waiting.request] = Wait(reason, ahead[waiting.device], behind, free)
         ahead[waiting.device] += 1
@@ -49,9 +50,12 @@ def _find_reason(state: State, waiting: WaitingAllocation, overdue: WaitingAlloc
     """Return why one is not served; `overdue`: the allocation behind which it is held back."""
     if state.recovering:
         return WaitReason.RECOVERING
-    if waiting.device in state.drained:
+    if state.missing_members(waiting.container):
+        return WaitReason.GANG
+    sizes = required(state, waiting)
+    if not state.drained.isdisjoint(sizes):
         return WaitReason.DRAINED
-    if waiting.size > state.ledger.free[waiting.device]:
+    if any(size > state.ledger.free[device] for device, size in sizes.items()):
         return WaitReason.MEMORY
     return WaitReason.SAFETY if overdue is None else WaitReason.TURN
 
@@ -69,15 +73,18 @@ def _largest_holdings_first(ledger: Ledger) -> dict[str, list[tuple[str, int]]]:
 
 
 def _find_behind(
-    ledger: Ledger,
+    state: State,
     waiting: WaitingAllocation,
     reason: WaitReason,
     overdue: WaitingAllocation | None,
     holdings: Mapping[str, list[tuple[str, int]]],
 ) -> tuple[str, ...]:
     """Return the containers whose ends would make room: for it, or for all its container may still ask for."""
+    ledger = state.ledger
+    if reason is WaitReason.GANG:
+        return tuple(name for name in state.missing_members(waiting.container) if name != "?")
     if reason is WaitReason.MEMORY:
-        lacking = {waiting.device: waiting.size - ledger.free[waiting.device]}
+        lacking = {device: size - ledger.free[device] for device, size in required(state, waiting).items()}
     elif reason is WaitReason.SAFETY:
         own = waiting.container
         lacking = {device: ledger.shortage(own, device) for device in ledger.accounts[own]}

@@ -8,7 +8,7 @@ A state that is safe in this sense is safe in the other as well.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from convgpu.core.memory import bankers
 from convgpu.core.memory.bankers import Claim
@@ -73,30 +73,40 @@ class Claimants:
         granted, need = Counter(dict(before.granted)), Counter(dict(before.need))
         granted[device] += size
         need[device] -= size
-        return self._left(check, self._apart, container, _claim(granted, need)) is not None
+        return self._left(check, self._apart, {container: _claim(granted, need)}) is not None
 
     def is_limit_safe(self, check: SafetyCheck, container: str, device: str, limit: int) -> bool:
         """Return the same for another limit of a holder that is not set apart."""
         claim = check.claim_with_limit(container, device, limit)
-        return self.are_plain or self._left(check, self._apart, container, claim) is not None
+        return self.are_plain or self._left(check, self._apart, {container: claim}) is not None
 
-    def can_all_end_beside(self, check: SafetyCheck, newcomer: str, waiting: Iterable[str]) -> bool:
-        """Return whether all holders can end, and then each of `waiting` can, even if the newcomer never does.
+    def can_all_end_beside(
+        self, check: SafetyCheck, newcomers: Sequence[str], waiting: Collection[Sequence[str]]
+    ) -> bool:
+        """Return whether all holders can end, and then each group of `waiting` can, even if the newcomers never do.
 
-        The newcomer counts as if it took its whole limits, and so do those that are set apart.
+        The newcomers count as if they took their whole limits, and so do those that are set apart.
         """
-        left = self._left(check, [*self._apart, newcomer], newcomer, check.claim(newcomer))
-        return left is not None and all(check.claim(name).fits(left) for name in waiting if name not in self._holders)
+        left = self._left(check, [*self._apart, *newcomers], {name: check.claim(name) for name in newcomers})
+        return left is not None and all(self._fits(check, group, left) for group in waiting)
 
-    def _left(self, check: SafetyCheck, apart: Sequence[str], container: str, claim: Claim) -> dict[str, int] | None:
+    def _fits(self, check: SafetyCheck, group: Sequence[str], left: Mapping[str, int]) -> bool:
+        need: Counter[str] = Counter()
+        for name in group:
+            if name not in self._holders:
+                need.update(dict(check.claim(name).need))
+        return all(size <= left[device] for device, size in need.items())
+
+    def _left(self, check: SafetyCheck, apart: Sequence[str], changed: Mapping[str, Claim]) -> Mapping[str, int] | None:
         """Return what is free when all holders but `apart` have ended and those have their whole limits.
 
-        None if one cannot end. `claim` is that of the container, which may be a newcomer.
+        None if one cannot end. `changed`: claims in place of those that containers have, or of newcomers.
         """
         free = Counter(check.available)
-        free.update(dict(check.claim(container).granted))
-        free.subtract(dict(claim.granted))
-        claims = {name: check.claim(name) for name in self._holders} | {container: claim}
+        for name, claim in changed.items():
+            free.update(dict(check.claim(name).granted))
+            free.subtract(dict(claim.granted))
+        claims = {name: check.claim(name) for name in self._holders} | dict(changed)
         for name in apart:
             if name in claims:
                 free.subtract(dict(claims.pop(name).need))

@@ -14,7 +14,7 @@ that devices have now, and with their nominal capacity, when everything that was
 (docs/decisions/0020).
 """
 
-from collections.abc import Iterable, KeysView, Mapping
+from collections.abc import Collection, KeysView, Mapping, Sequence
 
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.memory.account import Account
@@ -284,10 +284,9 @@ class Ledger:
             for check in self._distinct
         )
 
-    def can_all_end_beside(self, newcomer: str, waiting: Iterable[str]) -> bool:
-        """Return whether all holders can end, and then each of `waiting` can, even if the newcomer never does."""
-        names = list(waiting)
-        return all(self.claimants.can_all_end_beside(check, newcomer, names) for check in self._distinct)
+    def can_all_end_beside(self, newcomers: Sequence[str], waiting: Collection[Sequence[str]]) -> bool:
+        """Return whether all holders can end, and then each group of `waiting`, even if the newcomers never do."""
+        return all(self.claimants.can_all_end_beside(check, newcomers, waiting) for check in self._distinct)
 
     # -- targets and deficits ----------------------------------------------------------------------------
 

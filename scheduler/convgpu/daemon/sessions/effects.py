@@ -17,6 +17,7 @@ from convgpu.protocol.wire import Reason
 _REASON: Final = {
     RejectReason.LIMIT: Reason.LIMIT,
     RejectReason.DEADLINE: Reason.DEADLINE,
+    RejectReason.GANG: Reason.DEADLINE,
     RejectReason.DEVICE: Reason.DEVICE,
 }
 

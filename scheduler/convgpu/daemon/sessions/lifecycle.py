@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from convgpu.core import events as e
 from convgpu.daemon.machine_driver import MachineDriver
@@ -16,6 +16,8 @@ from convgpu.daemon.transport.connection import Absent
 from convgpu.protocol.event_kinds import EventKind, RejectReason
 from convgpu.protocol.messages import Rejected
 from convgpu.protocol.wire import Reason
+
+_CONTEXT_CALLS: Final = frozenset({"cuDevicePrimaryCtxRetain", "cuCtxCreate"})  # as the hook names them
 
 
 class SettlingWatcher(Protocol):
@@ -76,7 +78,8 @@ class SessionLifecycle:
         session.open_requests += 1
         device = session.rows[row] if row < len(session.rows) else ""
         self._registry.pending[request] = PendingAllocation(session, frame, device, call, self._wall_clock())
-        self._driver.dispatch(e.AllocationRequested(session.number, request, device, size))
+        is_context = call in _CONTEXT_CALLS
+        self._driver.dispatch(e.AllocationRequested(session.number, request, device, size, is_context))
 
     def reject_as_driver(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         """Reject an allocation that the driver refused: waiting would not help. The machine is not involved."""

@@ -18,6 +18,7 @@ class WaitingAllocation:
         size: bytes requested; its container has no idle grant for any of them.
         since: seconds, on the clock of the events.
         priority: of its container; the machine heeds it, not the policy.
+        is_context: it is for a CUDA context, so that its process will need more.
         head_start: seconds by which its priority puts it forward among overdue allocations; negative: back.
     """
 
@@ -30,6 +31,7 @@ class WaitingAllocation:
     since: float
     priority: int = 0
     head_start: float = 0.0
+    is_context: bool = False
 
     @property
     def turn(self) -> tuple[float, int]:

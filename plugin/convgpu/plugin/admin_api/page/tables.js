@@ -7,6 +7,7 @@ const WHY = {
   memory: "not enough is free",
   turn: "others come first",
   safety: "it would fit, but then not everybody could end",
+  gang: "others of its gang have not come",
   drained: "the GPU is drained",
   recovering: "the scheduler has just started",
 };

@@ -1,0 +1,90 @@
+"""Admission of the whole: containers that start with their whole limits or not at all, alone or as a gang.
+
+While such a container waits for that it holds nothing. Once it is admitted its grants are reserved: what of them is
+idle goes to nobody else, so it never waits again (docs/policies.md, Admission of the whole; Gangs).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from convgpu.core.state import PendingAllocation, State
+from convgpu.policies.memory.base import WaitingAllocation
+
+# Seconds that the containers of a gang wait for those of it that have not come; then their allocations are rejected.
+GANG_TIMEOUT: Final = 300.0
+
+
+def is_newcomer(state: State, name: str) -> bool:
+    """Return whether a container holds nothing, nor does its gang."""
+    if name in state.ledger.holders:
+        return False
+    gang = state.containers[name].gang
+    return not any(member in state.ledger.holders for member in state.gangs.get(gang, ()))
+
+
+def joint_containers(state: State, name: str) -> list[str]:
+    """Return the containers that are granted memory together with this one: its gang's, or itself alone."""
+    gang = state.containers[name].gang
+    if not gang or not state.awaits_admission(name):
+        return [name]
+    others = state.containers
+    return [m for m in state.gangs[gang] if state.awaits_admission(m) and (others[m].pending or m == name)]
+
+
+def required(state: State, waiting: WaitingAllocation) -> Mapping[str, int]:
+    """Return the bytes by device that have to be free for an allocation: its own, or the whole limits it comes with.
+
+    Idle memory of its own is there already. (It is taken back before others wait, except for what is reserved.)
+    """
+    if not state.awaits_admission(waiting.container):
+        account = state.ledger.accounts[waiting.container][waiting.device]
+        return {waiting.device: max(waiting.size - account.idle, 0)}
+    sizes: dict[str, int] = {}
+    for name in joint_containers(state, waiting.container):
+        for device, account in state.ledger.accounts[name].items():
+            sizes[device] = sizes.get(device, 0) + max(account.limit - account.grant - account.charged, 0)
+    return sizes
+
+
+def waits_for_holders(state: State, pending: PendingAllocation) -> bool:
+    """Return whether the ends of containers serve it: it waits neither for external memory nor for its gang."""
+    if not state.awaits_admission(pending.container):
+        return state.account(pending).leased + pending.size <= state.ledger.usable[pending.device]
+    if state.missing_members(pending.container):
+        return False
+    return all(size <= state.ledger.usable[device] for device, size in required(state, pending.view).items())
+
+
+def can_be_admitted(state: State, waiting: WaitingAllocation) -> bool:
+    """Return whether all whole limits that an allocation comes with are free, which is always safe."""
+    sizes = required(state, waiting)
+    if not state.drained.isdisjoint(sizes) or state.missing_members(waiting.container):
+        return False
+    return all(size <= state.ledger.free[device] for device, size in sizes.items())
+
+
+def admit(state: State, pending: PendingAllocation) -> None:
+    """Grant and reserve the whole limits."""
+    turn = pending.view.turn if pending.passes_overdue else None
+    for name in joint_containers(state, pending.container):
+        state.ledger.claimants.begin_holding(name, turn)
+        for device, account in state.ledger.accounts[name].items():
+            state.ledger.grant(name, device, max(account.limit - account.grant - account.charged, 0))
+        state.ledger.changed_containers[name] = None
+        mark_admitted(state, name)
+
+
+def mark_admitted(state: State, name: str) -> None:
+    """Reserve what a container was granted, and let it claim with its gang as one."""
+    container = state.containers[name]
+    if container.is_whole:
+        container.is_admitted = True
+        if container.gang:
+            state.ledger.claimants.gangs[name] = container.gang
+
+
+def end_admission(state: State, name: str) -> None:
+    """Give up the reservation of a container whose processes have all ended."""
+    state.containers[name].is_admitted = False
+    state.ledger.claimants.gangs.pop(name, None)
+    state.ledger.changed_containers[name] = None  # what of its grants is idle can go to others

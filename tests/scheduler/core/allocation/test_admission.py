@@ -1,0 +1,242 @@
+"""Containers that are admitted as a whole, alone or as a gang; and contexts of newcomers (docs/policies.md)."""
+
+import pytest
+from checked_host import CheckedHost
+
+from convgpu.core import events as e
+from convgpu.core.allocation.admission import GANG_TIMEOUT
+from convgpu.core.machine import Machine
+from convgpu.policies.memory import Fifo
+from convgpu.protocol.event_kinds import RejectReason, WaitReason
+
+
+def make_host(*capacity: int, timeout: float = 60.0) -> CheckedHost:
+    devices = {"gpu" if not number else f"gpu{number}": size for number, size in enumerate(capacity)}
+    return CheckedHost(Machine(devices, Fifo(), timeout))
+
+
+def grants(host: CheckedHost, *names: str) -> list[int]:
+    return [sum(account.grant for account in host.machine.accounts(name).values()) for name in names]
+
+
+def reason(host: CheckedHost, request: int) -> WaitReason:
+    return host.machine.explain(host.now)[request].reason
+
+
+# -- admit=whole ------------------------------------------------------------------------------------------
+
+
+def test_the_first_allocation_waits_for_the_whole_limit_and_holds_nothing_meanwhile() -> None:
+    host = make_host(16)
+    host.create("holder", {"gpu": 10})
+    host.create("whole", {"gpu": 8}, is_whole=True)
+    holder, whole = host.start("holder"), host.start("whole")
+    host.allocate(holder, 10)
+    first = host.allocate(whole, 1)
+    assert (grants(host, "whole"), reason(host, first)) == ([0], WaitReason.MEMORY)
+    host.finish("holder")
+    assert (first in host.answers, grants(host, "whole")) == (True, [8])
+    host.check()
+
+
+def test_the_whole_limits_on_all_devices_are_granted_at_once() -> None:
+    host = make_host(16, 16)
+    host.create("holder", {"gpu1": 10})
+    host.create("whole", {"gpu": 8, "gpu1": 8}, is_whole=True)
+    host.allocate(host.start("holder"), 10, "gpu1")
+    first = host.allocate(host.start("whole"), 1)
+    assert (first in host.pending, grants(host, "whole")) == (True, [0])
+    host.finish("holder")
+    assert (first in host.answers, grants(host, "whole")) == (True, [16])
+    host.check()
+
+
+def test_what_an_admitted_container_does_not_use_is_reserved_until_its_last_process_ends() -> None:
+    host = make_host(16)
+    host.create("whole", {"gpu": 10}, is_whole=True)
+    host.create("other", {"gpu": 8})
+    whole = host.start("whole")
+    host.allocate(whole, 1)
+    waiting = host.allocate(host.start("other"), 8)
+    assert waiting in host.pending
+    assert host.allocate(whole, 9) in host.answers  # it never waits again
+    host.end(whole)
+    assert (waiting in host.answers, grants(host, "whole")) == (True, [0])
+    host.check()
+
+
+def test_an_overdue_whole_admission_holds_newcomers_back_and_is_served() -> None:
+    host = make_host(16, timeout=10.0)
+    for name in ("a", "b", "c"):
+        host.create(name, {"gpu": 8})
+    host.create("whole", {"gpu": 16}, is_whole=True)
+    a, b, c = (host.start(name) for name in ("a", "b", "c"))
+    host.allocate(a, 8)
+    host.allocate(b, 8)
+    first = host.allocate(host.start("whole"), 1)
+    host.now = 20.0
+    host.end(a)
+    younger = host.allocate(c, 8)
+    assert {first, younger} == host.pending.keys()
+    host.end(b)
+    assert (first in host.answers, younger in host.answers) == (True, False)
+    host.check()
+
+
+# -- gangs ------------------------------------------------------------------------------------------------
+
+
+def make_gang(host: CheckedHost, *limits: int, gang: str = "train") -> list[int]:
+    for number, limit in enumerate(limits):
+        host.create(f"w{number}", {"gpu": limit}, gang=gang)
+    return [host.start(f"w{number}") for number in range(len(limits))]
+
+
+def test_a_gang_starts_when_all_have_come_and_all_whole_limits_are_free() -> None:
+    host = make_host(16)
+    host.create("holder", {"gpu": 6})
+    holder = host.start("holder")
+    host.allocate(holder, 6)
+    first, second = make_gang(host, 8, 4)
+    one = host.allocate(first, 2)
+    assert (reason(host, one), host.machine.explain(0.0)[one].behind) == (WaitReason.GANG, ("w1",))
+    two = host.allocate(second, 2)
+    assert (reason(host, one), reason(host, two)) == (WaitReason.MEMORY, WaitReason.MEMORY)
+    host.end(holder)
+    assert (one in host.answers, two in host.answers, grants(host, "w0", "w1")) == (True, True, [8, 4])
+    host.check()
+
+
+def test_a_gang_of_a_size_waits_for_containers_that_are_not_created_yet() -> None:
+    host = make_host(16)
+    (first,) = make_gang(host, 4, gang="train:2")
+    one = host.allocate(first, 2)
+    assert reason(host, one) == WaitReason.GANG
+    host.create("w1", {"gpu": 4}, gang="train:2")
+    two = host.allocate(host.start("w1"), 1)
+    assert {one, two} <= host.answers.keys()
+    host.check()
+
+
+def test_an_incomplete_gang_is_in_nobodys_way() -> None:
+    host = make_host(16, timeout=10.0)
+    first, _ = make_gang(host, 8, 8)
+    host.allocate(first, 8)
+    host.create("other", {"gpu": 16})
+    host.now = 100.0
+    other = host.start("other")
+    assert host.allocate(other, 2) in host.answers
+    assert host.allocate(other, 2) == 0  # out of what was leased ahead: nobody is scarce
+    host.check()
+
+
+def test_who_never_comes_lets_the_others_be_rejected_after_the_timeout() -> None:
+    host = make_host(16)
+    first, _ = make_gang(host, 8, 8)
+    one = host.allocate(first, 8)
+    assert host.machine.next_deadline() == GANG_TIMEOUT
+    host.now = GANG_TIMEOUT
+    host.dispatch(e.TimePassed())
+    answer = host.answers[one]
+    assert isinstance(answer, e.Reject)
+    assert answer.reason is RejectReason.GANG
+    host.check()
+
+
+def test_a_complete_gang_may_wait_for_memory_longer_than_for_its_members() -> None:
+    host = make_host(16)
+    host.create("holder", {"gpu": 16})
+    holder = host.start("holder")
+    host.allocate(holder, 16)
+    requests = [host.allocate(session, 8) for session in make_gang(host, 8, 8)]
+    host.now = GANG_TIMEOUT
+    host.dispatch(e.TimePassed())
+    assert (set(requests), host.machine.next_deadline()) == (host.pending.keys(), None)
+    host.end(holder)
+    assert set(requests) <= host.answers.keys()
+    host.check()
+
+
+def test_two_gangs_do_not_wait_for_each_other() -> None:
+    """Without gangs each job gets one of its two containers in, and both wait for ever."""
+    host = make_host(16)
+    for job in ("a", "b"):
+        for number in (0, 1):
+            host.create(f"{job}{number}", {"gpu": 6}, gang=job)
+    sessions = {name: host.start(name) for name in ("a0", "b0", "a1", "b1")}
+    requests = {name: host.allocate(session, 6) for name, session in sessions.items()}
+    assert grants(host, "a0", "a1", "b0", "b1") == [6, 6, 0, 0]
+    host.end(sessions["a0"])
+    assert grants(host, "b0", "b1") == [0, 0]
+    host.end(sessions["a1"])
+    assert requests["b0"] in host.answers
+    assert requests["b1"] in host.answers
+    host.check()
+
+
+def test_a_raise_of_one_of_a_gang_is_judged_by_the_claim_of_all() -> None:
+    """By themselves `w1` could end for the raise of `w0`; but it waits for `w0`, as members of a gang do."""
+    host = make_host(16)
+    first, second = make_gang(host, 4, 4)
+    host.allocate(first, 4)
+    host.allocate(second, 4)
+    host.create("other", {"gpu": 10})
+    other = host.start("other")
+    host.allocate(other, 4)
+    host.dispatch(e.LimitsChanged("w0", {"gpu": 9}))
+    account = host.machine.account("w0", "gpu")
+    assert account is not None
+    assert (account.limit, account.target) == (4, 9)
+    host.end(other)
+    raised = host.machine.account("w0", "gpu")
+    assert raised is not None
+    assert raised.limit == 9
+    host.check()
+
+
+def test_one_of_a_gang_that_starts_again_goes_before_newcomers() -> None:
+    host = make_host(16, timeout=10.0)
+    first, second = make_gang(host, 6, 6)
+    for session in (first, second):
+        host.allocate(session, 6)
+    host.create("other", {"gpu": 8})
+    other = host.allocate(host.start("other"), 8)
+    host.unmount("w1")
+    host.end(second)
+    assert other in host.answers
+    host.create("small", {"gpu": 2})
+    host.allocate(host.start("small"), 2)
+    host.mount("w1")
+    again = host.allocate(host.start("w1"), 6)
+    assert (again in host.pending, reason(host, again)) == (True, WaitReason.MEMORY)
+    host.finish("other")
+    assert again in host.answers
+    host.check()
+
+
+# -- contexts of newcomers ------------------------------------------------------------------------------------
+
+
+def test_contexts_of_those_that_would_wait_anyway_take_nothing() -> None:
+    host = make_host(32)
+    for number in range(6):
+        host.create(f"c{number}", {"gpu": 14})
+    sessions = [host.start(f"c{number}") for number in range(6)]
+    for session in sessions:
+        context = host.allocate(session, 1, is_context=True)
+        if context in host.answers:
+            host.allocate(session, 13)
+    assert grants(host, *(f"c{number}" for number in range(6))) == [14, 14, 1, 0, 0, 0]
+    host.check()
+
+
+@pytest.mark.parametrize(("limit", "goes_on"), [(2, True), (4, False)])
+def test_a_context_goes_on_if_the_whole_limit_is_free(limit: int, goes_on: bool) -> None:
+    host = make_host(16)
+    host.create("holder", {"gpu": 13})
+    host.create("big", {"gpu": 8})
+    host.create("small", {"gpu": limit})
+    host.allocate(host.start("holder"), 13)
+    host.allocate(host.start("big"), 8)
+    assert (host.allocate(host.start("small"), 1, is_context=True) in host.answers) == goes_on
+    host.check()
