@@ -21,6 +21,8 @@ OPTIONS: Final[Mapping[str, str]] = {
     "CONVGPU_GPUS": "gpus",
     "CONVGPU_WAIT": "wait",
     "CONVGPU_PRIORITY": "priority",
+    "CONVGPU_ADMIT": "admit",
+    "CONVGPU_GANG": "gang",
 }
 # Seconds that a runtime waits for each hook.
 _BEGIN_TIMEOUT: Final = 30

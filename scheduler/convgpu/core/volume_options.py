@@ -1,5 +1,6 @@
 """Options of a volume: limits per device, longest pause of an allocation, priority; pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -8,6 +9,10 @@ from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import format_size, parse_size
 
 KNOWN: Final[Mapping[str, str]] = {
+    "admit": "`whole`: the first allocation waits until the whole limit is free, and the container never waits again; "
+    "`part`: it takes what it needs; without it `part`",
+    "gang": "a name: containers of one gang start together, with their whole limits, or not at all; `NAME:SIZE`: it "
+    "has so many; without it none",
     "gpus": "the GPUs that the limit is for, by index or UUID: `0,1`, `GPU-uuid`, `all`; without it all",
     "memory": "the limit: `2g` on each of its GPUs, or `GPU-uuid:2g,GPU-uuid:4g`; without it the container's variable "
     "`CONVGPU_MEMORY` says it",
@@ -15,6 +20,7 @@ KNOWN: Final[Mapping[str, str]] = {
     "wait": "the longest pause of an allocation, which is then rejected: `30s`, `5m`; without it no end",
 }
 MAX_PRIORITY: Final = 100
+_GANG: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,63})(?::([0-9]{1,3}))?", re.ASCII)
 
 
 class OptionError(ValueError):
@@ -49,12 +55,18 @@ class Terms:
         limits: bytes per device UUID; empty when the volume names none.
         wait: longest pause of an allocation in seconds, None without end.
         priority: -100 to 100; higher first.
+        is_whole: the first allocation waits until the whole limits are free.
+        gang: name of its gang, empty without one. Then it `is_whole`.
+        gang_size: how many containers the gang has, 0 if that is not said.
     """
 
     devices: Sequence[DeviceCapacity]
     limits: Mapping[str, int]
     wait: float | None
     priority: int = 0
+    is_whole: bool = False
+    gang: str = ""
+    gang_size: int = 0
 
 
 def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity]) -> Terms:
@@ -70,7 +82,7 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
     priority = _parse_priority(options["priority"]) if "priority" in options else 0
     chosen = _choose(options.get("gpus", "all"), devices)
     limits = parse_limits(options["memory"], chosen) if "memory" in options else {}
-    return Terms(chosen, limits, wait, priority)
+    return Terms(chosen, limits, wait, priority, *_parse_admission(options))
 
 
 def parse_limits(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]:
@@ -103,6 +115,35 @@ def parse_limits(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]
                 f"the largest limit that fits is memory={capacity >> 20}m"
             )
     return limits
+
+
+def parse_gang(text: str) -> tuple[str, int]:
+    """Return name and size of a gang, 0 without one.
+
+    Raises:
+        OptionError: an invalid form.
+    """
+    match = _GANG.fullmatch(text)
+    if match is None or (match[2] is not None and int(match[2]) < 2):
+        raise OptionError(
+            f"gang={text}: give a name of letters, digits, `_`, `.` and `-`, and if you know how many containers it "
+            "has, their number from 2 on: gang=train or gang=train:4"
+        )
+    return match[1], int(match[2] or 0)
+
+
+def _parse_admission(options: Mapping[str, str]) -> tuple[bool, str, int]:
+    admit, gang = options.get("admit"), ("", 0)
+    if admit not in {None, "part", "whole"}:
+        raise OptionError(
+            f"admit={admit}: give whole (the first allocation waits until the whole limit is free) or part (it takes "
+            "what it needs)"
+        )
+    if "gang" in options:
+        gang = parse_gang(options["gang"])
+        if admit == "part":
+            raise OptionError("admit=part: a gang starts whole; leave out admit, or gang")
+    return admit == "whole" or bool(gang[0]), *gang
 
 
 def _parse_wait(text: str) -> float:

@@ -96,11 +96,15 @@ class Container(Record, frozen=True, kw_only=True):
         engine: None until the Engine has listed it.
         since: when it entered its state.
         mountpoint: folder of its volume.
+        admit: `whole` if its first allocation waits until its whole limits are free, else `part`.
+        gang: name of its gang, empty without one.
     """
 
     name: str
     engine: EngineContainer | None = None
     priority: int = 0
+    admit: Literal["part", "whole"] = "part"
+    gang: str = ""
     since: float | None = None
     mountpoint: str
     created: float

@@ -33,6 +33,8 @@ OWN: Final = {
     "wait": True,
     "gpu-wait": True,
     "priority": True,
+    "admit": True,
+    "gang": True,
     "gpu-volume-driver": True,
     "dry-run": False,
     "help": False,
@@ -110,6 +112,17 @@ _OPTIONS: Final[Sequence[Callable[[Callable[..., None]], Callable[..., None]]]] 
         metavar="NUMBER",
         help="Of the containers that wait, those with a higher number are served first.  [default: 0]",
     ),
+    click.option(
+        "--admit",
+        type=click.Choice(["part", "whole"]),
+        help="whole: the first allocation waits until the whole limit is free, and the container never waits again. "
+        "part: it takes what it needs.  [default: part]",
+    ),
+    click.option(
+        "--gang",
+        metavar="NAME[:SIZE]",
+        help="Containers of one gang start with their whole limits together, or not at all; SIZE: how many.",
+    ),
     volume_driver,
     click.option("--dry-run", is_flag=True, help="Print the docker command, and say what was added; run nothing."),
     click.pass_obj,
@@ -147,7 +160,8 @@ def _run(verb: str, line: CommandLine, *, driver: str, dry_run: bool, **given: s
         check(line)
     except UsageError as error:
         raise click.UsageError(str(error)) from error
-    request = Request(str(given["gpu_memory"]), given["wait"], driver, given["gpus"], given["priority"], verb)
+    terms = {name: given[name] for name in ("priority", "admit", "gang")}
+    request = Request(str(given["gpu_memory"]), given["wait"], driver, given["gpus"], verb=verb, **terms)
     words, added = prepare(line, request, Engine.connect())
     if dry_run:
         click.echo("\n".join(f"# {text}" for text in added), err=True)

@@ -29,6 +29,8 @@ class Request:
         gpus: Docker's `--gpus`, as it was written; None: all.
         priority: option of the volume; None: the scheduler's default.
         verb: `run` or `create`.
+        admit: option of the volume; None: the scheduler's default.
+        gang: option of the volume; None: no gang.
     """
 
     memory: str
@@ -37,6 +39,8 @@ class Request:
     gpus: str | None = None
     priority: str | None = None
     verb: str = "run"
+    admit: str | None = None
+    gang: str | None = None
 
     @property
     def devices(self) -> tuple[str, ...] | None:
@@ -154,6 +158,8 @@ def explain(line: CommandLine, request: Request, around: Surroundings) -> list[s
     limit = f"limit {request.memory}" + ("" if ":" in request.memory else f" on {gpus}")
     limit += f", waits at most {request.wait}" if request.wait is not None else ""
     limit += f", priority {request.priority}" if request.priority is not None else ""
+    limit += f", admitted as a {request.admit}" if request.admit == "whole" else ""
+    limit += f", gang {request.gang}" if request.gang is not None else ""
     preloaded = mounts_at(line, PRELOAD_PATH) is None
     return [
         f"volume at {MOUNT_PATH}: {limit}",
@@ -189,6 +195,8 @@ def _mount(request: Request) -> str:
         "gpus": ",".join(request.devices) if request.devices is not None and ":" not in request.memory else None,
         "wait": request.wait,
         "priority": request.priority,
+        "admit": request.admit,
+        "gang": request.gang,
     }
     fields = ["type=volume", f"volume-driver={request.driver}"]
     fields += [f"volume-opt={name}={value}" for name, value in options.items() if value is not None]

@@ -115,6 +115,8 @@ def as_data(listed: Sequence[NamedContainer], devices: Devices) -> list[dict[str
             "since": entry.container.since,
             "created": entry.container.created,
             "priority": entry.container.priority,
+            "admit": entry.container.admit,
+            "gang": entry.container.gang,
             "gpus": [{"index": index.get(row.uuid), **to_builtins(row)} for row in entry.container.devices],
             "waiting": [to_builtins(row) for row in entry.container.waiting],
             "processes": [to_builtins(row) for row in entry.container.sessions],

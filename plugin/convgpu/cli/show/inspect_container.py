@@ -81,6 +81,8 @@ def _show(entry: NamedContainer, devices: Devices, names: dict[str, str], now: f
         "State": f"{container.state} for {age(now - since)}",
         "Created": f"{age(now - container.created)} ago",
         "Priority": str(container.priority) if container.priority else "",
+        "Admitted": "as a whole" if container.admit == "whole" else "",
+        "Gang": container.gang,
     }
     for title, fact in facts.items():
         if fact:

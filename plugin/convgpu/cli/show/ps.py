@@ -27,6 +27,7 @@ container that waits stands for how much, why, and who holds what it waits for.
   since        when it came into that state
   created      when the volume was made
   priority     as it was given
+  admit, gang  part or whole; name of its gang, or empty
   gpus         per GPU: index, uuid, limit, grant, usage, seen (by the driver), target (of a limit being lowered)
   waiting      per paused allocation: uuid, size, call, pid, since, missing, reason, ahead, behind, free
   processes    per connected process: pid, program, since, devices (uuid, usage)

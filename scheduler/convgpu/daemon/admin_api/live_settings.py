@@ -85,9 +85,11 @@ class LiveSettings:
     def _parse(self, container: VolumeContainer, memory: str) -> dict[str, int]:
         own = container.volume.limits or {device.uuid: 0 for device in container.terms.devices}
         try:
-            return parse_limits(memory, [row for row in self._capacities if row.uuid in own])
+            limits = parse_limits(memory, [row for row in self._capacities if row.uuid in own])
+            self._containers.check_gang(container.volume.name, container.terms, {**own, **limits})
         except OptionError as error:
             raise ContainerRefusedError("invalid", str(error)) from error
+        return limits
 
     def drain(self, device: str, *, drained: bool) -> None:
         """Give no new grants on a device (UUID or index), or give them again.

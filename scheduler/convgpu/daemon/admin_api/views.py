@@ -73,6 +73,8 @@ class Views:
             name=volume.name,
             engine=volume.engine,
             priority=container.terms.priority,
+            admit="whole" if container.terms.is_whole else "part",
+            gang=container.terms.gang,
             since=since,
             mountpoint=self._containers.mountpoint(volume.name),
             created=volume.created,

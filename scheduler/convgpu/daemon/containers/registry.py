@@ -9,9 +9,11 @@ from functools import partial
 from typing import Protocol
 
 from convgpu.core import events as e
+from convgpu.core.gangs import Member
 from convgpu.core.liveness import LivenessDecision, Mount, evaluate
 from convgpu.core.volume_options import DeviceCapacity, OptionError, Terms, parse_limits, parse_options
 from convgpu.daemon.containers.folders import Folders
+from convgpu.daemon.containers.gangs import check_member
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import History
@@ -131,6 +133,7 @@ class ContainerRegistry:
         volume = Volume(name, options, now, since=now)
         try:
             terms = parse_options(options, self._devices)
+            self.check_gang(name, terms, terms.limits)
             container = self._open(volume, terms, terms.limits)
         except OptionError as error:
             raise ContainerRefusedError("invalid", str(error)) from error
@@ -163,8 +166,26 @@ class ContainerRegistry:
         self._folders.make(volume.name)
         container = VolumeContainer(volume, terms, self._listen(volume.name))
         self.by_name[volume.name] = container
-        self._driver.dispatch(e.ContainerCreated(volume.name, limits, terms.wait, terms.priority))
+        created = e.ContainerCreated(
+            volume.name,
+            limits,
+            terms.wait,
+            terms.priority,
+            is_whole=terms.is_whole,
+            gang=terms.gang,
+            gang_size=terms.gang_size,
+        )
+        self._driver.dispatch(created)
         return container
+
+    def check_gang(self, name: str, terms: Terms, limits: Mapping[str, int]) -> None:
+        """Check that a container can belong to its gang with these limits.
+
+        Raises:
+            OptionError: it cannot; the text names what would do.
+        """
+        known = [(other, container.terms) for other, container in self.by_name.items()]
+        check_member(self._driver.machine, known, self._devices, Member(name, terms, limits))
 
     def _listen(self, name: str) -> Listener:
         path = self._folders.path(name) / SOCKET_FILE
@@ -213,6 +234,7 @@ class ContainerRegistry:
         limits = parse_limits(
             memory, [device for device in self._devices if device.uuid in own]
         )  # by current capacities
+        self.check_gang(name, container.terms, limits)
         self._store.set_limits(name, limits, self._wall_clock())
         container.volume.limits = limits
         self._driver.dispatch(e.LimitsSet(name, limits))

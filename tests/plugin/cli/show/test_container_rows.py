@@ -131,6 +131,8 @@ def test_data_has_plain_integers() -> None:
             "since": None,
             "created": 1_000_000.0,
             "priority": 0,
+            "admit": "part",
+            "gang": "",
             "gpus": [
                 {"index": 0, "uuid": "GPU-a", "limit": 6 * GIB, "grant": GIB // 2, "usage": GIB // 4, **UNSEEN},
                 {"index": 1, "uuid": "GPU-b", "limit": 6 * GIB, "grant": 0, "usage": 0, **UNSEEN},
