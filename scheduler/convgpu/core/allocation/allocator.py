@@ -181,17 +181,17 @@ class Allocator:
     # -- rejections --------------------------------------------------------------------------------------
 
     def reject_expired(self) -> None:
-        """Reject the allocations whose container's `wait` has run out."""
+        """Reject the allocations whose container's `wait` has run out, or whose gang has not come."""
         state = self._state
         for pending in state.queue.expired(state.now):
             wait = state.containers[pending.container].wait
-            deadline = None if wait is None else pending.view.since + wait
-            if deadline is not None and deadline <= state.now:
+            ends = [] if wait is None else [pending.view.since + wait]
+            reason = RejectReason.GANG if state.missing_members(pending.container) else None
+            if ends and ends[0] <= state.now:
                 reason = RejectReason.DEADLINE
-            elif state.missing_members(pending.container):
-                reason = RejectReason.GANG
-            else:  # the gang is complete and waits for memory
-                state.queue.postpone(pending, deadline)
+            if reason is None:  # its gang is complete and waits for memory; one of it may still end
+                again = [state.now + GANG_TIMEOUT] if state.awaits_admission(pending.container) else []
+                state.queue.postpone(pending, min(ends + again, default=None))
                 continue
             state.dequeue(pending)
             self._reject(pending, reason)

@@ -22,7 +22,10 @@ from convgpu.protocol import messages as m
         ({"memory": "20XB"}, "memory=20XB: '20XB' is not a size"),
         ({"memory": "17g"}, "has 16GiB to hand out; the largest limit that fits is memory=16384m"),
         ({"memory": "GPU-x:1g"}, "'GPU-x:1g' names no device of this container once; devices: GPU-"),
-        ({"memory": "2g", "speed": "fast"}, "unknown option 'speed': known are gpus, memory, priority, wait"),
+        (
+            {"memory": "2g", "speed": "fast"},
+            "unknown option 'speed': known are admit, gang, gpus, memory, priority, wait",
+        ),
         ({"memory": "2g", "priority": "high"}, "priority=high: give a whole number from -100 to 100; higher first"),
         ({"memory": "2g", "priority": "101"}, "priority=101: give a whole number from -100 to 100; higher first"),
         ({"memory": "2g", "wait": "soon"}, "wait=soon: 'soon' is not a duration: write it as 500ms, 30s, 5m, 2h or 1d"),
