@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from convgpu.policies.memory import POLICIES
-from convgpu.simulate.baselines import FailAndRetry, OneAtATime, WholeLimitFirst
+from convgpu.simulate.baselines import FailAndRetry, OneAtATime, WholeLimitFirst, WithoutSafety
 from convgpu.simulate.engine import Scheme, Simulation
 from convgpu.simulate.managed import Managed
 from convgpu.simulate.workload import CAPACITY, DEVICES, LARGE, MODELS, Model, draw_jobs
@@ -36,14 +36,37 @@ SEEDS = range(1, 6)
 RESTARTS = (0.0, 30.0, 120.0)
 TIMEOUTS = (0.0, 60.0, 600.0)
 STARVATION_TIMEOUT = 60.0
+PRIORITIES = (0, 10, 100)
 
 Result = dict[str, float]
 
 
-def managed(policy: str, starvation_timeout: float = STARVATION_TIMEOUT, *, second_programs: bool = False) -> Managed:
+def managed(
+    policy: str,
+    starvation_timeout: float = STARVATION_TIMEOUT,
+    *,
+    second_programs: bool = False,
+    is_whole: bool = False,
+) -> Managed:
     """Return ConvGPU as a scheme; its own chance is the same in each run."""
     seed = random.Random(1).getrandbits(64)  # noqa: S311 - a workload, not a secret
-    return Managed(policy, seed, starvation_timeout, second_programs=second_programs)
+    return Managed(policy, seed, starvation_timeout, second_programs=second_programs, is_whole=is_whole)
+
+
+def measure_priority(model: Model, priority: int) -> Result:
+    """Give every tenth container a priority; return the medians of mean waits, and of the longest."""
+    runs = []
+    for seed in SEEDS:
+        jobs = draw_jobs(model, random.Random(seed))  # noqa: S311 - a workload, not a secret
+        for job in jobs[::10]:
+            job.priority = priority
+        Simulation(jobs, managed("best-fit")).run()
+        urgent, others = jobs[::10], [job for job in jobs if job.number % 10]
+        means = [statistics.fmean(job.wait for job in group) for group in (urgent, others)]
+        longest = max(job.wait for job in others)
+        row = {"every tenth": means[0], "the others": means[1], "ratio, %": 100 * means[0] / means[1]}
+        runs.append({**row, "longest": longest})
+    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
 
 
 def measure(make_scheme: Callable[[], Scheme], model: Model, restart: float = 0.0) -> Result:
@@ -84,6 +107,16 @@ def table(title: str, rows: dict[str, Result]) -> None:
     Console(width=140).print(shown)
 
 
+def priorities() -> dict[str, dict[str, Result]]:
+    """Print and return what a priority does, by model."""
+    results = {}
+    for model in MODELS:
+        rows = {f"priority {priority}": measure_priority(model, priority) for priority in PRIORITIES}
+        table(f"priority of every tenth container, programs allocate {model.name}", rows)
+        results[f"priority, {model.name}"] = rows
+    return results
+
+
 def main() -> None:
     """Print and write medians over the seeds: times in seconds, shares of all memory over the makespan."""
     results = {}
@@ -92,10 +125,14 @@ def main() -> None:
         rows["best-fit, second programs"] = measure(lambda: managed("best-fit", second_programs=True), model)
         for restart in RESTARTS:
             rows[f"try again, {restart:.0f} s"] = measure(FailAndRetry, model, restart)
+        rows["best-fit, admit=whole"] = measure(lambda: managed("best-fit", is_whole=True), model)
+        rows["without safety"] = measure(WithoutSafety, model)
         rows["whole limit first"] = measure(WholeLimitFirst, model)
+        rows["whole limit first, aged"] = measure(lambda: WholeLimitFirst(STARVATION_TIMEOUT), model)
         rows["one at a time"] = measure(OneAtATime, model)
         table(f"policies, programs allocate {model.name}", rows)
         results[model.name] = rows
+    results |= priorities()
     rows = {f"{seconds:g} s": measure(lambda s=seconds: managed("best-fit", s), MODELS[0]) for seconds in TIMEOUTS}
     table(f"best-fit by starvation timeout, programs allocate {MODELS[0].name}", rows)
     results["starvation_timeout"] = rows

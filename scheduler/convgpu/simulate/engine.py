@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Final
 
 from convgpu.simulate.workload import Job
@@ -66,7 +67,8 @@ class Simulation:
         """
         self.scheme.simulation = self
         for job in self.jobs:
-            self.schedule(job.arrival, lambda job=job: self._begin(job))  # type: ignore[misc]
+            if isfinite(job.arrival):
+                self.schedule(job.arrival, lambda job=job: self.begin(job))  # type: ignore[misc]
         while self._agenda:
             self._count_idle(until=self._agenda[0][0])
             self.now, _, action = heapq.heappop(self._agenda)
@@ -84,7 +86,8 @@ class Simulation:
             for reason, size in self.scheme.idle_bytes().items():
                 self.shares[reason] += size * (until - self.now)
 
-    def _begin(self, job: Job) -> None:
+    def begin(self, job: Job) -> None:
+        """Let a job arrive, or start again."""
         job.phase, job.held, job.byte_seconds, job.since = 0, 0, 0.0, self.now
         if self.place is not None:
             job.device = self.place(job, list(self._present.values()))
@@ -133,6 +136,10 @@ class Simulation:
         job.end = self.now
         del self._present[job.number]
         self.scheme.end(job)
+        self.ended(job)
+
+    def ended(self, job: Job) -> None:
+        """Take notice of a job that has ended; here nothing follows from it."""
 
     def refuse(self, job: Job) -> None:
         """Fail the attempt of a job: its work is lost, and it starts again after a back-off."""
@@ -142,4 +149,4 @@ class Simulation:
         self.scheme.end(job)
         back_off = min(FIRST_BACK_OFF * 2**job.attempts, MAX_BACK_OFF)
         job.attempts += 1
-        self.schedule(self.now + back_off + self.restart, lambda: self._begin(job))
+        self.schedule(self.now + back_off + self.restart, lambda: self.begin(job))

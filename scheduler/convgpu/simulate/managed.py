@@ -26,6 +26,7 @@ class Managed(Scheme):
         placement: name of the policy that chooses each job's device; empty: the job's own; EVERY_DEVICE: the job's own,
             and its limit claims all the others as well.
         capacity: bytes of each device.
+        is_whole: each container is admitted with its whole limit or not at all.
     """
 
     def __init__(
@@ -37,9 +38,11 @@ class Managed(Scheme):
         second_programs: bool = False,
         placement: str = "",
         capacity: Mapping[str, int] | None = None,
+        is_whole: bool = False,
     ) -> None:
         self._capacity = capacity or capacities()
         self._placement = placement
+        self._is_whole = is_whole
         chooser = placement if placement in PLACEMENT_POLICIES else DEFAULT_PLACEMENT
         machine = Machine(self._capacity, make_policy(policy, seed), starvation_timeout, placement=chooser)
         self.host = SimulatedHost(machine)
@@ -64,7 +67,7 @@ class Managed(Scheme):
         if self._placement:
             limits = {device: job.limit for device, size in self._capacity.items() if job.limit <= size}
             choice = None if self._placement == EVERY_DEVICE else Choice()
-        self.host.create(str(job.number), limits, priority=job.priority, choice=choice)
+        self.host.create(str(job.number), limits, priority=job.priority, choice=choice, is_whole=self._is_whole)
 
     def _run_first_programs(self) -> None:
         """Run a program in each container, one after the other, before anything else."""
@@ -77,7 +80,8 @@ class Managed(Scheme):
     def allocate(self, job: Job, size: int) -> None:
         """Allocate as the hook does: from the headroom, or by a request."""
         self.host.now = self.simulation.now
-        request = self.host.allocate(self._sessions[job.number], size, job.device)
+        is_context = job.phases[job.phase].is_context
+        request = self.host.allocate(self._sessions[job.number], size, job.device, is_context=is_context)
         if request:
             self._waiting[request] = job
             self._pass_answers_on()

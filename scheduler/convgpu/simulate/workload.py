@@ -55,10 +55,11 @@ MODELS: Final = (
 
 
 class Phase(NamedTuple):
-    """An allocation of `size` bytes and the `seconds` of work that follow it."""
+    """An allocation of `size` bytes and the `seconds` of work that follow it; `is_context`: it is a CUDA context."""
 
     size: int
     seconds: float
+    is_context: bool = False
 
 
 @dataclass
