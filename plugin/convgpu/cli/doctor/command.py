@@ -11,6 +11,7 @@ from convgpu.cli.connect.engine import Engine
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
 from convgpu.cli.doctor.containers import Containers, ProbeFailed
+from convgpu.cli.doctor.gangs import judge_gangs, projects
 from convgpu.cli.run.command import check_version
 from convgpu.cli.setup import cdi_file
 from convgpu.cli.setup.install import describe_host
@@ -79,6 +80,7 @@ def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> 
         if answer.database != "ok":
             yield Finding("state", "fail", answer.database, "Make room there, or make it writable. See: df -h, df -i")
         yield from _examine_devices(devices)
+        yield from judge_gangs(scheduler.containers(), projects(engine.get("/containers/json", all=1)))
         yield _rules(engine, driver)
         expected = cdi_file.wanted(describe_host(engine, plugin, answer), answer)
         yield from cdi_file.judge(engine.info.get("CDISpecDirs") or (), expected)
