@@ -29,6 +29,7 @@ from convgpu.protocol.messages import (
 from convgpu.protocol.stream import MessageStream
 
 GIB = 1 << 30
+CONTEXT = 526 << 20  # of the simulated driver
 
 
 class Daemon:
@@ -92,16 +93,29 @@ class Daemon:
 
 
 # A process of its own for each connection, because the scheduler knows processes by their pid. It connects, hands the
-# socket over, and lives until it is killed; for each line on its stdin it connects again.
+# socket over, and lives until it is killed; for each line on its stdin it connects again, or takes memory of a device
+# past the hook.
 _BODY = """
-import socket, sys
+import ctypes, os, socket, sys
+
+def hold(row, size):
+    cuda = ctypes.CDLL(os.path.abspath("driver/libcuda.so.1"))
+    context, pointer = ctypes.c_void_p(), ctypes.c_void_p()
+    assert cuda.cuInit(0) == 0
+    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), row) == 0
+    assert cuda.cuCtxSetCurrent(context) == 0
+    assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)) == 0
+
 channel = socket.socket(fileno=int(sys.argv[2]))
 while True:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(sys.argv[1])
     socket.send_fds(channel, [b"x"], [connection.fileno()])
     connection.close()
-    if not sys.stdin.readline():
+    while (line := sys.stdin.readline()).strip():
+        hold(*map(int, line.split()))
+        channel.send(b"x")
+    if not line:
         break
 """
 
@@ -158,6 +172,13 @@ class Process:
         self.socket = _receive_socket(self._door)
         self._stream = MessageStream()
         return self.hello(held=held)
+
+    def hold(self, size: int, row: int = 0) -> None:
+        """Take memory of a simulated device past the scheduler; the driver counts `size` bytes, with a context."""
+        assert self._body.stdin is not None
+        self._body.stdin.write(f"{row} {size - CONTEXT}\n".encode())
+        self._body.stdin.flush()
+        assert self._door.recv(1) == b"x"
 
     def hello(self, memory: str = "", held: tuple[tuple[bytes, int], ...] = (), program: str = "test") -> Welcome:
         self.socket.sendall(pack(Hello(self._body.pid, program, memory, held), 1))

@@ -180,6 +180,7 @@ def test_a_card_that_is_lost_over_a_restart_takes_no_container_with_it(tmp_path:
         holder = Process(daemon.container("a", memory="4g"))
         rows = holder.hello().devices
         holder.ask(m.Allocate(1, 3 * GIB, "cuMemAlloc"))
+        holder.hold(3 * GIB, row=1)
         daemon.kill()
         daemon.ail(f"0 error={LOST}")
         daemon.start()

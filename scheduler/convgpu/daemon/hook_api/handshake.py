@@ -15,7 +15,7 @@ from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.sessions import SessionTable
 from convgpu.daemon.system.procfs import start_time
-from convgpu.daemon.transport.connection import Connection
+from convgpu.daemon.transport.connection import Absent, Connection
 from convgpu.daemon.transport.shared_page import PAGE_SIZE
 from convgpu.protocol import messages as m
 from convgpu.protocol.stream import ProtocolError
@@ -88,24 +88,33 @@ class Handshake:
     def needs_count(self, hello: PendingHello) -> bool:
         """Say whether the claim of a process has to be compared with the driver's count before it is admitted.
 
-        During recovery claims are believed: they come from processes of an earlier scheduler.
+        Not when this scheduler knows what it leased to the process. A process that is not visible here cannot be
+        counted: during recovery it is believed, later not.
 
         Raises:
             ProtocolError: the container has too many processes.
         """
         container, pid = hello.container, hello.connection.pid
-        if self._sessions.find(container, pid, start_time(pid)) is not None:
-            return False
+        previous = self._sessions.find(container, pid, start_time(pid))
+        if previous is not None:
+            return bool(hello.held) and isinstance(previous.connection, Absent)
         if len(self._sessions.of(container)) >= MAX_SESSIONS:
             text = f"more than {MAX_SESSIONS} processes of this container use ConvGPU: end some"
             raise ProtocolError(Failure.ORDER, text, hello.request)
-        return bool(hello.held) and not self._machine.recovering
+        return bool(hello.held) and (bool(pid) or not self._machine.recovering)
 
     async def count(self, hello: PendingHello) -> dict[str, int]:
-        """Return the driver's count for a process on each device that it claims; 0 where the count is unknown."""
+        """Return the driver's count for a process on each device that it claims.
+
+        A count that is unknown is the claim itself where the process may have a past, during recovery or because its
+        session was adopted; else 0.
+        """
         known = hello.held.keys() & self._machine.devices
         counted = await self._contexts.held_on_each(known, hello.connection.pid)
-        return {uuid: size or 0 for uuid, size in counted.items()}
+        pid = hello.connection.pid
+        has_past = self._machine.recovering or self._sessions.find(hello.container, pid, start_time(pid)) is not None
+        unknown = hello.held if has_past else {}
+        return {uuid: unknown.get(uuid, 0) if size is None else size for uuid, size in counted.items()}
 
     def make_session(self, hello: PendingHello) -> Session:
         """Declare the container's limits, and return a session that is saved for the next scheduler but not open.
@@ -144,10 +153,10 @@ class Handshake:
             counted: the driver's count in bytes per device, None when the claim is believed.
         """
         welcome = m.Welcome(PAGE_SIZE, self._rows(session))
+        held = hello.held if counted is None else _bound_claim(session.pid, hello.held, counted)
         if previous is not None:
-            self._lifecycle.reconnect(session, previous, hello.held)
+            self._lifecycle.reconnect(session, previous, held)
         else:
-            held = hello.held if counted is None else _bound_claim(session.pid, hello.held, counted)
             self._lifecycle.open(session, held)
         return welcome
 

@@ -39,6 +39,7 @@ def test_limits_survive_a_restart_whether_in_force_or_not(tmp_path: Path) -> Non
         process = Process(daemon.container("a", memory="4g"))
         [row] = process.hello().devices
         process.ask(m.Allocate(0, 3 * GIB, "cuMemAlloc"))
+        process.hold(3 * GIB)
         daemon.container("b", memory="1g")
         daemon.admin.request("set", name="b", memory="5g")
         daemon.admin.request("set", name="a", memory="2g")

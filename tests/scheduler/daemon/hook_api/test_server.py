@@ -168,6 +168,7 @@ def test_processes_come_back_to_a_scheduler_that_was_killed(tmp_path: Path) -> N
         holder = Process(daemon.container("a", memory="10g"))
         [row] = holder.hello().devices
         holder.ask(m.Allocate(0, 9 * GIB, "cuMemAlloc"))
+        holder.hold(9 * GIB)
         daemon.kill()
         daemon.start()
         other = Process(daemon.container("b", memory="10g"))
@@ -258,10 +259,47 @@ def test_held_memory_beyond_the_limit_is_not_believed_after_a_restart_either(tmp
     with running_daemon(tmp_path / "d") as daemon:
         liar = Process(daemon.container("b", memory="2g"))
         [row] = liar.hello().devices
+        liar.hold(3 * GIB)
         daemon.kill()
         daemon.start()
         liar.reconnect(((row.uuid, 1 << 62),))
         assert liar.ask(m.Query(0)) == m.Usage(2 * GIB, 2 * GIB, 0)
+
+
+def test_after_a_restart_no_more_is_believed_than_the_driver_counts(tmp_path: Path) -> None:
+    """Two that claimed 15 of 16 GiB each were believed, and everybody else stood still as long as they lived."""
+    with running_daemon(tmp_path / "d") as daemon:
+        liars = [Process(daemon.container(name, memory="15g")) for name in ("a", "b")]
+        honest = Process(daemon.container("c", memory="12g"))
+        for process in (*liars, honest):
+            [row] = process.hello().devices
+        honest.ask(m.Allocate(0, 9 * GIB, "cuMemAlloc"))
+        honest.hold(9 * GIB)
+        daemon.kill()
+        daemon.start()
+        for liar in liars:
+            liar.reconnect(((row.uuid, 15 * GIB),))
+            assert liar.ask(m.Query(0)) == m.Usage(15 * GIB, 0, 0)
+        honest.reconnect(((row.uuid, 9 * GIB),))
+        assert honest.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Accepted(GIB, 0)
+        [device] = daemon.admin.request("devices")["devices"]
+        assert (device["granted"] >= 10 * GIB, device["granted"] <= device["capacity"]) == (True, True)
+
+
+def test_who_comes_back_after_the_recovery_is_believed_as_far_as_the_driver_says_it(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d") as daemon:
+        late = Process(daemon.container("a", memory="15g"))
+        [row] = late.hello().devices
+        late.hold(GIB)
+        held = late.ask(m.Query(0))
+        daemon.kill()
+        daemon.start()
+        wait_until(lambda: "does not reconnect" in daemon.log.read_text(), "its time is over")
+        adopted = daemon.state("a")["devices"][0]["usage"]
+        late.reconnect(((row.uuid, 15 * GIB),))
+        assert held == m.Usage(15 * GIB, 0, 0)
+        assert GIB <= adopted < 2 * GIB
+        assert late.ask(m.Query(0)) == m.Usage(15 * GIB, adopted, 0)
 
 
 def test_a_connection_to_a_volume_that_was_removed_gets_an_answer(daemon: Daemon) -> None:

@@ -91,6 +91,7 @@ def test_a_disk_that_takes_nothing_stops_nobody_and_costs_history_only(
         late = Process(folder)
         late.hello()
         assert late.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Accepted(GIB, 0)
+        late.hold(GIB)
         early.end()
         wait_until(lambda: "cannot be written" in database(daemon), "it is shown")
         with pytest.raises(SchedulerRefused, match=r"state\.db cannot be written|No space left"):
@@ -116,6 +117,7 @@ def test_a_scheduler_killed_on_a_full_disk_says_why_it_does_not_start_and_grants
         holder = Process(daemon.container("a", memory="10g"))
         [row] = holder.hello().devices
         holder.ask(m.Allocate(0, 9 * GIB, "cuMemAlloc"))
+        holder.hold(9 * GIB)
         daemon.container("b", memory="10g")
         over = trouble(disk)
         daemon.kill()
