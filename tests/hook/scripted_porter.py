@@ -120,6 +120,17 @@ class ScriptedPorter:
         self.send(Frame(COPIED if frame.kind == OUT else FILLED, frame.device, frame.piece, frame.size))
         return frame
 
+    def free_memory(self) -> int:
+        """Bytes that the driver says are free on the device."""
+        return self._process.free_memory()
+
+    def take_all_but(self, size: int) -> int:
+        """Take the device's memory, as a program outside ConvGPU would; return the address."""
+        return self._process.allocate(self.free_memory() - size)
+
+    def give_back(self, address: int) -> None:
+        assert self._process("cuMemFree_v2", address) == [0]
+
     def close(self) -> None:
         self.close_carrier()
         self._process.kill()
