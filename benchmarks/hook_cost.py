@@ -1,14 +1,21 @@
 """The hook's own cost: an accepted allocate and free beside the driver's own in one process; cuInit; its memory."""
 
+import contextlib
 import os
 import statistics
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
+from uuid import UUID
 
 import _test_folders  # noqa: F401 - for the imports below
 from _report import ROOT, Figure, at_most, report
 from daemon import GIB, Daemon, running_daemon
+from scripted_scheduler import ScriptedScheduler
+
+from convgpu.protocol.messages import Context, ContextSize, DeviceRow
+from convgpu.protocol.wire import PageFlag
 
 ROUNDS, TURNS = 1_000, 9
 MANY, MANY_TURNS = 1_000_000, 3
@@ -50,6 +57,37 @@ def measure_calls(turns: Path, folder: Path) -> list[Figure]:
     return [*figures, Figure(what, thread / 1e3, "us")]
 
 
+def answer(scheduler: ScriptedScheduler, row: DeviceRow) -> None:
+    """Be the scheduler of one process that takes part in residency, until it ends."""
+    peer, _hello = scheduler.accept()
+    page = peer.welcome((row,), PageFlag.ELASTIC)
+    page.give(0, GIB)
+    page.give_fixed(0, GIB)
+    with contextlib.suppress(EOFError):
+        while True:
+            request, message = peer.receive()
+            if isinstance(message, Context):
+                peer.send(ContextSize(0), request)
+
+
+def measure_launches(launches: Path, folder: Path, scratch: Path) -> list[Figure]:
+    """A launch of an empty kernel, of which the simulated driver makes little: what the gate adds."""
+    alone, passing = added(output([launches, str(ROUNDS), folder / "libconvgpu.so"], folder))
+    uuid = (folder / "driver/devices").read_text().split()[0]
+    row = DeviceRow(UUID(uuid.removeprefix("GPU-")).bytes, 12 * GIB, 0)
+    with ScriptedScheduler(scratch / "elastic.sock", ROOT / "hook/build/libconvgpu-page.so") as scheduler:
+        thread = threading.Thread(target=answer, args=(scheduler, row))
+        thread.start()
+        settings = {"CONVGPU_SOCKET": str(scheduler.path)}
+        _, gated = added(output([launches, str(ROUNDS), folder / "libconvgpu.so"], folder, **settings))
+        thread.join()
+    return [
+        Figure("a launch, simulated driver alone", alone, "ns"),
+        at_most("a launch, added by the hook", passing, "ns", 5),
+        at_most("a launch, added by the gate of an elastic container", gated, "ns", 10),
+    ]
+
+
 def run(program: Path, folder: Path, live: int, *, hooked: bool) -> list[float]:
     """One process: seconds of cuInit, KiB that it takes with `live` allocations."""
     preload = {"LD_PRELOAD": str(folder / "libconvgpu.so")} if hooked else {}
@@ -67,6 +105,7 @@ def measure(scratch: Path, daemon: Daemon) -> list[Figure]:
     """All figures."""
     folder = daemon.container("bench", memory="12g")
     figures = measure_calls(compiled("turns", scratch), folder)
+    figures += measure_launches(compiled("launches", scratch), folder, scratch)
     process = compiled("process", scratch)
     _, taken = measure_processes(process, folder, MANY, MANY_TURNS)
     each = (taken * 1024 - (1 << 20)) / MANY

@@ -15,22 +15,17 @@
 enum { FLAGS = 63 };
 enum { MEMBARRIER_PRIVATE = 8, MEMBARRIER_REGISTER = 16 }; /* linux/membarrier.h is from 2017 */
 
-struct thread_flag {
-    _Alignas(64) _Atomic uint32_t inside;
-    _Atomic uint32_t taken; /* by a thread that lives */
-};
-
 /* Chunks are never freed: who reads the flags takes no lock. */
 struct chunk {
     struct chunk *_Atomic next;
-    struct thread_flag flags[FLAGS];
+    struct gate_flag flags[FLAGS];
 };
 _Static_assert(sizeof(struct chunk) == 4096, "one page");
 
 _Atomic uint32_t gate_state;
 static struct chunk chunks;
-static _Thread_local struct thread_flag *own __attribute__((tls_model("initial-exec")));
-static bool has_membarrier;         /* written before the gate is first open */
+_Thread_local struct gate_flag *gate_own __attribute__((tls_model("initial-exec")));
+bool gate_is_light;                 /* written before the gate is first open */
 static pthread_key_t end_of_thread; /* the same */
 static bool ends_are_seen;          /* the same */
 static _Atomic uint32_t changes;    /* of the state or the permits: the futex */
@@ -38,13 +33,13 @@ static _Atomic uint32_t permits, waiting;
 
 /* At the end of a thread; its calls after that get a flag once more. */
 static void give_flag(void *flag) {
-    struct thread_flag *given = flag;
-    own = NULL;
+    struct gate_flag *given = flag;
+    gate_own = NULL;
     atomic_store_explicit(&given->inside, 0, memory_order_release);
     atomic_store_explicit(&given->taken, 0, memory_order_release);
 }
 
-static struct thread_flag *take_in(struct chunk *chunk) {
+static struct gate_flag *take_in(struct chunk *chunk) {
     for (int index = 0; index < FLAGS; index++) {
         uint32_t free_one = 0;
         if (atomic_compare_exchange_strong(&chunk->flags[index].taken, &free_one, 1))
@@ -53,7 +48,8 @@ static struct thread_flag *take_in(struct chunk *chunk) {
     return NULL;
 }
 
-/* mmap and not malloc: see allocations.h. Of two threads that add a chunk at once, one gives its own back. */
+/* mmap and not malloc: see allocations.h. Of two threads that add a chunk at once, one gives its gate_own
+ * back. */
 static struct chunk *after(struct chunk *chunk) {
     struct chunk *next = atomic_load(&chunk->next), *none = NULL;
     if (next) return next;
@@ -64,25 +60,21 @@ static struct chunk *after(struct chunk *chunk) {
     return none;
 }
 
-static struct thread_flag *own_flag(void) {
-    for (struct chunk *chunk = &chunks; !own && chunk; chunk = own ? chunk : after(chunk)) {
-        own = take_in(chunk);
-        if (own && ends_are_seen) pthread_setspecific(end_of_thread, own);
+static struct gate_flag *own_flag(void) {
+    for (struct chunk *chunk = &chunks; !gate_own && chunk; chunk = gate_own ? chunk : after(chunk)) {
+        gate_own = take_in(chunk);
+        if (gate_own && ends_are_seen) pthread_setspecific(end_of_thread, gate_own);
     }
-    return own;
+    return gate_own;
 }
 
-static void say_inside(struct thread_flag *flag) {
-    if (has_membarrier) {
+static void say_inside(struct gate_flag *flag) {
+    if (gate_is_light) {
         atomic_store_explicit(&flag->inside, 1, memory_order_relaxed);
         atomic_signal_fence(memory_order_seq_cst);
     } else {
         atomic_exchange(&flag->inside, 1);
     }
-}
-
-static void say_outside(struct thread_flag *flag) {
-    atomic_store_explicit(&flag->inside, 0, memory_order_release);
 }
 
 static bool take_permit(void) {
@@ -114,33 +106,33 @@ static bool is_closed(void) {
 enum gate_pass gate_enter(CUstream stream, bool per_thread) {
     if (!driver_load()) return GATE_REFUSED;
     if (inside_driver || !gate_takes_part()) return GATE_AROUND;
-    struct thread_flag *flag = own_flag();
+    struct gate_flag *flag = own_flag();
     if (!flag) return GATE_REFUSED;
     if (atomic_load_explicit(&flag->inside, memory_order_relaxed)) return GATE_AROUND; /* the driver's own */
     for (;;) {
         uint32_t seen = atomic_load(&changes);
         say_inside(flag);
         if (__builtin_expect(!is_closed(), 1) || take_permit()) return GATE_PASSED;
-        say_outside(flag);
+        gate_step_out(flag);
         if (is_captured(stream, per_thread)) return GATE_AROUND;
         wait_for_change(seen);
     }
 }
 
 bool gate_enter_memory(void) {
-    struct thread_flag *flag = own_flag();
+    struct gate_flag *flag = own_flag();
     if (!flag) return false;
     for (;;) {
         uint32_t seen = atomic_load(&changes);
         say_inside(flag);
         if (!is_closed() || captures_count() > 0) return true;
-        say_outside(flag);
+        gate_step_out(flag);
         wait_for_change(seen);
     }
 }
 
 void gate_leave(void) {
-    say_outside(own);
+    gate_step_out(gate_own);
 }
 
 void gate_wait_open(void) {
@@ -157,7 +149,7 @@ static void change(void) {
 void gate_decide(bool takes_part) {
     if (atomic_load(&gate_state) != GATE_UNDECIDED) return;
     if (takes_part) {
-        has_membarrier = syscall(SYS_membarrier, MEMBARRIER_REGISTER, 0, 0) == 0;
+        gate_is_light = syscall(SYS_membarrier, MEMBARRIER_REGISTER, 0, 0) == 0;
         if (!ends_are_seen) ends_are_seen = pthread_key_create(&end_of_thread, give_flag) == 0;
     }
     atomic_store(&gate_state, takes_part ? GATE_OPEN : GATE_UNUSED);
@@ -168,13 +160,13 @@ bool gate_takes_part(void) {
 }
 
 bool gate_has_membarrier(void) {
-    return has_membarrier;
+    return gate_is_light;
 }
 
 void gate_close(void) {
     atomic_store(&permits, 0);
     atomic_store(&gate_state, GATE_CLOSED);
-    if (has_membarrier) syscall(SYS_membarrier, MEMBARRIER_PRIVATE, 0, 0);
+    if (gate_is_light) syscall(SYS_membarrier, MEMBARRIER_PRIVATE, 0, 0);
 }
 
 void gate_open(void) {
@@ -212,7 +204,7 @@ static void gate_reset(void) {
     for (struct chunk *chunk = &chunks; chunk; chunk = atomic_load(&chunk->next))
         memset(chunk->flags, 0, sizeof chunk->flags);
     gate_state = GATE_UNDECIDED;
-    own = NULL;
+    gate_own = NULL;
     permits = waiting = 0;
 }
 RESET_IN_CHILD(gate_reset);

@@ -33,6 +33,30 @@ static inline bool gate_is_unused(void) {
                             1);
 }
 
+/* "inside", of one thread. */
+struct gate_flag {
+    _Alignas(64) _Atomic uint32_t inside;
+    _Atomic uint32_t taken; /* by a thread that lives */
+};
+extern _Thread_local struct gate_flag *gate_own __attribute__((tls_model("initial-exec")));
+extern bool gate_is_light; /* who closes the gate makes the barrier; written before the gate is open */
+
+static inline void gate_step_out(struct gate_flag *flag) {
+    atomic_store_explicit(&flag->inside, 0, memory_order_release);
+}
+
+/* The short way of gate_enter(): true for GATE_PASSED; false, and nothing happened, when it is not so simple.
+ */
+static inline bool gate_step_in(struct gate_flag *flag) {
+    if (!flag || !gate_is_light || inside_driver) return false;
+    if (atomic_load_explicit(&flag->inside, memory_order_relaxed)) return false;
+    atomic_store_explicit(&flag->inside, 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(atomic_load(&gate_state) == (uint32_t)GATE_OPEN, 1)) return true;
+    gate_step_out(flag);
+    return false;
+}
+
 enum gate_pass {
     GATE_PASSED,  /* call the driver, then gate_leave() */
     GATE_AROUND,  /* call the driver: nobody waits for this call */

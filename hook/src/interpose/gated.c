@@ -24,6 +24,10 @@
     EXPORTED CUresult symbol(CONVGPU_PARAMETERS_##words);                                                    \
     CUresult symbol(CONVGPU_PARAMETERS_##words) {                                                            \
         if (gate_is_unused()) return driver.symbol(CONVGPU_ARGUMENTS_##words);                               \
-        return gated_##symbol(CONVGPU_ARGUMENTS_##words);                                                    \
+        struct gate_flag *flag = gate_own;                                                                   \
+        if (!gate_step_in(flag)) return gated_##symbol(CONVGPU_ARGUMENTS_##words);                           \
+        CUresult result = driver.symbol(CONVGPU_ARGUMENTS_##words);                                          \
+        gate_step_out(flag);                                                                                 \
+        return result;                                                                                       \
     }
 CONVGPU_GATED_CALLS(EXPORT_GATED)

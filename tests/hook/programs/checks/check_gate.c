@@ -28,8 +28,9 @@ bool driver_load(void) {
     return true;
 }
 
+/* As the exports do (interpose/gated.c). */
 static void submit(void) {
-    CHECK(gate_enter(NULL, false) == GATE_PASSED);
+    CHECK(gate_step_in(gate_own) || gate_enter(NULL, false) == GATE_PASSED);
     atomic_fetch_add(&inside, 1);
     CHECK(!atomic_load(&standing));
     CHECK(gate_enter(NULL, false) == GATE_AROUND); /* what the driver calls itself, or a signal handler */
@@ -77,7 +78,7 @@ static void check_races(void) {
 
 static void *pass_always(void *unused) {
     while (!atomic_load_explicit(&over, memory_order_relaxed)) {
-        if (gate_enter(NULL, false) != GATE_PASSED) exit(1);
+        if (!gate_step_in(gate_own) && gate_enter(NULL, false) != GATE_PASSED) exit(1);
         if (atomic_load_explicit(&standing, memory_order_relaxed)) {
             printf("a thread passed the closed gate\n");
             exit(1);
@@ -134,7 +135,7 @@ int main(void) {
     check_races();
     check_late_stores();
     check_permits();
-    has_membarrier = false;
+    gate_is_light = false;
     check_races();
     check_late_stores();
     return 0;
