@@ -4,16 +4,12 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import UUID
 
 import pytest
-from scripted_scheduler import Peer, ScriptedScheduler
-
-from convgpu.protocol.messages import DeviceRow, Hello, Observe, Observed
-from convgpu.protocol.wire import ObservedFlag, PageFlag
+from choosing_scheduler import ChoosingScheduler
+from scripted_scheduler import ScriptedScheduler
 
 GIB = 1 << 30
 UUIDS = tuple(f"GPU-0000000{row}-0000-0000-0000-000000000000" for row in range(4))
@@ -56,40 +52,6 @@ def child():
 """
 
 
-class ChoosingScheduler:
-    """Answers whoever asks: `chosen` are rows of the four devices, in the order of WELCOME; None: not chosen."""
-
-    def __init__(self, scripted: ScriptedScheduler) -> None:
-        self.chosen: list[int] | None = None
-        self.hellos: list[Hello] = []
-        self.observed = 0
-        self._scripted = scripted
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                self._answer(self._scripted.accept_silent())
-            except TimeoutError:
-                continue
-            except (EOFError, OSError):
-                return
-
-    def _answer(self, peer: Peer) -> None:
-        request, message = peer.receive()
-        rows = range(4) if self.chosen is None else self.chosen
-        uuids = [UUID(UUIDS[row].removeprefix("GPU-")).bytes for row in rows]
-        if isinstance(message, Observe):
-            self.observed += 1
-            flags = 0 if self.chosen is None else ObservedFlag.CHOSEN
-            peer.send(Observed(GIB if message.device in uuids else 0, 0, (), flags), request)
-        elif isinstance(message, Hello):
-            self.hellos.append(message)
-            devices = tuple(DeviceRow(uuid, GIB, 0) for uuid in uuids)
-            peer.welcome(devices, 0 if self.chosen is None else PageFlag.CHOSEN)
-
-
 class Container:
     """Runs programs under the hook; each prints one JSON value."""
 
@@ -120,4 +82,4 @@ def container(hook: Path, simulated_driver: Path, tmp_path: Path) -> Iterator[Co
         "CONVGPU_SOCKET": str(tmp_path / "scheduler.sock"),
     }
     with ScriptedScheduler(tmp_path / "scheduler.sock", hook / "libconvgpu-page.so") as scripted:
-        yield Container(settings, ChoosingScheduler(scripted))
+        yield Container(settings, ChoosingScheduler(scripted, UUIDS))
