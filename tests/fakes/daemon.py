@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,9 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from built import DRIVER, HOOK
+from built import DRIVER, HOOK, PORTER
 from json_admin import JsonAdmin
 
+from convgpu.daemon.residency.porter import pool_path
 from convgpu.protocol.messages import (
     Accepted,
     Allocate,
@@ -49,6 +51,7 @@ class Daemon:
             f"--devices={devices}",
             f"--libraries={HOOK}",
             f"--simulated-driver={DRIVER}",
+            f"--porter={PORTER / 'convgpu-porter'}",
         ]
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -262,6 +265,11 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20) ->
         time.sleep(0.005)
 
 
+def host_pool(directory: Path) -> Path:
+    """Where the porter's pool of a scheduler in a directory lies."""
+    return pool_path(directory)
+
+
 @contextlib.contextmanager
 def running_daemon(directory: Path, devices: str = "simulated:16GiB", *options: str) -> Iterator[Daemon]:
     daemon = Daemon(directory, devices, *options)
@@ -269,6 +277,7 @@ def running_daemon(directory: Path, devices: str = "simulated:16GiB", *options: 
         yield daemon
     finally:
         daemon.kill()
+        shutil.rmtree(host_pool(directory).parent, ignore_errors=True)
         for process in Process.opened:
             process.end()
         Process.opened.clear()

@@ -184,8 +184,8 @@
 #define CONVGPU_EVICTED_FIELDS(X, A)                                            \
     X(uint64_t, epoch)                                                          \
     X(uint32_t, device) /* row of WELCOME */                                    \
-    X(uint32_t, reserved)                                                       \
-    X(uint64_t, size) /* that left the device since the last EVICTED for this epoch */
+    X(uint32_t, ended)  /* 1: no more of this EVICT follows */                  \
+    X(uint64_t, size)   /* that left the device since the last EVICTED for this epoch */
 
 #define CONVGPU_RESTORED_FIELDS(X, A)                                           \
     X(uint64_t, epoch)                                                          \

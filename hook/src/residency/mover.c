@@ -105,7 +105,7 @@ static void tell_report(const struct transfer_report *report) {
     struct convgpu_restored body = {
         .epoch = epoch, .device = report->row, .refused = (uint32_t)report->refused, .size = report->size};
     _Static_assert(sizeof body == sizeof(struct convgpu_evicted), "the same but for `refused`");
-    if (!report->in) body.refused = 0;
+    if (!report->in) body.refused = report->ended; /* EVICTED.ended */
     (void)channel_tell(report->in ? CONVGPU_RESTORED : CONVGPU_EVICTED, &body, sizeof body);
 }
 
@@ -168,6 +168,7 @@ static void settle(uint64_t begin, uint64_t end) {
                        : captures_count() > 0 ? CONVGPU_OUTCOME_CAPTURING
                                               : CONVGPU_OUTCOME_BUSY;
     if (!still && is_all_back()) gate_open();
+    if (still) tell_state();
     tell_stopped(outcome, begin);
     log_debug("stopped: outcome %u after %llu us.", outcome,
               (unsigned long long)(nanoseconds() - begin) / 1000);

@@ -11,6 +11,7 @@
 
 EXPORTED void convgpu_page_init(void *page, uint32_t device_count, uint32_t flags);
 EXPORTED void convgpu_page_lease(void *page, uint32_t device, uint64_t size);
+EXPORTED void convgpu_page_lease_fixed(void *page, uint32_t device, uint64_t size);
 EXPORTED uint64_t convgpu_page_take_all(void *page, uint32_t device);
 EXPORTED uint64_t convgpu_page_read(void *page, uint32_t device);
 EXPORTED void convgpu_page_arm(void *page, uint32_t device, int armed);
@@ -36,6 +37,11 @@ void convgpu_page_init(void *page, uint32_t device_count, uint32_t flags) {
 void convgpu_page_lease(void *page, uint32_t device, uint64_t size) {
     struct convgpu_slot *slot = slot_of(page, device);
     if (slot) convgpu_slot_lease(slot, size);
+}
+
+void convgpu_page_lease_fixed(void *page, uint32_t device, uint64_t size) {
+    struct convgpu_slot *slot = slot_of(page, device);
+    if (slot) atomic_fetch_add(&slot->fixed, size);
 }
 
 uint64_t convgpu_page_take_all(void *page, uint32_t device) {

@@ -13,14 +13,20 @@ KNOWN: Final[Mapping[str, str]] = {
     "`part`: it takes what it needs; without it `part`",
     "gang": "a name: containers of one gang start together, with their whole limits, or not at all; `NAME:SIZE`: it "
     "has so many; without it none",
+    "fixed": "of the limit, the most that cannot leave the GPU while the container is suspended: `1g`; without it a "
+    "share for contexts and small allocations",
     "gpus": "the GPUs that the limit is for, by index or UUID: `0,1`, `GPU-uuid`, `all`; without it all",
     "memory": "the limit: `2g` on each of its GPUs, or `GPU-uuid:2g,GPU-uuid:4g`; without it the container's variable "
     "`CONVGPU_MEMORY` says it",
     "priority": "of its allocations, from -100 to 100; the higher ones are served first; without it 0",
+    "suspend": "whether its memory may leave the GPUs: `no`; `auto`: when another container can use the room, or an "
+    "administrator says so; without it `no`",
     "wait": "the longest pause of an allocation, which is then rejected: `30s`, `5m`; without it no end",
 }
 MAX_PRIORITY: Final = 100
 _GANG: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,63})(?::([0-9]{1,3}))?", re.ASCII)
+SUSPEND_CHOICES: Final = ("no", "auto")
+LEAST_FIXED: Final = 768 << 20  # bytes: a context takes about 530 MiB
 
 
 class OptionError(ValueError):
@@ -58,6 +64,8 @@ class Terms:
         is_whole: the first allocation waits until the whole limits are free.
         gang: name of its gang, empty without one. Then it `is_whole`.
         gang_size: how many containers the gang has, 0 if that is not said.
+        may_leave: whether its memory may leave the devices.
+        fixed: the most that cannot leave each device, in bytes; None: a share of the limit.
     """
 
     devices: Sequence[DeviceCapacity]
@@ -67,6 +75,15 @@ class Terms:
     is_whole: bool = False
     gang: str = ""
     gang_size: int = 0
+    may_leave: bool = False
+    fixed: int | None = None
+
+    def fixed_shares(self, limits: Mapping[str, int]) -> dict[str, int]:
+        """Return the most that cannot leave each device, in bytes, of these limits."""
+        return {
+            uuid: min(limit, self.fixed if self.fixed is not None else LEAST_FIXED + limit // 20)
+            for uuid, limit in limits.items()
+        }
 
 
 def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity]) -> Terms:
@@ -82,7 +99,10 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
     priority = _parse_priority(options["priority"]) if "priority" in options else 0
     chosen = _choose(options.get("gpus", "all"), devices)
     limits = parse_limits(options["memory"], chosen) if "memory" in options else {}
-    return Terms(chosen, limits, wait, priority, *_parse_admission(options))
+    may_leave = _parse_suspend(options.get("suspend", "no"))
+    is_whole, gang, gang_size = _parse_admission(options)
+    fixed = _parse_fixed(options, limits, may_leave=may_leave)
+    return Terms(chosen, limits, wait, priority, is_whole, gang, gang_size, may_leave, fixed)
 
 
 def parse_limits(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]:
@@ -151,6 +171,28 @@ def _parse_wait(text: str) -> float:
         return parse_duration(text)
     except ValueError as error:
         raise OptionError(f"wait={text}: {error}") from error
+
+
+def _parse_suspend(text: str) -> bool:
+    if text not in SUSPEND_CHOICES:
+        raise OptionError(f"suspend={text}: there are {', '.join(SUSPEND_CHOICES)}")
+    return text != "no"
+
+
+def _parse_fixed(options: Mapping[str, str], limits: Mapping[str, int], *, may_leave: bool) -> int | None:
+    text = options.get("fixed")
+    if text is None:
+        return None
+    if not may_leave:
+        raise OptionError(f"fixed={text}: it says what stays on the GPU of memory that may leave: add suspend=auto")
+    try:
+        fixed = parse_size(text)
+    except ValueError as error:
+        raise OptionError(f"fixed={text}: {error}") from error
+    smallest = min(limits.values(), default=fixed)
+    if fixed > smallest:
+        raise OptionError(f"fixed={text}: more than the limit; the largest that fits is fixed={smallest >> 20}m")
+    return fixed
 
 
 def _parse_priority(text: str) -> int:

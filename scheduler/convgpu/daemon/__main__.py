@@ -31,6 +31,13 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> in
         raise click.BadParameter(str(error)) from error
 
 
+def _size_or_auto(_context: click.Context, _parameter: click.Parameter, text: str) -> int | None:
+    try:
+        return None if text == "auto" else 0 if text == "0" else parse_size(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}, or auto") from error
+
+
 def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -> float:
     try:
         return parse_duration(text)
@@ -86,6 +93,30 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
 @click.option("--history-age", default="720h", callback=_duration, help="How long events are kept.")
 @click.option("--history-rows", default=100_000, type=click.IntRange(0), help="How many events are kept.")
 @click.option("--record", type=click.Path(path_type=Path), help="Record all events in this file, for replay.")
+@click.option(
+    "--porter",
+    type=click.Path(path_type=Path),
+    default="/usr/lib/convgpu/convgpu-porter",
+    help="The program that copies memory that leaves the GPUs.",
+)
+@click.option(
+    "--host-memory",
+    default="auto",
+    callback=_size_or_auto,
+    help="Bytes of host memory for what leaves the GPUs; auto: as much as can leave, at most half of the host's.",
+)
+@click.option(
+    "--oversubscribe",
+    default=1.0,
+    type=click.FloatRange(1.0, 16.0),
+    help="What may be promised of a GPU, as a multiple of its capacity.",
+)
+@click.option(
+    "--switch-cost",
+    default=0.05,
+    type=click.FloatRange(0.0, 0.5),
+    help="The share of the time that taking turns on a GPU may cost; 0: no container loses its turn.",
+)
 @click.option(
     "--log", "level", envvar="CONVGPU_LOG", default="info", type=click.Choice(["debug", "info", "warning", "error"])
 )

@@ -105,7 +105,13 @@ class Service:
 def _make_views(restored: RestoredContainers, host: OpenedHost) -> Views:
     running = restored.running
     return Views(
-        restored.containers, running.driver, running.sessions, host.devices, running.capacities, restored.report
+        restored.containers,
+        running.driver,
+        running.sessions,
+        host.devices,
+        running.capacities,
+        restored.report,
+        running.elastic.host_pool,
     )
 
 

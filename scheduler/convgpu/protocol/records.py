@@ -30,6 +30,8 @@ class Share(Record, frozen=True):
     Attributes:
         seen: usage by the driver's count at the last audit; None when the driver does not count.
         target: a limit that was requested and is not in force yet; None when there is none.
+        out: of the usage, what lies on the host.
+        fixed: of the usage, what cannot leave the device; known once its processes were stopped.
     """
 
     uuid: str
@@ -38,6 +40,8 @@ class Share(Record, frozen=True):
     usage: int
     seen: int | None = None
     target: int | None = None
+    out: int = 0
+    fixed: int = 0
 
 
 class Waiting(Record, frozen=True):
@@ -98,6 +102,9 @@ class Container(Record, frozen=True, kw_only=True):
         mountpoint: folder of its volume.
         admit: `whole` if its first allocation waits until its whole limits are free, else `part`.
         gang: name of its gang, empty without one.
+        residency: None if its memory never leaves its devices; else `running`, `stopping`, `stopped`, `waiting` (for
+            its turn), `restoring` or `busy` (did not stop in time, and runs on).
+        suspended: whether an administrator suspended it.
     """
 
     name: str
@@ -113,6 +120,8 @@ class Container(Record, frozen=True, kw_only=True):
     devices: tuple[Share, ...] = ()
     sessions: tuple[Session, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    residency: str | None = None
+    suspended: bool = False
 
 
 class Containers(Record, frozen=True):
@@ -129,6 +138,9 @@ class Device(Record, frozen=True):
         settling: memory of ended processes that the driver has not freed yet.
         external: memory of processes outside ConvGPU.
         health: `ok`, or one line that says what is wrong.
+        out: memory of containers that lies on the host.
+        pool: host memory that is there for what leaves this device.
+        promised: what may be granted: the capacity and the part of the pool beyond it.
     """
 
     uuid: str
@@ -142,6 +154,9 @@ class Device(Record, frozen=True):
     external: int = 0
     drained: bool = False
     health: str = "ok"
+    out: int = 0
+    pool: int = 0
+    promised: int = 0
 
 
 class Devices(Record, frozen=True):

@@ -153,6 +153,18 @@ class DrainDevice(Request[records.Done], frozen=True, tag="drain"):
     drained: bool
 
 
+class SuspendContainer(Request[records.Done], frozen=True, tag="suspend"):
+    """Stop a container and move its memory to the host, until it is resumed."""
+
+    name: VolumeName
+
+
+class ResumeContainer(Request[records.Done], frozen=True, tag="resume"):
+    """Let a suspended container run again when its turn comes."""
+
+    name: VolumeName
+
+
 class ChoosePolicy(Request[records.PolicyChoice], frozen=True, tag="policy"):
     """Change the policy; None changes nothing and returns it."""
 
@@ -204,6 +216,8 @@ AnyRequest = (
     | SetLimits
     | DrainDevice
     | ChoosePolicy
+    | SuspendContainer
+    | ResumeContainer
     | ReportEngineList
 )
 _OPERATIONS: Final = tuple(str(request.__struct_config__.tag) for request in get_args(AnyRequest))

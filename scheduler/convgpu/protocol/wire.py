@@ -178,7 +178,7 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
     "evicted": (
         ("uint64_t", "epoch", 1),
         ("uint32_t", "device", 1),
-        ("uint32_t", "reserved", 1),
+        ("uint32_t", "ended", 1),
         ("uint64_t", "size", 1),
     ),
     "restored": (

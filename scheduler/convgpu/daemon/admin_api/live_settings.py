@@ -2,8 +2,10 @@
 
 import secrets
 from collections.abc import Sequence
+from typing import Final
 
 from convgpu.core import events as e
+from convgpu.core.residency.events import ResumeAsked, SuspendAsked
 from convgpu.core.volume_options import DeviceCapacity, OptionError, parse_limits
 from convgpu.daemon.containers.registry import ContainerRefusedError, ContainerRegistry, VolumeContainer
 from convgpu.daemon.machine_driver import MachineDriver
@@ -14,6 +16,8 @@ from convgpu.logs.cause import current_cause
 from convgpu.policies.memory import POLICIES
 from convgpu.protocol import records
 from convgpu.protocol.event_kinds import EventKind
+
+_SUSPENDED: Final = "suspended"  # names of volumes, which have no spaces
 
 
 class LiveSettings:
@@ -54,6 +58,26 @@ class LiveSettings:
         for name, targets in self._store.volumes.targets().items():
             if name in self._containers.by_name:
                 self._driver.dispatch(e.LimitsChanged(name, targets))
+        for name in self._suspended():
+            if name in self._containers.by_name:
+                self._driver.dispatch(SuspendAsked(name))
+
+    def _suspended(self) -> list[str]:
+        return list(filter(None, (self._store.settings.get(_SUSPENDED) or "").split(" ")))
+
+    def suspend(self, name: str, *, suspended: bool) -> None:
+        """Suspend a container until it is resumed, or resume it; over restarts too.
+
+        Raises:
+            ContainerRefusedError: no such container, or its memory may not leave its devices.
+            OSError: it cannot be written; nothing has changed.
+        """
+        if not self._containers.require(name).terms.may_leave:
+            text = f"the memory of {name} may not leave its GPUs: create its volume with the option suspend=auto"
+            raise ContainerRefusedError("invalid", text)
+        others = [other for other in self._suspended() if other != name and other in self._containers.by_name]
+        self._store.settings.set(_SUSPENDED, " ".join([*others, name] if suspended else others) or None)
+        self._driver.dispatch(SuspendAsked(name) if suspended else ResumeAsked(name))
 
     def set_limits(self, name: str, memory: str) -> records.LimitChanges:
         """Set targets for the limits; a lower limit comes into force as memory is freed.

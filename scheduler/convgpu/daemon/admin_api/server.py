@@ -83,7 +83,7 @@ class AdminServer:
                 return self._queries.answer(request)
             case r.ListAllocations() | r.FollowCalls():
                 return self._queries.answer(request)
-            case r.SetLimits() | r.DrainDevice() | r.ChoosePolicy():
+            case r.SetLimits() | r.DrainDevice() | r.ChoosePolicy() | r.SuspendContainer() | r.ResumeContainer():
                 return self._durable(self._change(request))
             case r.CreateVolume(name=name, options=options):
                 self._containers.create(name, options)
@@ -101,12 +101,20 @@ class AdminServer:
                 assert_never(request)
         return records.Done()
 
-    def _change(self, request: r.SetLimits | r.DrainDevice | r.ChoosePolicy) -> Answer:
+    def _change(
+        self, request: r.SetLimits | r.DrainDevice | r.ChoosePolicy | r.SuspendContainer | r.ResumeContainer
+    ) -> Answer:
         match request:
             case r.SetLimits(name=name, memory=memory):
                 return self._live_settings.set_limits(name, memory)
             case r.DrainDevice(device=device, drained=drained):
                 self._live_settings.drain(device, drained=drained)
+                return records.Done()
+            case r.SuspendContainer(name=name):
+                self._live_settings.suspend(name, suspended=True)
+                return records.Done()
+            case r.ResumeContainer(name=name):
+                self._live_settings.suspend(name, suspended=False)
                 return records.Done()
             case r.ChoosePolicy(policy=policy):
                 return self._live_settings.choose_policy(policy)

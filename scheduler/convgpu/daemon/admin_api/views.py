@@ -1,6 +1,6 @@
 """Records of containers and devices for administrators."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from convgpu.core.memory.snapshot import LedgerSnapshot
@@ -21,6 +21,7 @@ class Views:
         devices: all devices of the host.
         capacities: of the devices, kept up to date.
         report: of the audit.
+        host_pool: of a device, the host memory that is there for it, and what of that may be granted; in bytes.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class Views:
         devices: Sequence[Device],
         capacities: Capacities,
         report: AuditReport,
+        host_pool: Callable[[str], tuple[int, int]],
     ) -> None:
         self._containers = containers
         self._driver = driver
         self._sessions = sessions
         self._capacities = capacities
         self._report = report
+        self._host_pool = host_pool
         self._devices = devices
 
     def containers(self, name: str | None) -> list[records.Container]:
@@ -65,6 +68,7 @@ class Views:
     ) -> records.Container:
         volume = container.volume
         accounts = self._driver.machine.accounts(volume.name)
+        residence = self._driver.machine.residence(volume.name)
         state: Literal["created", "running", "waiting", "ended"] = "running" if sessions else volume.state
         since = volume.since
         if waiting:
@@ -88,11 +92,15 @@ class Views:
                     usage=self._sessions.used(volume.name, uuid) + account.charged,
                     seen=self._report.seen_of(volume.name, uuid),
                     target=account.target,
+                    out=residence.out.get(uuid, 0) if residence else 0,
+                    fixed=residence.fixed.get(uuid, 0) if residence else 0,
                 )
                 for uuid, account in accounts.items()
             ),
             sessions=tuple(self._session(session) for session in sessions),
             waiting=tuple(waiting),
+            residency=residence.state if residence else None,
+            suspended=residence is not None and residence.is_suspended,
         )
 
     def _session(self, session: Session) -> records.Session:
@@ -140,4 +148,7 @@ class Views:
             external=self._capacities.external[device.uuid],
             health=self._report.health.get(device.uuid, "ok"),
             drained=device.uuid in self._driver.machine.drained,
+            out=self._driver.machine.out(device.uuid),
+            pool=self._host_pool(device.uuid)[0],
+            promised=capacity + self._host_pool(device.uuid)[1],
         )

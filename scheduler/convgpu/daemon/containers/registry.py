@@ -11,6 +11,7 @@ from typing import Protocol
 from convgpu.core import events as e
 from convgpu.core.gangs import Member
 from convgpu.core.liveness import LivenessDecision, Mount, evaluate
+from convgpu.core.residency.events import ElasticSet
 from convgpu.core.volume_options import DeviceCapacity, OptionError, Terms, parse_limits, parse_options
 from convgpu.daemon.containers.folders import Folders
 from convgpu.daemon.containers.gangs import check_member
@@ -176,6 +177,7 @@ class ContainerRegistry:
             gang_size=terms.gang_size,
         )
         self._driver.dispatch(created)
+        self._set_elastic(container, limits)
         return container
 
     def check_gang(self, name: str, terms: Terms, limits: Mapping[str, int]) -> None:
@@ -186,6 +188,28 @@ class ContainerRegistry:
         """
         known = [(other, container.terms) for other, container in self.by_name.items()]
         check_member(self._driver.machine, known, self._devices, Member(name, terms, limits))
+
+    def _set_elastic(self, container: VolumeContainer, limits: Mapping[str, int]) -> None:
+        if container.terms.may_leave and limits:
+            fixed = container.terms.fixed_shares(limits)
+            self._driver.dispatch(ElasticSet(container.volume.name, fixed))
+
+    def fixed_shares(self, name: str) -> Mapping[str, int]:
+        """Return what processes of a container may have at once of memory that cannot leave, in bytes per device."""
+        container = self.by_name.get(name)
+        return {} if container is None else container.terms.fixed_shares(container.volume.limits)
+
+    def most_fixed(self, name: str) -> Mapping[str, int]:
+        """Return the most of it, in bytes per device: the option `fixed`, without it the limit."""
+        container = self.by_name.get(name)
+        if container is None:
+            return {}
+        is_free = container.terms.fixed is None
+        return container.volume.limits if is_free else container.terms.fixed_shares(container.volume.limits)
+
+    def may_leave(self, name: str) -> bool:
+        """Say whether the memory of a container may leave its devices."""
+        return name in self.by_name and self.by_name[name].terms.may_leave
 
     def _listen(self, name: str) -> Listener:
         path = self._folders.path(name) / SOCKET_FILE
@@ -238,6 +262,7 @@ class ContainerRegistry:
         self._store.set_limits(name, limits, self._wall_clock())
         container.volume.limits = limits
         self._driver.dispatch(e.LimitsSet(name, limits))
+        self._set_elastic(container, limits)
 
     def mount(self, name: str, mount_id: str) -> str:
         """Count a mount and return the mountpoint.

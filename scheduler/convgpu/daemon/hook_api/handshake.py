@@ -154,6 +154,8 @@ class Handshake:
         """
         welcome = m.Welcome(PAGE_SIZE, self._rows(session))
         held = hello.held if counted is None else _bound_claim(session.pid, hello.held, counted)
+        if previous is None and not hello.message.held:
+            self._factory.fixed.open(session)
         if previous is not None:
             self._lifecycle.reconnect(session, previous, held)
         else:

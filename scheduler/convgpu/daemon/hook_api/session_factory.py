@@ -4,12 +4,14 @@ import os
 from collections.abc import Callable
 
 from convgpu.core.machine import Machine
+from convgpu.daemon.hook_api.fixed_leases import FixedLeases
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.system.procfs import containers_of, namespace_pids, pid_namespace
 from convgpu.daemon.transport.connection import Absent, Connection
 from convgpu.daemon.transport.shared_page import Page, PageLibrary
+from convgpu.protocol.wire import PageFlag
 
 
 class SessionFactory:
@@ -20,15 +22,22 @@ class SessionFactory:
         lifecycle: numbers the sessions.
         pages: initialises the pages.
         wall_clock: Unix seconds.
+        fixed: knows which containers have memory that may leave, and leases what of it cannot.
     """
 
     def __init__(
-        self, machine: Machine, lifecycle: SessionLifecycle, pages: PageLibrary, wall_clock: Callable[[], float]
+        self,
+        machine: Machine,
+        lifecycle: SessionLifecycle,
+        pages: PageLibrary,
+        wall_clock: Callable[[], float],
+        fixed: FixedLeases,
     ) -> None:
         self._machine = machine
         self._lifecycle = lifecycle
         self._pages = pages
         self._wall_clock = wall_clock
+        self.fixed = fixed
 
     def make(
         self, connection: Connection | Absent, process: int | None, identity: PreviousSession, own_pid: int = 0
@@ -45,8 +54,9 @@ class SessionFactory:
             OSError: no memory or no descriptors are left for the page.
         """
         rows = tuple(self._machine.accounts(identity.container))
+        is_elastic = self.fixed.may_leave(identity.container)
         try:
-            page = Page(self._pages, len(rows))
+            page = Page(self._pages, len(rows), PageFlag.ELASTIC if is_elastic else 0)
         except OSError:
             if process is not None:
                 os.close(process)
@@ -65,4 +75,5 @@ class SessionFactory:
             namespace=pid_namespace(identity.pid),
             pids=namespace_pids(identity.pid),
             own_pid=own_pid,
+            is_elastic=is_elastic,
         )

@@ -4,6 +4,7 @@ from typing import Final, Protocol
 
 from convgpu.core.machine import Machine
 from convgpu.daemon.gpu.context_sizes import ContextSizes
+from convgpu.daemon.hook_api.fixed_leases import Suspension
 from convgpu.daemon.sessions.inspection import Inspection
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.registry import SessionRegistry
@@ -11,6 +12,7 @@ from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.system.background_tasks import BackgroundTasks
 from convgpu.protocol import messages as m
 from convgpu.protocol.inspection import messages as i
+from convgpu.protocol.residency.messages import ResidencyMessage
 from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.wire import AllocateFlag, Failure
 
@@ -34,6 +36,7 @@ class SessionRequests:
         contexts: measures CUDA contexts.
         judge: decides whether an allocation that the driver refused may wait.
         inspection: takes what processes say of single allocations.
+        suspension: elastic processes, and what of them cannot leave the devices.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class SessionRequests:
         contexts: ContextSizes,
         judge: RefusalJudge,
         inspection: Inspection,
+        suspension: Suspension,
     ) -> None:
         self._machine = machine
         self._sessions = sessions
@@ -51,6 +55,7 @@ class SessionRequests:
         self._contexts = contexts
         self._judge = judge
         self._inspection = inspection
+        self._elastic, self._fixed = suspension.elastic, suspension.fixed
         self._tasks = BackgroundTasks()
 
     def handle(self, session: Session, request: int, message: m.Message) -> None:
@@ -60,6 +65,8 @@ class SessionRequests:
             ProtocolError: the message is not allowed here, names no device of the session, or is one too many.
         """
         match message:
+            case m.Allocate(device=device) if message.flags & AllocateFlag.FIXED and device < len(session.rows):
+                self._allocate_fixed(session, request, message)
             case m.Allocate():
                 self._check_open_requests(session, request)
                 self._allocate(session, request, message)
@@ -74,7 +81,8 @@ class SessionRequests:
             case i.Listed() | i.Traced():
                 self._inspection.receive(session, request, message)
             case _:
-                raise not_allowed(message, request)
+                if not (isinstance(message, ResidencyMessage) and self._elastic.receive(session, message)):
+                    raise not_allowed(message, request)
 
     def opened(self, session: Session) -> None:
         """Prepare a session whose process is about to get its WELCOME."""
@@ -85,6 +93,14 @@ class SessionRequests:
         if session.open_requests >= MAX_OPEN_REQUESTS:
             text = f"more than {MAX_OPEN_REQUESTS} allocations wait in one process"
             raise ProtocolError(Failure.ORDER, text, request)
+
+    def _allocate_fixed(self, session: Session, request: int, message: m.Allocate) -> None:
+        """Let more of what the process is granted be memory that cannot leave; it never waits for that."""
+        device = session.rows[message.device]
+        if self._fixed.grow(session, device, message.size):
+            session.connection.send(m.Accepted(message.size, 0), request)
+        else:
+            self._lifecycle.reject_as_limit(session, request, device, message.size, message.call)
 
     def _allocate(self, session: Session, request: int, message: m.Allocate) -> None:
         if message.flags & AllocateFlag.REFUSED and message.device < len(session.rows):

@@ -1,11 +1,13 @@
 """Carries out the effects of the machine: answers to processes, pages, limits in force, history."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.events import SlotKey
 from convgpu.core.machine import Machine
+from convgpu.core.placement import Placed
+from convgpu.core.residency.events import ResidencyEffect
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation
 from convgpu.daemon.storage.history import History
@@ -23,13 +25,18 @@ _REASON: Final = {
 
 
 class EffectPerformer:
-    """Performs the effects of the machine on the processes in the registry (machine_driver.Performer)."""
+    """Performs the effects of the machine on the processes in the registry (machine_driver.Performer).
+
+    Attributes:
+        move: carries out effects about memory that leaves.
+    """
 
     def __init__(self, machine: Machine, registry: SessionRegistry, history: History, volumes: VolumeTable) -> None:
         self._machine = machine
         self._registry = registry
         self._history = history
         self._volumes = volumes
+        self.move: Callable[[ResidencyEffect], None] = _refuse_move
 
     def perform(self, effect: e.Effect) -> None:
         """Carry out one effect."""
@@ -50,8 +57,10 @@ class EffectPerformer:
                 self._volumes.set_limit_in_force(container, device, limit, target)
             case e.HistoryEntry():
                 self._record(effect)
+            case Placed():
+                raise TypeError(f"no container of this scheduler has its devices chosen: {effect}")
             case _:
-                raise TypeError(f"no process of this scheduler can be moved: {effect}")
+                self.move(effect)
 
     def take_headroom(self, slots: Sequence[SlotKey]) -> tuple[tuple[SlotKey, int], ...]:
         """Empty these headroom slots, and return each with what it held, in bytes."""
@@ -81,3 +90,7 @@ class EffectPerformer:
         if pending and entry.kind is not EventKind.PAUSED:
             pending.session.open_requests -= 1
             del self._registry.pending[entry.request]
+
+
+def _refuse_move(effect: ResidencyEffect) -> None:
+    raise TypeError(f"no process of this scheduler can be moved: {effect}")

@@ -83,12 +83,20 @@ class SessionLifecycle:
 
     def reject_as_driver(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         """Reject an allocation that the driver refused: waiting would not help. The machine is not involved."""
+        self._reject(session, frame, device, size, call, Reason.DRIVER)
+
+    def reject_as_limit(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
+        """Reject more memory that cannot leave the device than its container may have. The machine is not involved."""
+        self._reject(session, frame, device, size, call, Reason.LIMIT)
+
+    def _reject(self, session: Session, frame: int, device: str, size: int, call: str, reason: Reason) -> None:
         account = self._driver.machine.account(session.container, device)
         limit = account.limit if account is not None else 0
         used = self._registry.used(session.container, device)
-        session.connection.send(Rejected(Reason.DRIVER, limit, used), frame)
+        session.connection.send(Rejected(reason, limit, used), frame)
+        kind = RejectReason.DRIVER if reason is Reason.DRIVER else RejectReason.LIMIT
         fields = {"uuid": device, "size": size, "pid": session.pid, "program": session.program, "call": call}
-        self._history.add(EventKind.REJECTED, session.container, session.cause, reason=RejectReason.DRIVER, **fields)
+        self._history.add(EventKind.REJECTED, session.container, session.cause, reason=kind, **fields)
 
     def free(self, session: Session, device: str) -> None:
         """Note that a process freed memory; several frees within one turn of the loop are one event."""

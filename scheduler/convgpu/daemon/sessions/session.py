@@ -1,7 +1,7 @@
 """One connected process, and one allocation that waits for its answer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from convgpu.core.events import cause_of
 from convgpu.daemon.transport.connection import Absent, Connection
@@ -26,6 +26,8 @@ class Session:
         pids: its pids, from our namespace down to its own.
         own_pid: as the process sees itself.
         open_requests: requests of this process without an answer.
+        is_elastic: whether it was told that its memory may leave.
+        fixed_leases: what of it may be memory that cannot leave, in bytes per device.
     """
 
     number: int
@@ -42,6 +44,8 @@ class Session:
     pids: Sequence[int] = ()
     own_pid: int = 0
     open_requests: int = 0
+    is_elastic: bool = False
+    fixed_leases: dict[str, int] = field(default_factory=dict)
 
     @property
     def pid(self) -> int:

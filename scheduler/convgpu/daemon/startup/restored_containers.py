@@ -15,6 +15,7 @@ from convgpu.daemon.containers.reconciliation import Reconciliation
 from convgpu.daemon.containers.registry import ContainerRegistry
 from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.hook_api.adoption import SessionAdopter
+from convgpu.daemon.hook_api.fixed_leases import FixedLeases, Suspension
 from convgpu.daemon.hook_api.handshake import Handshake
 from convgpu.daemon.hook_api.server import HookServer
 from convgpu.daemon.hook_api.session_factory import SessionFactory
@@ -74,11 +75,13 @@ def _make_hook_api(
     table = running.host.store.sessions
     contexts = ContextSizes(running.host.executor, running.capacities.own)
     pages = PageLibrary(settings.libraries / "libconvgpu-page.so")
-    factory = SessionFactory(machine, lifecycle, pages, time.time)
+    fixed = FixedLeases(containers, sessions)
+    factory = SessionFactory(machine, lifecycle, pages, time.time, fixed)
     disconnected = _make_disconnected(running, contexts)
     judge = _make_judge(running, attributor, settings)
     handshake = Handshake(containers, machine, sessions, lifecycle, contexts, factory, table)
-    requests = SessionRequests(machine, sessions, lifecycle, contexts, judge, running.inspection)
+    suspension = Suspension(running.elastic, fixed)
+    requests = SessionRequests(machine, sessions, lifecycle, contexts, judge, running.inspection, suspension)
     server = HookServer(containers, machine, sessions, handshake, requests, disconnected)
     return server, SessionAdopter(machine, sessions, lifecycle, contexts, factory, table, disconnected)
 

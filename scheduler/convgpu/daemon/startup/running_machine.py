@@ -15,6 +15,8 @@ from convgpu.daemon.admin_api.live_settings import chosen_policy, draw_seed
 from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.machine_driver import MachineDriver, record_nothing
+from convgpu.daemon.residency.elastic_sessions import ElasticSessions
+from convgpu.daemon.residency.porter import Porter
 from convgpu.daemon.sessions.allocation_lister import AllocationLister
 from convgpu.daemon.sessions.call_tracer import CallTracer
 from convgpu.daemon.sessions.effects import EffectPerformer
@@ -22,6 +24,7 @@ from convgpu.daemon.sessions.inspection import Inspection
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.settings import Settings
+from convgpu.daemon.startup.memory_moves import prepare_moves
 from convgpu.daemon.startup.opened_host import OpenedHost
 from convgpu.daemon.storage.history import Bounds, History
 from convgpu.daemon.storage.recorder import Recorder
@@ -42,6 +45,8 @@ class RunningMachine:
     inspection: Inspection
     capacities: Capacities
     recorder: Recorder | None
+    elastic: ElasticSessions
+    porter: Porter
 
     @property
     def machine(self) -> Machine:
@@ -51,6 +56,7 @@ class RunningMachine:
     def stop(self) -> None:
         """Handle no further event, and close the recording."""
         self.driver.stop()
+        self.porter.stop(keeps_copies=self.elastic.has_any)
         if self.recorder is not None:
             self.recorder.close()
 
@@ -72,6 +78,8 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     for row in host.capacities:
         driver.dispatch(e.CapacityChanged(row.uuid, row.capacity))
     log.info("devices capacity=%s", {row.uuid: row.capacity for row in host.capacities})
+    elastic, porter = prepare_moves(host, driver, sessions, settings)
+    performer.move = elastic.perform
     own = {figures.device: figures.own for figures in host.memory}
     settling = Settling(host.executor, own, lambda number: driver.dispatch(e.SettlingEnded(number)))
     return RunningMachine(
@@ -84,6 +92,8 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
         inspection=Inspection(AllocationLister(sessions), CallTracer(sessions, history, time.time)),
         capacities=Capacities(driver, store.devices, settling, host.memory, host.capacities, settings.reserve),
         recorder=recorder,
+        elastic=elastic,
+        porter=porter,
     )
 
 
@@ -96,6 +106,7 @@ def _describe_machine(host: OpenedHost, settings: Settings) -> Header:
         seed=draw_seed(),
         starvation_timeout=None if math.isinf(settings.starvation_timeout) else settings.starvation_timeout,
         recovering=host.needs_recovery,
+        switch_cost=settings.switch_cost,
     )
 
 

@@ -24,6 +24,7 @@ class PageLibrary:
         library = ctypes.CDLL(str(path))
         self.init = self._function(library.convgpu_page_init, None, ctypes.c_uint32, ctypes.c_uint32)
         self.lease = self._function(library.convgpu_page_lease, None, ctypes.c_uint32, ctypes.c_uint64)
+        self.lease_fixed = self._function(library.convgpu_page_lease_fixed, None, ctypes.c_uint32, ctypes.c_uint64)
         self.take_all = self._function(library.convgpu_page_take_all, ctypes.c_uint64, ctypes.c_uint32)
         self.read = self._function(library.convgpu_page_read, ctypes.c_uint64, ctypes.c_uint32)
         self.arm = self._function(library.convgpu_page_arm, None, ctypes.c_uint32, ctypes.c_int)
@@ -66,6 +67,10 @@ class Page:
     def lease(self, row: int, size: int) -> None:
         """Add to the headroom."""
         self._library.lease(self._address, row, size)
+
+    def lease_fixed(self, row: int, size: int) -> None:
+        """Add to the bytes that may be memory that cannot leave the device."""
+        self._library.lease_fixed(self._address, row, size)
 
     def take_all(self, row: int) -> int:
         """Empty the headroom slot, and return how many bytes it held."""

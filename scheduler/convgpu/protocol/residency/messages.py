@@ -33,11 +33,12 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """`size` bytes have left the device since the last one for this epoch."""
+    """`size` bytes have left the device since the last one for this epoch; `ended` (1): no more will."""
 
     epoch: int
     device: int
     size: int
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,223 @@
+"""Elastic processes: what they and the porter say, as events; what the machine wants of them, as frames."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from convgpu.core.residency import events as r
+from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.residency.host_pool import HostPool
+from convgpu.daemon.residency.orders import ORDER_ID, Order, message_of
+from convgpu.daemon.residency.porter import Porter
+from convgpu.daemon.residency.transfers import Transfers
+from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.sessions.session import Session
+from convgpu.protocol.residency import messages as m
+from convgpu.protocol.residency import porter as p
+from convgpu.protocol.uuids import uuid_text
+from convgpu.protocol.wire import Mover, Outcome
+
+log = logging.getLogger(__name__)
+
+_OUTCOMES: Final = {
+    Outcome.DRAINED: r.StopOutcome.DRAINED,
+    Outcome.BUSY: r.StopOutcome.BUSY,
+    Outcome.CAPTURING: r.StopOutcome.CAPTURING,
+}
+
+
+@dataclass(slots=True)
+class Elastic:
+    """What is known of one elastic process beside the machine.
+
+    Attributes:
+        session: of the process.
+        out, inwards: what is on its way.
+        fixed: by device, what cannot leave, as it said last.
+        stopping: epoch of a Stop or Step without an answer, 0 without one.
+    """
+
+    session: Session
+    out: Transfers = field(default_factory=Transfers)
+    inwards: Transfers = field(default_factory=Transfers)
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    stopping: int = 0
+
+
+class ElasticSessions:
+    """All elastic processes by the number of their session.
+
+    Args:
+        driver: handles the events.
+        sessions: all that are connected.
+        pool: the plan for the host's memory.
+    """
+
+    def __init__(self, driver: MachineDriver, sessions: SessionRegistry, pool: HostPool) -> None:
+        self._driver = driver
+        self._sessions = sessions
+        self._pool = pool
+        self._known: dict[int, Elastic] = {}
+        self._porter: Porter | None = None
+        self.host_memory = p.Pooled(0, 0)
+
+    def use(self, porter: Porter) -> None:
+        """Move memory by this porter from now on."""
+        self._porter = porter
+
+    def host_pool(self, device: str) -> tuple[int, int]:
+        """Return the host memory that is there for what leaves a device, and what of it may be granted, in bytes."""
+        share, slack = self._pool.share(device, self.host_memory.size)
+        return share, share - slack
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any elastic process lives, as far as is known."""
+        self._prune()
+        return bool(self._known)
+
+    # -- what processes say ----------------------------------------------------------------------------------
+
+    def receive(self, session: Session, message: m.ResidencyMessage) -> bool:
+        """Handle what a process says; False if it may not say that here."""
+        if isinstance(message, m.Able):
+            return self._enable(session, message)
+        known = self._known.get(session.number)
+        if known is None:
+            return False
+        match message:
+            case m.Run():
+                self._driver.dispatch(r.RunWanted(session.container))
+            case m.State():
+                self._note_state(known, message)
+            case m.Stopped(epoch=epoch, outcome=outcome) if outcome in _OUTCOMES:
+                known.stopping = 0
+                seconds = message.nanoseconds / 1e9
+                kind = _OUTCOMES[Outcome(outcome)]
+                event = r.SessionStopped(session.number, epoch, kind, message.waiting, seconds, known.fixed)
+                self._driver.dispatch(event)
+            case m.Evicted() | m.Restored() if message.device < len(session.rows):
+                self._note_moved(known, session.rows[message.device], message)
+            case _:
+                return False
+        return True
+
+    def _enable(self, session: Session, message: m.Able) -> bool:
+        if not session.is_elastic or message.mover != Mover.VMM:
+            return False
+        self._prune()
+        is_first = not self._known
+        known = self._known[session.number] = Elastic(session)
+        self._driver.dispatch(r.SessionAble(session.number, r.Mover.VMM))
+        if self._porter is None:
+            return True
+        if not self._porter.runs:
+            self._porter.start()  # brings all that are known
+            return True
+        if is_first:
+            self._porter.resize(self._pool.size)
+        self._bring(self._porter, known)
+        return True
+
+    def _note_state(self, known: Elastic, message: m.State) -> None:
+        """Note where memory is. Only a state that was not asked for by a Stop is news to the machine."""
+        rows = {uuid_text(row.device): row for row in message.rows if uuid_text(row.device) in known.session.rows}
+        known.fixed = {uuid: row.fixed for uuid, row in rows.items()}
+        if known.stopping == message.epoch and message.epoch:
+            return
+        out = {uuid: row.out for uuid, row in rows.items()}
+        event = r.SessionState(known.session.number, message.epoch, open=bool(message.open), out=out, fixed=known.fixed)
+        self._driver.dispatch(event)
+
+    def _note_moved(self, known: Elastic, device: str, message: m.Evicted | m.Restored) -> None:
+        if self._porter is not None:
+            self._porter.read()
+        number = known.session.number
+        if isinstance(message, m.Evicted):
+            moved, missing = known.out.answer(device, message.size, ended=bool(message.ended))
+            self._driver.dispatch(r.Evicted(number, device, moved, missing))
+        else:
+            moved, missing = known.inwards.answer(device, message.size, ended=bool(message.refused))
+            self._driver.dispatch(r.Restored(number, device, moved, missing))
+
+    # -- what the machine wants ------------------------------------------------------------------------------
+
+    def perform(self, order: Order | r.Checkpoint | r.RestoreCheckpoint) -> None:
+        """Tell a process what to do."""
+        if isinstance(order, r.Checkpoint):
+            self._driver.dispatch(r.CheckpointTaken(order.session, failed=True))
+            return
+        if isinstance(order, r.RestoreCheckpoint):
+            self._driver.dispatch(r.CheckpointRestored(order.session))
+            return
+        known = self._known.get(order.session)
+        if known is None:
+            return
+        if isinstance(order, r.Stop | r.Step):
+            known.stopping = order.epoch
+        elif isinstance(order, r.Evict):
+            known.out.asked[order.device] += order.size
+        elif isinstance(order, r.Restore):
+            known.inwards.asked[order.device] += order.size
+        known.session.connection.send(message_of(order, known.session), ORDER_ID)
+
+    # -- what the porter says --------------------------------------------------------------------------------
+
+    def greet(self) -> None:
+        """Bring a new porter all processes that it needs to know."""
+        self._prune()
+        if self._porter is None or not self._known:
+            return
+        self._porter.resize(self._pool.size)
+        for known in self._known.values():
+            self._bring(self._porter, known)
+
+    def report(self, report: p.PorterReport) -> None:
+        """Handle what the porter says."""
+        match report:
+            case p.Pooled():
+                self._resize(report)
+            case p.Moved(session=number, device=row, size=size, inwards=inwards):
+                if (known := self._known.get(number)) is not None:
+                    way = known.inwards if inwards else known.out
+                    way.copied[known.session.rows[row]] += size
+            case p.Dropped(session=number, device=row, size=size):
+                if (known := self._known.get(number)) is not None:
+                    self._driver.dispatch(r.Discarded(number, known.session.rows[row], size))
+            case p.Broken(session=number):
+                log.warning("a process spoke nonsense to the porter, or did not listen: session %d", number)
+                if self._porter is not None and (known := self._known.get(number)) is not None:
+                    self._bring(self._porter, known)
+            case p.Gone():
+                self._prune()
+                if self._porter is not None and not self._known:
+                    self._porter.resize(0)
+
+    def _resize(self, report: p.Pooled) -> None:
+        if report.error and report.error != self.host_memory.error:
+            reason = os.strerror(report.error)
+            log.error("the host gives %d of %d MiB: %s", report.size >> 20, self._pool.size >> 20, reason)
+        changed = report.size != self.host_memory.size
+        self.host_memory = report
+        for device in self._pool.capacity if changed else ():
+            share, slack = self._pool.share(device, report.size)
+            self._driver.dispatch(r.PoolChanged(device, share, slack))
+
+    def _bring(self, porter: Porter, known: Elastic) -> None:
+        """Give a process a carrier to this porter. What the one before has not answered for is asked for again."""
+        known.out.copied.clear()
+        known.inwards.copied.clear()
+        carrier = porter.bring(known.session)
+        if carrier is not None:
+            with carrier:
+                known.session.connection.send(m.Carrier(p.VERSION), ORDER_ID, descriptor=carrier.fileno())
+
+    def _prune(self) -> None:
+        """Forget processes that have ended or have another session."""
+        for number in [number for number in self._known if number not in self._sessions.by_number]:
+            del self._known[number]
+
+
+OrderSink = Callable[[Order | r.Checkpoint | r.RestoreCheckpoint], None]

@@ -1,0 +1,192 @@
+"""The porter's process: started with the first elastic process, started again when it ends, stopped when none is left.
+
+What it copies outlives it (`porter/`, docs/protocol.md), so it may end at any time.
+"""
+
+import asyncio
+import hashlib
+import logging
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from convgpu.daemon.sessions.session import Session
+from convgpu.protocol.residency import porter as p
+from convgpu.protocol.uuids import uuid_bytes
+
+log = logging.getLogger(__name__)
+
+_PACKET: Final = 4096
+FIRST_PAUSE: Final = 0.1  # seconds before a porter that ended is started again
+MOST_PAUSE: Final = 30.0
+STEADY: Final = 10.0  # seconds after which it counts as running well
+
+
+@dataclass(frozen=True, slots=True)
+class PorterFiles:
+    """Where the porter is, where it finds the driver, and where its pool lies."""
+
+    program: Path
+    driver: str
+    pool: Path
+
+
+class Porter:
+    """Starts the porter, brings it processes, and gives out its reports.
+
+    Args:
+        files: of the porter.
+        on_report: gets each report.
+        on_start: called when a new porter runs: it knows no process yet.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        files: PorterFiles,
+        on_report: Callable[[p.PorterReport], None],
+        on_start: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._files = files
+        self._on_report = on_report
+        self._on_start = on_start
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._pause = FIRST_PAUSE
+        self._started = 0.0
+
+    @property
+    def runs(self) -> bool:
+        """Whether a porter runs, as far as is known."""
+        return self._control is not None
+
+    def start(self) -> None:
+        """Start the porter unless it runs; if it cannot be started, try again later."""
+        if self._control is not None or self._timer is not None:
+            return
+        try:
+            self._spawn()
+        except OSError as error:
+            log.error("the porter cannot be started: %s; memory that is out stays there", error)
+            self._start_later()
+            return
+        self._on_start()
+
+    def _spawn(self) -> None:
+        self._files.pool.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [str(self._files.program), f"--control={theirs.fileno()}", f"--pool={self._files.pool}"]
+            try:
+                # Its lines on stderr are lines of our log.
+                self._process = subprocess.Popen(
+                    [*command, f"--driver={self._files.driver}"], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+                )
+            except OSError:
+                control.close()
+                raise
+        control.setblocking(False)
+        self._control = control
+        self._started = self._loop.time()
+        self._loop.add_reader(control, self.read)
+        log.info("the porter runs pid=%d", self._process.pid)
+
+    def read(self) -> None:
+        """Give out all reports that are there.
+
+        A process says that its memory has moved only after the porter has reported it, so this comes before it is
+        believed.
+        """
+        while self._control is not None:
+            try:
+                packet = self._control.recv(_PACKET)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet = b""
+            if not packet:
+                self._ended()
+                return
+            self._on_report(p.unpack_report(packet))
+
+    def _ended(self) -> None:
+        status = self._close()
+        if self._loop.time() - self._started >= STEADY:
+            self._pause = FIRST_PAUSE
+        log.warning("the porter has ended (status %s); another one starts in %.1f s", status, self._pause)
+        self._start_later()
+
+    def _start_later(self) -> None:
+        def again() -> None:
+            self._timer = None
+            self.start()
+
+        self._timer = self._loop.call_later(self._pause, again)
+        self._pause = min(2 * self._pause, MOST_PAUSE)
+
+    def _close(self) -> int | None:
+        if self._control is not None:
+            self._loop.remove_reader(self._control)
+            self._control.close()
+            self._control = None
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        try:
+            return process.wait(timeout=0.2)
+        except subprocess.TimeoutExpired:  # it finishes the pieces at hand, and waits for nothing else
+            process.kill()
+            return process.wait()
+
+    def stop(self, *, keeps_copies: bool) -> None:
+        """Stop the porter. What is out stays out, for the next one; without any, nothing is left on the host."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._close()
+        if not keeps_copies:
+            for file in (self._files.pool, self._files.pool.with_name(f"{self._files.pool.name}.index")):
+                file.unlink(missing_ok=True)
+
+    def resize(self, size: int) -> None:
+        """Ask for so many bytes of host memory; POOLED says what came of it."""
+        self._send(p.pack_pool(size), [])
+
+    def bring(self, session: Session) -> socket.socket | None:
+        """Return a carrier of a process to the porter; None while no porter runs, or the process has ended."""
+        if self._control is None or session.process is None or not session.started:
+            return None
+        theirs, porters = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        uuids = tuple(uuid_bytes(uuid) for uuid in session.rows)
+        frame = p.pack_session(session.number, session.pid, session.started, uuids)
+        with porters:
+            if self._send(frame, [porters.fileno(), session.process]):
+                return theirs
+        theirs.close()
+        return None
+
+    def _send(self, frame: bytes, descriptors: Sequence[int]) -> bool:
+        """Send a frame; False if nobody got it. A porter that does not read is as good as none."""
+        if self._control is None:
+            return False
+        try:
+            socket.send_fds(self._control, [frame], list(descriptors))
+        except OSError as error:
+            log.error("the porter does not listen: %s", error)
+            if self._process is not None:
+                self._process.kill()
+            return False
+        return True
+
+
+def pool_path(directory: Path) -> Path:
+    """Return where the pool of the scheduler in a directory lies: in memory, if this host has a file system there."""
+    digest = hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:12]
+    shared = Path("/dev/shm")  # noqa: S108 - a folder of our own below it, for us only
+    return shared / f"convgpu-{digest}" / "pool" if os.access(shared, os.W_OK) else directory / "pool"
