@@ -56,6 +56,15 @@ class ContextSizes:
         sizes = await asyncio.gather(*(self.held(uuid, pid) for uuid in uuids))
         return dict(zip(uuids, sizes, strict=True))
 
+    async def unowned(self, device: str) -> int:
+        """Return the memory in use that the driver counts for no process, in bytes: managed memory; 0 if unknown."""
+        try:
+            counted, used, _ = await self._executor.ask(device, _count)
+        except DeviceError:
+            return 0
+        each = self._uncounted.get(device, 0)
+        return max(used - sum(counted.values()) - each * len(counted) - self._own.get(device, 0), 0)
+
     def _learn_uncounted(self, device: str, counted: Mapping[int, int], used: int) -> None:
         """Learn how much of each process the driver does not count: the memory without an owner, if it is little."""
         each = (used - sum(counted.values()) - self._own.get(device, 0)) // len(counted)

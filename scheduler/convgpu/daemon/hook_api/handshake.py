@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from convgpu.core.machine import Machine
 from convgpu.daemon.containers.registry import ContainerRegistry
@@ -25,6 +25,13 @@ from convgpu.protocol.wire import Failure
 log = logging.getLogger(__name__)
 
 MAX_SESSIONS: Final = 1024
+
+
+class Counted(NamedTuple):
+    """The driver's count on one device, in bytes: for a process, and what is in use and counted for nobody."""
+
+    owned: int
+    unowned: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,8 @@ class Handshake:
         self._contexts = contexts
         self._factory = factory
         self._table = table
+        # By session and device: bytes that were believed and that the driver counts for nobody.
+        self._unowned: dict[tuple[int, str], int] = {}
 
     def needs_count(self, hello: PendingHello) -> bool:
         """Say whether the claim of a process has to be compared with the driver's count before it is admitted.
@@ -103,18 +112,21 @@ class Handshake:
             raise ProtocolError(Failure.ORDER, text, hello.request)
         return bool(hello.held) and (bool(pid) or not self._machine.recovering)
 
-    async def count(self, hello: PendingHello) -> dict[str, int]:
+    async def count(self, hello: PendingHello) -> dict[str, Counted]:
         """Return the driver's count for a process on each device that it claims.
 
-        A count that is unknown is the claim itself where the process may have a past, during recovery or because its
-        session was adopted; else 0.
+        A process that may have a past, during recovery or because its session was adopted, may also hold what the
+        driver counts for nobody. An unknown count is then the claim itself; else 0.
         """
         known = hello.held.keys() & self._machine.devices
         counted = await self._contexts.held_on_each(known, hello.connection.pid)
         pid = hello.connection.pid
-        has_past = self._machine.recovering or self._sessions.find(hello.container, pid, start_time(pid)) is not None
-        unknown = hello.held if has_past else {}
-        return {uuid: unknown.get(uuid, 0) if size is None else size for uuid, size in counted.items()}
+        if not self._machine.recovering and self._sessions.find(hello.container, pid, start_time(pid)) is None:
+            return {uuid: Counted(size or 0, 0) for uuid, size in counted.items()}
+        unowned = {uuid: await self._contexts.unowned(uuid) for uuid in counted}
+        return {
+            uuid: Counted(hello.held[uuid] if size is None else size, unowned[uuid]) for uuid, size in counted.items()
+        }
 
     def make_session(self, hello: PendingHello) -> Session:
         """Declare the container's limits, and return a session that is saved for the next scheduler but not open.
@@ -142,7 +154,7 @@ class Handshake:
         return self._sessions.find(session.container, session.pid, session.started)
 
     def open(
-        self, session: Session, previous: Session | None, hello: PendingHello, counted: Mapping[str, int] | None
+        self, session: Session, previous: Session | None, hello: PendingHello, counted: Mapping[str, Counted] | None
     ) -> m.Welcome:
         """Open a session, or let it continue its previous one, and return the answer to the HELLO.
 
@@ -150,10 +162,10 @@ class Handshake:
             session: of the process; not open.
             previous: session of the same process.
             hello: to answer.
-            counted: the driver's count in bytes per device, None when the claim is believed.
+            counted: the driver's count per device, None when the claim is believed.
         """
         welcome = m.Welcome(PAGE_SIZE, self._rows(session))
-        held = hello.held if counted is None else _bound_claim(session.pid, hello.held, counted)
+        held = hello.held if counted is None else self._bound_claim(session, hello.held, counted)
         if previous is None and not hello.message.held:
             self._factory.fixed.open(session)
         if previous is not None:
@@ -167,14 +179,28 @@ class Handshake:
         limits = ((uuid, accounts[uuid].limit) for uuid in session.rows)
         return tuple(m.DeviceRow(uuid_bytes(uuid), limit, self._contexts.size(uuid, limit)) for uuid, limit in limits)
 
+    def _bound_claim(
+        self, session: Session, claim: Mapping[str, int], counted: Mapping[str, Counted]
+    ) -> dict[str, int]:
+        """Return the part of a process's claim that the driver's count confirms, in bytes per device.
 
-def _bound_claim(pid: int, held: Mapping[str, int], counted: Mapping[str, int]) -> dict[str, int]:
-    """Return the part of a process's claim that the driver's count confirms, in bytes per device.
+        Without this check any process could claim memory and so overtake waiting allocations. What the driver counts
+        for nobody is believed to belong to one process only.
+        """
+        believed = {uuid: min(size, self._bound(uuid, counted.get(uuid))) for uuid, size in claim.items()}
+        for uuid, size in believed.items():
+            if size < claim[uuid]:
+                log.warning(
+                    "pid %d says it holds %d bytes of %s; the driver says %d", session.pid, claim[uuid], uuid, size
+                )
+            if uuid in counted and size > counted[uuid].owned:
+                self._unowned[session.number, uuid] = size - counted[uuid].owned
+        return believed
 
-    Without this check any process could claim memory and so overtake waiting allocations.
-    """
-    believed = {uuid: min(size, counted.get(uuid, 0)) for uuid, size in held.items()}
-    for uuid, size in believed.items():
-        if size < held[uuid]:
-            log.warning("pid %d says it holds %d bytes of %s; the driver says %d", pid, held[uuid], uuid, size)
-    return believed
+    def _bound(self, uuid: str, counted: Counted | None) -> int:
+        if counted is None:
+            return 0
+        sessions = self._sessions.by_number
+        self._unowned = {key: size for key, size in self._unowned.items() if key[0] in sessions}
+        taken = sum(size for (_, device), size in self._unowned.items() if device == uuid)
+        return counted.owned + max(counted.unowned - taken, 0)

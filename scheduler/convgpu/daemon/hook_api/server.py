@@ -10,7 +10,7 @@ from typing import Final
 from convgpu.core.machine import Machine
 from convgpu.core.volume_options import OptionError
 from convgpu.daemon.containers.registry import ContainerRegistry
-from convgpu.daemon.hook_api.handshake import Handshake, PendingHello
+from convgpu.daemon.hook_api.handshake import Counted, Handshake, PendingHello
 from convgpu.daemon.hook_api.nvml_view import observe
 from convgpu.daemon.hook_api.session_requests import SessionRequests, not_allowed
 from convgpu.daemon.sessions.disconnected import DisconnectedSessions
@@ -137,7 +137,7 @@ class HookServer:
         if not hello.connection.closed:
             self._admit(hello, counted)
 
-    def _admit(self, hello: PendingHello, counted: Mapping[str, int] | None) -> None:
+    def _admit(self, hello: PendingHello, counted: Mapping[str, Counted] | None) -> None:
         self._stop_timer(hello.container, hello.connection)
         try:
             self._welcome(hello, counted)
@@ -146,7 +146,7 @@ class HookServer:
         except OSError as error:
             hello.connection.close(f"its session cannot be opened: {error}")
 
-    def _welcome(self, hello: PendingHello, counted: Mapping[str, int] | None) -> None:
+    def _welcome(self, hello: PendingHello, counted: Mapping[str, Counted] | None) -> None:
         session = self._handshake.make_session(hello)
         # Before WELCOME is sent: when that fails, the end of the connection has to find the session.
         self._open[hello.connection] = session
