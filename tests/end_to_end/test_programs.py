@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from daemon import DRIVER, GIB, Daemon, running_daemon, wait_until
 
+from convgpu.client.scheduler import SchedulerRefused
+
 HOLD = DRIVER / "gpu-hold"
 CONTEXT = 526 << 20
 
@@ -156,3 +158,60 @@ def test_without_a_scheduler_cuda_says_so_in_one_line(daemon: Daemon, run) -> No
     lines = [line for line in errors.splitlines() if line.startswith("convgpu: ")]
     assert len(lines) == 1
     assert "scheduler" in lines[0]
+
+
+# -- containers that start whole, gangs, contexts ------------------------------------------------------------
+
+
+def waits_without_memory(state: Daemon, name: str, reason: str) -> None:
+    wait_until(lambda: bool(state.state(name)["waiting"]), f"{name} waits")
+    [waiting] = state.state(name)["waiting"]
+    assert (waiting["reason"], waiting["call"]) == (reason, "cuDevicePrimaryCtxRetain")
+    assert usage(state, name) == 0
+
+
+def test_a_whole_container_waits_before_its_context(daemon: Daemon, run) -> None:
+    holder = run(daemon.container("holder", memory="12g"), "10g")
+    holder.line("hold")
+    whole = run(daemon.container("whole", memory="8g", admit="whole"), "1g")
+    waits_without_memory(daemon, "whole", "memory")
+    assert daemon.state("whole")["admit"] == "whole"
+    holder.finish()
+    whole.line("hold")
+    assert daemon.state("whole")["devices"][0]["grant"] == 8 << 30
+
+
+def test_gangs_start_one_after_the_other_and_as_a_whole(daemon: Daemon, run) -> None:
+    folders: dict[str, Path] = {}
+    for name in ("a0", "a1", "b0", "b1"):
+        folders[name] = daemon.container(name, memory="6g", gang=f"{name[0]}:2")
+    first = run(folders["a0"], "5g")
+    waits_without_memory(daemon, "a0", "gang")
+    second = run(folders["b0"], "5g")
+    waits_without_memory(daemon, "b0", "gang")
+    for program in (run(folders["a1"], "5g"), first):
+        program.line("hold")
+    last = run(folders["b1"], "5g")
+    waits_without_memory(daemon, "b1", "memory")
+    first.finish()
+    waits_without_memory(daemon, "b0", "memory")
+    for program in (second, last):
+        assert program.process.poll() is None
+    daemon.admin.request("unmount", name="a0", id="1")
+    # a1 holds its whole limit still: b fits only when that has ended too.
+    assert usage(daemon, "a1") == CONTEXT + (5 << 30)
+
+
+def test_a_gang_that_could_never_be_had_is_refused_with_the_figure(daemon: Daemon) -> None:
+    daemon.container("a0", memory="12g", gang="a")
+    with pytest.raises(SchedulerRefused, match="the largest limit that fits is memory=4096m"):
+        daemon.container("a1", memory="6g", gang="a")
+
+
+def test_contexts_of_those_that_would_wait_anyway_take_nothing(daemon: Daemon, run) -> None:
+    run(daemon.container("holder", memory="12g"), "11g").line("hold")
+    names = [f"c{number}" for number in range(4)]
+    for name in names:
+        run(daemon.container(name, memory="9g"), "8g")
+        wait_until(lambda name=name: bool(daemon.state(name)["waiting"]), f"{name} waits")
+    assert [usage(daemon, name) for name in names] == [CONTEXT, 0, 0, 0]
