@@ -6,6 +6,7 @@ of two programs holds.
 
 import json
 import os
+import queue
 import signal
 import statistics
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,7 +27,7 @@ from conductor import Conductor, Member
 SOURCES = ROOT / "benchmarks/gpu/src"
 HELD = int(os.environ.get("CONVGPU_RESIDENCY_GIB", "40"))
 BLOCK = int(os.environ.get("CONVGPU_RESIDENCY_BLOCK_MIB", "1024")) << 20
-POOL = (HELD + 4) * GIB  # what is out at a time, and what is on its way
+POOL = (2 * HELD + 1) * GIB  # what goes out may be ahead of what comes in
 COUNT = HELD * GIB // BLOCK
 ROUNDS = 5
 MIB = 1 << 20
@@ -85,12 +87,10 @@ def moves(bench: Bench) -> list[Figure]:
 
 def in_parallel(*parts: Callable[[], object]) -> float:
     """Return the seconds until all are done."""
-    threads = [threading.Thread(target=part) for part in parts]
     begin = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as threads:
+        for running in [threads.submit(part) for part in parts]:
+            running.result()
     return time.perf_counter() - begin
 
 
@@ -282,7 +282,7 @@ def main() -> None:
             begin = time.monotonic()
             try:
                 figures += PARTS[name](bench)
-            except (AssertionError, OSError, ValueError) as error:
+            except (AssertionError, OSError, ValueError, queue.Empty) as error:
                 print(f"  {name} FAILED: {error!r}", flush=True)
                 figures.append(at_least(f"{name}: it worked", 0, "", 1))
             print(f"  {name}: {time.monotonic() - begin:.1f} s", flush=True)

@@ -24,13 +24,14 @@ from convgpu.protocol.residency import porter as p
 from convgpu.protocol.stream import MessageStream
 from convgpu.protocol.wire import Outcome, PageFlag
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 HOOK = ROOT / "hook/build"
 PORTER = Path(os.environ.get("CONVGPU_PORTER", ROOT / "porter/build/convgpu-porter"))
 HOST_MEMORY = Path("/dev/shm")
 ORDER = 1 << 63
 DEADLINE = 10_000  # milliseconds in which a program has to drain
 TIMEOUT = 120.0
+MOVE_TIMEOUT = 20.0
 HEADROOM = 1 << 50
 EVERYTHING = 1 << 50
 QUIET = 1.5  # seconds without a report after which all has moved
@@ -65,9 +66,13 @@ class Member:
         self.send(message, ORDER | self.conductor.orders)
 
     def wait_for(self, kind: type[T]) -> T:
-        """Return the next message of that kind; others are dropped."""
+        """Return the next message of that kind; others are dropped.
+
+        Raises:
+            queue.Empty: nothing is told any more. A process that the porter had no room for tells less than was asked.
+        """
         while True:
-            message = self.told.get(timeout=TIMEOUT)
+            message = self.told.get(timeout=MOVE_TIMEOUT)
             if isinstance(message, kind):
                 return message
 

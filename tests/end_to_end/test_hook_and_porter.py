@@ -1,6 +1,6 @@
 """Hook and porter together, on the simulated driver: memory leaves and comes back, and a program notices only the time.
 
-The scheduler is one that decides nothing (tests/gpu/conductor.py); on a card the same runs in tests/gpu/test_moving.py.
+The scheduler is one that decides nothing (tests/gpu/moving/conductor.py), which works on a card, too.
 """
 
 import subprocess

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(SIMULATED, reason="a rehearsal has no frameworks
 HELD = 4 * GIB  # and more: what is computed with
 MOVES = {"torch", "torch-graph", "triton", "cupy"}
 STAYS = {"torch-expandable", "torch-async", "cupy-async", "jax"}
+POOLS = {"torch-async", "cupy-async"}  # what they hold unused goes back to the driver when the process is stopped
 FOLDER = ROOT / "tests/gpu/programs"
 
 
@@ -43,7 +44,7 @@ def test_a_framework_computes_the_same_after_its_memory_was_away(
         left = before - card.used_by()[member.process.pid]
         member.resume()
         figures[f"moving {name}"] = {"before": before, "moved": moved, "left": left}
-        assert left == moved
+        assert left == moved if name not in POOLS else left > moved
     assert moved >= HELD if name in MOVES else moved < before
     member.process.send_signal(signal.SIGUSR1)
     assert json.loads(member.answer()) == {"event": "again", "digest": ready["digest"], "equal": True}
