@@ -2,13 +2,13 @@
 
 import hashlib
 import logging
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from convgpu.daemon.gpu.simulated import FILES
 from convgpu.daemon.system.atomic_files import deliver, is_delivered, link_files
+from convgpu.daemon.system.remove_tree import remove_tree
 from convgpu.protocol.folder_names import folder_of
 from convgpu.protocol.layout import CONTAINERS_FOLDER, DRIVER_FOLDER, LIBRARY_FILE, LIBRARY_PATH, PRELOAD_FILE
 
@@ -86,7 +86,7 @@ class Folders:
 
     def remove(self, name: str) -> None:
         """Remove the folder with everything in it."""
-        shutil.rmtree(self.path(name), ignore_errors=True)
+        remove_tree(self.path(name))
 
     def remove_orphans(self, names: Iterable[str]) -> list[str]:
         """Remove all folders except those of these volumes, and return the names of the removed ones."""
@@ -96,5 +96,5 @@ class Folders:
         except FileNotFoundError:
             return []
         for folder in orphans:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
         return [folder.name for folder in orphans]

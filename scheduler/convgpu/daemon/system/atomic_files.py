@@ -12,6 +12,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from convgpu.daemon.system.remove_tree import remove_tree
+
 _MAX_SIZE: Final = 64 << 20  # bytes of a file that are worth reading: ours are far smaller
 
 
@@ -88,7 +90,7 @@ def link_files(files: list[Path], folder: Path, staging: Path) -> None:
             try:
                 os.rename(fresh, file.name, dst_dir_fd=descriptor)
             except IsADirectoryError:
-                shutil.rmtree(file.name, dir_fd=descriptor)
+                remove_tree(Path(file.name), descriptor)
                 os.rename(fresh, file.name, dst_dir_fd=descriptor)
             fresh.unlink(missing_ok=True)  # rename does nothing when both are the same file already
     finally:
@@ -97,6 +99,6 @@ def link_files(files: list[Path], folder: Path, staging: Path) -> None:
 
 def _remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)  # does not follow links inside: shutil.rmtree.avoids_symlink_attacks on Linux
+        remove_tree(path)
     else:
         path.unlink(missing_ok=True)
