@@ -30,6 +30,8 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Administration": {
         "devices": ("convgpu.cli.setup.administer:devices", "the GPUs: capacity, grants, usage"),
         "set": ("convgpu.cli.setup.administer:set_limit", "change a container's limit"),
+        "suspend": ("convgpu.cli.setup.suspend:suspend", "move a container's memory to the host"),
+        "resume": ("convgpu.cli.setup.suspend:resume", "bring it back"),
         "drain": ("convgpu.cli.setup.administer:drain", "give no new memory on a GPU"),
         "policy": ("convgpu.cli.setup.policy:policy", "show or choose who of the waiting is next"),
     },

@@ -21,6 +21,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "CONVGPU_GPUS": "gpus",
     "CONVGPU_WAIT": "wait",
     "CONVGPU_PRIORITY": "priority",
+    "CONVGPU_SUSPEND": "suspend",
     "CONVGPU_ADMIT": "admit",
     "CONVGPU_GANG": "gang",
 }

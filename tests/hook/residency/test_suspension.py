@@ -1,8 +1,11 @@
 """A container is suspended and resumed: real program, hook, scheduler and porter."""
 
+import json
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -159,3 +162,19 @@ def test_a_storm_of_kills_loses_no_byte(daemon, join: Join) -> None:
     suspend(daemon, "a", SIZE)
     resume(daemon, "a")
     assert wrong_bytes(program, address, SIZE, 9) == 0
+
+
+def convgpu(daemon: Daemon, *words: str) -> str:
+    command = [sys.executable, "-m", "convgpu.cli", words[0], "--directory", str(daemon.directory), *words[1:]]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def test_the_command_line_suspends_shows_and_resumes(daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="3g", suspend="auto"))
+    address = filled(program, SIZE, 8)
+    suspended = json.loads(convgpu(daemon, "suspend", "a", "--json"))
+    assert (suspended["state"], suspended["suspended"], suspended["gpus"][0]["out"]) == ("stopped", True, SIZE)
+    assert "suspended: 326MiB on the host" in convgpu(daemon, "ps")
+    assert convgpu(daemon, "resume", "a").startswith("a: runs with")
+    assert json.loads(convgpu(daemon, "ps", "--json"))[0]["residency"] == "running"
+    assert wrong_bytes(program, address, SIZE, 8) == 0

@@ -30,7 +30,9 @@ from convgpu.protocol.requests import (
     ReadEvents,
     ReadHistory,
     Request,
+    ResumeContainer,
     SetLimits,
+    SuspendContainer,
 )
 
 _TIMEOUT: Final = 10.0  # seconds
@@ -120,10 +122,8 @@ class PluginTransport:
 def route(request: Request[Any]) -> tuple[str, str, object]:
     """Return method, URL and body of the HTTP request that means a request to the scheduler."""
     match request:
-        case SetLimits(name=name, memory=memory):
-            return "POST", f"/v1/containers/{quote(name, safe='')}/limits", {"memory": memory}
-        case DrainDevice(device=device, drained=drained):
-            return "POST", f"/v1/devices/{quote(device, safe='')}/drain", {"drained": drained}
+        case SetLimits() | DrainDevice() | SuspendContainer() | ResumeContainer():
+            return _route_change(request)
         case ListAllocations(name=name, most=most):
             return "GET", f"/v1/containers/{quote(name, safe='')}/allocations?most={most}", None
         case FollowCalls(name=name, since=since):
@@ -134,6 +134,16 @@ def route(request: Request[Any]) -> tuple[str, str, object]:
             fields = msgspec.to_builtins(request)
             operation = fields.pop("op")
             return "GET", f"/v1/{operation}" + (f"?{urlencode(fields, doseq=True)}" if fields else ""), None
+
+
+def _route_change(request: SetLimits | DrainDevice | SuspendContainer | ResumeContainer) -> tuple[str, str, object]:
+    match request:
+        case SetLimits(name=name, memory=memory):
+            return "POST", f"/v1/containers/{quote(name, safe='')}/limits", {"memory": memory}
+        case DrainDevice(device=device, drained=drained):
+            return "POST", f"/v1/devices/{quote(device, safe='')}/drain", {"drained": drained}
+        case _:
+            return "POST", f"/v1/containers/{quote(request.name, safe='')}/{request.operation}", {}
 
 
 def read_answer(request: Request[AnswerT], answer: object) -> AnswerT:
@@ -204,6 +214,25 @@ class Scheduler:
     def drain(self, device: str, *, drained: bool) -> None:
         """Stop giving new grants on a device, or give them again."""
         self._transport.ask(DrainDevice(device, drained))
+
+    def suspend(self, name: str) -> None:
+        """Suspend a container, by the name of its volume, until it is resumed."""
+        self._transport.ask(SuspendContainer(name))
+
+    def resume(self, name: str) -> None:
+        """Let a suspended container run again when its turn comes."""
+        self._transport.ask(ResumeContainer(name))
+
+    def container(self, name: str) -> Container:
+        """Return one container, by the name of its volume.
+
+        Raises:
+            Refused: there is none.
+        """
+        found = next((row for row in self.containers() if row.name == name), None)
+        if found is None:
+            raise Refused(f"{name} is removed")
+        return found
 
     def policy(self, name: str | None = None) -> PolicyChoice:
         """Change the policy; None changes nothing and returns it."""

@@ -33,6 +33,7 @@ OWN: Final = {
     "wait": True,
     "gpu-wait": True,
     "priority": True,
+    "suspend": True,
     "admit": True,
     "gang": True,
     "gpu-volume-driver": True,
@@ -123,6 +124,12 @@ _OPTIONS: Final[Sequence[Callable[[Callable[..., None]], Callable[..., None]]]] 
         metavar="NAME[:SIZE]",
         help="Containers of one gang start with their whole limits together, or not at all; SIZE: how many.",
     ),
+    click.option(
+        "--suspend",
+        type=click.Choice(["no", "auto"]),
+        help="auto: while the container waits or idles its memory may leave the GPU for others; it comes back to the "
+        "same addresses.  [default: no]",
+    ),
     volume_driver,
     click.option("--dry-run", is_flag=True, help="Print the docker command, and say what was added; run nothing."),
     click.pass_obj,
@@ -160,7 +167,7 @@ def _run(verb: str, line: CommandLine, *, driver: str, dry_run: bool, **given: s
         check(line)
     except UsageError as error:
         raise click.UsageError(str(error)) from error
-    terms = {name: given[name] for name in ("priority", "admit", "gang")}
+    terms = {name: given[name] for name in ("priority", "suspend", "admit", "gang")}
     request = Request(str(given["gpu_memory"]), given["wait"], driver, given["gpus"], verb=verb, **terms)
     words, added = prepare(line, request, Engine.connect())
     if dry_run:

@@ -29,6 +29,7 @@ class Request:
         gpus: Docker's `--gpus`, as it was written; None: all.
         priority: option of the volume; None: the scheduler's default.
         verb: `run` or `create`.
+        suspend: option of the volume; None: the memory never leaves the GPUs.
         admit: option of the volume; None: the scheduler's default.
         gang: option of the volume; None: no gang.
     """
@@ -39,6 +40,7 @@ class Request:
     gpus: str | None = None
     priority: str | None = None
     verb: str = "run"
+    suspend: str | None = None
     admit: str | None = None
     gang: str | None = None
 
@@ -160,6 +162,7 @@ def explain(line: CommandLine, request: Request, around: Surroundings) -> list[s
     limit += f", priority {request.priority}" if request.priority is not None else ""
     limit += f", admitted as a {request.admit}" if request.admit == "whole" else ""
     limit += f", gang {request.gang}" if request.gang is not None else ""
+    limit += ", its memory may leave for others" if request.suspend == "auto" else ""
     preloaded = mounts_at(line, PRELOAD_PATH) is None
     return [
         f"volume at {MOUNT_PATH}: {limit}",
@@ -195,6 +198,7 @@ def _mount(request: Request) -> str:
         "gpus": ",".join(request.devices) if request.devices is not None and ":" not in request.memory else None,
         "wait": request.wait,
         "priority": request.priority,
+        "suspend": request.suspend,
         "admit": request.admit,
         "gang": request.gang,
     }

@@ -36,7 +36,8 @@ _DEVICES: Final = """Show the GPUs: what may be handed out, what is granted and 
 
 \b
 --json prints a list in the order of their indices; sizes are bytes:
-  uuid, index, name, total, capacity, granted, used, settling, external, drained, health
+  uuid, index, name, total, capacity, granted, used, settling, external, drained, health,
+  out (memory on the host), pool (host memory for it), promised (what may be granted)
 """
 
 _COLUMNS: Final = (

@@ -66,10 +66,25 @@ def rows(listed: Sequence[NamedContainer], devices: Devices, now: float) -> list
 def notes(container: Container, devices: Mapping[str, Device], names: Mapping[str, str], now: float) -> list[str]:
     """Return a line for each paused allocation, and for each limit that is still being lowered."""
     lines = [waits(row, devices, names, now) for row in container.waiting]
+    lines += _away(container, devices)
     lowered = [share for share in container.devices if share.target is not None]
     return lines + [
         f"limit on GPU {_index(share.uuid, devices)} goes down to {format_size(share.target or 0)} as memory is freed"
         for share in lowered
+    ]
+
+
+def _away(container: Container, devices: Mapping[str, Device]) -> list[str]:
+    """Return a line for each GPU whose memory of the container is on the host, or that it waits for."""
+    if container.residency in {None, "running"}:
+        return []
+    state = {"busy": "did not stop in time, and runs on", "waiting": "waits for its turn on the card"}.get(
+        container.residency or "", "suspended" if container.suspended else str(container.residency)
+    )
+    return [
+        f"{state}: {format_size(share.out)} on the host, {format_size(max(share.usage - share.out, 0))} on GPU "
+        f"{_index(share.uuid, devices)}"
+        for share in container.devices
     ]
 
 
@@ -117,6 +132,8 @@ def as_data(listed: Sequence[NamedContainer], devices: Devices) -> list[dict[str
             "priority": entry.container.priority,
             "admit": entry.container.admit,
             "gang": entry.container.gang,
+            "residency": entry.container.residency,
+            "suspended": entry.container.suspended,
             "gpus": [{"index": index.get(row.uuid), **to_builtins(row)} for row in entry.container.devices],
             "waiting": [to_builtins(row) for row in entry.container.waiting],
             "processes": [to_builtins(row) for row in entry.container.sessions],

@@ -27,8 +27,11 @@ container that waits stands for how much, why, and who holds what it waits for.
   since        when it came into that state
   created      when the volume was made
   priority     as it was given
+  residency    null if its memory never leaves; else running, stopping, stopped, waiting, restoring, busy
+  suspended    whether an administrator suspended it
   admit, gang  part or whole; name of its gang, or empty
-  gpus         per GPU: index, uuid, limit, grant, usage, seen (by the driver), target (of a limit being lowered)
+  gpus         per GPU: index, uuid, limit, grant, usage, seen (by the driver), target (of a limit being lowered),
+               out (of the usage, on the host), fixed (cannot leave)
   waiting      per paused allocation: uuid, size, call, pid, since, missing, reason, ahead, behind, free
   processes    per connected process: pid, program, since, devices (uuid, usage)
 """

@@ -119,6 +119,12 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         body=NewLimits,
         errors=(400, 404, 409, 413),
     ),
+    ("POST", "/v1/containers/{name}/suspend"): Operation(
+        "Stop a container and move its memory to the host", records.Done, path={"name": _NAME}, errors=(400, 404)
+    ),
+    ("POST", "/v1/containers/{name}/resume"): Operation(
+        "Let a suspended container run again", records.Done, path={"name": _NAME}, errors=(400, 404)
+    ),
     ("POST", "/v1/devices/{device}/drain"): Operation(
         "Give no new grants on a device, or give them again",
         records.Done,

@@ -22,7 +22,9 @@ from convgpu.protocol.requests import (
     ListDevices,
     ReadEvents,
     ReadHistory,
+    ResumeContainer,
     SetLimits,
+    SuspendContainer,
 )
 
 _log: Final = logging.getLogger(__name__)
@@ -95,6 +97,14 @@ def _add_changes(blueprint: Blueprint, scheduler: Scheduler) -> None:
     @blueprint.post("/containers/<name>/limits")
     def set_limits(name: str) -> Response:
         return _pass(scheduler.ask_json(SetLimits(name, _field("memory", str))))
+
+    @blueprint.post("/containers/<name>/suspend")
+    def suspend(name: str) -> Response:
+        return _pass(scheduler.ask_json(SuspendContainer(name)))
+
+    @blueprint.post("/containers/<name>/resume")
+    def resume(name: str) -> Response:
+        return _pass(scheduler.ask_json(ResumeContainer(name)))
 
     @blueprint.post("/devices/<device>/drain")
     def drain(device: str) -> Response:
