@@ -54,10 +54,17 @@ class Elastic:
 
     def stop(self, epoch: int, deadline: int = DEADLINE) -> r.Stopped:
         self.order(r.Stop(epoch, deadline))
-        stopped = self.told()
-        assert isinstance(stopped, r.Stopped)
-        assert stopped.epoch == epoch
-        return stopped
+        return self.stopped(epoch)
+
+    def stopped(self, epoch: int) -> r.Stopped:
+        """Return the answer to STOP or STEP, before which a process that is stopped tells where its memory is."""
+        answer = self.told()
+        if isinstance(answer, r.State):
+            assert (answer.epoch, answer.open) == (epoch, 0)
+            answer = self.told()
+        assert isinstance(answer, r.Stopped)
+        assert answer.epoch == epoch
+        return answer
 
     def drain(self, epoch: int) -> None:
         assert self.stop(epoch).outcome == Outcome.DRAINED

@@ -37,8 +37,7 @@ def test_who_waits_when_the_process_stops_is_told_with_it(elastic: Elastic) -> N
     elastic.program.begin(f"fill {address} {MIB} 3", 1)
     elastic.program.wait_in_futex()
     elastic.call("let 0", 2)
-    stopped = elastic.told()
-    assert isinstance(stopped, r.Stopped)
+    stopped = elastic.stopped(1)
     assert (stopped.outcome, stopped.waiting) == (Outcome.DRAINED, 1)
     elastic.order(r.Go(1))
     assert elastic.program.result(1).code == SUCCESS
@@ -48,8 +47,7 @@ def test_a_kernel_that_ends_in_time_is_waited_for(elastic: Elastic) -> None:
     elastic.call("hold 0 0")
     elastic.order(r.Stop(1, 10000))
     elastic.call("let 0", 1)
-    stopped = elastic.told()
-    assert isinstance(stopped, r.Stopped)
+    stopped = elastic.stopped(1)
     assert (stopped.outcome, stopped.nanoseconds > 0) == (Outcome.DRAINED, True)
 
 
@@ -75,8 +73,7 @@ def test_a_capture_on_its_way_goes_on_and_is_waited_for(elastic: Elastic) -> Non
     elastic.order(r.Stop(2, 10000))
     elastic.call(f"fillasync {address} {MIB} 3 {stream}")
     graph = elastic.call(f"endcapture {stream}")
-    stopped = elastic.told()
-    assert isinstance(stopped, r.Stopped)
+    stopped = elastic.stopped(2)
     assert stopped.outcome == Outcome.DRAINED
     elastic.order(r.Go(2))
     executable = elastic.call(f"instantiate {graph} 1")
@@ -110,7 +107,7 @@ def test_a_step_lets_so_many_submissions_pass(elastic: Elastic) -> None:
     assert elastic.told() == r.Run(1)
     elastic.order(r.Step(1, 1))
     assert elastic.program.result().code == SUCCESS
-    stopped = elastic.told()
+    stopped = elastic.stopped(1)
     assert stopped == r.Stopped(1, Outcome.DRAINED, 0, stopped.nanoseconds)
     elastic.program.begin(f"fill {address} {MIB} 3")
     assert elastic.told() == r.Run(1)

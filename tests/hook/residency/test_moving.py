@@ -56,7 +56,7 @@ def test_where_nothing_can_leave_nothing_is_told(elastic: Elastic) -> None:
     elastic.call("alloc 1000")
     elastic.drain(1)
     elastic.order(r.Evict(1, 0, GIB))
-    assert elastic.told() == r.Evicted(1, 0, 0)
+    assert elastic.told() == r.Evicted(1, 0, 0, 1)
     elastic.order(r.Evict(1, 7, GIB))  # a row that there is not
     elastic.order(r.Go(1))
     elastic.order(r.Evict(1, 0, GIB))  # not stopped
@@ -85,7 +85,7 @@ def test_what_is_freed_while_it_moves_is_forgotten_when_it_has_moved(elastic: El
     assert elastic.page.read(0) == ALL - 10 * MIB
     elastic.porter.send(Frame(COPIED, 0, address, 10 * MIB))
     assert elastic.porter.receive() == Frame(FORGET, 0, address, 10 * MIB)
-    assert elastic.told() == r.Evicted(1, 0, 10 * MIB)
+    assert elastic.told() == r.Evicted(1, 0, 10 * MIB, 1)
     assert until(lambda: elastic.page.read(0), lambda room: room == ALL) == ALL
 
 
@@ -104,7 +104,7 @@ def test_what_the_porter_has_no_room_for_stays(elastic: Elastic) -> None:
     elastic.order(r.Evict(1, 0, 10 * MIB))
     assert elastic.porter.receive() == Frame(OUT, 0, address, 10 * MIB)
     elastic.porter.send(Frame(FAILED, 0, address, 10 * MIB, OUT, NO_ROOM))
-    assert elastic.told() == r.Evicted(1, 0, 0)
+    assert elastic.told() == r.Evicted(1, 0, 0, 1)
     elastic.order(r.Go(1))
     assert elastic.call(f"compare {address} {10 * MIB} 3") == 0
 
@@ -123,7 +123,7 @@ def test_a_porter_that_dies_while_pieces_leave_is_asked_again(elastic: Elastic, 
     assert elastic.porter.receive() == Frame(HELD, 0, address, PIECE)
     assert elastic.porter.serve() == frame == Frame(OUT, 0, address + PIECE, PIECE)
     assert elastic.porter.receive() == Frame(READY)
-    assert elastic.told() == r.Evicted(1, 0, 2 * PIECE)
+    assert elastic.told() == r.Evicted(1, 0, 2 * PIECE, 1)
     elastic.move(r.Restore(1, 0, 2 * PIECE), 2)
     elastic.order(r.Go(1))
     assert elastic.call(f"compare {address} {2 * PIECE} 5") == 0
