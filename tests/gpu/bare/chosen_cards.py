@@ -1,6 +1,6 @@
 """Chosen cards on a real driver: what CUDA, NVML, nvidia-smi and frameworks show when a scheduler chose some of them.
 
-    make -C hook && python3 tests/gpu/chosen_cards.py
+    make -C hook && python3 tests/gpu/bare/chosen_cards.py
 
 Needs two cards and an NVIDIA driver; no Engine, no root, and of Python's packages only nvidia-ml-py. PyTorch, CuPy and
 JAX are tried where they are. The scheduler is a small one that grants everything: it is the hook that is tried.
@@ -17,14 +17,14 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scheduler"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "hook"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "scheduler"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "hook"))
 
 import pynvml
 from choosing_scheduler import GIB, ChoosingScheduler
 from scripted_scheduler import ScriptedScheduler
 
-HOOK = Path(__file__).parents[2] / "hook/build/libconvgpu.so"
+HOOK = Path(__file__).parents[3] / "hook/build/libconvgpu.so"
 
 DRIVER = """
 import ctypes, json, uuid
