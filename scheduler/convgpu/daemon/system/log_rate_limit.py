@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 BURST: Final = 20
+EVENT_BURST: Final = 200  # of one kind, of one container
 SPAN: Final = 10.0
+_MOST_SPANS: Final = 4096  # before those that are over are forgotten
 
 
 @dataclass(slots=True)
@@ -18,19 +20,28 @@ class _Span:
 class LogRateLimit(logging.Filter):
     """Lets through twenty warnings and errors of one line of our code within ten seconds.
 
-    The first one of the next span says how many were held back. Events of the history (level info) are all let through:
-    they are what the log is for.
+    The first one of the next span says how many were held back. Of events of the history, which are what the log is
+    for, it lets through two hundred of one kind and container: a container that provokes them without end fills no
+    disk. The history itself has them all.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._spans: dict[tuple[str, int], _Span] = {}
+        self._spans: dict[tuple[object, object], _Span] = {}
+        self._most_spans = _MOST_SPANS
 
     def filter(self, record: logging.LogRecord) -> bool:
         """See logging.Filter."""
+        event = getattr(record, "event", None)
+        if isinstance(event, dict):
+            return self._passes(record, (event.get("kind"), event.get("container")), EVENT_BURST)
         if record.levelno < logging.WARNING:
             return True
-        place = (record.pathname, record.lineno)
+        return self._passes(record, (record.pathname, record.lineno), BURST)
+
+    def _passes(self, record: logging.LogRecord, place: tuple[object, object], burst: int) -> bool:
+        if len(self._spans) > self._most_spans:
+            self._forget_old(record.created)
         span = self._spans.setdefault(place, _Span(record.created))
         if not 0 <= record.created - span.since < SPAN:
             if span.held_back:
@@ -38,7 +49,11 @@ class LogRateLimit(logging.Filter):
                 record.args = ()
             self._spans[place] = span = _Span(record.created)
         span.passed += 1
-        if span.passed > BURST:
+        if span.passed > burst:
             span.held_back += 1
             return False
         return True
+
+    def _forget_old(self, now: float) -> None:
+        self._spans = {place: span for place, span in self._spans.items() if 0 <= now - span.since < SPAN}
+        self._most_spans = max(_MOST_SPANS, 2 * len(self._spans))  # so that each costs a few steps, however many come

@@ -1,6 +1,6 @@
 import logging
 
-from convgpu.daemon.system.log_rate_limit import BURST, SPAN, LogRateLimit
+from convgpu.daemon.system.log_rate_limit import BURST, EVENT_BURST, SPAN, LogRateLimit
 
 
 def record(created: float, line: int = 1, level: int = logging.WARNING) -> logging.LogRecord:
@@ -23,3 +23,17 @@ def test_events_are_never_cut_and_a_clock_that_is_set_back_cuts_nothing_for_long
     assert all(quiet.filter(record(100.0, level=logging.INFO)) for _ in range(1000))
     assert sum(quiet.filter(record(100.0)) for _ in range(50)) == BURST
     assert quiet.filter(record(1.0))
+
+
+def test_events_that_one_container_provokes_without_end_are_counted() -> None:
+    def event(container: str, at: float) -> logging.LogRecord:
+        entry = logging.LogRecord("history", logging.INFO, "history.py", 1, "rejected %s", (container,), None)
+        entry.created, entry.event = at, {"kind": "rejected", "container": container}
+        return entry
+
+    limit = LogRateLimit()
+    assert sum(limit.filter(event("flood", 100.0 + n / 1000)) for n in range(5000)) == EVENT_BURST
+    assert limit.filter(event("honest", 105.0))
+    later = event("flood", 100.0 + SPAN)
+    assert limit.filter(later)
+    assert later.getMessage() == f"rejected flood ({5000 - EVENT_BURST} more like this one in the last seconds)"
