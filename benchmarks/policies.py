@@ -10,6 +10,12 @@ each further start takes `restart` seconds more (container, CUDA, loading), in w
 first*: no job starts before its whole limit is free; the oldest that fits is next. *One at a time*: one container on
 each device.
 
+**Memory that can leave** (`convgpu.simulate.suspending`). Containers are elastic: while one waits, its memory may go to
+the host and come back, at 40 GiB/s each way and both at once, after a drain of 0.05 s. The scheduler's own machine
+decides every step. *Host 1x*: at most as much memory is out as the card has. *Time slices*: running containers lose
+their turn as well, for 5 % of the time. *Placed*: a container gets the device with the least sum of limits when it
+starts, under each way.
+
 **Waiting** is all the time from arrival to end that is not the work itself, done once. **Working** is memory held
 while its container works, in work that is not lost; **paused** memory is held by containers that wait for more;
 **unsafe** is free although a waiting allocation would fit (safety, or an older one's turn); the rest is free, mostly
@@ -26,17 +32,21 @@ from _report import RESULTS, percentile
 from rich.console import Console
 from rich.table import Table
 
-from convgpu.policies.memory import POLICIES
+from convgpu.core.machine import Machine
+from convgpu.policies.memory import POLICIES, make_policy
 from convgpu.simulate.baselines import FailAndRetry, OneAtATime, WholeLimitFirst, WithoutSafety
 from convgpu.simulate.engine import Scheme, Simulation
 from convgpu.simulate.managed import Managed
-from convgpu.simulate.workload import CAPACITY, DEVICES, LARGE, MODELS, Model, draw_jobs
+from convgpu.simulate.placement import least_limits
+from convgpu.simulate.suspending import UNBOUNDED, Suspending
+from convgpu.simulate.workload import CAPACITY, DEVICES, LARGE, MODELS, Model, capacities, draw_jobs
 
 SEEDS = range(1, 6)
 RESTARTS = (0.0, 30.0, 120.0)
 TIMEOUTS = (0.0, 60.0, 600.0)
 STARVATION_TIMEOUT = 60.0
 PRIORITIES = (0, 10, 100)
+SWITCH_COSTS = (0.0, 0.01, 0.05)
 
 Result = dict[str, float]
 
@@ -69,13 +79,22 @@ def measure_priority(model: Model, priority: int) -> Result:
     return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
 
 
-def measure(make_scheme: Callable[[], Scheme], model: Model, restart: float = 0.0) -> Result:
+def suspending(policy: str = "best-fit", pool: int = UNBOUNDED, switch_cost: float = 0.0) -> Suspending:
+    """Return ConvGPU with memory that can leave as a scheme; `pool`: bytes of the host for each device."""
+    policy_of_machine = make_policy(policy, seed=1)
+    return Suspending(Machine(capacities(), policy_of_machine, STARVATION_TIMEOUT, switch_cost=switch_cost), pool)
+
+
+def measure(
+    make_scheme: Callable[[], Scheme], model: Model, restart: float = 0.0, *, is_placed: bool = False
+) -> Result:
     """Play the jobs of each seed under a scheme, and return the medians."""
     runs = []
     for seed in SEEDS:
         draw = random.Random(seed)  # noqa: S311 - a workload, not a secret
-        simulation = Simulation(draw_jobs(model, draw), make_scheme(), restart)
+        simulation = Simulation(draw_jobs(model, draw), make_scheme(), restart, least_limits if is_placed else None)
         simulation.run()
+        scheme = simulation.scheme
         makespan = max(job.end for job in simulation.jobs)
         waits = [job.wait for job in simulation.jobs]
         whole = DEVICES * CAPACITY * makespan
@@ -88,6 +107,8 @@ def measure(make_scheme: Callable[[], Scheme], model: Model, restart: float = 0.
                 "mean wait, large": statistics.fmean(job.wait for job in simulation.jobs if job.need > LARGE),
                 **{share: 100 * simulation.shares[share] / whole for share in ("working", "paused", "unsafe", "lost")},
                 "failures": simulation.failures,
+                "moved, TiB": scheme.moved / (1 << 40) if isinstance(scheme, Suspending) else 0.0,
+                "most out, GiB": scheme.most_out / (1 << 30) if isinstance(scheme, Suspending) else 0.0,
             }
         )
     return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
@@ -102,7 +123,7 @@ def table(title: str, rows: dict[str, Result]) -> None:
         shown.add_column(column, justify="right")
     for name, row in rows.items():
         shares = {"working", "paused", "unsafe", "lost"}
-        texts = [f"{row[column]:.1f} %" if column in shares else f"{row[column]:,.0f}" for column in columns]
+        texts = [_format(row[column], is_share=column in shares, digits=int("TiB" in column)) for column in columns]
         shown.add_row(name, *texts)
     Console(width=140).print(shown)
 
@@ -115,6 +136,26 @@ def priorities() -> dict[str, dict[str, Result]]:
         table(f"priority of every tenth container, programs allocate {model.name}", rows)
         results[f"priority, {model.name}"] = rows
     return results
+
+
+def _format(value: float, *, is_share: bool, digits: int) -> str:
+    return f"{value:.1f} %" if is_share else f"{value:,.{digits}f}"
+
+
+def measure_suspending(model: Model) -> dict[str, Result]:
+    """Return the ways in which memory can leave, and what they are to be compared with, each placed as well."""
+    rows = {
+        "suspend": measure(suspending, model),
+        "suspend, host 1x": measure(lambda: suspending(pool=CAPACITY), model),
+    }
+    placed: dict[str, Callable[[], Scheme]] = {
+        "try again": FailAndRetry,
+        "whole limit first": WholeLimitFirst,
+        "best-fit": lambda: managed("best-fit"),
+        "suspend": suspending,
+        "suspend, host 1x": lambda: suspending(pool=CAPACITY),
+    }
+    return rows | {f"placed: {name}": measure(make, model, is_placed=True) for name, make in placed.items()}
 
 
 def main() -> None:
@@ -132,7 +173,18 @@ def main() -> None:
         rows["one at a time"] = measure(OneAtATime, model)
         table(f"policies, programs allocate {model.name}", rows)
         results[model.name] = rows
+        rows = measure_suspending(model)
+        table(f"memory that can leave, programs allocate {model.name}", rows)
+        results[f"{model.name}: suspend"] = rows
     results |= priorities()
+    rows = {
+        f"time slices at {100 * cost:.0f} %, placed": measure(
+            lambda cost=cost: suspending(switch_cost=cost), MODELS[0], is_placed=True
+        )
+        for cost in SWITCH_COSTS
+    }
+    table(f"time slices, programs allocate {MODELS[0].name}", rows)
+    results["time_slices"] = rows
     rows = {f"{seconds:g} s": measure(lambda s=seconds: managed("best-fit", s), MODELS[0]) for seconds in TIMEOUTS}
     table(f"best-fit by starvation timeout, programs allocate {MODELS[0].name}", rows)
     results["starvation_timeout"] = rows

@@ -66,6 +66,11 @@ class Suspending(Managed):
         del self._jobs[self._sessions[job.number]]
         self._carry_out()
 
+    def idle_bytes(self) -> dict[str, int]:
+        """Bytes on the cards that jobs hold which wait."""
+        out = sum(self.host.machine.out(device) for device in capacities())
+        return {"paused": max(sum(job.held for job in self._waiting.values()) - out, 0)}
+
     # -- moves -------------------------------------------------------------------------------------------
 
     def _dispatch(self, event: e.Event) -> None:

@@ -11,6 +11,7 @@ from convgpu.core.allocation.fairness import eligible, overtakes_overdue, servin
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.allocation.hold_back import hold_back
 from convgpu.core.allocation.reclaim import ReclaimLadder
+from convgpu.core.allocation.reservations import CardReservations
 from convgpu.core.allocation.turns import head_start
 from convgpu.core.state import PendingAllocation, State
 from convgpu.core.step import StepBuilder
@@ -32,6 +33,8 @@ class Allocator:
         self._ledger = state.ledger
         self._headroom = headroom
         self._ladder = ReclaimLadder(state, headroom)
+        self._reservations = CardReservations(state)
+        state.ledger.allows_raise = self._reservations.allow_raise
         self._step = step
 
     # -- requests ----------------------------------------------------------------------------------------
@@ -117,7 +120,8 @@ class Allocator:
         state, held_back = self._state, hold_back(self._state, self._state.now)
         backfill = Backfill(state, held_back, state.now)
         for chosen in serving_order(state, eligible(state, held_back), state.now):
-            if self._is_safe(chosen) and backfill.allows(chosen):
+            is_safe = self._is_safe(chosen) and self._reservations.allow(chosen.container)
+            if is_safe and backfill.allows(chosen):
                 pending = state.queue[chosen.sequence]
                 pending.passes_overdue = backfill.passes(chosen)
                 return pending
@@ -174,6 +178,8 @@ class Allocator:
         if state.is_scarce or state.recovering or device in state.drained:
             return False
         if pending.size > state.account(pending).idle + need or not self._ledger.fits_free(name):
+            return False
+        if not self._reservations.allow(name):
             return False
         self._ledger.grant(name, device, need)
         return True

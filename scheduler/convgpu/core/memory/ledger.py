@@ -14,13 +14,17 @@ that devices have now, and with their nominal capacity, when everything that was
 (docs/decisions/0020).
 """
 
-from collections.abc import Collection, KeysView, Mapping, Sequence
+from collections.abc import Callable, Collection, KeysView, Mapping, Sequence
 
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.memory.account import Account
 from convgpu.core.memory.claimants import Claimants
 from convgpu.core.memory.safety_check import SafetyCheck
 from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot
+
+
+def _allow(_container: str, _device: str, _limit: int) -> bool:
+    return True
 
 
 class Ledger:
@@ -39,6 +43,7 @@ class Ledger:
         pool: bytes per device of host memory that may be granted beside the capacity (residency).
         leased: bytes per device that are leased to processes.
         lease_changes: containers whose leases changed since the last decision about residency.
+        allows_raise: whether a container may have a higher limit on a device, beside what safety says.
         newest_waiting: sequence of the newest allocation that waits, or ever waited; tags high-water marks.
     """
 
@@ -51,6 +56,7 @@ class Ledger:
         self.pool = dict.fromkeys(capacity, 0)
         self.leased = dict.fromkeys(capacity, 0)
         self.lease_changes: dict[str, None] = {}
+        self.allows_raise: Callable[[str, str, int], bool] = _allow
         self.newest_waiting = 0
         # Containers with a grant: few, however many wait, because each holds memory of a device.
         self._holders: dict[str, None] = {}
@@ -322,7 +328,7 @@ class Ledger:
                 self._adjust(container, device)
 
     def _is_safe_to_raise(self, container: str, device: str, target: int) -> bool:
-        if self.claimants.is_apart(container):
+        if self.claimants.is_apart(container) or not self.allows_raise(container, device, target):
             return False
         return container not in self._holders or all(
             check.is_limit_safe(container, device, target)

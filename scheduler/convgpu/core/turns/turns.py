@@ -157,17 +157,16 @@ class Turns:
                 left = room[device]
                 names = [name for name, claim in waiting.claims[device].items() if claim <= left]
                 fitting += [turns[name] for name in names if waiting.fits(turns[name], room)]
+        fitting = [turn for turn in fitting if held_back.isdisjoint(waiting.devices(turn))]
         if fitting:
-            return self._first([turn for turn in fitting if held_back.isdisjoint(waiting.devices(turn))], room)
+            return self._first(fitting, room)
         return next((turn for turn in self._claimants() if self._preempt_for(turn, room)), None)
 
     def _is_overdue(self, name: str) -> bool:
         return is_overdue(self._state, self._residency.turns[name])
 
-    def _first(self, turns: list[Turn], room: Sizes) -> Turn | None:
+    def _first(self, turns: list[Turn], room: Sizes) -> Turn:
         """Return the first by priority and memory policy."""
-        if not turns:
-            return None
         priority = max(turn.priority for turn in turns)
         views = [self._view(turn) for turn in {t.sequence: t for t in turns}.values() if turn.priority == priority]
         return self._residency.turns[self._state.policy.rank(views, room)[0].container]

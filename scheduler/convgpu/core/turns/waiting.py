@@ -59,6 +59,8 @@ class WaitingTurns:
         residence = self._residency.containers.get(turn.container)
         if residence is not None and residence.phase is Phase.RUNNING:
             residence.is_preempted = False
+            if turn.since < self._state.now:  # it had no turn; an allocation that fits at once begins no new one
+                residence.since = self._state.now
         self._room.refresh_container(turn.container)
         self._add(turn)
 

@@ -1,0 +1,50 @@
+"""Reservations of the card, where more of a device is promised than it has.
+
+What cannot leave has to fit beside the largest elastic container, so that each of those can always be made to run: the
+whole limits of rigid containers, the fixed shares of elastic ones, and the *run slot*, the largest limit of an elastic
+container less its own fixed share. A container reserves when it is granted memory first, on all its devices at once
+(docs/decisions/0048).
+"""
+
+from convgpu.core.state import State
+
+
+class CardReservations:
+    """Decides whether a container that holds nothing may begin to, or a limit be raised."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._ledger = state.ledger
+        self._elastic = state.residency.containers
+
+    def allow(self, container: str) -> bool:
+        """Return whether what cannot leave of a container has room on its cards, for as long as it runs."""
+        if container in self._ledger.holders:
+            return True
+        accounts = self._ledger.accounts[container]
+        return all(self._fits(container, device, account.limit) for device, account in accounts.items())
+
+    def allow_raise(self, container: str, device: str, limit: int) -> bool:
+        """Return whether a limit may be raised."""
+        return self._fits(container, device, limit)
+
+    def _fits(self, container: str, device: str, limit: int) -> bool:
+        """Return whether all reservations of a device fit if this container had one for `limit` bytes."""
+        if not self._ledger.pool[device]:
+            return True
+        reserved, slot = self._reservation(container, device, limit)
+        for name in self._ledger.holders:
+            account = self._ledger.accounts[name].get(device)
+            if account is not None and name != container:
+                size, need = self._reservation(name, device, account.limit)
+                reserved += size
+                slot = max(slot, need)
+        return reserved + slot <= self._ledger.usable[device] - self._ledger.pool[device]
+
+    def _reservation(self, container: str, device: str, limit: int) -> tuple[int, int]:
+        """Return the bytes that a container reserves, and those that it needs in the run slot."""
+        residence = self._elastic.get(container)
+        if residence is None:
+            return limit, 0
+        fixed = min(residence.fixed.get(device, 0), limit)
+        return fixed, limit - fixed

@@ -1,0 +1,256 @@
+"""Containers whose memory can leave: who runs, who leaves for whom, and what the scheduler says to the processes."""
+
+from convgpu.core import events as e
+from convgpu.core.machine import Machine
+from convgpu.core.residency import events as r
+from convgpu.core.turns.views import ResidenceState
+from convgpu.policies.memory import Fifo
+from convgpu.protocol.event_kinds import RejectReason, WaitReason
+
+
+class Card:
+    """One device of 10 with as much host memory; containers `a`, `b` ... with one process each, and its number."""
+
+    def __init__(self, pool: int = 10, switch_cost: float = 0.05) -> None:
+        self.now = 0.0
+        self.machine = Machine({"gpu": 10}, Fifo(), switch_cost=switch_cost)
+        self.sessions = 0
+        self.requests = 0
+        self.headroom: dict[int, int] = {}
+        self.send(r.PoolChanged("gpu", pool + 1, 1))
+
+    def send(self, event: e.Event) -> list[e.Effect]:
+        """Return the effects but those on history and pages, also of the answers that follow."""
+        step = self.machine.handle(event, self.now)
+        for effect in step.effects:
+            if isinstance(effect, e.Lease):
+                self.headroom[effect.session] = self.headroom.get(effect.session, 0) + effect.size
+        effects = [x for x in step.effects if not isinstance(x, e.HistoryEntry | e.NotifyOnFree | e.Lease)]
+        if step.needs is not None:
+            taken = tuple((slot, self.headroom.pop(slot[0], 0)) for slot in step.needs.slots)
+            return effects + self.send(e.HeadroomTaken(taken))
+        self.machine.check_invariants(self.now)
+        return effects
+
+    def start(self, name: str, limit: int, *, elastic: bool = True, priority: int = 0) -> int:
+        self.send(e.ContainerCreated(name, {"gpu": limit}, priority=priority))
+        if elastic:
+            self.send(r.ElasticSet(name, {"gpu": 0}))
+        self.sessions += 1
+        self.send(e.SessionStarted(self.sessions, name, {}))
+        if elastic:
+            self.send(r.SessionAble(self.sessions, r.Mover.VMM))
+        return self.sessions
+
+    def allocate(self, session: int, size: int) -> list[e.Effect]:
+        self.requests += 1
+        return self.send(e.AllocationRequested(session, self.requests, "gpu", size))
+
+    def drain(self, session: int, epoch: int, waiting: int = 0) -> list[e.Effect]:
+        return self.send(r.SessionStopped(session, epoch, r.StopOutcome.DRAINED, waiting))
+
+    def state(self, name: str) -> ResidenceState:
+        view = self.machine.residence(name)
+        assert view is not None
+        return view.state
+
+
+def test_all_fits_and_nothing_is_stopped() -> None:
+    card = Card()
+    a, b = card.start("a", 10), card.start("b", 10)
+    assert card.allocate(a, 5) == [e.Accept(a, 1, 5, 0)]
+    assert card.allocate(b, 5) == [e.Accept(b, 2, 5, 0)]
+    card.now = 1000.0
+    assert card.send(e.TimePassed()) == []
+    assert card.machine.next_deadline() is None
+
+
+def test_a_paused_container_gives_its_room_to_a_newcomer_and_comes_back() -> None:
+    card = Card(switch_cost=0.0)
+    a, b, c = (card.start(name, 10) for name in "abc")
+    card.allocate(a, 4)
+    card.allocate(b, 6)
+    assert card.allocate(a, 6) == []  # needs all of the card, and waits with 4
+    assert card.allocate(c, 4) == [r.Stop(a, 1, 2.0)]
+    assert card.drain(a, 1) == [r.Evict(a, 1, "gpu", 4)]
+    assert card.state("a") is ResidenceState.WAITING
+    assert card.send(r.Evicted(a, "gpu", 4)) == [e.Accept(c, 4, 4, 0)]
+    assert card.machine.out("gpu") == 4
+    assert [wait.reason for wait in card.machine.explain(0.0).values()] == [WaitReason.CARD]
+    assert card.send(e.SessionEnded(b, {})) == []
+    assert card.send(e.SessionEnded(c, {})) == [r.Restore(a, 1, "gpu", 4)]
+    assert card.send(r.Restored(a, "gpu", 4)) == [r.Go(a, 1), e.Accept(a, 3, 6, settling=10)]
+    assert card.state("a") is ResidenceState.RUNNING
+
+
+def test_only_as_much_leaves_as_is_lacking() -> None:
+    card = Card()
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.allocate(a, 8)
+    card.send(r.Idle("a", 0.0))
+    assert card.allocate(b, 5) == [r.Stop(a, 1, 2.0)]
+    assert card.drain(a, 1) == [r.Evict(a, 1, "gpu", 3)]
+    view = card.machine.residence("a")
+    assert view is not None
+    assert (view.on_card, view.out) == ({"gpu": 8}, {"gpu": 0})
+
+
+def test_a_busy_container_runs_on_and_is_asked_again_later() -> None:
+    card = Card()
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.allocate(a, 8)
+    card.send(r.Idle("a", 0.0))
+    card.allocate(b, 5)
+    assert card.send(r.SessionStopped(a, 1, r.StopOutcome.BUSY)) == [r.Go(a, 1)]
+    assert card.state("a") is ResidenceState.BUSY
+    card.send(r.Idle("a", 0.0))
+    assert card.machine.next_deadline() == 5.0
+    card.now = 5.0
+    assert card.send(e.TimePassed()) == [r.Stop(a, 2, 2.0)]
+    card.send(r.SessionStopped(a, 2, r.StopOutcome.CAPTURING))
+    assert card.machine.next_deadline() == 15.0
+
+
+def test_a_process_that_does_not_answer_counts_as_busy() -> None:
+    card = Card()
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.allocate(a, 8)
+    card.send(r.Idle("a", 0.0))
+    card.allocate(b, 5)
+    card.now = 4.0
+    assert card.send(e.TimePassed()) == [r.Go(a, 1)]
+    assert card.state("a") is ResidenceState.BUSY
+
+
+def test_processes_of_a_container_stop_together_and_step_for_each_other() -> None:
+    card = Card()
+    a = card.start("a", 10)
+    second = card.sessions = card.sessions + 1
+    card.send(e.SessionStarted(second, "a", {}))
+    card.send(r.SessionAble(second, r.Mover.VMM))
+    card.allocate(a, 4)
+    assert card.send(r.SuspendAsked("a")) == [r.Stop(a, 1, 2.0), r.Stop(second, 1, 2.0)]
+    assert card.drain(a, 1, waiting=1) == []
+    assert card.machine.next_deadline() == 0.05
+    card.now = 0.05
+    assert card.send(e.TimePassed()) == [r.Step(a, 1)]
+    assert card.drain(second, 1) == []
+    assert card.drain(a, 1) == [r.Evict(a, 1, "gpu", 4)]
+
+
+def test_suspended_by_hand_until_resumed_by_hand() -> None:
+    card = Card()
+    a = card.start("a", 10)
+    card.allocate(a, 8)
+    assert card.send(r.SuspendAsked("a")) == [r.Stop(a, 1, 2.0)]
+    assert card.drain(a, 1, waiting=1) == [r.Evict(a, 1, "gpu", 8)]
+    assert card.send(r.Evicted(a, "gpu", 8)) == []
+    assert card.send(r.RunWanted("a")) == []
+    assert card.send(r.ResumeAsked("a")) == [r.Restore(a, 1, "gpu", 8)]
+    assert card.send(r.Restored(a, "gpu", 5, refused=3)) == [r.Restore(a, 1, "gpu", 3)]
+    assert card.send(r.Restored(a, "gpu", 3)) == [r.Go(a, 1)]
+
+
+def test_deep_suspension_takes_the_contexts_after_the_rest_and_brings_them_back_first() -> None:
+    card = Card()
+    a = card.start("a", 10)
+    card.allocate(a, 8)
+    card.send(r.SuspendAsked("a", deep=True))
+    card.send(r.SessionStopped(a, 1, r.StopOutcome.DRAINED, fixed={"gpu": 2}))
+    assert card.send(r.Evicted(a, "gpu", 6)) == [r.Checkpoint(a)]
+    assert card.send(r.CheckpointTaken(a)) == []
+    view = card.machine.residence("a")
+    assert view is not None
+    assert (view.on_card, view.out) == ({"gpu": 0}, {"gpu": 8})
+    assert card.send(r.ResumeAsked("a")) == [r.RestoreCheckpoint(a)]
+    assert card.send(r.CheckpointRestored(a)) == [r.Restore(a, 1, "gpu", 6)]
+    assert card.send(r.Restored(a, "gpu", 6)) == [r.Go(a, 1)]
+
+
+def test_a_running_container_loses_its_turn_after_its_quantum() -> None:
+    card = Card()
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.allocate(a, 8)
+    assert card.allocate(b, 8) == []
+    assert card.machine.next_deadline() == 2.0  # the least quantum, because eight bytes are moved at once
+    card.now = 2.0
+    assert card.send(e.TimePassed()) == [r.Stop(a, 1, 2.0)]
+    assert card.drain(a, 1, waiting=1) == [r.Evict(a, 1, "gpu", 6)]
+    assert card.send(r.Evicted(a, "gpu", 6)) == [e.Accept(b, 2, 8, 0)]
+    assert card.machine.next_deadline() == 4.0
+
+
+def test_without_a_switch_cost_no_running_container_loses_its_turn() -> None:
+    card = Card(switch_cost=0.0)
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.allocate(a, 8)
+    assert card.allocate(b, 8) == []
+    assert card.machine.next_deadline() is None
+
+
+def test_nobody_is_restored_to_a_drained_device() -> None:
+    card = Card()
+    a = card.start("a", 10)
+    card.allocate(a, 8)
+    card.send(r.SuspendAsked("a"))
+    card.drain(a, 1)
+    card.send(r.Evicted(a, "gpu", 8))
+    card.send(e.DeviceDrained("gpu", drained=True))
+    assert card.send(r.ResumeAsked("a")) == []
+    assert card.send(e.DeviceDrained("gpu", drained=False)) == [r.Restore(a, 1, "gpu", 8)]
+
+
+def test_less_capacity_has_idle_memory_leave_instead_of_overcommitting_the_card() -> None:
+    card = Card()
+    a = card.start("a", 10)
+    card.allocate(a, 8)
+    card.send(r.Idle("a", 0.0))
+    assert card.send(e.CapacityChanged("gpu", 6)) == [r.Stop(a, 1, 2.0)]
+    assert card.drain(a, 1) == [r.Evict(a, 1, "gpu", 2)]
+
+
+def test_a_process_that_reconnects_says_how_it_stands_before_anything_moves() -> None:
+    card = Card()
+    a = card.start("a", 10)
+    card.allocate(a, 8)
+    card.send(r.SuspendAsked("a"))
+    card.drain(a, 1)
+    assert card.send(e.SessionReconnected(7, a, {"gpu": 8})) == []
+    assert card.send(r.SessionAble(7, r.Mover.VMM)) == []
+    assert card.send(r.SessionState(7, 1, open=False, out={"gpu": 3}, fixed={})) == [r.Evict(7, 1, "gpu", 5)]
+
+
+def test_a_new_scheduler_learns_from_the_processes_what_is_out() -> None:
+    card = Card()
+    card.send(e.ContainerCreated("a", {"gpu": 10}))
+    card.send(r.ElasticSet("a", {"gpu": 0}))
+    card.send(e.SessionStarted(1, "a", {"gpu": 8}))
+    card.send(r.SessionAble(1, r.Mover.VMM))
+    state = r.SessionState(1, 5, open=False, out={"gpu": 8}, fixed={})
+    assert card.send(state) == [r.Restore(1, 5, "gpu", 8)]
+    assert card.send(r.Restored(1, "gpu", 8)) == [r.Go(1, 5)]
+
+
+def test_a_rigid_container_waits_while_an_elastic_one_could_not_run_beside_it() -> None:
+    card = Card()
+    a, b, c = card.start("a", 6), card.start("b", 5, elastic=False), card.start("c", 4, elastic=False)
+    assert card.allocate(a, 6) == [e.Accept(a, 1, 6, 0)]
+    assert card.allocate(b, 1) == []  # a limit of 5 beside the run slot of 6
+    assert card.allocate(c, 4) == [e.Accept(c, 3, 4, 0)]
+    card.send(e.SessionEnded(c, {}))
+    assert card.send(e.SessionEnded(a, {})) == [e.Accept(b, 2, 1, settling=10)]
+
+
+def test_an_allocation_that_waits_for_room_is_rejected_at_its_deadline() -> None:
+    card = Card(switch_cost=0.0)
+    a = card.start("a", 10)
+    card.allocate(a, 8)
+    card.send(e.ContainerCreated("b", {"gpu": 10}, wait=30.0))
+    card.send(r.ElasticSet("b", {"gpu": 0}))
+    card.send(e.SessionStarted(9, "b", {}))
+    card.send(r.SessionAble(9, r.Mover.VMM))
+    card.allocate(9, 8)
+    assert card.machine.next_deadline() == 30.0
+    card.now = 30.0
+    assert card.send(e.TimePassed()) == [e.Reject(9, 2, RejectReason.DEADLINE)]
+    assert card.machine.lease(9, "gpu") == 0
