@@ -129,10 +129,12 @@ def test_a_suspension_outlives_the_scheduler(daemon, join: Join) -> None:
     program = join(daemon.container("a", memory="3g", suspend="auto"))
     address = filled(program, SIZE, 6)
     suspend(daemon, "a", SIZE)
+    usage = daemon.state("a")["devices"][0]["usage"]
     daemon.kill()
     daemon.start()
     wait_until(lambda: out_of(daemon, "a") == SIZE, "the new scheduler knows what is out")
     resume(daemon, "a")
+    assert daemon.state("a")["devices"][0]["usage"] == usage
     assert wrong_bytes(program, address, SIZE, 6) == 0
 
 

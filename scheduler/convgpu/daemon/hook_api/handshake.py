@@ -123,6 +123,8 @@ class Handshake:
         pid = hello.connection.pid
         if not self._machine.recovering and self._sessions.find(hello.container, pid, start_time(pid)) is None:
             return {uuid: Counted(size or 0, 0) for uuid, size in counted.items()}
+        if self._factory.fixed.may_leave(hello.container):  # what is on the host is counted by no driver
+            return {uuid: Counted(hello.held[uuid], 0) for uuid in counted}
         unowned = {uuid: await self._contexts.unowned(uuid) for uuid in counted}
         return {
             uuid: Counted(hello.held[uuid] if size is None else size, unowned[uuid]) for uuid, size in counted.items()

@@ -28,6 +28,7 @@ OLDER = Container(
 )
 YOUNGER = Container(name="second", mountpoint="/d/s", created=1_000_050.0, state="created")
 SAME_AGE = Container(name="first", mountpoint="/d/f", created=1_000_050.0, state="created")
+RIGID = {"residency": None, "suspended": False}
 UNSEEN = {"seen": None, "target": None, "out": 0, "fixed": 0}
 TRAIN = EngineContainer("c" * 64, "train", "pytorch:2")
 
@@ -133,8 +134,7 @@ def test_data_has_plain_integers() -> None:
             "priority": 0,
             "admit": "part",
             "gang": "",
-            "residency": None,
-            "suspended": False,
+            **RIGID,
             "gpus": [
                 {"index": 0, "uuid": "GPU-a", "limit": 6 * GIB, "grant": GIB // 2, "usage": GIB // 4, **UNSEEN},
                 {"index": 1, "uuid": "GPU-b", "limit": 6 * GIB, "grant": 0, "usage": 0, **UNSEEN},
