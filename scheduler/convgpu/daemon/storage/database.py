@@ -19,6 +19,7 @@ VERSION: Final = 1
 _APPLICATION: Final = 0x43475055  # "CGPU", for file(1)
 # Another process that reads the file with sqlite3(1) may hold it for a moment.
 BUSY_MS: Final = 200
+_LONG_LOG: Final = 4 << 20  # bytes
 
 _SCHEMA: Final = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -231,9 +232,15 @@ def sync_log(path: Path) -> None:
 
 
 def checkpoint(path: Path) -> None:
-    """Move the log into the file; writers go on meanwhile. A failure only lets the log grow."""
+    """Move the log into the file; writers go on meanwhile. A failure only lets the log grow.
+
+    A log that is long is emptied afterwards, which holds writers up for what they wrote in between: without that it
+    would never begin anew under constant load.
+    """
     try:
         with contextlib.closing(connect(path)) as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    except sqlite3.Error as error:
+            if Path(f"{path}-wal").stat().st_size > _LONG_LOG:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    except (sqlite3.Error, FileNotFoundError) as error:
         log.warning("%s: its log could not be moved into it: %s", path, error)

@@ -36,7 +36,7 @@ _PAUSE: Final = 0.01  # between slices
 _RETRY: Final = 1.0  # while the disk takes nothing
 _LOCK_RETRY: Final = 0.02  # while another process holds the lock, mostly for milliseconds
 _LOCK_RETRIES: Final = 10  # until it is said
-_CHECKPOINT_DELAY: Final = 10.0
+_CHECKPOINT_DELAY: Final = 2.0
 _MAX_INTEGER: Final = (1 << 63) - 1
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from opened_store import FULL, Later, fill, laid_out, opened
 
-from convgpu.daemon.storage.rows import PreviousSession
+from convgpu.daemon.storage.database import checkpoint
+from convgpu.daemon.storage.rows import PreviousSession, Volume
 
 
 def test_a_lock_does_not_hold_up_processes_that_start_and_end(tmp_path: Path) -> None:
@@ -72,3 +73,17 @@ def test_what_another_version_wrote_is_kept_as_far_as_it_is_known(tmp_path: Path
         assert len(store.sessions.all()) == len(FULL)
         assert store.settings.get("policy") == "fifo"
         assert not store.sessions.complete
+
+
+def test_volumes_that_come_and_go_leave_no_long_log(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        wal = Path(f"{store.database.path}-wal")
+        for number in range(800):
+            volume = Volume(f"v{number}", {"memory": "x" * 4000}, 1.0, limits={"gpu": 1 << 30})
+            store.volumes.add(volume)
+            store.volumes.remove(volume.name)
+        assert wal.stat().st_size > 8 << 20
+        checkpoint(store.database.path)
+        assert wal.stat().st_size < 4 << 20
+        store.volumes.add(Volume("v", {}, 2.0))
+        assert [volume.name for volume in store.volumes.all()] == ["v"]
