@@ -1,19 +1,16 @@
-"""A process that is killed at any step leaves no memory behind; one that works on all the while loses none."""
+"""A process that is killed at any step leaves no memory behind."""
 
 from collections.abc import Callable
 
 import pytest
 from elastic_process import Elastic
 from gpu_host import until
-from hooked_program import SUCCESS
 from scripted_porter import COPIED, FILLED, Frame, ScriptedPorter
 from scripted_session import MIB
 
 from convgpu.protocol.residency import messages as r
-from convgpu.protocol.wire import Outcome
 
 SIZE = 66 * MIB
-THREADS, FILLS, CYCLES = 4, 60, 8
 
 
 def stopping(elastic: Elastic) -> None:
@@ -80,31 +77,3 @@ def test_a_killed_process_leaves_nothing_on_the_device(
     assert elastic.peer.at_end()
     porter.close_carrier()  # as the porter does when the process's pidfd is readable
     assert until(porter.free_memory, lambda free: free > before) > before  # its context is gone too
-
-
-def test_threads_that_submit_all_the_while_lose_nothing(elastic: Elastic) -> None:
-    """A submission that went past the gate would end the context: its memory is not mapped."""
-    addresses = []
-    for thread in range(THREADS):
-        elastic.call("join", thread)
-        addresses.append(elastic.call(f"alloc {4 * MIB}", thread))
-    for value in range(1, FILLS + 1):
-        for thread, address in enumerate(addresses):
-            elastic.program.begin(f"fill {address} {4 * MIB} {value}", thread)
-    for epoch in range(1, CYCLES + 1):
-        elastic.order(r.Stop(epoch, 10000))
-        answer = elastic.told()
-        while not isinstance(answer, r.Stopped):
-            answer = elastic.told()
-        assert answer.outcome == Outcome.DRAINED
-        for order in (r.Evict(epoch, 0, 16 * MIB), r.Restore(epoch, 0, 16 * MIB)):
-            elastic.order(order)
-            for _piece in range(THREADS):
-                elastic.porter.serve()
-            moved = 0
-            while moved < 16 * MIB:
-                report = elastic.told()
-                moved += report.size if isinstance(report, r.Evicted | r.Restored) else 0
-        elastic.order(r.Go(epoch))
-    assert all(elastic.program.result(thread).code == SUCCESS for thread in range(THREADS) for _fill in range(FILLS))
-    assert [elastic.call(f"compare {address} {4 * MIB} {FILLS}") for address in addresses] == [0] * THREADS
