@@ -6,8 +6,9 @@ from pathlib import Path
 
 from containers import Start
 
-LIST = Path(__file__).parents[2] / "hook/src/tables/hooked_calls.h"
-HOOKED = dict(re.findall(r"^    X\((\w+), (\w+), \d+", LIST.read_text(), re.MULTILINE))
+TABLES = Path(__file__).parents[2] / "hook/src/tables"
+LISTS = "".join((TABLES / name).read_text() for name in ("hooked_calls.h", "gated_calls.h"))
+HOOKED = dict(re.findall(r"^    X\((\w+), (\w+), \d+", LISTS, re.MULTILINE))
 HOOK = "libconvgpu.so"
 Place = list
 
