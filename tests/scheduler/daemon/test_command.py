@@ -22,7 +22,7 @@ def run(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
     ("options", "text"),
     [
         (["--devices=simulated:"], "write simulated:16GiB"),
-        (["--devices=simulated:16GB"], "write simulated:16GiB"),
+        (["--devices=simulated:16XB"], "write simulated:16GiB"),
         (["--devices=simulated:1g", "--reserve=-5"], "not a size"),
         (["--devices=simulated:1g", "--policy=worst"], "best-fit"),
         (["--devices=nvml"], "CONVGPU_DEVICES=simulated:16GiB"),
