@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "resume": ("convgpu.cli.setup.suspend:resume", "bring it back"),
         "drain": ("convgpu.cli.setup.administer:drain", "give no new memory on a GPU"),
         "policy": ("convgpu.cli.setup.policy:policy", "show or choose who of the waiting is next"),
+        "placement": ("convgpu.cli.setup.placement:placement", "show or choose which GPUs containers get"),
     },
     "Clusters": {
         "simulate": ("convgpu.cli.cluster.simulate:simulate", "play the jobs of a trace on a cluster, by policy"),

@@ -90,6 +90,12 @@ def complete_policy(ctx: click.Context, _parameter: click.Parameter, incomplete:
     return [CompletionItem(name) for name in (answer.known if answer else ()) if name.startswith(incomplete)]
 
 
+def complete_placement(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names of policies of placement."""
+    answer = _ask(ctx, lambda scheduler, _: scheduler.placement())
+    return [CompletionItem(name) for name in (answer.known if answer else ()) if name.startswith(incomplete)]
+
+
 def _ask(ctx: click.Context, question: "Callable[[Scheduler, Path | None], AnswerT]") -> "AnswerT | None":
     """Ask the scheduler that the typed options name; None if there is no answer."""
     from convgpu.cli.connect.discovery import open_scheduler  # noqa: PLC0415 - most completions need none

@@ -96,7 +96,8 @@ def propose(state: State, name: str, visible: Sequence[str] = (), held: Sequence
     if taken := [device for device in seen if device in held]:
         return Placement(tuple(taken), "", compared)
     if choice.is_default and _is_given_certain(state, visible):
-        return Placement(tuple(seen), "", compared)
+        able = [row.device for row in compared if row.device in seen and row.obstacle is not Obstacle.CAPACITY]
+        return Placement(tuple(able or seen), "", compared)
     candidates = [_candidate(place, row) for place, row in enumerate(compared) if row.obstacle is None]
     if len(candidates) < choice.count:
         return Placement((), policy.name, compared)

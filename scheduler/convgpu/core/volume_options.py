@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from convgpu.core.placement import Choice
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import format_size, parse_size
 
@@ -15,7 +16,8 @@ KNOWN: Final[Mapping[str, str]] = {
     "has so many; without it none",
     "fixed": "of the limit, the most that cannot leave the GPU while the container is suspended: `1g`; without it a "
     "share for contexts and small allocations",
-    "gpus": "the GPUs that the limit is for, by index or UUID: `0,1`, `GPU-uuid`, `all`; without it all",
+    "gpus": "the GPUs that the limit is for: `any`, one that the scheduler chooses; `any:2`, so many; by index or UUID "
+    "`0,1`, `GPU-uuid`; `all`. Without it those that the container is given, and of all GPUs `any`",
     "memory": "the limit: `2g` on each of its GPUs, or `GPU-uuid:2g,GPU-uuid:4g`; without it the container's variable "
     "`CONVGPU_MEMORY` says it",
     "priority": "of its allocations, from -100 to 100; the higher ones are served first; without it 0",
@@ -43,6 +45,7 @@ class DeviceCapacity:
         capacity: bytes that may be handed out now.
         nominal: the capacity without external memory.
         trouble: why it has no capacity, empty if it has.
+        drained: whether it gives no new grants.
     """
 
     uuid: str
@@ -50,6 +53,7 @@ class DeviceCapacity:
     capacity: int
     nominal: int = 0
     trouble: str = ""
+    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class Terms:
     """The parsed options of a volume.
 
     Attributes:
-        devices: of the container.
+        devices: of the container, or those from which the scheduler chooses.
         limits: bytes per device UUID; empty when the volume names none.
         wait: longest pause of an allocation in seconds, None without end.
         priority: -100 to 100; higher first.
@@ -66,6 +70,7 @@ class Terms:
         gang_size: how many containers the gang has, 0 if that is not said.
         may_leave: whether its memory may leave the devices.
         fixed: the most that cannot leave each device, in bytes; None: a share of the limit.
+        choice: what the scheduler is to choose of the devices; None when the container has all of them.
     """
 
     devices: Sequence[DeviceCapacity]
@@ -77,6 +82,7 @@ class Terms:
     gang_size: int = 0
     may_leave: bool = False
     fixed: int | None = None
+    choice: Choice | None = None
 
     def fixed_shares(self, limits: Mapping[str, int]) -> dict[str, int]:
         """Return the most that cannot leave each device, in bytes, of these limits."""
@@ -97,16 +103,24 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
         raise OptionError(f"unknown option {unknown[0]!r}: known are {', '.join(KNOWN)}")
     wait = _parse_wait(options["wait"]) if "wait" in options else None
     priority = _parse_priority(options["priority"]) if "priority" in options else 0
-    chosen = _choose(options.get("gpus", "all"), devices)
-    limits = parse_limits(options["memory"], chosen) if "memory" in options else {}
     may_leave = _parse_suspend(options.get("suspend", "no"))
     is_whole, gang, gang_size = _parse_admission(options)
+    names_gpus = ":" in options.get("memory", "")
+    choice = _parse_choice(options.get("gpus"), devices, names_gpus=names_gpus)
+    chosen = _choose("all" if choice else options.get("gpus", "all"), devices)
+    if choice is not None and (gang or may_leave or choice.count == len(chosen)):
+        if not choice.is_default and (gang or may_leave):
+            raise OptionError(f"gpus={options['gpus']}: with gang or suspend say which GPUs: gpus=0, or gpus=all")
+        choice = None  # there is nothing to choose, or the devices have to be known at once
+    limits = parse_limits(options["memory"], chosen, choice) if "memory" in options else {}
     fixed = _parse_fixed(options, limits, may_leave=may_leave)
-    return Terms(chosen, limits, wait, priority, is_whole, gang, gang_size, may_leave, fixed)
+    return Terms(chosen, limits, wait, priority, is_whole, gang, gang_size, may_leave, fixed, choice)
 
 
-def parse_limits(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]:
+def parse_limits(text: str, devices: Sequence[DeviceCapacity], choice: Choice | None = None) -> dict[str, int]:
     """Return the limits of `2g` (one for each device) or `GPU-uuid:2g,GPU-uuid:4g`.
+
+    With a choice, on the devices that can hold their limit, of which enough must be able to hold it now.
 
     In the first form a device without capacity (it is full, or lost) is no error if another device has some:
     allocations on it wait.
@@ -114,26 +128,31 @@ def parse_limits(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]
     Raises:
         OptionError: an unknown form or device, or a limit above the capacity; the text names a limit that fits.
     """
-    by_uuid = {device.uuid: device for device in devices}
-    limits: dict[str, int] = {}
+    limits = parse_sizes(text, devices)
+    if choice is not None:
+        return _check_offer(text, limits, devices, choice)
     may_wait = ":" not in text and any(device.capacity for device in devices)
+    for device in devices:
+        if device.uuid in limits:
+            _check_limit(text, limits[device.uuid], device, may_wait=may_wait)
+    return limits
+
+
+def parse_sizes(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]:
+    """Return what `parse_limits` returns, whatever the devices can hold.
+
+    Raises:
+        OptionError: an unknown form or device.
+    """
+    known, limits = ", ".join(device.uuid for device in devices), dict[str, int]()
     for part in text.split(",") if ":" in text else [f"{device.uuid}:{text}" for device in devices]:
         uuid, _, size = part.strip().rpartition(":")
-        if uuid not in by_uuid or uuid in limits:
-            known = ", ".join(by_uuid)
+        if uuid not in {device.uuid for device in devices} or uuid in limits:
             raise OptionError(f"memory={text}: {part!r} names no device of this container once; devices: {known}")
         try:
             limits[uuid] = parse_size(size)
         except ValueError as error:
             raise OptionError(f"memory={text}: {error}") from error
-        capacity = by_uuid[uuid].capacity or (by_uuid[uuid].nominal if may_wait else 0)
-        if not capacity:
-            raise OptionError(f"memory={text}: {uuid} has nothing to hand out: {by_uuid[uuid].trouble}")
-        if limits[uuid] > capacity:
-            raise OptionError(
-                f"memory={text}: {uuid} has {format_size(capacity)} to hand out; "
-                f"the largest limit that fits is memory={capacity >> 20}m"
-            )
     return limits
 
 
@@ -164,6 +183,62 @@ def _parse_admission(options: Mapping[str, str]) -> tuple[bool, str, int]:
         if admit == "part":
             raise OptionError("admit=part: a gang starts whole; leave out admit, or gang")
     return admit == "whole" or bool(gang[0]), *gang
+
+
+def _check_limit(text: str, limit: int, device: DeviceCapacity, *, may_wait: bool) -> None:
+    capacity = device.capacity or (device.nominal if may_wait else 0)
+    if not capacity:
+        raise OptionError(f"memory={text}: {device.uuid} has nothing to hand out: {device.trouble}")
+    if limit > capacity:
+        raise OptionError(
+            f"memory={text}: {device.uuid} has {format_size(capacity)} to hand out; "
+            f"the largest limit that fits is memory={capacity >> 20}m"
+        )
+
+
+def _check_offer(
+    text: str, limits: Mapping[str, int], devices: Sequence[DeviceCapacity], choice: Choice
+) -> dict[str, int]:
+    """Return the limits on devices that can hold them, at least when external memory has left.
+
+    Raises:
+        OptionError: fewer than are to be chosen can hold their limit now and are not drained.
+    """
+    named = [device for device in devices if device.uuid in limits]
+    able = [device for device in named if device.capacity >= limits[device.uuid]]
+    if sum(not device.drained for device in able) >= choice.count:
+        return {d.uuid: limits[d.uuid] for d in named if max(d.capacity, d.nominal) >= limits[d.uuid]}
+    wanted = f"{choice.count} GPUs that" if choice.count > 1 else "a GPU that"
+    drained = [str(device.index) for device in able if device.drained]
+    if len(able) >= choice.count:
+        raise OptionError(
+            f"memory={text}: of the GPUs that can hold it, {', '.join(drained)} are drained, so there is not {wanted} "
+            f"could be chosen: put one back into service (convgpu drain {drained[0]} --undo), or name GPUs and wait "
+            f"(gpus={drained[0]})"
+        )
+    sizes = sorted((device.capacity for device in named if not device.drained), reverse=True)
+    if len(sizes) < choice.count or not sizes[choice.count - 1]:
+        raise OptionError(f"memory={text}: there is not {wanted} has memory to hand out now: try gpus=all")
+    raise OptionError(
+        f"memory={text}: there is not {wanted} can hold it; "
+        f"the largest limit that fits is memory={sizes[choice.count - 1] >> 20}m"
+    )
+
+
+def _parse_choice(text: str | None, devices: Sequence[DeviceCapacity], *, names_gpus: bool) -> Choice | None:
+    """Return what the option `gpus` leaves to the scheduler; None when it names devices, or the limits do."""
+    if text is None:
+        return None if names_gpus else Choice(is_default=True)
+    word, colon, count = text.strip().partition(":")
+    if word != "any":
+        return None
+    if colon and not (count.isascii() and count.isdecimal() and 1 <= len(count) <= 3 and int(count) > 0):
+        raise OptionError(f"gpus={text}: say how many GPUs the scheduler chooses, as in gpus=any:2")
+    usable = sum(device.nominal > 0 for device in devices)
+    number = int(count) if colon else 1
+    if number > usable:
+        raise OptionError(f"gpus={text}: this host has {usable} that can be had; ask for gpus=any:{usable} or fewer")
+    return Choice(number)
 
 
 def _parse_wait(text: str) -> float:
@@ -215,6 +290,6 @@ def _choose(text: str, devices: Sequence[DeviceCapacity]) -> list[DeviceCapacity
     for part in text.split(","):
         device = names.get(part.strip())
         if device is None:
-            raise OptionError(f"gpus={text}: no device {part.strip()!r}; devices: all, {', '.join(names)}")
+            raise OptionError(f"gpus={text}: no device {part.strip()!r}; devices: any, any:N, all, {', '.join(names)}")
         chosen[device.uuid] = device
     return list(chosen.values())

@@ -18,6 +18,7 @@ from convgpu.daemon.system.log_rate_limit import LogRateLimit
 from convgpu.daemon.system.log_writer import LogWriter
 from convgpu.logs.formatter import FORMATS, create_formatter
 from convgpu.policies.memory import POLICIES
+from convgpu.policies.placement import DEFAULT_PLACEMENT, PLACEMENT_POLICIES
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import parse_size
 
@@ -55,6 +56,12 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
 @click.option("--devices", default="nvml", help="nvml, or simulated:16GiB[,16GiB...].")
 @click.option(
     "--policy", type=click.Choice(sorted(POLICIES)), default="best-fit", help="Chooses the next waiting allocation."
+)
+@click.option(
+    "--placement",
+    type=click.Choice(sorted(PLACEMENT_POLICIES)),
+    default=DEFAULT_PLACEMENT,
+    help="Chooses the GPUs of containers that leave them to the scheduler.",
 )
 @click.option(
     "--libraries",

@@ -74,8 +74,8 @@ class Service:
             running.sessions,
             running.history,
             host.store,
-            running.capacities.rows,
             settings.policy,
+            settings.placement,
         )
         live_settings.restore()
         views = _make_views(restored, host)

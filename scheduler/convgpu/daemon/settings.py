@@ -17,6 +17,7 @@ class Settings:
     directory: Path
     devices: str
     policy: str
+    placement: str
     libraries: Path
     simulated_driver: Path
     simulated_settle: int

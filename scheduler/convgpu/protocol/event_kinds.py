@@ -11,6 +11,7 @@ class EventKind(StrEnum):
 
     CREATED = "created", "Docker made the volume; `limits` if its options name them"
     MOUNTED = "mounted", "the container started"
+    PLACED = "placed", "the scheduler chose the container's GPUs: `limits`, and in `reason` by which policy"
     STARTED = "started", "a process of the container connected: `pid`, `program`"
     ACCEPTED = "accepted", "an allocation that needed the scheduler was granted at once"
     PAUSED = "paused", "an allocation waits, and with it the thread that made it"

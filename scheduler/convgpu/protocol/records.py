@@ -92,6 +92,44 @@ class EngineContainer:
     image: str = ""
 
 
+class ComparedDevice(Record, frozen=True):
+    """A GPU as the choice saw it, in bytes.
+
+    Attributes:
+        limit: of the container there.
+        free: capacity that was granted to nobody.
+        promised: sum of the limits of the containers that were there.
+        containers: their number.
+        obstacle: `drained`, `capacity` or `hidden` (not in the container); None if it could be chosen.
+    """
+
+    uuid: str
+    limit: int
+    capacity: int
+    free: int
+    promised: int
+    containers: int
+    obstacle: str | None = None
+
+
+class Placement(Record, frozen=True):
+    """The choice of GPUs for a container that leaves them to the scheduler.
+
+    Attributes:
+        count: number of GPUs to be chosen.
+        limits: bytes on each GPU that it may get.
+        uuids: of the GPUs that it has; empty while nothing is chosen.
+        policy: that chose; empty if there was no choice, because the container was given certain GPUs.
+        compared: the GPUs with the figures that were compared.
+    """
+
+    count: int
+    limits: dict[str, int]
+    uuids: tuple[str, ...] = ()
+    policy: str = ""
+    compared: tuple[ComparedDevice, ...] = ()
+
+
 class Container(Record, frozen=True, kw_only=True):
     """One container.
 
@@ -105,6 +143,7 @@ class Container(Record, frozen=True, kw_only=True):
         residency: None if its memory never leaves its devices; else `running`, `stopping`, `stopped`, `waiting` (for
             its turn), `restoring` or `busy` (did not stop in time, and runs on).
         suspended: whether an administrator suspended it.
+        placement: None for a container that has certain GPUs.
     """
 
     name: str
@@ -122,6 +161,7 @@ class Container(Record, frozen=True, kw_only=True):
     waiting: tuple[Waiting, ...] = ()
     residency: str | None = None
     suspended: bool = False
+    placement: Placement | None = None
 
 
 class Containers(Record, frozen=True):
@@ -165,12 +205,14 @@ class Devices(Record, frozen=True):
     Attributes:
         volume_library_path: of the CUDA driver that comes with a volume; None with real devices.
         database: `ok`, or one line that says why it cannot be written.
+        placement: the policy that chooses GPUs; empty before there was one.
     """
 
     devices: tuple[Device, ...]
     policy: str
     volume_library_path: str | None = None
     database: str = "ok"
+    placement: str = ""
 
 
 class Event(Record, frozen=True, omit_defaults=True):

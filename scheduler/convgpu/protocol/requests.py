@@ -171,6 +171,12 @@ class ChoosePolicy(Request[records.PolicyChoice], frozen=True, tag="policy"):
     policy: str | None = None
 
 
+class ChoosePlacement(Request[records.PolicyChoice], frozen=True, tag="placement"):
+    """Change the policy of placement; None changes nothing and returns it."""
+
+    policy: str | None = None
+
+
 class ListedContainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A container as the Engine lists it.
 
@@ -216,6 +222,7 @@ AnyRequest = (
     | SetLimits
     | DrainDevice
     | ChoosePolicy
+    | ChoosePlacement
     | SuspendContainer
     | ResumeContainer
     | ReportEngineList

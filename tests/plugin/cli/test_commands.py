@@ -82,7 +82,9 @@ def test_dry_run_prints_what_a_shell_would_take(engine: SimpleNamespace) -> None
         *["-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so", "image", "sh", "-c", "echo 'a b'"],
     ]
     assert (result.exit_code, engine.names) == (0, ["convgpu"])
-    assert result.stderr.startswith("# volume at /run/convgpu: limit 2g on all GPUs\n# /etc/ld.so.preload: ")
+    assert result.stderr.startswith(
+        "# volume at /run/convgpu: limit 2g on a GPU that the scheduler chooses\n# /etc/ld.so.preload: "
+    )
 
 
 def test_create_is_docker_create(engine: SimpleNamespace) -> None:
@@ -172,6 +174,7 @@ def test_ps_shows_a_table_or_data() -> None:
                     "target": None,
                 }
             ],
+            "placement": None,
             "waiting": [],
             "processes": [],
         }

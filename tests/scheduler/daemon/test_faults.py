@@ -111,7 +111,7 @@ def test_a_device_that_is_full_when_the_scheduler_starts_comes_in_when_it_is_fre
             daemon.kill()
             daemon.start()
             assert devices(daemon) == [(0, "ok"), (15, "ok")]
-            folder = daemon.container("a", memory="2g")  # on all devices, whichever has room now
+            folder = daemon.container("a", memory="2g", gpus="all")  # on all devices, whichever has room now
             with pytest.raises(SchedulerRefused, match="has nothing to hand out: all of it is in use"):
                 daemon.container("b", memory="2g", gpus="0")
             process = Process(folder)
@@ -154,7 +154,7 @@ def test_what_the_driver_takes_for_itself_is_handed_out_when_it_falls(tmp_path: 
 
 def test_a_device_in_mig_mode_says_so_and_comes_back(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB", "--audit=50ms") as daemon:
-        daemon.container("old", memory="2g")
+        daemon.container("old", memory="2g", gpus="all")
         uuid = daemon.admin.request("devices")["devices"][0]["uuid"]
         mig = "MIG mode is on, and ConvGPU shares whole devices: nvidia-smi -i 0 -mig 0"
         daemon.ail("0 mig=1")
@@ -177,7 +177,7 @@ def test_a_device_in_mig_mode_says_so_and_comes_back(tmp_path: Path) -> None:
 
 def test_a_card_that_is_lost_over_a_restart_takes_no_container_with_it(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB", "--audit=50ms") as daemon:
-        holder = Process(daemon.container("a", memory="4g"))
+        holder = Process(daemon.container("a", memory="4g", gpus="all"))
         rows = holder.hello().devices
         holder.ask(m.Allocate(1, 3 * GIB, "cuMemAlloc"))
         holder.hold(3 * GIB, row=1)

@@ -111,8 +111,12 @@ def is_same_plugin(driver: str, plugin: str) -> bool:
 
 
 def limits_of(record: Container) -> dict[str, int]:
-    """Return the limits of one of the scheduler's containers, in bytes by device."""
-    return {share.uuid: share.limit for share in record.devices if share.limit}
+    """Return the limits of one of the scheduler's containers, in bytes by device.
+
+    Of a container whose GPUs are not chosen yet: on each GPU that it may get, so that no quota is exceeded later.
+    """
+    placed = {share.uuid: share.limit for share in record.devices if share.limit}
+    return placed or (dict(record.placement.limits) if record.placement is not None else {})
 
 
 def _with_tag(name: str) -> str:

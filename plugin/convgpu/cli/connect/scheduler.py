@@ -21,6 +21,7 @@ from convgpu.protocol.records import (
 )
 from convgpu.protocol.requests import (
     AnswerT,
+    ChoosePlacement,
     ChoosePolicy,
     DrainDevice,
     FollowCalls,
@@ -130,6 +131,8 @@ def route(request: Request[Any]) -> tuple[str, str, object]:
             return "GET", f"/v1/containers/{quote(name, safe='')}/trace?since={since}", None
         case ChoosePolicy(policy=str(policy)):
             return "POST", "/v1/policy", {"policy": policy}
+        case ChoosePlacement(policy=str(policy)):
+            return "POST", "/v1/placement", {"policy": policy}
         case _:
             fields = msgspec.to_builtins(request)
             operation = fields.pop("op")
@@ -237,3 +240,7 @@ class Scheduler:
     def policy(self, name: str | None = None) -> PolicyChoice:
         """Change the policy; None changes nothing and returns it."""
         return self._transport.ask(ChoosePolicy(name))
+
+    def placement(self, name: str | None = None) -> PolicyChoice:
+        """Change the policy that chooses GPUs; None changes nothing and returns it."""
+        return self._transport.ask(ChoosePlacement(name))

@@ -96,7 +96,8 @@ _OPTIONS: Final[Sequence[Callable[[Callable[..., None]], Callable[..., None]]]] 
         "--gpus",
         callback=checked(_check_gpus),
         metavar="GPUS",
-        help="As for docker: all, a count, device=0, '\"device=0,1\"'.  [default: all]",
+        help="any or a count: so many, which the scheduler chooses; all; as for docker device=0, '\"device=0,1\"'.  "
+        "[default: any]",
     ),
     click.option(
         "--wait",

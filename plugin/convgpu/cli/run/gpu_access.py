@@ -71,26 +71,43 @@ class NoAccess(LookupError):  # noqa: N818 - the state of a host
     """No container can get access to a GPU; the text is for the user."""
 
 
+def parse_count(value: str | None) -> int | None:
+    """Return how many GPUs the scheduler is to choose for `any`, `any:2`, `2` or `count=2`; None for other forms."""
+    counts = map(_count, next(csv.reader([value or ""]), []))
+    return next((count for count in counts if count is not None), None)
+
+
+def without_count(value: str) -> str:
+    """Return the value of Docker's `--gpus` that gives all GPUs in place of a count."""
+    return ",".join("all" if _count(field) is not None else field for field in next(csv.reader([value]), []))
+
+
+def _count(field: str) -> int | None:
+    """Return the number that one field of `--gpus` asks for."""
+    word, colon, number = field.partition(":")
+    if word == "any" and not colon:
+        return 1
+    count = number if word == "any" else field.removeprefix("count=")
+    return int(count) if count.isascii() and count.isdecimal() and int(count) > 0 else None
+
+
 def parse_gpus(value: str | None) -> tuple[str, ...] | None:
-    """Return indices or UUIDs that Docker's `--gpus` means; None for all.
+    """Return indices or UUIDs that Docker's `--gpus` means; None for all, and where the scheduler is to choose.
 
     Raises:
         ValueError: it is none of Docker's forms.
     """
     found: list[tuple[str, ...] | None] = []
     for field in next(csv.reader([value or "all"]), []):
-        key, equals, rest = field.partition("=")
-        count = rest if key == "count" else key if not equals else ""
-        if field == "all" or (key == "count" and rest in {"all", "-1"}):
+        key, _, rest = field.partition("=")
+        if field == "all" or (key == "count" and rest in {"all", "-1"}) or _count(field) is not None:
             found.append(None)
         elif key == "device" and rest:
             found.append(tuple(rest.split(",")))
-        elif count.isdecimal() and int(count) > 0:
-            found.append(tuple(str(index) for index in range(int(count))))
         elif key not in {"capabilities", "driver", "options"}:
             found += [None, None]
     if len(found) > 1:
-        forms = "write all, a count (2), device=0 or '\"device=0,GPU-uuid\"', as for docker"
+        forms = "write any, a count (2), all, device=0 or '\"device=0,GPU-uuid\"', as for docker"
         raise ValueError(f"{value!r} names no GPUs: {forms}")
     return found[0] if found else None
 

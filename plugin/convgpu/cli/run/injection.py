@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from convgpu.cli.run.docker_arguments import CommandLine, UsageError, environment, mounts_at
-from convgpu.cli.run.gpu_access import Access, parse_gpus
+from convgpu.cli.run.gpu_access import Access, parse_count, parse_gpus, without_count
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.layout import DRIVER_PATH, LIBRARY_PATH, MOUNT_PATH, PRELOAD_PATH
 from convgpu.protocol.sizes import parse_size
@@ -26,7 +26,7 @@ class Request:
         memory: option of the volume.
         wait: option of the volume; None: no deadline.
         driver: the plugin's name.
-        gpus: Docker's `--gpus`, as it was written; None: all.
+        gpus: Docker's `--gpus`, as it was written; None: one that the scheduler chooses.
         priority: option of the volume; None: the scheduler's default.
         verb: `run` or `create`.
         suspend: option of the volume; None: the memory never leaves the GPUs.
@@ -52,10 +52,24 @@ class Request:
         return parse_gpus(self.gpus)
 
     @property
+    def option(self) -> str | None:
+        """The volume's option `gpus`; None where the limits name the GPUs, or nobody does."""
+        if (count := parse_count(self.gpus)) is not None:
+            return f"any:{count}" if count > 1 else "any"
+        if self.devices is None:
+            return None if self.gpus is None else "all"
+        return ",".join(self.devices) if ":" not in self.memory else None
+
+    @property
     def docker_gpus(self) -> str:
-        """The value of Docker's `--gpus`; its list of devices is quoted, because it contains commas."""
-        if self.gpus is not None or self.devices is None:
-            return self.gpus or "all"
+        """The value of Docker's `--gpus`: all, where the scheduler chooses.
+
+        A list of devices is quoted, because it contains commas.
+        """
+        if self.gpus is not None:
+            return without_count(self.gpus) if parse_count(self.gpus) is not None else self.gpus
+        if self.devices is None:
+            return "all"
         return f'"device={",".join(self.devices)}"'
 
 
@@ -156,7 +170,9 @@ def chooses_gpus(line: CommandLine) -> bool:
 
 def explain(line: CommandLine, request: Request, around: Surroundings) -> list[str]:
     """Return the lines that explain what `docker_words` adds."""
-    gpus = "all GPUs" if request.devices is None else f"GPU {', '.join(request.devices)}"
+    count = parse_count(request.gpus) or (1 if request.gpus is None else 0)
+    chosen = f"{count} GPUs that the scheduler chooses" if count > 1 else "a GPU that the scheduler chooses"
+    gpus = f"GPU {', '.join(request.devices)}" if request.devices else chosen if count else "all GPUs"
     limit = f"limit {request.memory}" + ("" if ":" in request.memory else f" on {gpus}")
     limit += f", waits at most {request.wait}" if request.wait is not None else ""
     limit += f", priority {request.priority}" if request.priority is not None else ""
@@ -195,7 +211,7 @@ def check(line: CommandLine) -> None:
 def _mount(request: Request) -> str:
     options = {
         "memory": request.memory,
-        "gpus": ",".join(request.devices) if request.devices is not None and ":" not in request.memory else None,
+        "gpus": request.option,
         "wait": request.wait,
         "priority": request.priority,
         "suspend": request.suspend,

@@ -58,7 +58,7 @@ def rows(listed: Sequence[NamedContainer], devices: Devices, now: float) -> list
             result.append(Row((*head, _index(share.uuid, by_uuid), *sizes, *tail), style=style))
             head, tail = ("", ""), ("", "")
         if not container.devices:
-            result.append(Row((*head, "-", "-", "-", "-", *tail), style=style))
+            result.append(Row((*head, *_unplaced(container), "-", "-", *tail), style=style))
         result += [Row(note=f"  {note}", style=style) for note in notes(container, by_uuid, names, now)]
     return result
 
@@ -106,6 +106,16 @@ def waits(row: Waiting, devices: Mapping[str, Device], names: Mapping[str, str],
     return text
 
 
+def _unplaced(container: Container) -> tuple[str, str]:
+    """Return GPU and limit of a container without accounts: `any`, while the scheduler has not chosen its GPUs."""
+    placement = container.placement
+    if placement is None or not placement.limits:
+        return "-", "-"
+    limits = sorted(set(placement.limits.values()))
+    gpus = f"any:{placement.count}" if placement.count > 1 else "any"
+    return gpus, format_size(limits[0]) if len(limits) == 1 else "-"
+
+
 def _index(uuid: str, devices: Mapping[str, Device]) -> str:
     return str(devices[uuid].index) if uuid in devices else uuid
 
@@ -135,6 +145,7 @@ def as_data(listed: Sequence[NamedContainer], devices: Devices) -> list[dict[str
             "residency": entry.container.residency,
             "suspended": entry.container.suspended,
             "gpus": [{"index": index.get(row.uuid), **to_builtins(row)} for row in entry.container.devices],
+            "placement": to_builtins(entry.container.placement),
             "waiting": [to_builtins(row) for row in entry.container.waiting],
             "processes": [to_builtins(row) for row in entry.container.sessions],
         }

@@ -31,6 +31,7 @@ def describe(event: Event, gpus: Mapping[str, int]) -> str:
     texts: dict[str, str] = {
         EventKind.CREATED: f"created, limit {limits}" if limits else "created",
         EventKind.MOUNTED: "started",
+        EventKind.PLACED: f"placed, {limits}" + (f", by {event.reason}" if event.reason else ""),
         EventKind.STARTED: f"{who} connected",
         EventKind.ACCEPTED: f"got {size}{where}{call}",
         EventKind.PAUSED: f"PAUSED, waits for {size}{where}{call}{why}",

@@ -14,7 +14,7 @@ from convgpu.cli.show.container_rows import age, as_data, notes
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
 from convgpu.cli.terminal.output import Column, echo, echo_data, layout, width
-from convgpu.protocol.records import Allocations, Device, Devices
+from convgpu.protocol.records import Allocations, Container, Device, Devices, Placement
 from convgpu.protocol.sizes import format_size
 
 _HELP: Final = """Show all that is known of containers: limits, processes, what waits and behind whom.
@@ -32,6 +32,16 @@ _SHARES: Final = (
     *(Column(title, right=True) for title in ("LIMIT", "GRANT", "USAGE", "DRIVER SAYS")),
     Column("UUID", shrinks=True),
 )
+_COMPARED: Final = (
+    Column("CHOICE", right=True),
+    *(Column(title, right=True) for title in ("LIMIT", "CAPACITY", "FREE", "PROMISED", "CONTAINERS")),
+    Column("", shrinks=True),
+)
+_OBSTACLES: Final = {
+    "drained": "was drained",
+    "capacity": "had too little",
+    "hidden": "not in the container",
+}
 _PROCESSES: Final = (
     Column("PID", right=True),
     Column("PROGRAM", shrinks=True),
@@ -83,6 +93,7 @@ def _show(entry: NamedContainer, devices: Devices, names: dict[str, str], now: f
         "Priority": str(container.priority) if container.priority else "",
         "Admitted": "as a whole" if container.admit == "whole" else "",
         "Gang": container.gang,
+        "Placed": _place(container, by_uuid),
     }
     for title, fact in facts.items():
         if fact:
@@ -90,6 +101,8 @@ def _show(entry: NamedContainer, devices: Devices, names: dict[str, str], now: f
     for note in notes(container, by_uuid, names, now):
         echo(f"  {note}", "yellow")
     _table(_SHARES, _shares(entry, by_uuid))
+    if container.placement is not None and container.placement.policy:
+        _table(_COMPARED, _compared(container.placement, by_uuid))
     if container.sessions:
         _table(_PROCESSES, _processes(entry, by_uuid, now))
 
@@ -105,6 +118,31 @@ def _show_allocations(answer: Allocations, devices: Devices) -> None:
         _table(shown.LARGEST, largest)
     for remark in shown.remarks(answer):
         echo(f"  {remark}", "dim")
+
+
+def _place(container: Container, devices: dict[str, Device]) -> str:
+    placement = container.placement
+    if placement is None:
+        return ""
+    if not placement.uuids:
+        return (
+            f"not yet; {placement.count} of {len(placement.limits)} GPUs will be chosen when its first process starts"
+        )
+    gpus = ", ".join(_index(uuid, devices) for uuid in placement.uuids)
+    return f"on GPU {gpus}, by {placement.policy}" if placement.policy else f"on GPU {gpus}, which it was given"
+
+
+def _compared(placement: Placement, devices: dict[str, Device]) -> list[tuple[str, ...]]:
+    """Return the figures that the choice compared: limits and grants of others at that time."""
+    return [
+        (
+            _index(row.uuid, devices),
+            *(format_size(size) for size in (row.limit, row.capacity, row.free, row.promised)),
+            str(row.containers),
+            "chosen" if row.uuid in placement.uuids else _OBSTACLES.get(row.obstacle or "", row.obstacle or ""),
+        )
+        for row in placement.compared
+    ]
 
 
 def _shares(entry: NamedContainer, devices: dict[str, Device]) -> list[tuple[str, ...]]:

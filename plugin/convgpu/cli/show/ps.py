@@ -30,6 +30,7 @@ container that waits stands for how much, why, and who holds what it waits for.
   residency    null if its memory never leaves; else running, stopping, stopped, waiting, restoring, busy
   suspended    whether an administrator suspended it
   admit, gang  part or whole; name of its gang, or empty
+  placement    of a container whose GPUs the scheduler chooses: count, limits, uuids, policy, compared; else null
   gpus         per GPU: index, uuid, limit, grant, usage, seen (by the driver), target (of a limit being lowered),
                out (of the usage, on the host), fixed (cannot leave)
   waiting      per paused allocation: uuid, size, call, pid, since, missing, reason, ahead, behind, free

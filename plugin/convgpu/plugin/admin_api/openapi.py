@@ -112,6 +112,10 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ("GET", "/v1/history"): Operation("The kept history, newest last", records.History, query=_PAST, errors=(400,)),
     ("GET", "/v1/policy"): Operation("The policy, and those that can be chosen", records.PolicyChoice),
     ("POST", "/v1/policy"): Operation("Choose the policy", records.PolicyChoice, body=NewPolicy, errors=(400, 413)),
+    ("GET", "/v1/placement"): Operation("The policy that chooses GPUs, and the others", records.PolicyChoice),
+    ("POST", "/v1/placement"): Operation(
+        "Choose the policy that chooses GPUs", records.PolicyChoice, body=NewPolicy, errors=(400, 413)
+    ),
     ("POST", "/v1/containers/{name}/limits"): Operation(
         "Change the limits of a container",
         records.LimitChanges,

@@ -14,6 +14,7 @@ from werkzeug.exceptions import HTTPException
 
 from convgpu.client.scheduler import Scheduler, SchedulerRefused, SchedulerUnavailable
 from convgpu.protocol.requests import (
+    ChoosePlacement,
     ChoosePolicy,
     DrainDevice,
     FollowCalls,
@@ -77,6 +78,10 @@ def create_blueprint(scheduler: Scheduler) -> Blueprint:
     def policy() -> Response:
         return _pass(scheduler.ask_json(ChoosePolicy()))
 
+    @blueprint.get("/placement")
+    def placement() -> Response:
+        return _pass(scheduler.ask_json(ChoosePlacement()))
+
     _add_inspection(blueprint, scheduler)
     _add_changes(blueprint, scheduler)
     return blueprint
@@ -113,6 +118,10 @@ def _add_changes(blueprint: Blueprint, scheduler: Scheduler) -> None:
     @blueprint.post("/policy")
     def choose_policy() -> Response:
         return _pass(scheduler.ask_json(ChoosePolicy(_field("policy", str))))
+
+    @blueprint.post("/placement")
+    def choose_placement() -> Response:
+        return _pass(scheduler.ask_json(ChoosePlacement(_field("policy", str))))
 
 
 def administration_error(error: Exception) -> Response:

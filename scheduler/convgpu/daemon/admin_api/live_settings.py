@@ -1,12 +1,13 @@
 """Settings that administrators change while containers run: limits, drained devices, the policy; kept over restarts."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from convgpu.core import events as e
+from convgpu.core.placement import PlacementPolicyChosen
 from convgpu.core.residency.events import ResumeAsked, SuspendAsked
-from convgpu.core.volume_options import DeviceCapacity, OptionError, parse_limits
+from convgpu.core.volume_options import OptionError, parse_limits, parse_sizes
 from convgpu.daemon.containers.registry import ContainerRefusedError, ContainerRegistry, VolumeContainer
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
@@ -14,6 +15,7 @@ from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.store import Store
 from convgpu.logs.cause import current_cause
 from convgpu.policies.memory import POLICIES
+from convgpu.policies.placement import PLACEMENT_POLICIES
 from convgpu.protocol import records
 from convgpu.protocol.event_kinds import EventKind
 
@@ -24,8 +26,8 @@ class LiveSettings:
     """Changes settings, and restores those that an earlier scheduler was given.
 
     Args:
-        capacities: of the devices, kept up to date.
         policy: the value of the setting. A policy that was chosen live stays until the setting changes.
+        placement: the value of the setting, likewise.
     """
 
     def __init__(
@@ -35,16 +37,16 @@ class LiveSettings:
         sessions: SessionRegistry,
         history: History,
         store: Store,
-        capacities: Sequence[DeviceCapacity],
         policy: str,
+        placement: str,
     ) -> None:
         self._containers = containers
         self._driver = driver
         self._sessions = sessions
         self._history = history
         self._store = store
-        self._capacities = capacities
         self._setting = policy
+        self._placement_setting = placement
 
     def restore(self) -> None:
         """Drain devices and set targets as under the earlier scheduler. Its containers must be restored before.
@@ -53,7 +55,7 @@ class LiveSettings:
             OSError: the database cannot be read.
         """
         assert self._containers.is_restored, "containers must be restored before their targets"  # noqa: S101
-        for device in self._store.devices.drained() & {row.uuid for row in self._capacities}:
+        for device in self._store.devices.drained() & {row.uuid for row in self._containers.devices}:
             self._driver.dispatch(e.DeviceDrained(device, drained=True))
         for name, targets in self._store.volumes.targets().items():
             if name in self._containers.by_name:
@@ -94,26 +96,36 @@ class LiveSettings:
         cause = current_cause() or f"set:{name}"
         self._history.add(EventKind.LIMITED, name, cause, limits=limits)
         self._driver.dispatch(e.LimitsChanged(name, limits))
-        accounts = self._driver.machine.accounts(name)
-        rows = [
-            records.LimitChange(
-                uuid=uuid,
-                limit=accounts[uuid].limit,
-                target=limit,
-                usage=self._sessions.used(name, uuid) + accounts[uuid].charged,
-            )
-            for uuid, limit in limits.items()
-        ]
+        rows = [self._describe(name, uuid, limit) for uuid, limit in limits.items()]
         return records.LimitChanges(devices=tuple(rows))
+
+    def _describe(self, name: str, uuid: str, target: int) -> records.LimitChange:
+        account = self._driver.machine.account(name, uuid)
+        if account is None:  # the scheduler chooses the container's devices, and this is none of them now
+            return records.LimitChange(uuid=uuid, limit=target, target=target, usage=0)
+        usage = self._sessions.used(name, uuid) + account.charged
+        return records.LimitChange(uuid=uuid, limit=account.limit, target=target, usage=usage)
 
     def _parse(self, container: VolumeContainer, memory: str) -> dict[str, int]:
         own = container.volume.limits or {device.uuid: 0 for device in container.terms.devices}
+        rows = [row for row in self._containers.devices if row.uuid in own]
         try:
-            limits = parse_limits(memory, [row for row in self._capacities if row.uuid in own])
+            limits = parse_limits(memory, rows, container.terms.choice)
+            if container.terms.choice is not None and container.volume.limits:
+                # Where the new limit is too high it is set as well: it must not be placed there with the old one.
+                limits = parse_sizes(memory, rows)
+                self._check_place(container.volume.name, limits)
             self._containers.check_gang(container.volume.name, container.terms, {**own, **limits})
         except OptionError as error:
             raise ContainerRefusedError("invalid", str(error)) from error
         return limits
+
+    def _check_place(self, name: str, limits: Mapping[str, int]) -> None:
+        """Raise OptionError if a device on which the container is now could never hold its new limit."""
+        placed = [row for row in self._containers.devices if self._driver.machine.account(name, row.uuid) is not None]
+        parts = [f"{row.uuid}:{limits[row.uuid]}" for row in placed if row.uuid in limits]
+        if parts:
+            parse_limits(",".join(parts), placed)
 
     def drain(self, device: str, *, drained: bool) -> None:
         """Give no new grants on a device (UUID or index), or give them again.
@@ -122,12 +134,12 @@ class LiveSettings:
             ContainerRefusedError: no such device.
             OSError: it cannot be written; nothing has changed.
         """
-        for row in self._capacities:
+        for row in self._containers.devices:
             if device in {row.uuid, str(row.index)}:
                 self._store.devices.set_drained(row.uuid, drained)
                 self._driver.dispatch(e.DeviceDrained(row.uuid, drained=drained))
                 return
-        known = ", ".join(f"{row.index} ({row.uuid})" for row in self._capacities)
+        known = ", ".join(f"{row.index} ({row.uuid})" for row in self._containers.devices)
         raise ContainerRefusedError("unknown", f"no device {device!r}; devices: {known}")
 
     def choose_policy(self, name: str | None) -> records.PolicyChoice:
@@ -144,6 +156,26 @@ class LiveSettings:
             self._driver.dispatch(e.PolicyChosen(name, draw_seed()))
         return records.PolicyChoice(policy=self.policy, known=tuple(sorted(POLICIES)))
 
+    def choose_placement(self, name: str | None) -> records.PolicyChoice:
+        """Choose another policy of placement; None changes nothing.
+
+        Raises:
+            ContainerRefusedError: no such policy.
+            OSError: it cannot be written; nothing has changed.
+        """
+        known = tuple(sorted(PLACEMENT_POLICIES))
+        if name is not None:
+            if name not in PLACEMENT_POLICIES:
+                raise ContainerRefusedError("invalid", f"no policy of placement {name!r}; there are {', '.join(known)}")
+            self._store.settings.set("placement", f"{self._placement_setting} {name}")
+            self._driver.dispatch(PlacementPolicyChosen(name))
+        return records.PolicyChoice(policy=self.placement, known=known)
+
+    @property
+    def placement(self) -> str:
+        """The name of the current policy of placement."""
+        return self._driver.machine.placement_policy
+
     @property
     def policy(self) -> str:
         """The name of the current policy."""
@@ -153,6 +185,12 @@ class LiveSettings:
 def draw_seed() -> int:
     """Return the seed of a policy that chooses at random."""
     return secrets.randbits(64)
+
+
+def chosen_placement(store: Store, setting: str) -> str:
+    """Return the name of the initial policy of placement, as `chosen_policy`."""
+    then, _, chosen = (store.settings.get("placement") or "").partition(" ")
+    return chosen if then == setting and chosen in PLACEMENT_POLICIES else setting
 
 
 def chosen_policy(store: Store, setting: str) -> str:

@@ -54,6 +54,7 @@ class Queries:
                 return records.Devices(
                     devices=tuple(self._views.devices()),
                     policy=self._live_settings.policy,
+                    placement=self._live_settings.placement,
                     volume_library_path=self._library_path,
                     database=self._store.trouble or "ok",
                 )

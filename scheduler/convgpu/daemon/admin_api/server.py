@@ -83,7 +83,14 @@ class AdminServer:
                 return self._queries.answer(request)
             case r.ListAllocations() | r.FollowCalls():
                 return self._queries.answer(request)
-            case r.SetLimits() | r.DrainDevice() | r.ChoosePolicy() | r.SuspendContainer() | r.ResumeContainer():
+            case (
+                r.SetLimits()
+                | r.DrainDevice()
+                | r.ChoosePolicy()
+                | r.ChoosePlacement()
+                | r.SuspendContainer()
+                | r.ResumeContainer()
+            ):
                 return self._durable(self._change(request))
             case r.CreateVolume(name=name, options=options):
                 self._containers.create(name, options)
@@ -102,7 +109,13 @@ class AdminServer:
         return records.Done()
 
     def _change(
-        self, request: r.SetLimits | r.DrainDevice | r.ChoosePolicy | r.SuspendContainer | r.ResumeContainer
+        self,
+        request: r.SetLimits
+        | r.DrainDevice
+        | r.ChoosePolicy
+        | r.ChoosePlacement
+        | r.SuspendContainer
+        | r.ResumeContainer,
     ) -> Answer:
         match request:
             case r.SetLimits(name=name, memory=memory):
@@ -118,6 +131,8 @@ class AdminServer:
                 return records.Done()
             case r.ChoosePolicy(policy=policy):
                 return self._live_settings.choose_policy(policy)
+            case r.ChoosePlacement(policy=policy):
+                return self._live_settings.choose_placement(policy)
 
     async def _durable(self, answer: Answer) -> Answer:
         """Return an answer once the change survives a power loss: the Engine remembers the volume from then on."""

@@ -101,6 +101,32 @@ class Views:
             waiting=tuple(waiting),
             residency=residence.state if residence else None,
             suspended=residence is not None and residence.is_suspended,
+            placement=self._placement(volume.name),
+        )
+
+    def _placement(self, name: str) -> records.Placement | None:
+        machine = self._driver.machine
+        choice, placement = machine.choice(name), machine.placement(name)
+        if choice is None:
+            return None
+        rows = placement.compared if placement else ()
+        return records.Placement(
+            count=choice.count,
+            limits=dict(machine.offer(name)),
+            uuids=placement.devices if placement else (),
+            policy=placement.policy if placement else "",
+            compared=tuple(
+                records.ComparedDevice(
+                    uuid=row.device,
+                    limit=row.limit,
+                    capacity=row.capacity,
+                    free=row.free,
+                    promised=row.promised,
+                    containers=row.containers,
+                    obstacle=row.obstacle,
+                )
+                for row in rows
+            ),
         )
 
     def _session(self, session: Session) -> records.Session:

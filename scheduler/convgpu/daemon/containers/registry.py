@@ -95,6 +95,12 @@ class ContainerRegistry:
         """Whether `restore` was called; before, no container has a socket."""
         return self._acceptor is not None
 
+    @property
+    def devices(self) -> list[DeviceCapacity]:
+        """The devices as they are now, drained or not."""
+        drained = self._driver.machine.drained
+        return [replace(device, drained=device.uuid in drained) for device in self._devices]
+
     def restore(self, acceptor: ConnectionAcceptor) -> None:
         """Open the volumes that an earlier scheduler left.
 
@@ -133,7 +139,8 @@ class ContainerRegistry:
         now = self._wall_clock()
         volume = Volume(name, options, now, since=now)
         try:
-            terms = parse_options(options, self._devices)
+            terms = parse_options(options, self.devices)
+            volume.choice = terms.choice
             self.check_gang(name, terms, terms.limits)
             container = self._open(volume, terms, terms.limits)
         except OptionError as error:
@@ -152,8 +159,10 @@ class ContainerRegistry:
         """Open a volume of an earlier run, checked by nominal capacities; devices without capacity are left out."""
         devices = [replace(device, capacity=device.nominal) for device in self._devices]
         if not volume.limits:
-            return self._open(volume, parse_options(volume.options, devices), {})
-        usable = {device.uuid for device in devices if device.nominal}
+            terms = parse_options(volume.options, devices)
+            return self._open(volume, replace(terms, choice=volume.choice), {})
+        nominal = {device.uuid: device.nominal for device in devices if device.nominal}
+        usable = {u for u in nominal if volume.choice is None or volume.limits.get(u, 0) <= nominal[u]}
         limits = {uuid: limit for uuid, limit in volume.limits.items() if uuid in usable} or volume.limits
         for uuid in volume.limits.keys() - limits.keys():
             log.warning("volume %s is used without %s, which has nothing to hand out", volume.name, uuid)
@@ -161,7 +170,10 @@ class ContainerRegistry:
         # Indices may have changed with the devices; the limits name their devices by UUID.
         options = {name: text for name, text in volume.options.items() if name not in {"gpus", "memory"}}
         own = [device for device in devices if device.uuid in limits]
-        return self._open(volume, replace(parse_options(options, own), limits=limits), limits)
+        if volume.placed is not None and not limits.keys() >= set(volume.placed.devices):
+            volume.placed = None
+        terms = replace(parse_options(options, own), limits=limits, choice=volume.choice)
+        return self._open(volume, terms, limits)
 
     def _open(self, volume: Volume, terms: Terms, limits: Mapping[str, int]) -> VolumeContainer:
         self._folders.make(volume.name)
@@ -175,6 +187,8 @@ class ContainerRegistry:
             is_whole=terms.is_whole,
             gang=terms.gang,
             gang_size=terms.gang_size,
+            choice=terms.choice,
+            placed=volume.placed,
         )
         self._driver.dispatch(created)
         self._set_elastic(container, limits)
@@ -255,9 +269,8 @@ class ContainerRegistry:
                 "or the container a variable (-e CONVGPU_MEMORY=2g)"
             )
         own = {device.uuid for device in container.terms.devices}
-        limits = parse_limits(
-            memory, [device for device in self._devices if device.uuid in own]
-        )  # by current capacities
+        devices = [device for device in self.devices if device.uuid in own]  # by current capacities
+        limits = parse_limits(memory, devices, container.terms.choice)
         self.check_gang(name, container.terms, limits)
         self._store.set_limits(name, limits, self._wall_clock())
         container.volume.limits = limits

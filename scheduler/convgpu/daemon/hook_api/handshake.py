@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from convgpu.core.machine import Machine
+from convgpu.core.volume_options import OptionError
 from convgpu.daemon.containers.registry import ContainerRegistry
 from convgpu.daemon.gpu.context_sizes import ContextSizes
+from convgpu.daemon.hook_api.obstacles import describe_absence, describe_obstacles
 from convgpu.daemon.hook_api.session_factory import SessionFactory
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.registry import SessionRegistry
@@ -134,15 +136,32 @@ class Handshake:
         """Declare the container's limits, and return a session that is saved for the next scheduler but not open.
 
         Raises:
-            OptionError: the container has no limit, or one that cannot be.
+            OptionError: the container has no limit, or one that cannot be, or no GPU can be had.
             OSError: no descriptors or no memory are left, or the limits cannot be written.
         """
         self._containers.declare(hello.container, hello.message.memory)
+        self._place(hello)
         pid = hello.connection.pid
         identity = PreviousSession(pid, start_time(pid), hello.container, hello.message.program)
         session = self._factory.make(hello.connection, hello.connection.open_process(), identity, hello.message.pid)
         self._save(identity)
         return session
+
+    def _place(self, hello: PendingHello) -> None:
+        """Have GPUs chosen if that is due.
+
+        Raises:
+            OptionError: none can be chosen now, or the process has none of those that were chosen before.
+        """
+        name, visible = hello.container, hello.visible
+        self._lifecycle.place(name, visible, hello.held)
+        placement = self._machine.placement(name)
+        if self._machine.choice(name) is None:
+            return
+        if placement is None:
+            raise OptionError(describe_obstacles(self._machine.propose(name, visible), self._containers.devices))
+        if visible and not hello.held and not set(visible) & set(placement.devices):
+            raise OptionError(describe_absence(placement.devices, visible, self._containers.devices))
 
     def _save(self, identity: PreviousSession) -> None:
         """Save a process for the next scheduler before it can hold memory."""

@@ -8,6 +8,7 @@ from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.system.procfs import namespace_pids, pid_namespace
 from convgpu.protocol.messages import Observed, ProcessRow
 from convgpu.protocol.uuids import uuid_text
+from convgpu.protocol.wire import ObservedFlag
 
 _MAX_ROWS: Final = 4000  # of a frame
 
@@ -24,8 +25,12 @@ def observe(machine: Machine, sessions: SessionRegistry, container: str, asker: 
     """
     uuid = uuid_text(device)
     account = machine.account(container, uuid)
+    flags = ObservedFlag(0) if machine.choice(container) is None else ObservedFlag.CHOSEN
+    if flags and machine.placement(container) is None:
+        chosen = machine.propose(container).devices
+        return Observed(machine.offer(container)[uuid] if uuid in chosen else 0, 0, flags=flags)
     if account is None:
-        return Observed(0, 0)
+        return Observed(0, 0, flags=flags)
     used = ((session, sessions.used_by(session, uuid)) for session in sessions.of(container))
     own, namespace = namespace_pids(asker), pid_namespace(asker)
     rows = []
@@ -35,7 +40,7 @@ def observe(machine: Machine, sessions: SessionRegistry, container: str, asker: 
             pid = pid_seen_by(session.pids, session.namespace, own, namespace)
         if size and pid is not None:
             rows.append(ProcessRow(pid, session.pid, size))
-    return Observed(account.limit, sessions.used(container, uuid), tuple(rows[:_MAX_ROWS]))
+    return Observed(account.limit, sessions.used(container, uuid), tuple(rows[:_MAX_ROWS]), flags)
 
 
 def pid_seen_by(

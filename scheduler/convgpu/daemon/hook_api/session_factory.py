@@ -56,7 +56,10 @@ class SessionFactory:
         rows = tuple(self._machine.accounts(identity.container))
         is_elastic = self.fixed.may_leave(identity.container)
         try:
-            page = Page(self._pages, len(rows), PageFlag.ELASTIC if is_elastic else 0)
+            flags = PageFlag.ELASTIC if is_elastic else PageFlag(0)
+            if self._machine.choice(identity.container) is not None:
+                flags |= PageFlag.CHOSEN
+            page = Page(self._pages, len(rows), flags)
         except OSError:
             if process is not None:
                 os.close(process)

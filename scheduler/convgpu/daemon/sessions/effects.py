@@ -6,7 +6,7 @@ from typing import Final
 from convgpu.core import events as e
 from convgpu.core.events import SlotKey
 from convgpu.core.machine import Machine
-from convgpu.core.placement import Placed
+from convgpu.core.placement import Placed, Placement
 from convgpu.core.residency.events import ResidencyEffect
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation
@@ -57,10 +57,19 @@ class EffectPerformer:
                 self._volumes.set_limit_in_force(container, device, limit, target)
             case e.HistoryEntry():
                 self._record(effect)
-            case Placed():
-                raise TypeError(f"no container of this scheduler has its devices chosen: {effect}")
+            case Placed(container, placement):
+                self._place(container, placement)
             case _:
                 self.move(effect)
+
+    def _place(self, container: str, placement: Placement | None) -> None:
+        self._volumes.set_placement(container, placement)
+        if placement is None:
+            return
+        limits = {row.device: row.limit for row in placement.compared if row.device in placement.devices}
+        self._history.add(
+            EventKind.PLACED, container, f"place:{container}", limits=limits, reason=placement.policy or None
+        )
 
     def take_headroom(self, slots: Sequence[SlotKey]) -> tuple[tuple[SlotKey, int], ...]:
         """Empty these headroom slots, and return each with what it held, in bytes."""

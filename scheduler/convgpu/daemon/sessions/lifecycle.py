@@ -2,10 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from convgpu.core import events as e
+from convgpu.core.placement import PlacementRequested
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation, Session
@@ -56,6 +57,17 @@ class SessionLifecycle:
     def next_number(self) -> int:
         """Return a number for a session that was never given before."""
         return self._driver.next_number()
+
+    def place(self, container: str, visible: Sequence[str], held: Mapping[str, int]) -> None:
+        """Have devices chosen for a container before its first session, if the scheduler is to choose them.
+
+        Args:
+            container: name of the volume.
+            visible: the devices that its process has; empty when it does not say.
+            held: what its process uses, in bytes per device.
+        """
+        if self._driver.machine.choice(container) is not None:
+            self._driver.dispatch(PlacementRequested(container, tuple(visible), tuple(held)))
 
     def open(self, session: Session, held: Mapping[str, int]) -> None:
         """Add a session; `held`: its usage so far, in bytes per device."""

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.recording.format import Header
-from convgpu.daemon.admin_api.live_settings import chosen_policy, draw_seed
+from convgpu.daemon.admin_api.live_settings import chosen_placement, chosen_policy, draw_seed
 from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.machine_driver import MachineDriver, record_nothing
@@ -107,6 +107,7 @@ def _describe_machine(host: OpenedHost, settings: Settings) -> Header:
         starvation_timeout=None if math.isinf(settings.starvation_timeout) else settings.starvation_timeout,
         recovering=host.needs_recovery,
         switch_cost=settings.switch_cost,
+        placement=chosen_placement(host.store, settings.placement),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-VERSION: Final = 1
+VERSION: Final = 2
 _APPLICATION: Final = 0x43475055  # "CGPU", for file(1)
 # Another process that reads the file with sqlite3(1) may hold it for a moment.
 BUSY_MS: Final = 200
@@ -45,6 +45,10 @@ CREATE TABLE holdings (
     granted INTEGER NOT NULL DEFAULT 0, used INTEGER NOT NULL DEFAULT 0,
     since REAL NOT NULL, PRIMARY KEY (container, device)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE placements (
+    container TEXT PRIMARY KEY REFERENCES containers ON DELETE CASCADE, choice TEXT NOT NULL CHECK (json_valid(choice)),
+    placed TEXT CHECK (placed IS NULL OR json_valid(placed))
+) STRICT, WITHOUT ROWID;
 CREATE TABLE sessions (
     pid INTEGER NOT NULL, started INTEGER NOT NULL, container TEXT NOT NULL REFERENCES containers ON DELETE CASCADE,
     program TEXT NOT NULL, PRIMARY KEY (pid, started, container)
@@ -54,8 +58,26 @@ CREATE TABLE history (
     device TEXT, size INTEGER, waited REAL, details TEXT NOT NULL CHECK (json_valid(details))
 ) STRICT;
 """
+# By version, what leads to the next one.
+_MIGRATIONS: Final = {
+    1: """
+CREATE TABLE placements (
+    container TEXT PRIMARY KEY REFERENCES containers ON DELETE CASCADE, choice TEXT NOT NULL CHECK (json_valid(choice)),
+    placed TEXT CHECK (placed IS NULL OR json_valid(placed))
+) STRICT, WITHOUT ROWID;
+"""
+}
 # What is worth saving out of a damaged file, in an order that satisfies the references. History is not.
-_SALVAGED: Final = ("settings", "devices", "device_memory", "containers", "mounts", "holdings", "sessions")
+_SALVAGED: Final = (
+    "settings",
+    "devices",
+    "device_memory",
+    "containers",
+    "mounts",
+    "holdings",
+    "placements",
+    "sessions",
+)
 
 # Errors that say that the file is not what it should be; others (disk full, read-only, locked) are no reason to give
 # up what stands in it. https://www.sqlite.org/rescode.html
@@ -147,6 +169,9 @@ def _prepare(connection: sqlite3.Connection) -> None:
         [sound] = connection.execute("PRAGMA quick_check(1)").fetchone()
         if sound != "ok":
             raise _UnusableError(sound.replace("\n", " "))
+        while version in _MIGRATIONS:
+            version += 1
+            connection.executescript(f"BEGIN;{_MIGRATIONS[version - 1]}PRAGMA user_version = {version};COMMIT;")
         if version != VERSION:
             raise _UnusableError(f"it has schema version {version}, this scheduler writes {VERSION}")
     connection.execute("PRAGMA journal_mode = WAL")

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from convgpu.core.liveness import Mount
+from convgpu.core.placement import Choice, Placement
 from convgpu.protocol.records import EngineContainer
 from convgpu.protocol.requests import VolumeName
 
@@ -22,6 +23,8 @@ class Volume:
         since: when it came into its state, Unix seconds.
         mounts: by the Engine's id.
         limits: bytes per device; empty while none are declared.
+        choice: what the scheduler is to choose of these devices; None when the container has all of them.
+        placed: where it was placed.
         engine: the container as the Engine names it, None until the Engine listed it.
     """
 
@@ -33,6 +36,8 @@ class Volume:
     mounts: dict[str, Mount] = field(default_factory=dict)
     limits: dict[str, int] = field(default_factory=dict)
     engine: EngineContainer | None = None
+    choice: Choice | None = None
+    placed: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True)

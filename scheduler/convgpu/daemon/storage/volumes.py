@@ -9,8 +9,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from convgpu.core.liveness import Mount
+from convgpu.core.placement import Choice, Placement
 from convgpu.daemon.storage.rows import State, Volume
 from convgpu.daemon.storage.transactions import Database, Execute
+from convgpu.daemon.storage.write_queue import Row
 from convgpu.protocol.records import EngineContainer
 
 log = logging.getLogger(__name__)
@@ -54,8 +56,13 @@ class VolumeTable:
             "mounts": {mount: {"count": count, "since": at} for mount, count, at in mounts},
             "limits": dict(self._database.rows(_LIMITS, (name,))),
             "engine": None if engine is None else json.loads(engine),
-        }
+        } | self._placement(name)
         return msgspec.convert(plain, Volume)
+
+    def _placement(self, name: str) -> dict[str, object]:
+        rows = self._database.rows("SELECT choice, placed FROM placements WHERE container = ?", (name,))
+        columns = zip(("choice", "placed"), rows[0], strict=True) if rows else ()
+        return {column: json.loads(text) for column, text in columns if text is not None}
 
     def targets(self) -> dict[str, dict[str, int]]:
         """Return the lower limits that were asked for and were not in force: container to device to bytes."""
@@ -73,6 +80,8 @@ class VolumeTable:
             row = (volume.name, json.dumps(volume.options), volume.created, volume.state, volume.since)
             execute("INSERT OR REPLACE INTO containers VALUES (?, ?, ?, ?, ?, NULL)", row)
             _write_limits(execute, volume.name, volume.limits, volume.since)
+            if volume.choice is not None:
+                execute("INSERT INTO placements VALUES (?, ?, NULL)", (volume.name, _json(volume.choice)))
 
     def remove(self, name: str) -> None:
         """Delete a volume with its mounts, limits and sessions. Raises DatabaseError: nothing has changed.
@@ -102,6 +111,12 @@ class VolumeTable:
             for device, target in targets.items():
                 execute("UPDATE holdings SET target = ? WHERE container = ? AND device = ?", (target, name, device))
 
+    def set_placement(self, name: str, placed: Placement | None) -> None:
+        """Keep where a container is placed, before it gets any memory; as soon as the disk takes it."""
+        row = (None if placed is None else _json(placed), name)
+        key = _VolumeFact("placement", name)
+        self._database.write_now_or_soon(Row("UPDATE placements SET placed = ? WHERE container = ?", row, key))
+
     # -- committed soon --------------------------------------------------------------------------------------
 
     def set_limit_in_force(self, name: str, device: str, limit: int, target: int | None) -> None:
@@ -118,6 +133,10 @@ class VolumeTable:
         """Keep how the Engine names a container, soon."""
         row = (json.dumps(asdict(engine)), name)
         self._database.later("UPDATE containers SET engine = ? WHERE name = ?", row, _VolumeFact("engine", name))
+
+
+def _json(value: Choice | Placement) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _write_limits(execute: Execute, name: str, limits: Mapping[str, int], now: float) -> None:

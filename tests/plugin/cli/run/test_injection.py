@@ -76,14 +76,32 @@ def test_limits_per_gpu_the_wait_and_the_priority_become_volume_options() -> Non
 
 def test_the_chosen_gpus_become_a_volume_option() -> None:
     mount = 'type=volume,volume-driver=convgpu,volume-opt=memory=2g,"volume-opt=gpus=0,1",dst=/run/convgpu'
-    assert words("image", replace(TWO_GIB, gpus="2"), FAKE)[3] == mount
+    assert words("image", replace(TWO_GIB, gpus='"device=0,1"'), FAKE)[3] == mount
+
+
+@pytest.mark.parametrize(
+    ("gpus", "option", "docker"),
+    [
+        (None, None, "all"),
+        ("all", "all", "all"),
+        ("any", "any", "all"),
+        ("1", "any", "all"),
+        ("any:2", "any:2", "all"),
+        ("2", "any:2", "all"),
+        ("count=3,capabilities=utility", "any:3", "all,capabilities=utility"),
+        ("device=1", "1", "device=1"),
+    ],
+)
+def test_a_count_leaves_the_choice_to_the_scheduler(gpus: str | None, option: str | None, docker: str) -> None:
+    request = replace(TWO_GIB, gpus=gpus)
+    assert (request.option, request.docker_gpus) == (option, docker)
 
 
 @pytest.mark.parametrize(
     ("memory", "gpus", "devices", "docker"),
     [
         ("2g", None, None, "all"),
-        ("2g", "2", ("0", "1"), "2"),
+        ("2g", "2", None, "all"),
         ("2g", '"device=1,GPU-a"', ("1", "GPU-a"), '"device=1,GPU-a"'),
         ("GPU-a:2g,GPU-b:4g", None, ("GPU-a", "GPU-b"), '"device=GPU-a,GPU-b"'),
     ],

@@ -139,6 +139,7 @@ def test_data_has_plain_integers() -> None:
                 {"index": 0, "uuid": "GPU-a", "limit": 6 * GIB, "grant": GIB // 2, "usage": GIB // 4, **UNSEEN},
                 {"index": 1, "uuid": "GPU-b", "limit": 6 * GIB, "grant": 0, "usage": 0, **UNSEEN},
             ],
+            "placement": None,
             "waiting": [
                 {
                     "uuid": "GPU-a",

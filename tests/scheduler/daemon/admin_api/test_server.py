@@ -29,7 +29,7 @@ from convgpu.protocol import messages as m
         ({"memory": "2g", "priority": "high"}, "priority=high: give a whole number from -100 to 100; higher first"),
         ({"memory": "2g", "priority": "101"}, "priority=101: give a whole number from -100 to 100; higher first"),
         ({"memory": "2g", "wait": "soon"}, "wait=soon: 'soon' is not a duration: write it as 500ms, 30s, 5m, 2h or 1d"),
-        ({"memory": "2g", "gpus": "7"}, "gpus=7: no device '7'; devices: all, 0, GPU-"),
+        ({"memory": "2g", "gpus": "7"}, "gpus=7: no device '7'; devices: any, any:N, all, 0, GPU-"),
     ],
 )
 def test_options_that_cannot_be(daemon: Daemon, options: dict[str, str], text: str) -> None:

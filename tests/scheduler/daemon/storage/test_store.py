@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from opened_store import BOUNDS, ENGINE, FULL, Later, fill, laid_out, opened
 
 from convgpu.core.liveness import Mount
+from convgpu.core.placement import Choice, Placement
 from convgpu.daemon.storage.database import DatabaseError, checkpoint
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.rows import PreviousSession, Volume
@@ -152,8 +153,8 @@ def test_what_can_be_read_of_a_damaged_file_is_kept(tmp_path: Path, caplog: pyte
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ("PRAGMA user_version = 9", "schema version 9, this scheduler writes 1"),
-        ("DROP TABLE mounts", "it has 7 tables"),
+        ("PRAGMA user_version = 9", "schema version 9, this scheduler writes 2"),
+        ("DROP TABLE mounts", "it has 8 tables"),
     ],
 )
 def test_another_version_is_moved_aside(
@@ -167,6 +168,28 @@ def test_another_version_is_moved_aside(
     check_sound(tmp_path)
     assert text in caplog.text
     assert (tmp_path / "state.damaged.db").exists()
+
+
+def test_a_database_of_the_version_before_gets_what_is_new(tmp_path: Path) -> None:
+    """Its volumes were made when a limit without `gpus` was for all devices, and stay what they were."""
+    with opened(tmp_path) as store:
+        fill(store)
+    with opened(tmp_path) as store:
+        before = store.volumes.all()
+    connection = sqlite3.connect(tmp_path / "state.db")
+    connection.executescript("DROP TABLE placements; PRAGMA user_version = 1;")
+    connection.close()
+    with opened(tmp_path) as store:
+        assert store.volumes.all() == before
+        assert all(volume.choice is None for volume in before)
+        store.volumes.add(Volume("new", {}, 1.0, choice=Choice(2)))
+        store.volumes.set_placement("new", Placement(("g0", "g1"), "spread"))
+    with opened(tmp_path) as store:
+        [new] = [volume for volume in store.volumes.all() if volume.name == "new"]
+        assert (new.choice, new.placed) == (Choice(2), Placement(("g0", "g1"), "spread"))
+        store.volumes.set_placement("new", None)
+        assert [volume.placed for volume in store.volumes.all() if volume.name == "new"] == [None]
+    assert not (tmp_path / "state.damaged.db").exists()
 
 
 @pytest.mark.parametrize("what", ["folder", "empty", "text", "other"])
