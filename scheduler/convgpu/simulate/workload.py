@@ -114,6 +114,12 @@ def capacities() -> dict[str, int]:
     return {f"g{number}": CAPACITY for number in range(DEVICES)}
 
 
+def unequal_capacities() -> dict[str, int]:
+    """Return the bytes of devices of three sizes that have together as much as the equal ones."""
+    sizes = (80, 80, 80, 80, 160, 160, 160, 320)
+    return {f"g{number}": size * GIB for number, size in enumerate(sizes)}
+
+
 def draw_jobs(model: Model, draw: Random) -> list[Job]:
     """Draw arrivals, devices and needs (4 to 80 GiB, half of them below 15). The same seed gives the same jobs."""
     return [_draw_job(number, model, draw) for number in range(CONTAINERS)]

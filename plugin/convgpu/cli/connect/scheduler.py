@@ -129,10 +129,8 @@ def route(request: Request[Any]) -> tuple[str, str, object]:
             return "GET", f"/v1/containers/{quote(name, safe='')}/allocations?most={most}", None
         case FollowCalls(name=name, since=since):
             return "GET", f"/v1/containers/{quote(name, safe='')}/trace?since={since}", None
-        case ChoosePolicy(policy=str(policy)):
-            return "POST", "/v1/policy", {"policy": policy}
-        case ChoosePlacement(policy=str(policy)):
-            return "POST", "/v1/placement", {"policy": policy}
+        case ChoosePolicy(policy=str(policy)) | ChoosePlacement(policy=str(policy)):
+            return "POST", f"/v1/{request.operation}", {"policy": policy}
         case _:
             fields = msgspec.to_builtins(request)
             operation = fields.pop("op")
