@@ -1,8 +1,8 @@
 """The jobs of policies.py, on GPUs by lot and on GPUs that the scheduler chooses, by each policy of placement.
 
 Eight equal devices of 140 GiB, and eight of three sizes that have together as much. *By lot*: each container names a
-device, as in policies.py; where its limit does not fit, the next on which it does. *On every device*: as by lot, and its
-limit claims all the others too, which a limit without `gpus` did before the scheduler chose. The arguments name arms;
+device, as in policies.py; where its limit does not fit, the next on which it does. *On every device*: as by lot, and
+its limit claims all the others too, as a limit without `gpus` did before the scheduler chose. The arguments name arms;
 without any all of them run, for some minutes each.
 """
 
