@@ -14,10 +14,9 @@
  *   wait                for all work; how long it took
  *   launches COUNT      of an empty kernel; the median of 50 batches, for one
  *   pairs COUNT SIZE    of an allocation and its free; the median of one, of COUNT
- *   rounds COUNT BUSY IDLE   so many times a pass over all blocks until BUSY ns are over, then IDLE ns without;
- *                       when it ended (CLOCK_MONOTONIC)
- *   launch              one kernel over all blocks, waited for; when it ended (CLOCK_MONOTONIC)
- *   free                all blocks; how long it took
+ *   rounds COUNT BUSY IDLE   so many times a pass over all blocks until BUSY ns are over, then IDLE ns
+ * without; when it ended (CLOCK_MONOTONIC) launch              one kernel over all blocks, waited for; when
+ * it ended (CLOCK_MONOTONIC) free                all blocks; how long it took
  */
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -119,7 +118,8 @@ static void launch(enum kernel kernel, uint64_t a, uint64_t b, uint64_t c, uint6
     void *arguments[] = {&a, &b, &c, &d};
     unsigned grid = kernel == LAST || kernel == EMPTY ? 1 : GRID;
     unsigned threads = kernel == LAST || kernel == EMPTY ? 1 : THREADS;
-    demand(cuda.launch(kernels[kernel], grid, 1, 1, threads, 1, 1, 0, NULL, arguments, NULL), "cuLaunchKernel");
+    demand(cuda.launch(kernels[kernel], grid, 1, 1, threads, 1, 1, 0, NULL, arguments, NULL),
+           "cuLaunchKernel");
 }
 
 static void synchronize(void) {
@@ -199,7 +199,8 @@ static void pairs(uint64_t count, uint64_t size) {
 }
 
 static void idle(uint64_t duration) {
-    struct timespec wait = {.tv_sec = (time_t)(duration / 1000000000), .tv_nsec = (long)(duration % 1000000000)};
+    struct timespec wait = {.tv_sec = (time_t)(duration / 1000000000),
+                            .tv_nsec = (long)(duration % 1000000000)};
     nanosleep(&wait, NULL);
 }
 

@@ -44,7 +44,7 @@ static int read_card(const char *cards, const char *files, const char *name, uin
     if (!minor || !value) return -1;
     if (snprintf(path, sizeof path, "%s/nvidia%ld", files, strtol(minor, NULL, 10)) >= (int)sizeof path)
         return -1;
-    if (access(path, F_OK) != 0) return 0; /* stat() is a symbol of glibc 2.33 */
+    if (access(path, F_OK) != 0) return 0;   /* stat() is a symbol of glibc 2.33 */
     return uuid_parse(value, uuid) ? 1 : -1; /* "GPU-????????-...": nobody has opened the card yet */
 }
 

@@ -56,10 +56,7 @@ class SessionFactory:
         rows = tuple(self._machine.accounts(identity.container))
         is_elastic = self.fixed.may_leave(identity.container)
         try:
-            flags = PageFlag.ELASTIC if is_elastic else PageFlag(0)
-            if self._machine.choice(identity.container) is not None:
-                flags |= PageFlag.CHOSEN
-            page = Page(self._pages, len(rows), flags)
+            page = Page(self._pages, len(rows), self._flags(identity.container))
         except OSError:
             if process is not None:
                 os.close(process)
@@ -80,3 +77,8 @@ class SessionFactory:
             own_pid=own_pid,
             is_elastic=is_elastic,
         )
+
+    def _flags(self, container: str) -> PageFlag:
+        """Return what the page tells the hook of its container."""
+        flags = PageFlag.ELASTIC if self.fixed.may_leave(container) else PageFlag(0)
+        return flags if self._machine.choice(container) is None else flags | PageFlag.CHOSEN

@@ -155,12 +155,7 @@ def test_data_has_plain_integers() -> None:
                 }
             ],
             "processes": [
-                {
-                    "pid": 7,
-                    "program": "train",
-                    "since": 1_000_001.0,
-                    "devices": ({"uuid": "GPU-a", "usage": 5},),
-                }
+                {"pid": 7, "program": "train", "since": 1_000_001.0, "devices": ({"uuid": "GPU-a", "usage": 5},)}
             ],
         }
     ]
