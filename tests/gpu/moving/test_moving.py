@@ -44,7 +44,7 @@ def test_a_framework_computes_the_same_after_its_memory_was_away(
         left = before - card.used_by()[member.process.pid]
         member.resume()
         figures[f"moving {name}"] = {"before": before, "moved": moved, "left": left}
-        assert left == moved if name not in POOLS else left > moved
+        assert left == moved if name not in POOLS else left >= moved  # a second stop finds the pool trimmed
     assert moved >= HELD if name in MOVES else moved < before
     member.process.send_signal(signal.SIGUSR1)
     assert json.loads(member.answer()) == {"event": "again", "digest": ready["digest"], "equal": True}
