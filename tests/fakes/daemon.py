@@ -83,8 +83,8 @@ class Daemon:
         fresh.replace(self.directory / "driver/faults")
 
     def container(self, name: str, **options: str) -> Path:
-        """Create and mount a volume; return its folder."""
-        self.admin.request("create", name=name, options=options)
+        """Create and mount a volume, with its limit on all GPUs unless `gpus` says otherwise; return its folder."""
+        self.admin.request("create", name=name, options={"gpus": "all", **options})
         return Path(str(self.admin.request("mount", name=name, id="1")["mountpoint"]))
 
     def events(self, *kinds: str) -> list[dict[str, object]]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -78,6 +79,10 @@ class CudaProcess:
     def kill(self) -> None:
         self.popen.kill()
         self.popen.wait()
+        for pipe in (self.popen.stdin, self.popen.stdout):
+            if pipe:
+                with suppress(BrokenPipeError):
+                    pipe.close()
 
 
 class GpuHost:

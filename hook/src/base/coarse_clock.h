@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <time.h>
 
-extern _Atomic uint32_t
-    coarse_clock; /* seconds of CLOCK_MONOTONIC, more 1; 0: not known yet. connection.c has it */
+/* Seconds of CLOCK_MONOTONIC, more 1; 0: not known yet. */
+extern _Atomic uint32_t coarse_clock;
 
 /* Returns what was written last. */
 static inline uint32_t coarse_clock_read(void) {

@@ -22,7 +22,6 @@ enum { HIGH_DESCRIPTOR = 960 }; /* below the usual limit of 1024 */
 static pthread_mutex_t descriptors = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int connection_socket = -1;
 static _Atomic int received_descriptor = -1; /* came with a frame, and nobody has taken it yet */
-_Atomic uint32_t coarse_clock;
 static _Atomic uint64_t cookie; /* the kernel's own name of the socket; 0 where it has none (Linux 4.11) */
 
 static int fail(struct connection_failure *failure, int error) {

@@ -163,6 +163,10 @@ def test_ps_shows_a_table_or_data() -> None:
             "since": None,
             "created": 5.0,
             "priority": 0,
+            "admit": "part",
+            "gang": "",
+            "residency": None,
+            "suspended": False,
             "gpus": [
                 {
                     "index": 0,
@@ -172,6 +176,8 @@ def test_ps_shows_a_table_or_data() -> None:
                     "usage": 0,
                     "seen": None,
                     "target": None,
+                    "out": 0,
+                    "fixed": 0,
                 }
             ],
             "placement": None,

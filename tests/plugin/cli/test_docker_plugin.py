@@ -81,7 +81,7 @@ def test_completion_of_run_has_docker_s_options_too(monkeypatch: pytest.MonkeyPa
     lines = complete(main, ["run", "--gpu-memory", "2g", "--rm"], "--g")
     assert asked == [["docker", "__complete", "run", "--rm", "--g"]]
     assert [line.partition("\t")[0] for line in lines] == [
-        *("--gpus", "--gpu-wait", "--gpu-volume-driver"),
+        *("--gpus", "--gpu-wait", "--gang", "--gpu-volume-driver"),
         *("--group-add", ":4"),
     ]
 

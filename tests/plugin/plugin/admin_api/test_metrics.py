@@ -86,7 +86,7 @@ def test_the_queue(samples, told):
     ]
     said = samples()
     reasons = {key[2][1]: value for key, value in said.items() if key[:2] == ("waiting_allocations", ("device", A))}
-    nothing = {"safety": 0, "drained": 0, "recovering": 0, "other": 0}
+    nothing = {"card": 0, "gang": 0, "safety": 0, "drained": 0, "recovering": 0, "other": 0}
     assert reasons == {"memory": 1, "turn": 1, **nothing}
     assert said["waiting_allocations", ("device", B), ("reason", "other")] == 1
     assert said["waiting_bytes", ("device", A)] == 14

@@ -24,7 +24,7 @@ from convgpu.protocol import messages as m
         ({"memory": "GPU-x:1g"}, "'GPU-x:1g' names no device of this container once; devices: GPU-"),
         (
             {"memory": "2g", "speed": "fast"},
-            "unknown option 'speed': known are admit, gang, gpus, memory, priority, wait",
+            "unknown option 'speed': known are admit, gang, fixed, gpus, memory, priority, suspend, wait",
         ),
         ({"memory": "2g", "priority": "high"}, "priority=high: give a whole number from -100 to 100; higher first"),
         ({"memory": "2g", "priority": "101"}, "priority=101: give a whole number from -100 to 100; higher first"),
