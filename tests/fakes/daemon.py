@@ -37,6 +37,8 @@ CONTEXT = 526 << 20  # of the simulated driver
 class Daemon:
     """convgpud in a folder of its own. Its log is `log`."""
 
+    default_options: ClassVar[dict[str, str]] = {"gpus": "all"}
+
     def __init__(self, directory: Path, devices: str = "simulated:16GiB", *options: str) -> None:
         self.directory = directory
         self.log = directory / "log"
@@ -84,7 +86,7 @@ class Daemon:
 
     def container(self, name: str, **options: str) -> Path:
         """Create and mount a volume, with its limit on all GPUs unless `gpus` says otherwise; return its folder."""
-        self.admin.request("create", name=name, options={"gpus": "all", **options})
+        self.admin.request("create", name=name, options={**self.default_options, **options})
         return Path(str(self.admin.request("mount", name=name, id="1")["mountpoint"]))
 
     def events(self, *kinds: str) -> list[dict[str, object]]:

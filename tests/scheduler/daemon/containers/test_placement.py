@@ -15,6 +15,12 @@ from convgpu.protocol.wire import ObservedFlag, PageFlag
 FOUR = "simulated:16GiB,16GiB,16GiB,8GiB"
 
 
+@pytest.fixture(autouse=True)
+def _without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a volume gets that names no GPUs is the matter here."""
+    monkeypatch.setattr(Daemon, "default_options", {})
+
+
 def uuids(daemon: Daemon) -> list[str]:
     return [device["uuid"] for device in daemon.admin.request("devices")["devices"]]
 
