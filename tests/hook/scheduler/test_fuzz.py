@@ -14,7 +14,13 @@ COUNT = 3000
 
 
 def test_replies(tmp_path: Path) -> None:
-    names = ("base/background_thread.c", "scheduler/account.c", "scheduler/orders.c", "scheduler/socket_io.c")
+    names = (
+        "base/background_thread.c",
+        "base/coarse_clock.c",
+        "scheduler/account.c",
+        "scheduler/orders.c",
+        "scheduler/socket_io.c",
+    )
     readers = [ROOT / "hook/src" / name for name in names]
     flags = ["-DREPLAY", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     replay = compile_c(tmp_path / "replay", *flags, SOURCES / "checks/fuzz_reply.c", *readers)

@@ -7,9 +7,9 @@ import click
 
 from convgpu.cli.completion import complete_placement
 from convgpu.cli.connect.discovery import open_scheduler
+from convgpu.cli.setup.policy_choice import print_choice
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
-from convgpu.cli.terminal.output import echo, echo_data
 
 _PLACEMENT: Final = """Show the policy that chooses GPUs, or choose another one.
 
@@ -30,12 +30,7 @@ def placement(ctx: click.Context, *, as_json: bool, directory: Path | None, driv
     if ctx.invoked_subcommand is not None:
         return
     choice = open_scheduler(directory, driver).placement()
-    if as_json:
-        echo_data(choice)
-        return
-    for name in choice.known or (choice.policy,):
-        chosen = name == choice.policy
-        echo(f"{'*' if chosen else ' '} {name}", "bold" if chosen else "")
+    print_choice(choice, as_json=as_json)
 
 
 @placement.command("use", epilog=EXIT_CODES)

@@ -8,9 +8,9 @@ import click
 from convgpu.cli.completion import complete_policy
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.setup import site_rules
+from convgpu.cli.setup.policy_choice import print_choice
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
-from convgpu.cli.terminal.output import echo, echo_data
 
 _POLICY: Final = """Show the policy, or choose another one for the containers that wait.
 
@@ -30,12 +30,7 @@ def policy(ctx: click.Context, *, as_json: bool, directory: Path | None, driver:
     if ctx.invoked_subcommand is not None:
         return
     choice = open_scheduler(directory, driver).policy()
-    if as_json:
-        echo_data(choice)
-        return
-    for name in choice.known or (choice.policy,):
-        chosen = name == choice.policy
-        echo(f"{'*' if chosen else ' '} {name}", "bold" if chosen else "")
+    print_choice(choice, as_json=as_json)
 
 
 @policy.command("use", epilog=EXIT_CODES)
