@@ -3,12 +3,13 @@
 import heapq
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final
 
-from convgpu.simulate.workload import Job
+from convgpu.policies.placement import Candidate, PlacementPolicy
+from convgpu.simulate.workload import Job, capacities
 
 FIRST_BACK_OFF: Final = 5.0
 MAX_BACK_OFF: Final = 300.0
@@ -42,7 +43,7 @@ class Simulation:
 
     Attributes:
         restart: seconds that a failed container needs to start again, beside the back-off.
-        place: chooses the device of a container when it starts; None: as drawn.
+        placement: chooses the device of a container when it starts, of those of `capacities()`; None: as drawn.
         now: seconds of virtual time.
         failures: how many attempts failed.
         shares: byte seconds of all devices, by what became of them.
@@ -51,7 +52,7 @@ class Simulation:
     jobs: list[Job]
     scheme: Scheme
     restart: float = 0.0
-    place: Callable[[Job, Sequence[Job]], str] | None = None
+    placement: PlacementPolicy | None = None
     now: float = 0.0
     failures: int = 0
     shares: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -89,10 +90,18 @@ class Simulation:
     def begin(self, job: Job) -> None:
         """Let a job arrive, or start again."""
         job.phase, job.held, job.byte_seconds, job.since = 0, 0, 0.0, self.now
-        if self.place is not None:
-            job.device = self.place(job, list(self._present.values()))
+        if self.placement is not None:
+            job.device = self._place(job, self.placement)
         self._present[job.number] = job
         self.scheme.begin(job)
+
+    def _place(self, job: Job, policy: PlacementPolicy) -> str:
+        candidates = []
+        for place, (device, size) in enumerate(capacities().items()):
+            others = [other for other in self._present.values() if other.device == device]
+            held, promised = sum(other.held for other in others), sum(other.limit for other in others)
+            candidates.append(Candidate(device, place, job.limit, size, size - held, promised, len(others)))
+        return policy.rank(candidates, [other.limit for other in self._present.values()])[0].device
 
     def allocate(self, job: Job) -> None:
         """Let a job allocate the memory of its next phase."""

@@ -10,6 +10,7 @@ import random
 import statistics
 from collections.abc import Callable
 
+import _above  # noqa: F401 - for the imports below
 from _report import RESULTS
 from policies import STARVATION_TIMEOUT, managed
 from rich.console import Console

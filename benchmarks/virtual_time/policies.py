@@ -28,16 +28,17 @@ import random
 import statistics
 from collections.abc import Callable
 
+import _above  # noqa: F401 - for the imports below
 from _report import RESULTS, percentile
 from rich.console import Console
 from rich.table import Table
 
 from convgpu.core.machine import Machine
 from convgpu.policies.memory import POLICIES, make_policy
+from convgpu.policies.placement import DEFAULT_PLACEMENT, PLACEMENT_POLICIES
 from convgpu.simulate.baselines import FailAndRetry, OneAtATime, WholeLimitFirst, WithoutSafety
 from convgpu.simulate.engine import Scheme, Simulation
 from convgpu.simulate.managed import Managed
-from convgpu.simulate.placement import least_limits
 from convgpu.simulate.suspending import UNBOUNDED, Suspending
 from convgpu.simulate.workload import CAPACITY, DEVICES, LARGE, MODELS, Model, capacities, draw_jobs
 
@@ -92,7 +93,8 @@ def measure(
     runs = []
     for seed in SEEDS:
         draw = random.Random(seed)  # noqa: S311 - a workload, not a secret
-        simulation = Simulation(draw_jobs(model, draw), make_scheme(), restart, least_limits if is_placed else None)
+        placement = PLACEMENT_POLICIES[DEFAULT_PLACEMENT] if is_placed else None
+        simulation = Simulation(draw_jobs(model, draw), make_scheme(), restart, placement)
         simulation.run()
         scheme = simulation.scheme
         makespan = max(job.end for job in simulation.jobs)

@@ -12,6 +12,7 @@ import statistics
 import sys
 from collections.abc import Mapping
 
+import _above  # noqa: F401 - for the imports below
 from _report import RESULTS, percentile
 from rich.console import Console
 from rich.table import Table
