@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-.PHONY: help venv build check test test-fast test-engines soak demo bench plugin clean
+.PHONY: help venv build check test test-fast test-engines soak demo bench explore fuzz plugin clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1@\2/p' Makefile | column -t -s @
@@ -40,6 +40,9 @@ demo: venv build ## containers compete for one GPU; one waits and goes on
 
 bench: venv build ## the benchmarks
 	@scripts/bench
+
+explore: venv ## more random histories of the scheduler than `make test` plays, with other seeds each time; an hour
+	@scripts/explore
 
 fuzz: venv ## feed the hook's readers with nonsense, for a minute
 	@scripts/fuzz

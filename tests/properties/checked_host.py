@@ -1,6 +1,7 @@
 """A simulated host that holds every answer of the machine against the invariants."""
 
 from collections import Counter
+from collections.abc import Mapping
 from math import inf
 
 from backfill_oracle import BackfillOracle
@@ -163,10 +164,14 @@ class CheckedHost(SimulatedHost):
 
         High-water marks count from when the overdue request was paused, so they give way to it for a bounded number of
         bytes. Whether the memory was granted just now, or was an idle grant of the container, makes no difference.
+        An admission has the turn of the request that is answered first: with it the whole limits of its container and
+        gang were granted, and the others of these are answered out of that, whatever their own turns are.
         """
         machine, device = self.machine, request.device
         if device in machine.drained or machine.recovering or container in self._admitted:
             return
+        given = self._newly_admitted(container) or {(container, device): request.size}
+        self._admitted |= {name for name, _ in given if machine._state.containers[name].is_admitted}
         used = self._used(device)[container]
         is_holder = container not in self._newcomers
         overdue = [other for other in self._waiting if self._aged(other) >= machine.starvation_timeout]
@@ -184,10 +189,30 @@ class CheckedHost(SimulatedHost):
             # A container that returned everything in this very event is a newcomer, and so is one served after that.
             holds = other.container in self._ledger.holders and other.container not in self._newcomers
             if not raises_mark and (other is overdue[0] or holds):
-                self._ledger.grant(container, device, -request.size)
-                was_passed_over = self._could_be_served(other)
-                self._ledger.grant(container, device, request.size)
-                assert not was_passed_over, f"{request} is served although {other} could be"
+                assert not self._could_be_without(given, other), f"{request} is served although {other} could be"
+
+    def _newly_admitted(self, container: str) -> dict[tuple[str, str], int]:
+        """Return what the present event granted to a container and its gang by admission, by container and device."""
+        containers = self.machine._state.containers
+        return {
+            (name, device): account.grant
+            for name in sorted(self._gang(container))
+            if containers[name].is_admitted and name not in self._admitted
+            for device, account in self._ledger.accounts[name].items()
+        }
+
+    def _could_be_without(self, given: Mapping[tuple[str, str], int], other: WaitingAllocation) -> bool:
+        """Return whether one that waits could be served if these grants had not been given."""
+        ledger = self._ledger
+        before = list(ledger.holders)
+        for (name, device), size in given.items():
+            ledger.grant(name, device, -size)
+        could_be = self._could_be_served(other)
+        for (name, device), size in given.items():
+            ledger.grant(name, device, size)
+        for name in before:  # in the order in which they became holders: it decides what is asked first
+            ledger._holders[name] = ledger._holders.pop(name)
+        return could_be
 
     def _place(self, effect: Placed) -> None:
         super()._place(effect)

@@ -214,6 +214,30 @@ def test_one_of_a_gang_that_starts_again_goes_before_newcomers() -> None:
     host.check()
 
 
+# -- one turn for what is admitted together -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("asked", "comes_first"), [(0.0, True), (2.0, False)])
+def test_a_gang_has_the_turn_of_its_first_allocation(asked: float, comes_first: bool) -> None:
+    host = make_host(10)
+    host.create("holder", {"gpu": 10})
+    host.allocate(host.start("holder"), 10)
+    host.create("early", {"gpu": 3}, gang="g:2")
+    host.create("late", {"gpu": 3}, gang="g:2")
+    host.create("alone", {"gpu": 5})
+    early, late, alone = (host.start(name) for name in ("early", "late", "alone"))
+    requests = {}
+    for host.now, name, session, size in sorted([(asked, "early", early, 1), (1.0, "alone", alone, 5)]):
+        requests[name] = host.allocate(session, size)
+    host.now = 3.0
+    requests["late"] = host.allocate(late, 3)  # younger than the overdue one, and served with the gang
+    host.now = 65.0
+    host.finish("holder")
+    served = {name for name, request in requests.items() if request in host.answers}
+    assert served == ({"early", "late"} if comes_first else {"alone"})
+    host.check()
+
+
 # -- contexts of newcomers ------------------------------------------------------------------------------------
 
 
