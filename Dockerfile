@@ -31,6 +31,7 @@ RUN python3 -m venv /opt/convgpu && /opt/convgpu/bin/pip install --no-deps -r /s
 COPY pyproject.toml README.md LICENSE /src/
 COPY plugin /src/plugin
 COPY scheduler /src/scheduler
+COPY deploy/slurm /src/deploy/slurm
 RUN /build/bin/pip wheel --no-build-isolation --no-deps -w /wheels /src \
     && /opt/convgpu/bin/pip install --no-deps --no-index /wheels/*.whl \
     && /opt/convgpu/bin/pip uninstall -q -y setuptools pip

@@ -1,7 +1,7 @@
 """Nothing is left out in silence: the lines above pytest's last one name what did not run, and why.
 
-With CONVGPU_REQUIRE=engine,browser,prometheus,spin in the environment a test that needs a Docker Engine, Chromium or
-Prometheus and has none fails.
+With CONVGPU_REQUIRE=engine,browser,prometheus,spin,slurm in the environment a test that needs a Docker Engine,
+Chromium, Prometheus, spin or Slurm and has none fails.
 """
 
 import functools
@@ -64,11 +64,19 @@ def missing_spin() -> str | None:
     return told or (None if shutil.which("spin") else "spin is not installed: `make test` installs it")
 
 
+def missing_slurm() -> str | None:
+    """Return why no cluster can be started; None if it can."""
+    told = os.environ.get("CONVGPU_NO_SLURM")
+    there = (ROOT / ".cache/slurm/usr/sbin/slurmctld").exists()
+    return told or (missing_engine() if there else "there is no Slurm: `make test` fetches it")
+
+
 MISSING = {
     "engine": missing_engine,
     "browser": missing_browser,
     "prometheus": missing_prometheus,
     "spin": missing_spin,
+    "slurm": missing_slurm,
 }
 
 
@@ -84,7 +92,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
-LONG = ("tests/lifecycle", "tests/ways", "tests/front", "tests/hook", "tests/scheduler/daemon", "tests/end_to_end")
+LONG = (
+    "tests/cluster",
+    "tests/lifecycle",
+    "tests/ways",
+    "tests/front",
+    "tests/hook",
+    "tests/scheduler/daemon",
+    "tests/end_to_end",
+)
 """Folders whose files take longest. They go first, so that no worker of pytest-xdist is left with one at the end."""
 
 

@@ -37,7 +37,13 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "placement": ("convgpu.cli.setup.placement:placement", "show or choose which GPUs containers get"),
     },
     "Clusters": {
+        "submit": ("convgpu.cli.cluster.submit:submit", "run a container on the cluster, as a job of Slurm"),
+        "jobs": ("convgpu.cli.cluster.jobs:jobs", "the jobs: what they have, and why they wait"),
+        "logs": ("convgpu.cli.cluster.jobs:logs", "what a job printed; -f: live"),
+        "cancel": ("convgpu.cli.cluster.jobs:cancel", "end jobs, and their containers with them"),
+        "job": ("convgpu.cli.cluster.job:job", "in a script of sbatch: a container with the job's GPUs"),
         "simulate": ("convgpu.cli.cluster.simulate:simulate", "play the jobs of a trace on a cluster, by policy"),
+        "slurm": ("convgpu.cli.cluster.slurm:slurm", "make a Slurm cluster one with ConvGPU, and check it"),
     },
     "Setting up": {
         "authz": ("convgpu.cli.setup.authorization:authz", "turn authorization on or off, or show whether it works"),

@@ -1,0 +1,157 @@
+"""`convgpu job`: in a script of `sbatch` or `srun`, one container with all cards that the job has on this node."""
+
+import os
+import subprocess
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
+
+import click
+
+from convgpu.cli.cluster import slurm_client
+from convgpu.cli.cluster.words import WordsCommand, container_options, pyxis_words
+from convgpu.cli.connect.engine import Engine
+from convgpu.cli.connect.engine_endpoint import Options, resolve
+from convgpu.cli.run.command import execute, prepare
+from convgpu.cli.run.docker_arguments import CommandLine, Option, UsageError
+from convgpu.cli.run.injection import Request, check
+from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
+from convgpu.cluster.environment import Place, variables
+from convgpu.cluster.node_job import LABEL, NODE_LABEL, NodeJob, Settings, file_name, read_node_job
+
+_OWN: Final = {"pull-only": False, "dry-run": False, "help": False}
+_PULLING: Final = 3600.0  # seconds for an image
+_NO_INIT: Final = ("", "N/A")
+
+
+@click.command(
+    "job",
+    cls=WordsCommand,
+    own=_OWN,
+    pieces=["[docker run options]", "IMAGE", "[COMMAND] [ARG...]"],
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["--help"]},
+)
+@click.option("--pull-only", is_flag=True, help="Only make sure that this node has IMAGE.")
+@click.option("--dry-run", is_flag=True, help="Print the docker command; run nothing.")
+@container_options
+@click.pass_obj
+def job(line: CommandLine, /, *, pull_only: bool, dry_run: bool, **pyxis: str | None) -> None:
+    """Run a container with the job's GPUs on this node, each limited to the job's share.
+
+    Options are those of `docker run`. The container gets what torchrun, TensorFlow and MXNet need to find the others,
+    CONVGPU_JOB and CONVGPU_RESTART, and the host's network. SIGTERM reaches its first process.
+    """
+    line = pyxis_words(line, pyxis)
+    settings = slurm_client.settings()
+    share = _share(settings)
+    _check(line, share)
+    engine = Engine(resolve(Options(host=settings.engine), os.environ))
+    _pull(engine, line.image[0], share.node)
+    if pull_only:
+        return
+    ours = _our_words(line, share, engine)
+    line = replace(line, docker=(*line.docker, *ours), options=(*line.options, *_environment_options(ours)))
+    memory = ",".join(f"{uuid}:{size}" for uuid, size in share.cards.items())
+    words, added = prepare(line, Request(memory, None, settings.plugin), engine)
+    if dry_run:
+        click.echo("\n".join([*(f"# {text}" for text in added), " ".join(words)]))
+        return
+    execute(words)
+
+
+def _share(settings: Settings) -> NodeJob:
+    """Return what the job has of this node.
+
+    Raises:
+        Refused: this is no job, or not the caller's, or it has no card.
+    """
+    number, node = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURMD_NODENAME")
+    if not number or not number.isdecimal() or not node:
+        raise Refused(
+            "this is no job of Slurm.\nType: convgpu submit --gpu-memory 8g IMAGE COMMAND, "
+            "or: srun --gres=gpumem:8G convgpu job IMAGE COMMAND"
+        )
+    path = f"{settings.jobs}/{file_name(int(number), node)}"
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - a line less of imports where each start counts
+            share = read_node_job(file.read())
+    except FileNotFoundError as error:
+        raise Unavailable(f"job {number} has no {path}: it has ended, or the Prolog is not ConvGPU's.\n"
+                          "See: convgpu slurm check") from error  # fmt: skip
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"{path}: {error}.\nSee: convgpu slurm check") from error
+    if os.getuid() not in {0, share.user}:
+        raise Refused(f"job {number} is that of another user.\nType: convgpu submit --gpu-memory 8g IMAGE COMMAND")
+    return share
+
+
+def _check(line: CommandLine, share: NodeJob) -> None:
+    try:
+        check(line)
+    except UsageError as error:
+        raise click.UsageError(str(error).replace("convgpu run --gpu-memory 2g", "convgpu job")) from error
+    if share.fault:
+        raise Refused(share.fault)
+    if not share.cards:
+        raise Refused(f"job {share.job} has no GPU on {share.node}.\nType: --gres=gpumem:8G, or --gres=gpu:1 (whole)")
+    if any(option.name == "detach" and option.value != "false" for option in line.options):
+        raise click.UsageError("a container of a job ends with it: leave out -d, the job itself is in the background")
+
+
+def _pull(engine: Engine, image: str, node: str) -> None:
+    """Make sure that the node has the image.
+
+    Raises:
+        Refused: it cannot be had.
+    """
+    if engine.image(image) is not None:
+        return
+    click.echo(f"convgpu: {node} pulls {image}", err=True)
+    command = ["docker", *engine.endpoint.flags, "pull", "-q", image]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_PULLING)
+    except FileNotFoundError as error:
+        raise Unavailable("the program docker is not installed.\nInstall it: apt install docker.io") from error
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["docker says nothing about why"])[-1]
+        raise Refused(
+            f"the image {image} cannot be pulled on {node}: {reason.removeprefix('Error response from daemon: ')}\n"
+            f"Is the name right (REGISTRY/NAME:TAG)? Or load it on the nodes: docker load"
+        )
+
+
+def _our_words(line: CommandLine, share: NodeJob, engine: Engine) -> list[str]:
+    """Return the options of ours. Behind the user's, because Docker takes the last of each label."""
+    given = {option.name for option in line.options}
+    defaults = {
+        "network": None if "net" in given else "host",
+        "user": f"{os.getuid()}:{os.getgid()}" if os.getuid() else None,
+        "cpus": _cpus(),
+        "memory": f"{mib}m" if (mib := os.environ.get("SLURM_MEM_PER_NODE", "")).isdecimal() and int(mib) else None,
+    }
+    words = ["--rm", "--name", f"convgpu-{share.job}-{share.restarts}-{share.node}"]
+    words += ["--label", f"{LABEL}={share.job}", "--label", f"{NODE_LABEL}={share.node}"]
+    words += [word for name, value in defaults.items() if value and name not in given for word in (f"--{name}", value)]
+    if "init" not in given and engine.info.get("InitCommit", {}).get("ID", "") not in _NO_INIT:
+        words.append("--init")  # a program without a handler would ignore SIGTERM as process 1
+    for name, value in variables(_place(share)).items():
+        words += ["-e", f"{name}={value}"]
+    return words
+
+
+def _environment_options(words: list[str]) -> list[Option]:
+    return [Option("env", value) for flag, value in pairwise(words) if flag == "-e"]
+
+
+def _cpus() -> str | None:
+    allotted = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return str(min(int(allotted), os.cpu_count() or 1)) if allotted.isdecimal() and int(allotted) else None
+
+
+def _place(share: NodeJob) -> Place:
+    environment: dict[str, Any] = dict(os.environ)
+    nodes = environment.get("SLURM_JOB_NODELIST", share.node)
+    addresses = [share.node] if nodes == share.node else slurm_client.addresses(nodes)
+    rank = int(environment.get("SLURM_NODEID", "0"))
+    return Place(share.job, addresses, rank, len(share.cards), share.restarts)

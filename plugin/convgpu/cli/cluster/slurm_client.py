@@ -1,0 +1,136 @@
+"""Slurm's own commands, with their errors as lines for people."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Final, NoReturn
+
+from convgpu.cli.terminal.errors import Refused, Unavailable
+from convgpu.cluster import configuration, listing, node_job
+from convgpu.cluster.shares import NodeSize, node_size
+
+_SECONDS: Final = 60
+# How Slurm's commands begin their errors, before what they are about.
+_NOISE: Final = ("sbatch: ", "squeue: ", "scontrol: ", "scancel: ", "error: ", "slurm_load_jobs error: ")
+
+
+def call(*command: str, text: str | None = None) -> str:
+    """Return what a command of Slurm prints.
+
+    Raises:
+        Unavailable: it is not there, or Slurm does not answer.
+        Refused: Slurm refuses; the message is Slurm's own.
+    """
+    try:
+        done = subprocess.run(
+            command, input=text, check=False, capture_output=True, text=True, timeout=_SECONDS, stdin=_no_input(text)
+        )
+    except FileNotFoundError as error:
+        raise Unavailable(f"the program {command[0]} is not here.\nInstall it: apt install slurm-client") from error
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"Slurm does not answer within {_SECONDS} s.\nSee: scontrol ping") from error
+    if done.returncode != 0:
+        _fail(done.stderr)
+    return done.stdout
+
+
+def _no_input(text: str | None) -> int | None:
+    return subprocess.DEVNULL if text is None else None
+
+
+def _fail(stderr: str) -> NoReturn:
+    lines = [_clean(line) for line in stderr.splitlines() if line.strip()]
+    if any("Unable to contact slurm controller" in line for line in lines):
+        raise Unavailable("Slurm's controller does not answer.\nSee: scontrol ping")
+    ours = [line.removeprefix("convgpu: ") for line in lines if line.startswith("convgpu: ")]
+    raise Refused("\n".join(ours or lines[-1:]) or "Slurm refuses, and says nothing about why")
+
+
+def _clean(line: str) -> str:
+    for noise in _NOISE:
+        line = line.removeprefix(noise)
+    return line.strip()
+
+
+def config() -> dict[str, str]:
+    """Return Slurm's configuration as it is in force."""
+    return configuration.read_config(call("scontrol", "show", "config"))
+
+
+def jobs(*words: str) -> list[listing.Job]:
+    """Return the jobs that `squeue` lists with these options."""
+    return _read(call("squeue", "--json", *words))
+
+
+def job(number: int) -> listing.Job:
+    """Return one job, also one that has ended a while ago.
+
+    Raises:
+        Refused: there is none.
+    """
+    try:
+        found = _read(call("scontrol", "show", "job", str(number), "--json"))
+    except Refused as error:
+        if "Invalid job id" in error.message:
+            raise _unknown(number) from error
+        raise
+    if not found:
+        raise _unknown(number)
+    return found[0]
+
+
+def _unknown(number: int) -> Refused:
+    return Refused(f"Slurm knows no job {number}; it forgets ended ones after a while.\nSee: convgpu jobs --all")
+
+
+def _read(text: str) -> list[listing.Job]:
+    try:
+        return listing.read_jobs(text)
+    except ValueError as error:
+        raise Unavailable(f"Slurm's list of jobs cannot be read: {error}.\nSee: convgpu slurm check") from error
+
+
+def sizes(partition: str | None) -> list[NodeSize]:
+    """Return what the nodes of a partition have, or those of all."""
+    words = ("--partition", partition) if partition else ()
+    rows = (line.partition("|") for line in call("sinfo", "-h", "-N", "-o", "%N|%G", *words).splitlines())
+    return list({name: node_size(name, gres) for name, _, gres in rows}.values())
+
+
+def partitions() -> list[str]:
+    """Return the names of the partitions."""
+    return call("sinfo", "-h", "-o", "%R").split()
+
+
+def settings_path() -> Path:
+    """Return the file of the cluster's settings: beside slurm.conf, or as the environment says."""
+    named = os.environ.get(node_job.SETTINGS_VARIABLE)
+    conf = os.environ.get("SLURM_CONF")
+    return Path(named) if named else Path(conf).parent / "convgpu.json" if conf else Path(node_job.SETTINGS_FILE)
+
+
+def settings() -> node_job.Settings:
+    """Return the cluster's settings.
+
+    Raises:
+        Unavailable: there are none, or they cannot be read.
+    """
+    return read_settings(settings_path())
+
+
+def read_settings(path: Path) -> node_job.Settings:
+    """Return the settings of a file, as `settings` does."""
+    try:
+        return node_job.read_settings(path.read_bytes())
+    except FileNotFoundError as error:
+        raise Unavailable(f"there is no {path}, which says what the nodes have.\nType: convgpu slurm setup") from error
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"{path}: {error}.\nType: convgpu slurm setup") from error
+
+
+def addresses(nodes: str) -> list[str]:
+    """Return the addresses of the nodes that a list such as n[1-4] stands for, in its order."""
+    names = call("scontrol", "show", "hostnames", nodes).split()
+    rows = (line.partition("|") for line in call("sinfo", "-h", "-N", "-n", nodes, "-o", "%N|%o").splitlines())
+    known = {name: address for name, _, address in rows}
+    return [known.get(name, name) for name in names]

@@ -1,0 +1,177 @@
+"""`convgpu submit`: a container as a job of the cluster."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from convgpu.cli.cluster import slurm_client
+from convgpu.cli.cluster.words import WordsCommand, container_options, pyxis_words
+from convgpu.cli.run.docker_arguments import CommandLine, UsageError
+from convgpu.cli.run.injection import check
+from convgpu.cli.terminal.errors import EXIT_CODES, Refused, did_you_mean
+from convgpu.cli.terminal.options import checked
+from convgpu.cli.terminal.output import echo_data
+from convgpu.cluster import configuration
+from convgpu.cluster.request import ImpossibleError, Submission, batch_script, check_fits, clock_time, sbatch_words
+from convgpu.cluster.shares import DEFAULT_GRANULE
+from convgpu.protocol.durations import parse_duration
+from convgpu.protocol.sizes import parse_size
+
+_OWN: Final = {
+    "gpu-memory": True,
+    "gpus": True,
+    "nodes": True,
+    "time": True,
+    "network": True,
+    "near": True,
+    "partition": True,
+    "name": True,
+    "output": True,
+    "cpus-per-gpu": True,
+    "sbatch": True,
+    "no-requeue": False,
+    "dry-run": False,
+    "json": False,
+    "help": False,
+}
+_SLURM_TIME: Final = re.compile(r"(\d+-\d+(:\d+){0,2}|\d+(:\d+){1,2})")
+_RATE: Final = re.compile(r"([1-9][0-9]{0,4})\s*g(bit|bps|bit/s)?", re.IGNORECASE)
+
+
+def _time(text: str) -> str:
+    if _SLURM_TIME.fullmatch(text):
+        return text
+    if text.isdecimal():
+        raise ValueError(f"{text} of what? Write {text}m, {text}h, or as Slurm does: 4:00:00")
+    return clock_time(parse_duration(text))
+
+
+def _network(text: str) -> str:
+    found = _RATE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no bandwidth: write whole Gbit/s, 5gbit. Docker's network is --net {text}")
+    return found[1]
+
+
+def _size(text: str) -> str:
+    return str(parse_size(text))
+
+
+def _seconds(text: str) -> str:
+    return str(parse_duration(text))
+
+
+@click.command(
+    "submit",
+    cls=WordsCommand,
+    own=_OWN,
+    pieces=["[--gpu-memory SIZE]", "[docker run options]", "IMAGE", "[COMMAND] [ARG...]"],
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["--help"]},
+)
+@click.option("--gpu-memory", callback=checked(_size), metavar="SIZE",
+              help="Memory of each GPU: 8g, 512m. Without it the job has whole GPUs.")  # fmt: skip
+@click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs on each node.")
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes, all at once or not at all.")
+@click.option("--time", callback=checked(_time), metavar="TIME", help="The longest it may run: 30m, 4h, 2-00:00:00.")
+@click.option("--network", callback=checked(_network), metavar="RATE", help="Bandwidth on each node, counted: 5gbit.")
+@click.option("--near", callback=checked(_seconds), metavar="TIME", help="Wait so long for nodes at one switch: 10m.")
+@click.option("--partition", metavar="NAME", help="Slurm's partition.  [default: the cluster's]")
+@click.option("--name", default="convgpu", show_default=True, help="The job's name.")
+@click.option("--output", default="convgpu-%j.log", show_default=True, metavar="FILE", help="Its output; %j: its id.")
+@click.option("--cpus-per-gpu", type=click.IntRange(1), metavar="N", help="Processors for each GPU.")
+@click.option("--no-requeue", is_flag=True, help="It cannot go on from a checkpoint: never queue it again.")
+@click.option("--sbatch", multiple=True, metavar="OPTION", help="One more option of sbatch: --sbatch=--account=lab.")
+@click.option("--dry-run", is_flag=True, help="Print what sbatch would get; submit nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print data instead of lines.")
+@container_options
+@click.pass_obj
+def submit(line: CommandLine, /, *, dry_run: bool, as_json: bool, **given: Any) -> None:
+    r"""Run a container on the cluster, as a job of Slurm.
+
+    All options that are not listed are those of `docker run`. With --nodes the container starts once on each node, and
+    torchrun finds the others without options.
+
+    \b
+    Examples:
+      convgpu submit --gpu-memory 8g IMAGE python train.py
+      convgpu submit --nodes 2 --gpus 2 --gpu-memory 20g --time 4h IMAGE torchrun train.py
+    """
+    line = _checked_line(pyxis_words(line, given))
+    asked = _submission(line, given)
+    granule = _granule()
+    script = batch_script(asked, line.image[0])
+    words = sbatch_words(asked, granule)
+    if dry_run:
+        click.echo(f"# sbatch {shlex.join(words)}\n{script}", nl=False)
+        return
+    _check_cluster(asked, granule)
+    number = slurm_client.call("sbatch", "--parsable", *words, text=script).strip().partition(";")[0]
+    if as_json:
+        echo_data({"job": int(number), "sbatch": words})
+        return
+    click.echo(f"job {number}: convgpu logs -f {number} · convgpu jobs {number} · convgpu cancel {number}")
+
+
+def _checked_line(line: CommandLine) -> CommandLine:
+    try:
+        check(line)
+    except UsageError as error:
+        raise click.UsageError(str(error).replace("convgpu run --gpu-memory 2g", "convgpu submit")) from error
+    if any(option.name == "detach" for option in line.options):
+        raise click.UsageError("a job runs in the background anyhow: leave out -d")
+    image = line.image[0]
+    if image.endswith((".sh", ".py")) or image.startswith(("./", "/", "../")):
+        there = "a script" if Path(image).exists() else "a script, and it is missing"
+        raise click.UsageError(
+            f"{image} is {there}, not an image: write IMAGE before the command, or type sbatch {image} "
+            "and `convgpu job` in it"
+        )
+    return line
+
+
+def _submission(line: CommandLine, given: dict[str, Any]) -> Submission:
+    container = [*line.docker, *(["--"] if line.image[0].startswith("-") else []), *line.image]
+    return Submission(
+        container=container,
+        memory=int(given["gpu_memory"]) if given["gpu_memory"] else None,
+        cards=given["gpus"],
+        nodes=given["nodes"],
+        time=given["time"],
+        network=int(given["network"]) if given["network"] else None,
+        near=float(given["near"]) if given["near"] else None,
+        partition=given["partition"],
+        name=given["name"],
+        output=given["output"],
+        requeue=not given["no_requeue"],
+        cpus=given["cpus_per_gpu"],
+        extra=given["sbatch"],
+    )
+
+
+def _granule() -> int:
+    """Return the size of a shard; on a login node without settings, the default."""
+    return slurm_client.settings().granule if slurm_client.settings_path().exists() else DEFAULT_GRANULE
+
+
+def _check_cluster(asked: Submission, granule: int) -> None:
+    """Check at once what would wait for ever in the queue.
+
+    Raises:
+        Refused: the cluster is not set up, or cannot run it.
+    """
+    fault = next(configuration.faults(slurm_client.config()), None)
+    if fault is not None:
+        raise Refused(fault)
+    if asked.partition:
+        known = slurm_client.partitions()
+        if asked.partition not in known:
+            alike = did_you_mean(asked.partition, known)
+            raise Refused(f"there is no partition {asked.partition!r}.{alike}\nThere are: {', '.join(known)}")
+    try:
+        check_fits(asked, slurm_client.sizes(asked.partition), granule)
+    except ImpossibleError as error:
+        raise Refused(str(error)) from error

@@ -1,0 +1,118 @@
+"""The files that make a Slurm cluster one with ConvGPU, and what is wrong with the one that is there. Pure."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from convgpu.cluster.node_job import SETTINGS_VARIABLE, NodeCard, Settings
+from convgpu.cluster.shares import GIB, gres_lines, node_gres, shards_of
+from convgpu.protocol.sizes import format_size
+
+OLDEST: Final = (24, 5)
+"""Slurm before 24.05 does not keep shares of tasks on one card each over several nodes."""
+_SELECTION: Final = ("MULTIPLE_SHARING_GRES_PJ", "ONE_TASK_PER_SHARING_GRES")
+_HOOK: Final = "#!/bin/sh\n# Written by `convgpu slurm setup`.\n{variable}={settings} exec {python} -I {program}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What ConvGPU ships for Slurm.
+
+    Attributes:
+        folder: of the programs, on each node.
+        python: the interpreter that has ConvGPU.
+        lua: text of job_submit.lua.
+        conf: text of convgpu.conf.
+    """
+
+    folder: str
+    python: str
+    lua: str
+    conf: str
+
+
+def with_node(settings: Settings, node: str, cards: tuple[NodeCard, ...]) -> Settings:
+    """Return the settings with the cards of one node."""
+    return msgspec.structs.replace(settings, nodes={**settings.nodes, node: cards})
+
+
+def files(settings: Settings, directory: str, sources: Sources) -> dict[str, str]:
+    """Return the files of Slurm's configuration folder by name, each with its text.
+
+    Raises:
+        ValueError: the granule is no whole number of GiB, in which job_submit.lua counts; or larger than a card.
+    """
+    if settings.granule % GIB:
+        raise ValueError(f"a granule of {format_size(settings.granule)}: write whole GiB, for example --granule 2g")
+    lua = re.sub(r"^local GRANULE = .*$", f"local GRANULE = {settings.granule // GIB}", sources.lua, flags=re.MULTILINE)
+    hooks = {name: _hook(name, directory, sources) for name in ("prolog", "epilog")}
+    gres = [line for node, rows in sorted(settings.nodes.items()) for line in _gres(settings, node, rows)]
+    return {
+        "convgpu.json": msgspec.json.format(msgspec.json.encode(settings), indent=2).decode() + "\n",
+        "convgpu.conf": sources.conf.replace("@DIRECTORY@", f"{directory}/convgpu").replace(
+            "@GRACE@", str(settings.grace)
+        ),
+        "job_submit.lua": lua,
+        "gres.conf": "".join(f"{line}\n" for line in ["# Written by `convgpu slurm setup`.", *gres]),
+        **{f"convgpu/{name}": text for name, text in hooks.items()},
+    }
+
+
+def _gres(settings: Settings, node: str, rows: tuple[NodeCard, ...]) -> list[str]:
+    return gres_lines(node, [row.card for row in rows], settings.granule, settings.threshold)
+
+
+def _hook(name: str, directory: str, sources: Sources) -> str:
+    quoted = map(shlex.quote, (f"{directory}/convgpu.json", sources.python, f"{sources.folder}/{name}"))
+    settings, python, program = quoted
+    return _HOOK.format(variable=SETTINGS_VARIABLE, settings=settings, python=python, program=program)
+
+
+def node_words(settings: Settings, node: str) -> str:
+    """Return what the node's line of slurm.conf needs."""
+    return f"Gres={node_gres([row.card for row in settings.nodes[node]], settings.granule, settings.threshold)}"
+
+
+def explain_cards(settings: Settings, node: str) -> Iterator[str]:
+    """Say of each card what Slurm may promise of it: the product, host memory to take, and the reuse count."""
+    for row in settings.nodes[node]:
+        product = int(row.capacity * settings.threshold)
+        taken = format_size(product - row.capacity) if product > row.capacity else "none"
+        yield (
+            f"{row.file}  {row.uuid}: capacity {format_size(row.capacity)} x {settings.threshold:g} = "
+            f"{format_size(product)}, host memory {taken}, "
+            f"{shards_of(row.card, settings.granule, settings.threshold)} containers of {format_size(settings.granule)}"
+        )
+
+
+def faults(config: Mapping[str, str]) -> Iterator[str]:
+    """Say what is wrong with a cluster, one line each, with what to type.
+
+    Args:
+        config: `scontrol show config`.
+    """
+    version = config.get("SLURM_VERSION", "")
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers < OLDEST:
+        yield f"Slurm is version {version or 'unknown'}; ConvGPU needs 24.05 or newer: Debian 13 has 24.11"
+    if "lua" not in config.get("JobSubmitPlugins", ""):
+        yield "Slurm does not ask job_submit.lua: `convgpu slurm setup`, Include convgpu.conf, restart slurmctld"
+    missing = [word for word in _SELECTION if word not in config.get("SelectTypeParameters", "").upper()]
+    if missing:
+        yield f"SelectTypeParameters lacks {','.join(missing)}, so shares would be split: Include convgpu.conf"
+    lacking = {"gpu", "shard", "gpumem"} - set(config.get("GresTypes", "").split(","))
+    if lacking:
+        yield f"GresTypes lacks {','.join(sorted(lacking))}: Include convgpu.conf"
+    for name in ("Prolog", "Epilog"):
+        if "convgpu" not in config.get(name, "") + config.get(f"{name}[0]", ""):
+            yield f"{name} is not ConvGPU's, so nodes do not know what a job may have: Include convgpu.conf"
+
+
+def read_config(text: str) -> dict[str, str]:
+    """Read `scontrol show config`."""
+    rows = (line.partition("=") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, equals, value in rows if equals}

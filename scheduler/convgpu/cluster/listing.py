@@ -1,0 +1,141 @@
+"""Jobs as Slurm lists them in JSON (`squeue --json`, `scontrol show job --json`). Pure.
+
+Of the documents only fields are read that Slurm 24.05 to 26.05 have (data parser v0.0.41 and later).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+
+class Number(msgspec.Struct, frozen=True):
+    """A number that may not be set."""
+
+    number: float = 0
+    set: bool = False
+    infinite: bool = False
+
+    def get(self) -> float | None:
+        """Return it; None where it is not set, or has no end."""
+        return self.number if self.set and not self.infinite else None
+
+
+class _Allocated(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Nodes(msgspec.Struct, frozen=True):
+    allocation: tuple[_Allocated, ...] = ()
+
+
+class _Resources(msgspec.Struct, frozen=True):
+    nodes: _Nodes | None = None
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One job as Slurm knows it; the fields are Slurm's own."""
+
+    job_id: int
+    name: str = ""
+    user_name: str = ""
+    user_id: int = 0
+    partition: str = ""
+    job_state: tuple[str, ...] = ()
+    state_reason: str = ""
+    state_description: str = ""
+    nodes: str = ""
+    node_count: Number = Number()
+    tasks: Number = Number()
+    tres_per_task: str = ""
+    tres_per_node: str = ""
+    gres_detail: tuple[str, ...] = ()
+    job_resources: _Resources | None = None
+    submit_time: Number = Number()
+    start_time: Number = Number()
+    end_time: Number = Number()
+    restart_cnt: int = 0
+    standard_output: str = ""
+    admin_comment: str = ""
+    exit_code: Mapping[str, object] = {}
+
+    @property
+    def state(self) -> str:
+        """The first of its states, in small letters: pending, running, completing, completed..."""
+        return self.job_state[0].lower() if self.job_state else "unknown"
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will not run any more."""
+        return self.state not in {"pending", "running", "suspended", "completing", "configuring"}
+
+    @property
+    def shards(self) -> int | None:
+        """Shards of one card that each of its tasks asks for; None for a job of whole cards or none."""
+        return _count(self.tres_per_task, "shard")
+
+    @property
+    def cards(self) -> int:
+        """All cards that it asks for."""
+        if self.shards is not None:
+            return int(self.tasks.number)
+        return (_count(self.tres_per_node, "gpu") or 0) * int(self.node_count.number)
+
+    def portions(self) -> dict[str, str]:
+        """Return what it has of each node: `gres_detail` by the node's name."""
+        nodes = self.job_resources.nodes if self.job_resources else None
+        names = [row.name for row in nodes.allocation] if nodes else []
+        return dict(zip(names, self.gres_detail, strict=False))
+
+
+class _Jobs(msgspec.Struct, frozen=True):
+    jobs: tuple[Job, ...] = ()
+
+
+def read_jobs(text: str | bytes) -> list[Job]:
+    """Return the jobs of a document.
+
+    Raises:
+        ValueError: it is none of Slurm's.
+    """
+    return list(msgspec.json.decode(text, type=_Jobs).jobs)
+
+
+def _count(tres: str, kind: str) -> int | None:
+    found = re.search(rf"(?:^|[/,]){kind}(?:[:/][A-Za-z]\w*)?[:=]([0-9]+)", tres)
+    return int(found[1]) if found else None
+
+
+# https://slurm.schedmd.com/job_reason_codes.html
+REASONS: Final[Mapping[str, str]] = {
+    "None": "",
+    "Resources": "waits until its cards are free",
+    "Priority": "other jobs are in front of it",
+    "BeginTime": "starts again soon: it was displaced, or is to begin later",
+    "Dependency": "waits for another job",
+    "DependencyNeverSatisfied": "waits for a job that failed: convgpu cancel",
+    "JobHeldUser": "held: scontrol release",
+    "JobHeldAdmin": "held by the administrator",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+    "PartitionTimeLimit": "its time is above the partition's: a smaller --time",
+    "ReqNodeNotAvail": "its nodes are down or reserved: sinfo -R",
+    "NodeDown": "a node of it is down",
+    "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions": (
+        "the nodes that fit are down, or reserved: sinfo -R"
+    ),
+    "AssocMaxJobsLimit": "its account runs as many jobs as it may",
+    "AssocGrpGRES": "its account has as many cards as it may",
+    "QOSMaxGRESPerUser": "its user has as many cards as allowed",
+    "Prolog": "the node is made ready",
+    "Cleaning": "its last run is cleared away",
+    "launch_failed_requeued_held": "its start failed twice, so it is held: scontrol release, after sinfo -R",
+}
+
+
+def reason_in_words(job: Job) -> str:
+    """Return why a job waits or what became of it."""
+    if job.admin_comment:
+        return job.admin_comment
+    return REASONS.get(job.state_reason, job.state_reason.replace("_", " "))

@@ -1,0 +1,135 @@
+"""What a user asks of the cluster, and the words of `sbatch` that ask Slurm for it. Pure."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from convgpu.cluster.shares import GIB, NodeSize, shards_for
+from convgpu.protocol.sizes import format_size
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job that runs one container on each of its nodes.
+
+    Attributes:
+        container: the words of `convgpu job`: Docker's options, IMAGE and its command.
+        memory: bytes of each card; None: whole cards.
+        cards: on each node.
+        nodes: of the job.
+        time: its limit in Slurm's form; None: the partition's.
+        network: Gbit/s on each node that are counted; None: none.
+        near: seconds that the job waits for nodes at one switch; None: it takes any.
+        partition: None: the default.
+        name: of the job.
+        output: file for stdout and stderr, as for `sbatch`.
+        requeue: it goes on from its checkpoint when it was displaced or its node failed.
+        cpus: for each card; None: Slurm's default.
+        extra: further words for `sbatch`.
+    """
+
+    container: Sequence[str]
+    memory: int | None = None
+    cards: int = 1
+    nodes: int = 1
+    time: str | None = None
+    network: int | None = None
+    near: float | None = None
+    partition: str | None = None
+    name: str = "convgpu"
+    output: str = "convgpu-%j.log"
+    requeue: bool = True
+    cpus: int | None = None
+    extra: Sequence[str] = field(default_factory=tuple)
+
+
+class ImpossibleError(ValueError):
+    """The cluster cannot run it; one line that says what to type instead."""
+
+
+def sbatch_words(asked: Submission, granule: int) -> list[str]:
+    """Return the words of `sbatch` before the script.
+
+    Shares are asked for by task, because Slurm keeps a task's share on one card; whole cards by node.
+    """
+    words = [f"--job-name={asked.name}", f"--output={asked.output}", "--open-mode=append", f"--nodes={asked.nodes}"]
+    per_node = []
+    if asked.memory is None:
+        words += [f"--ntasks={asked.nodes}", "--ntasks-per-node=1"]
+        per_node.append(f"gpu:{asked.cards}")
+    else:
+        words += [f"--ntasks={asked.nodes * asked.cards}", f"--ntasks-per-node={asked.cards}"]
+        words.append(f"--tres-per-task=gres/shard:{shards_for(asked.memory, granule)}")
+    if asked.network is not None:
+        per_node.append(f"net:{asked.network}")
+    words += [f"--gres={','.join(per_node)}"] if per_node else []
+    words += [f"--switches=1@{clock_time(asked.near)}"] if asked.near is not None else []
+    words += [f"--time={asked.time}"] if asked.time else []
+    words += [f"--partition={asked.partition}"] if asked.partition else []
+    words += [f"--cpus-per-task={asked.cpus}"] if asked.cpus else []
+    return [*words, "--requeue" if asked.requeue else "--no-requeue", *asked.extra]
+
+
+def clock_time(seconds: float) -> str:
+    """Return a time as Slurm writes and takes it: HH:MM:SS."""
+    whole = max(round(seconds), 0)
+    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def check_fits(asked: Submission, sizes: Sequence[NodeSize], granule: int) -> None:
+    """Check a request against what the nodes have.
+
+    Raises:
+        ImpossibleError: no wait can help.
+    """
+    with_cards = [size for size in sizes if size.cards]
+    if not with_cards:
+        raise ImpossibleError("no node of the cluster has GPUs. See: sinfo -N -o '%N %G', and convgpu slurm setup")
+    most = max(size.cards for size in with_cards)
+    if asked.cards > most:
+        nodes = -(-asked.nodes * asked.cards // most)
+        raise ImpossibleError(
+            f"no node has more than {most} GPUs: type --nodes {nodes} --gpus {most} for as many over nodes"
+        )
+    fitting = [size for size in with_cards if size.cards >= asked.cards]
+    if asked.memory is not None:
+        largest = max(size.shards for size in fitting)
+        if not largest:
+            raise ImpossibleError(
+                "the cluster does not share its GPUs: leave out --gpu-memory, or see convgpu slurm setup"
+            )
+        fitting = [size for size in fitting if size.shards >= shards_for(asked.memory, granule)]
+        if not fitting:
+            raise ImpossibleError(
+                f"no GPU of the cluster has {format_size(asked.memory)}: "
+                f"type --gpu-memory {largest * granule // GIB}g, or less"
+            )
+    if asked.nodes > len(fitting):
+        raise ImpossibleError(f"only {len(fitting)} nodes can run such a job: type --nodes {len(fitting)}, or fewer")
+
+
+_HEAD = """\
+#!/bin/bash
+# Written by `convgpu submit`. A signal to the job reaches the container's first process.
+"""
+
+# What the step would take over from the job: its share by task. The container gets all cards of the node.
+_ONE_NODE = "exec {job}\n"
+_MANY_NODES = """\
+unset SLURM_TRES_PER_TASK SLURM_NTASKS_PER_NODE SLURM_NTASKS
+on_each_node() {{
+    srun --overlap --gres=none --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --kill-on-bad-exit=1 "$@"
+}}
+on_each_node {prepare} || exit
+on_each_node {job} &
+trap 'wait' TERM
+wait $!
+"""
+
+
+def batch_script(asked: Submission, image: str) -> str:
+    """Return the script: one container on each node, started when the image is there on all of them."""
+    job = shlex.join(["convgpu", "job", *asked.container])
+    if asked.nodes == 1:
+        return _HEAD + _ONE_NODE.format(job=job)
+    return _HEAD + _MANY_NODES.format(job=job, prepare=shlex.join(["convgpu", "job", "--pull-only", image]))

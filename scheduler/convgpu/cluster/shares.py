@@ -1,0 +1,131 @@
+"""GPU memory in Slurm's terms: one shard is one granule of one card. Pure.
+
+Sharing of cards in Slurm: https://slurm.schedmd.com/gres.html#Sharding
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+GIB: Final = 1 << 30
+DEFAULT_GRANULE: Final = GIB
+# A card's file ends with its number, by which SLURM_JOB_GPUS and the index of a share name it.
+_NUMBER: Final = re.compile(r"([0-9]+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One card of a node.
+
+    Attributes:
+        uuid: as the driver names it.
+        file: its device node; Slurm wants one for each card.
+        capacity: bytes that ConvGPU may hand out.
+    """
+
+    uuid: str
+    file: str
+    capacity: int
+
+    @property
+    def number(self) -> int:
+        """The number at the end of its file."""
+        found = _NUMBER.search(self.file)
+        if found is None:
+            raise ValueError(f"{self.file} does not end with a number: Slurm names cards by it")
+        return int(found[1])
+
+
+def shards_for(size: int, granule: int) -> int:
+    """Return how many shards hold `size` bytes."""
+    return -(-size // granule)
+
+
+def shards_of(card: Card, granule: int, threshold: float = 1.0) -> int:
+    """Return the reuse count of a card: how many containers of one granule it takes."""
+    return int(card.capacity * threshold) // granule
+
+
+def gres_lines(node: str, cards: Sequence[Card], granule: int, threshold: float = 1.0) -> list[str]:
+    """Return the lines of gres.conf for a node.
+
+    Raises:
+        ValueError: a card is smaller than one granule.
+    """
+    small = next((card for card in cards if shards_of(card, granule, threshold) == 0), None)
+    if small is not None:
+        raise ValueError(f"{small.uuid} is smaller than the granule: choose a smaller one with --granule")
+    whole = [f"NodeName={node} Name=gpu File={card.file}" for card in cards]
+    parts = [
+        f"NodeName={node} Name=shard Count={shards_of(card, granule, threshold)} File={card.file}" for card in cards
+    ]
+    return [*whole, *parts]
+
+
+def node_gres(cards: Sequence[Card], granule: int, threshold: float = 1.0) -> str:
+    """Return the value of `Gres=` on the node's line of slurm.conf."""
+    return f"gpu:{len(cards)},shard:{sum(shards_of(card, granule, threshold) for card in cards)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSize:
+    """What a node of the cluster has: its cards, and the shards of each."""
+
+    name: str
+    cards: int
+    shards: int
+
+
+_GRES: Final = re.compile(r"(gpu|shard):(?:[^:,()]+:)?([0-9]+)")
+
+
+def node_size(name: str, gres: str) -> NodeSize:
+    """Read the `Gres` of a node as Slurm prints it: `gpu:h200:2(S:0),shard:h200:160(S:0)`.
+
+    The cards of a node are taken to be equal.
+    """
+    counts = {"gpu": 0, "shard": 0}
+    for kind, count in _GRES.findall(gres):
+        counts[kind] += int(count)
+    cards = counts["gpu"]
+    return NodeSize(name, cards, counts["shard"] // cards if cards else 0)
+
+
+# Whole cards: `gpu:h200:2(IDX:0,3-4)`. Shares: `shard:h200:100(50/80,50/80)`, used and all of each card in order.
+_DETAIL: Final = re.compile(r"(gpu|shard):(?:[^:,()]+:)?([0-9]+)(?:\(([^)]*)\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What a job has of a node's cards: whole ones by number, and shards by the card's number."""
+
+    whole: tuple[int, ...]
+    shards: dict[int, int]
+
+
+def read_portion(detail: str, numbers: Sequence[int]) -> Portion:
+    """Read a job's `gres_detail` on one node.
+
+    Args:
+        detail: as Slurm prints it.
+        numbers: the cards' numbers, in the order of gres.conf.
+    """
+    whole: tuple[int, ...] = ()
+    shards: dict[int, int] = {}
+    for kind, _count, place in _DETAIL.findall(detail):
+        if kind == "gpu" and place.startswith("IDX:"):
+            whole = tuple(numbers[index] for index in _indices(place.removeprefix("IDX:")))
+        elif kind == "shard":
+            used = [int(part.partition("/")[0]) for part in place.split(",") if "/" in part]
+            shards = {number: count for number, count in zip(numbers, used, strict=False) if count}
+    return Portion(whole, shards)
+
+
+def _indices(text: str) -> list[int]:
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if first.isdecimal():
+            found += range(int(first), int(last if dash else first) + 1)
+    return found

@@ -1,0 +1,120 @@
+"""What goes wrong for people, on a real Slurm: a line or two that say what to type, and nothing is left behind."""
+
+import pytest
+
+pytestmark = pytest.mark.slurm
+
+# What is typed; what stderr says; the exit status.
+REFUSED = {
+    "a size that no card has": (
+        ("convgpu", "submit", "--gpu-memory", "17g", "image", "true"),
+        "Error: no GPU of the cluster has 17GiB: type --gpu-memory 16g, or less",
+        1,
+    ),
+    "more cards than any node": (
+        ("convgpu", "submit", "--gpus", "3", "image", "true"),
+        "Error: no node has more than 2 GPUs: type --nodes 2 --gpus 2 for as many over nodes",
+        1,
+    ),
+    "more nodes than there are": (
+        ("convgpu", "submit", "--nodes", "5", "image", "true"),
+        "Error: only 4 nodes can run such a job: type --nodes 4, or fewer",
+        1,
+    ),
+    "an unknown partition": (
+        ("convgpu", "submit", "--partition", "batsh", "image", "true"),
+        "Error: there is no partition 'batsh'. Did you mean batch?",
+        1,
+    ),
+    "a script in place of an image": (
+        ("convgpu", "submit", "train.sh"),
+        "Error: train.sh is a script, and it is missing, not an image: write IMAGE before the command",
+        2,
+    ),
+    "no image": (("convgpu", "submit", "--gpu-memory", "1g"), "Error: no IMAGE is named.", 2),
+    "no size": (("convgpu", "submit", "--gpu-memory", "much", "image"), "'much' is not a size", 2),
+    "a time without a unit": (("convgpu", "submit", "--time", "90", "image"), "90 of what? Write 90m, 90h", 2),
+    "Docker's network": (
+        ("convgpu", "submit", "--network", "host", "image"),
+        "'host' is no bandwidth: write whole Gbit/s, 5gbit. Docker's network is --net host",
+        2,
+    ),
+    "a detached container": (
+        ("convgpu", "submit", "-d", "image"),
+        "Error: a job runs in the background anyhow: leave out -d",
+        2,
+    ),
+    "a job that Slurm does not know": (
+        ("convgpu", "logs", "999999"),
+        "Error: Slurm knows no job 999999; it forgets ended ones after a while.",
+        1,
+    ),
+    "a container outside of a job": (("convgpu", "job", "image", "true"), "Error: this is no job of Slurm.", 1),
+    "an unreadable size in plain Slurm": (
+        ("sbatch", "--gres=gpumem:20Q", "--wrap=true"),
+        "convgpu: write GPU memory as --gres=gpumem:20G (whole GiB), or as gpumem:20000M",
+        1,
+    ),
+    "a job array": (
+        ("sbatch", "--array=1-3", "--gres=gpumem:1G", "--wrap=true"),
+        "convgpu: no job arrays with GPU memory: submit one job for each value",
+        1,
+    ),
+    "a heterogeneous job": (
+        ("srun", "--gres=gpumem:1G", "true", ":", "--gres=gpumem:1G", "true"),
+        "convgpu: no heterogeneous jobs with GPU memory",
+        1,
+    ),
+    "by node and by task": (
+        ("sbatch", "-n1", "--gres=gpumem:1G", "--tres-per-task=gres/shard:1", "--wrap=true"),
+        "convgpu: ask for GPU memory by node (--gres) or by task (--tres-per-task), not by both",
+        1,
+    ),
+    "whole cards and shares": (
+        ("sbatch", "--gres=gpumem:1G,gpu:1", "--wrap=true"),
+        "convgpu: ask for whole cards (--gres=gpu:2) or for memory of shared ones",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_at_submit(cluster, name):
+    words, text, status = REFUSED[name]
+    done = cluster.nodes.run(*words, check=False)
+    assert text in done.stderr
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+    assert cluster.nodes("squeue", "-h") == ""
+
+
+def test_an_image_that_cannot_be_pulled_ends_the_job_with_a_line(cluster):
+    for options in ((), ("--nodes", "2")):
+        job = cluster.submit(*options, "--gpu-memory", "1g", "localhost:1/none", "true")
+        cluster.wait_until(job, "failed")
+        assert "Error: the image localhost:1/none cannot be pulled on n1: " in cluster.log(job)
+        assert "Is the name right (REGISTRY/NAME:TAG)?" in cluster.log(job)
+
+
+def test_a_job_without_cards_is_told_what_to_ask_for(cluster):
+    job = cluster.sbatch(wrap="convgpu job convgpu/demo true")
+    cluster.wait_until(job, "failed")
+    assert f"Error: job {job} has no GPU on n1.\nType: --gres=gpumem:8G, or --gres=gpu:1 (whole)" in cluster.log(job)
+
+
+def test_a_job_that_has_ended_cannot_be_cancelled(cluster):
+    job = cluster.submit("--gpu-memory", "1g", "convgpu/demo", "true")
+    cluster.result(job)
+    done = cluster.nodes.run("convgpu", "cancel", str(job), check=False)
+    assert f"Error: job {job} has ended already (completed).\nSee: convgpu logs {job}" in done.stderr
+
+
+def test_without_the_controller_one_line_says_so(cluster):
+    folder = cluster.nodes.folder
+    (folder / "away.conf").write_text("ClusterName=away\nSlurmctldHost=head(127.0.0.1)\nSlurmctldPort=1\n"
+                                      f"AuthInfo=socket={folder}/munge/socket\nMessageTimeout=1\n")  # fmt: skip
+    done = cluster.nodes.run("convgpu", "jobs", check=False, SLURM_CONF=str(folder / "away.conf"))
+    assert (done.returncode, done.stderr) == (
+        3,
+        "Error: Slurm's controller does not answer.\nSee: scontrol ping\n",
+    )

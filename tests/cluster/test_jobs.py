@@ -1,0 +1,148 @@
+"""Jobs on a real Slurm with four nodes: what they get, how they end, and that nothing of them is left."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.slurm
+
+IMAGE = "convgpu/demo"
+# A program that obeys SIGTERM, as one that writes a checkpoint does.
+OBEDIENT = 'trap "echo stopped; exit 0" TERM; echo run $CONVGPU_RESTART; while :; do sleep 0.1; done'
+# One that goes on from its checkpoint, a file on the nodes, and needs two runs.
+CHECKPOINTED = (
+    'trap "sleep 1; touch /c/$PET_NODE_RANK; exit 0" TERM; if [ -e /c/$PET_NODE_RANK ]; then echo goes on; exit 0; fi; \
+echo begins; while :; do sleep 0.1; done'
+)
+
+
+def test_a_job_has_its_share_of_one_card_and_no_more(cluster):
+    within = cluster.submit("--gpu-memory", "5g", IMAGE, "gpu-hold", "4g")
+    beyond = cluster.submit("--gpu-memory", "5g", IMAGE, "gpu-hold", "5g")
+    assert f" {5 << 30}\n" in cluster.result(within)  # the driver shows the limit as the card's size
+    cluster.wait_until(beyond, "failed")
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in cluster.log(beyond)
+    cluster.wait_until_gone(within, beyond)
+
+
+def test_a_gang_gets_one_container_on_each_node_with_all_its_cards(cluster):
+    tell = "env | grep -E 'PET_NODE_RANK|PET_NNODES|PET_NPROC|^MASTER_PORT' | sort | tr '\\n' ' '; echo"
+    hold = "gpu-hold --device 0 3g >/dev/null && gpu-hold --device 1 3g >/dev/null && echo held"
+    job = cluster.submit(
+        *("--nodes", "2", "--gpus", "2", "--gpu-memory", "4g", IMAGE),
+        *("sh", "-c", f"{tell}; {hold}; {OBEDIENT}"),
+    )
+    cluster.wait_for("both began", lambda: cluster.log(job).count("run 0") == 2)
+    assert cluster.containers(job) == [f"convgpu-{job}-0-n1", f"convgpu-{job}-0-n2"]
+    assert cluster.shares(job) == {"n1": [(0, 4), (1, 4)], "n2": [(2, 4), (3, 4)]}
+    lines = sorted(line.strip() for line in cluster.log(job).splitlines() if "PET" in line)
+    place = f"MASTER_PORT={20000 + job} PET_NNODES=2"
+    assert lines == [f"{place} PET_NODE_RANK={rank} PET_NPROC_PER_NODE=2" for rank in (0, 1)]
+    assert cluster.log(job).count("held") == 2
+    cluster.nodes("convgpu", "cancel", str(job))
+    cluster.wait_until_gone(job)
+
+
+def test_a_gang_waits_until_all_of_it_can_start(cluster):
+    """Three of four nodes are free: a gang of four holds nothing of them meanwhile."""
+    first = cluster.submit("--gpus", "2", "--gpu-memory", "10g", IMAGE, "sh", "-c", OBEDIENT)
+    cluster.wait_until_printed(first, "run 0")
+    gang = cluster.submit("--nodes", "4", "--gpus", "2", "--gpu-memory", "10g", IMAGE, "sh", "-c", OBEDIENT)
+    cluster.wait_for("Slurm says why", lambda: cluster.job(gang)["why"] == "waits until its cards are free")
+    assert (cluster.containers(gang), cluster.shares(gang)) == ([], {})
+    cluster.nodes("convgpu", "cancel", str(first))
+    cluster.wait_for("the gang runs", lambda: cluster.log(gang).count("run 0") == 4)
+    assert cluster.containers(gang) == [f"convgpu-{gang}-0-n{node}" for node in (1, 2, 3, 4)]
+
+
+def test_shares_are_never_split_over_cards(cluster):
+    """Two cards have 6 GiB free each: a share of 10 waits, and takes neither."""
+    jobs = [cluster.submit("--gpu-memory", "10g", "--sbatch=--nodelist=n3", IMAGE, "sh", "-c", OBEDIENT) for _ in "ab"]
+    for job in jobs:
+        cluster.wait_until(job, "running")
+    large = cluster.sbatch("--nodelist=n3", "--gres=shard:10", wrap="true")
+    small = cluster.sbatch("--nodelist=n3", "--gres=gpumem:6000M", wrap="sleep 60")
+    cluster.wait_for("the small one has a share", lambda: cluster.shares(small))
+    assert (cluster.state(large), cluster.shares(large)) == ("pending", {})
+    assert [size for _, size in cluster.shares(small)["n3"]] == [6]
+
+
+def test_a_whole_card_is_shared_with_nobody(cluster):
+    whole = cluster.submit("--gpus", "2", "--sbatch=--nodelist=n4", IMAGE, "sh", "-c", f"gpu-hold 15g; {OBEDIENT}")
+    cluster.wait_until_printed(whole, "run 0")
+    assert cluster.shares(whole) == {"n4": [(6, 16), (7, 16)]}
+    part = cluster.submit("--gpu-memory", "1g", "--sbatch=--nodelist=n4", IMAGE, "true")
+    cluster.wait_for("it waits", lambda: cluster.job(part)["why"] == "waits until its cards are free")
+    cluster.nodes("convgpu", "cancel", str(whole))
+    cluster.result(part)
+
+
+def test_a_displaced_job_goes_on_from_its_checkpoint(cluster, tmp_path):
+    """A short job takes the cards of a long one, which gets SIGTERM, is queued again, and goes on."""
+    long = cluster.submit(
+        *("--nodes", "4", "--gpus", "2", "--gpu-memory", "16g", "-v", f"{tmp_path}:/c", IMAGE),
+        *("sh", "-c", CHECKPOINTED),
+    )
+    cluster.wait_for("the long job begins", lambda: cluster.log(long).count("begins") == 4)
+    short = cluster.submit("--partition", "short", "--gpu-memory", "8g", IMAGE, "echo", "overtook")
+    assert "overtook" in cluster.result(short)
+    assert cluster.result(long).count("goes on") == 4
+    assert cluster.job(long)["restarts"] == 1
+    cluster.wait_until_gone(long, short)
+
+
+def test_a_program_that_ignores_the_signal_is_removed_all_the_same(cluster):
+    """After the grace the step is killed, and docker's client with it; the Epilog removes the container."""
+    job = cluster.submit(
+        "--gpu-memory", "1g", IMAGE, "sh", "-c", 'trap "" TERM; echo runs; while :; do sleep 0.1; done'
+    )
+    cluster.wait_until_printed(job, "runs")
+    cluster.nodes("convgpu", "cancel", str(job))
+    cluster.wait_until_gone(job)
+
+
+def test_a_container_that_is_killed_ends_its_job(cluster):
+    job = cluster.submit("--gpu-memory", "1g", IMAGE, "sh", "-c", OBEDIENT)
+    cluster.wait_until_printed(job, "run 0")
+    cluster.nodes.engine("kill", cluster.containers(job)[0])
+    cluster.wait_until(job, "failed")
+    cluster.wait_until_gone(job)
+
+
+def test_one_container_of_a_gang_that_fails_ends_the_gang(cluster):
+    fail = 'if [ "$PET_NODE_RANK" = 1 ]; then exit 3; fi; ' + OBEDIENT
+    job = cluster.submit("--nodes", "2", "--gpu-memory", "1g", IMAGE, "sh", "-c", fail)
+    cluster.wait_until(job, "failed")
+    cluster.wait_until_gone(job)
+
+
+def test_plain_scripts_of_sbatch_and_srun_work(cluster):
+    hold = f"convgpu job {IMAGE} gpu-hold 2g"
+    batch = cluster.sbatch("--gres=gpumem:3G", wrap=hold)
+    step = cluster.nodes("srun", "--gres=gpumem:3000M", "convgpu", "job", IMAGE, "gpu-hold", "2g")
+    assert f" {3 << 30}\n" in cluster.result(batch)
+    assert f" {3 << 30}\n" in step
+    assert "convgpu: 3 GiB of one GPU for each task" in cluster.nodes.run("srun", "--gres=gpumem:3G", "true").stderr
+
+
+def test_options_that_users_of_pyxis_know(cluster, tmp_path):
+    (tmp_path / "data").write_text("content")
+    words = ["--container-image", IMAGE, f"--container-mounts={tmp_path}:/in:ro,/tmp:/scratch"]
+    words += ["--container-workdir=/in", "--container-env=CHOSEN"]
+    job = cluster.nodes.run(
+        "convgpu", "submit", "--json", "--gpu-memory", "1g", *words, "--", "cat", "data", CHOSEN="x"
+    )
+    assert "content" in cluster.result(int(json.loads(job.stdout)["job"]))
+
+
+def test_what_users_see_of_their_jobs(cluster):
+    job = cluster.submit("--gpu-memory", "2g", "--name", "train", IMAGE, "sh", "-c", f"echo hello; {OBEDIENT}")
+    cluster.wait_until_printed(job, "run 0")
+    head, row = cluster.nodes("convgpu", "jobs").splitlines()
+    assert head.split() == ["JOB", "NAME", "USER", "STATE", "GPUS", "MEMORY", "NODES", "TIME", "WHY"]
+    assert row.split()[:7] == [str(job), "train", "root", "running", "1", "2GiB", "n1"]
+    assert cluster.nodes("convgpu", "logs", str(job)) == "hello\nrun 0"
+    assert cluster.nodes("convgpu", "cancel", str(job)) == f"job {job}: cancelled"
+    followed = cluster.nodes("convgpu", "logs", "-f", str(job))
+    assert "stopped" in followed
+    assert "cancelled" in cluster.nodes("convgpu", "jobs", "--all")

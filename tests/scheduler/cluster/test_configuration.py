@@ -1,0 +1,101 @@
+"""The files of a cluster, what is wrong with one, and the variables of frameworks."""
+
+import json
+
+import pytest
+
+from convgpu.cluster.configuration import Sources, explain_cards, faults, files, node_words, read_config, with_node
+from convgpu.cluster.environment import Place, variables
+from convgpu.cluster.node_job import NodeCard, Settings, read_settings
+
+GIB = 1 << 30
+CARD = NodeCard("GPU-a", "/dev/nvidia0", 16 * GIB)
+SOURCES = Sources(
+    "/ship/slurm", "/env/python", "-- x\nlocal GRANULE = 1\nrest\n", "Prolog=@DIRECTORY@/prolog\nKillWait=@GRACE@\n"
+)
+GOOD = """\
+Configuration data as of 2026-11-22T10:50:26
+Epilog[0]               = /etc/slurm/convgpu/epilog
+GresTypes               = gpu,shard,gpumem,net
+JobSubmitPlugins        = lua
+Prolog[0]               = /etc/slurm/convgpu/prolog
+SelectTypeParameters    = CR_CPU,MULTIPLE_SHARING_GRES_PJ,ONE_TASK_PER_SHARING_GRES
+SLURM_VERSION           = 24.11.5
+"""
+
+
+def test_the_files_of_a_cluster():
+    settings = with_node(with_node(Settings({}, granule=2 * GIB), "n1", (CARD,)), "n2", (CARD,))
+    written = files(settings, "/etc/slurm", SOURCES)
+    assert written["gres.conf"].splitlines()[1:] == [
+        f"NodeName={node} Name={name} {rest}"
+        for node in ("n1", "n2")
+        for name, rest in (("gpu", "File=/dev/nvidia0"), ("shard", "Count=8 File=/dev/nvidia0"))
+    ]
+    assert written["convgpu.conf"] == "Prolog=/etc/slurm/convgpu/prolog\nKillWait=30\n"
+    assert written["job_submit.lua"] == "-- x\nlocal GRANULE = 2\nrest\n"
+    assert written["convgpu/prolog"].endswith(
+        "CONVGPU_SLURM=/etc/slurm/convgpu.json exec /env/python -I /ship/slurm/prolog\n"
+    )
+    assert read_settings(written["convgpu.json"]) == settings
+    assert node_words(settings, "n1") == "Gres=gpu:1,shard:8"
+
+
+def test_a_granule_that_the_lua_cannot_count_is_refused():
+    with pytest.raises(ValueError, match="write whole GiB, for example --granule 2g"):
+        files(Settings({"n1": (CARD,)}, granule=512 << 20), "/etc/slurm", SOURCES)
+
+
+def test_capacity_product_host_memory_and_reuse_count_are_put_out():
+    settings = Settings({"n1": (CARD,)}, granule=2 * GIB, threshold=1.5)
+    assert list(explain_cards(settings, "n1")) == [
+        "/dev/nvidia0  GPU-a: capacity 16GiB x 1.5 = 24GiB, host memory 8GiB, 12 containers of 2GiB"
+    ]
+
+
+def test_a_cluster_as_it_has_to_be_has_no_fault():
+    assert list(faults(read_config(GOOD))) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "other", "text"),
+    [
+        ("24.11.5", "23.11.4", "Slurm is version 23.11.4; ConvGPU needs 24.05 or newer"),
+        ("= lua", "= (null)", "Slurm does not ask job_submit.lua"),
+        (",ONE_TASK_PER_SHARING_GRES", "", "SelectTypeParameters lacks ONE_TASK_PER_SHARING_GRES"),
+        ("shard,gpumem", "shard", "GresTypes lacks gpumem"),
+        ("/etc/slurm/convgpu/epilog", "(null)", "Epilog is not ConvGPU's"),
+    ],
+)
+def test_each_fault_is_one_line_with_what_to_type(line, other, text):
+    found = list(faults(read_config(GOOD.replace(line, other))))
+    assert len(found) == 1
+    assert found[0].startswith(text)
+
+
+def test_frameworks_find_the_other_workers():
+    found = variables(Place(12, ["a", "b"], 1, 4, 2))
+    assert {name: found[name] for name in ("CONVGPU_JOB", "CONVGPU_RESTART", "MASTER_ADDR", "MASTER_PORT")} == {
+        "CONVGPU_JOB": "12",
+        "CONVGPU_RESTART": "2",
+        "MASTER_ADDR": "a",
+        "MASTER_PORT": "20012",
+    }
+    assert {name: value for name, value in found.items() if name.startswith("PET_")} == {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "4",
+        "PET_NODE_RANK": "1",
+        "PET_MASTER_ADDR": "a",
+        "PET_MASTER_PORT": "20012",
+    }
+    assert json.loads(found["TF_CONFIG"]) == {
+        "cluster": {"worker": ["a:20012", "b:20012"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    assert (found["DMLC_NUM_WORKER"], found["DMLC_WORKER_ID"], found["DMLC_PS_ROOT_URI"]) == ("2", "1", "a")
+
+
+def test_a_rank_is_given_where_a_container_is_one_worker():
+    alone = variables(Place(12, ["a", "b"], 1, 1, 0))
+    assert (alone["RANK"], alone["WORLD_SIZE"], alone["LOCAL_RANK"]) == ("1", "2", "0")
+    assert "RANK" not in variables(Place(12, ["a", "b"], 1, 2, 0))
