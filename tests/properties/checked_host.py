@@ -27,6 +27,7 @@ class CheckedHost(SimulatedHost):
         self._admitted: set[str] = set()  # as a whole: their grants are reserved
         # By waiting request: the most that each container used of its device since it was paused.
         self._high_water_marks: dict[int, Counter[str]] = {}
+        self.displaced_places: set[str] = set()  # containers that have processes, and whose place was taken from them
         self._backfill = BackfillOracle(self._ledger, self._required)
 
     @property
@@ -216,8 +217,18 @@ class CheckedHost(SimulatedHost):
 
     def _place(self, effect: Placed) -> None:
         super()._place(effect)
+        self._check_departure(effect)
         if effect.placement is not None and effect.placement.policy:
             self._check_choice(effect)
+
+    def _check_departure(self, effect: Placed) -> None:
+        """A place is taken from a living process only where its devices are lost or drained and it holds nothing."""
+        processes = [process for process in self.processes.values() if process.container == effect.container]
+        if effect.placement is None and processes:
+            assert not any(size for process in processes for size in process.used.values())
+            self.displaced_places.add(effect.container)
+        else:
+            self.displaced_places.discard(effect.container)
 
     def _check_choice(self, effect: Placed) -> None:
         """Each device that was chosen could be: not drained, and large enough. No better one was left."""
@@ -227,14 +238,14 @@ class CheckedHost(SimulatedHost):
         assert choice is not None
         assert len(placement.devices) == choice.count
         loads = {}
-        for device in offer.keys() - self.machine.drained:
+        for device in offer.keys() - self.machine.drained - self.machine.lost:
             capacity = self._ledger.capacity[device]
             if offer[device] <= capacity:
                 loads[device] = (self._promised(device, effect.container) + offer[device]) / capacity
         assert loads.keys() >= set(placement.devices)
         hidden = {row.device for row in placement.compared if row.obstacle == "hidden"}
         left = loads.keys() - set(placement.devices) - hidden
-        if placement.policy == "least-promised":
+        if placement.policy == "least-promised" and not self.terms[effect.container].gang:
             worst = max(loads[device] for device in placement.devices)
             assert not any(loads[device] < worst for device in left), f"{effect} although {loads}"
 
@@ -254,9 +265,10 @@ class CheckedHost(SimulatedHost):
             assert accounts.keys() == (set(placement.devices) if placement else set())
             is_charged = any(account.charged for account in accounts.values())
             if not self.machine.recovering:
-                assert (placement is not None) == (name in busy or is_charged), f"{name}: {placement}"
+                stays = name not in self.displaced_places and (name in busy or is_charged)
+                assert (placement is not None) == stays, f"{name}: {placement}"
             else:
-                assert placement is not None or name not in busy
+                assert placement is not None or name not in busy or name in self.displaced_places
             assert self.placements.get(name) == placement
 
     def check(self) -> None:

@@ -167,7 +167,9 @@ class Histories(RuleBasedStateMachine):
     @rule(data=DRAW)
     def change_capacity(self, data: st.DataObject) -> None:
         device = self.device(data)
-        self.host.dispatch(e.CapacityChanged(device, data.draw(st.integers(0, self.capacity[device]))))
+        is_lost = data.draw(st.sampled_from([False, False, True]))
+        capacity = 0 if is_lost else data.draw(st.integers(0, self.capacity[device]))
+        self.host.dispatch(e.CapacityChanged(device, capacity, is_lost=is_lost))
 
     @precondition(lambda self: any(self.host.machine.accounts(name) for name in self.host.terms))
     @rule(data=DRAW, size=st.integers(0, 12))
@@ -214,7 +216,8 @@ class Histories(RuleBasedStateMachine):
         return data.draw(st.sampled_from(sorted(self.present())))
 
     def present(self) -> set[int]:
-        return self.host.processes.keys() - self.host.adopted.keys()
+        """Processes of containers that have a place."""
+        return {session for session in self.host.processes.keys() - self.host.adopted.keys() if self.accounts(session)}
 
     def device(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(sorted(self.capacity)))

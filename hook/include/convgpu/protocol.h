@@ -59,7 +59,8 @@
     X(LIMIT, 1)    /* usage + size > limit */                         \
     X(DEADLINE, 2) /* the option `wait` ran out */                    \
     X(DEVICE, 3)   /* the container has no limit on that device */    \
-    X(DRIVER, 4)   /* the driver refused what was accepted, and external memory is not why */
+    X(DRIVER, 4)   /* the driver refused what was accepted, and external memory is not why */ \
+    X(DISPLACED, 5) /* the device that was chosen for the container is lost or drained */
 
 /* Why a connection was refused (FAILED), after which it is closed: X(NAME, number). */
 #define CONVGPU_FAILURES(X)                                                     \

@@ -51,6 +51,9 @@ static const char *headroom_describe(uint32_t reason) {
         [CONVGPU_REASON_DEADLINE] = "the time to wait (option `wait`) is over",
         [CONVGPU_REASON_DEVICE] = "the container has no limit on this device",
         [CONVGPU_REASON_DRIVER] = "the driver refuses it, though it is within what may be handed out",
+        [CONVGPU_REASON_DISPLACED] = "the GPU that was chosen for this container is lost or drained; start "
+                                     "the program again, and it gets "
+                                     "another one",
     };
     bool known = reason < sizeof reasons / sizeof reasons[0] && reasons[reason];
     return known ? reasons[reason] : "unknown reason";

@@ -147,12 +147,13 @@ class UnleasedMemory(Record, frozen=True):
 class CapacityChanged(Record, frozen=True):
     """At most `capacity` bytes of the device may be handed out from now on; 0 when it is lost.
 
-    `nominal`: the capacity without external memory, as far as that is known.
+    `nominal`: the capacity without external memory, as far as that is known. `is_lost`: the device does not answer.
     """
 
     device: str
     capacity: int
     nominal: int = 0
+    is_lost: bool = False
 
 
 class DeviceDrained(Record, frozen=True):

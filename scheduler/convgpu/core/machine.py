@@ -70,9 +70,8 @@ class Machine:
         moves = Moves(self._state, self._room, self._step, self._allocator.answer, EVICTION_POLICIES[eviction])
         self._turns = Turns(self._state, self._room, moves, headroom, switch_cost)
         # Bound once: each access to a singledispatchmethod builds its dispatcher anew.
-        self._apply = Transitions(
-            self._state, headroom, self._allocator, Placer(self._state, self._step), self._step
-        ).apply
+        self._placer = Placer(self._state, self._step)
+        self._apply = Transitions(self._state, headroom, self._allocator, self._placer, self._step).apply
         self._apply_residency = ResidencyTransitions(self._state, moves).apply
 
     # -- views -------------------------------------------------------------------------------------------
@@ -164,6 +163,11 @@ class Machine:
         return frozenset(self._state.drained)
 
     @property
+    def lost(self) -> frozenset[str]:
+        """The devices that do not answer."""
+        return frozenset(self._state.lost)
+
+    @property
     def waiting(self) -> list[WaitingAllocation]:
         """The allocations without an answer, oldest first."""
         waiting = [pending.view for pending in self._state.queue]
@@ -209,6 +213,8 @@ class Machine:
         self._state.now = now
         (self._apply_residency if type(event) in _OF_RESIDENCY else self._apply)(event)
         if not self._step.needs_answer and type(event) not in _FREES_NOTHING:
+            if self._state.lost and not self._state.recovering:
+                self._allocator.reject_displaced(self._placer.leave_lost())
             self._allocator.serve()
         if not self._step.needs_answer and not self._turns.decide():
             self._allocator.record_deferred()

@@ -22,7 +22,9 @@ class Obstacle(StrEnum):
     """The reason why a device is no candidate."""
 
     DRAINED = "drained"
+    LOST = "lost"  # it does not answer
     CAPACITY = "capacity"  # the limit is above what it has to hand out now
+    GANG = "gang"  # its gang has too much of it already
     HIDDEN = "hidden"  # the container's process does not see it
 
 
@@ -81,5 +83,17 @@ class Placed(Record, frozen=True):
     placement: Placement | None
 
 
+class Displaced(Record, frozen=True):
+    """A device was drained or lost on which a container is, for which it was chosen.
+
+    If the container holds nothing it is placed anew: from a lost device at once, from a drained one when its next
+    process starts and nothing of it waits.
+    """
+
+    container: str
+    device: str
+    obstacle: Obstacle
+
+
 PlacementEvent = PlacementRequested | PlacementPolicyChosen
-PlacementEffect = Placed
+PlacementEffect = Placed | Displaced

@@ -6,10 +6,12 @@ state stays safe.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 
 from convgpu.core.events import LimitInForce
-from convgpu.core.placement import Compared, Obstacle, Placed, Placement, PlacementRequested
-from convgpu.core.state import Container, State
+from convgpu.core.gangs import Share, can_all_fit, take
+from convgpu.core.placement import Compared, Displaced, Obstacle, Placed, Placement, PlacementRequested
+from convgpu.core.state import Container, PendingAllocation, State
 from convgpu.core.step import StepBuilder
 from convgpu.policies.placement import Candidate
 
@@ -26,6 +28,7 @@ class Placer:
         self._state = state
         self._ledger = state.ledger
         self._step = step
+        self._on_lost: dict[str, None] = {}  # containers for which a device was chosen that is lost
 
     def open(self, name: str, limits: Mapping[str, int], placed: Placement | None) -> None:
         """Open the accounts of a new container; `placed`: where an earlier scheduler had placed it.
@@ -47,13 +50,18 @@ class Placer:
     def place(self, event: PlacementRequested) -> None:
         """Place a container if that is due and possible."""
         container = self._state.containers[event.container]
-        if container.choice is None or container.placement is not None or not container.offer:
+        if container.choice is None or not container.offer:
+            return
+        if container.placement is not None and not self._should_leave_drained(event.container):
             return
         placement = propose(self._state, event.container, event.visible, event.held)
-        if placement.devices:
-            container.placement = placement
-            self._ledger.open(event.container, {device: container.offer[device] for device in placement.devices})
-            self._step.add(Placed(event.container, placement))
+        if not placement.devices:
+            return
+        if container.placement is not None:
+            self._unplace(event.container)
+        container.placement = placement
+        self._ledger.open(event.container, {device: container.offer[device] for device in placement.devices})
+        self._step.add(Placed(event.container, placement))
 
     def change_limits(self, name: str, limits: Mapping[str, int]) -> None:
         """Change the limits of a container where it is not placed, which needs no account."""
@@ -68,15 +76,74 @@ class Placer:
         container, accounts = self._state.containers[name], self._ledger.accounts[name]
         if container.placement is None or container.sessions or self._state.recovering:
             return
-        if any(account.charged for account in accounts.values()):
-            return
+        if not any(account.charged for account in accounts.values()):
+            self._unplace(name)
+
+    def _unplace(self, name: str) -> None:
+        container, accounts = self._state.containers[name], self._ledger.accounts[name]
         pending = [device for device, account in accounts.items() if account.target is not None]
+        if container.sessions:
+            for session in [number for number, owner in self._state.sessions.items() if owner == name]:
+                for device in accounts:
+                    self._state.forget_slot(session, device)
         container.placement = None
+        container.is_admitted = False
         self._ledger.close(name)
         self._ledger.open(name, {})
         for device in pending:
             self._step.add(LimitInForce(name, device, container.offer[device], None))
         self._step.add(Placed(name, None))
+
+    # -- chosen devices that are lost or drained -----------------------------------------------------------
+
+    def report(self, device: str, obstacle: Obstacle) -> None:
+        """Report the containers for which a device was chosen that is lost or drained now."""
+        for name, container in self._state.containers.items():
+            if _was_chosen(container) and device in self._ledger.accounts[name]:
+                self._step.add(Displaced(name, device, obstacle))
+        self.find_on_lost()
+
+    def find_on_lost(self) -> None:
+        """Find the containers that are on a lost device which was chosen for them."""
+        self._on_lost = {name: None for name in self._state.containers if self._is_on_lost(name)}
+
+    def _is_on_lost(self, name: str) -> bool:
+        container = self._state.containers.get(name)
+        if container is None or not _was_chosen(container):
+            return False
+        return not self._state.lost.isdisjoint(self._ledger.accounts[name])
+
+    def leave_lost(self) -> list[PendingAllocation]:
+        """Free the choice of containers that hold nothing and are on a lost device; return what of them waits.
+
+        That waits in vain: a process cannot change its devices, of which the driver is told when it begins.
+        """
+        left = []
+        for name in list(self._on_lost):
+            if not self._is_on_lost(name):
+                del self._on_lost[name]
+            elif self._holds_nothing(name):
+                del self._on_lost[name]
+                waiting = list(self._state.containers[name].pending.values())
+                for pending in waiting:
+                    self._state.dequeue(pending)
+                self._unplace(name)
+                left += waiting
+        return left
+
+    def _should_leave_drained(self, name: str) -> bool:
+        """Return whether a container is to be placed anew for its next process: what waits would wait in vain then."""
+        container, accounts = self._state.containers[name], self._ledger.accounts[name]
+        is_drained = _was_chosen(container) and not self._state.drained.isdisjoint(accounts)
+        return is_drained and not container.pending and self._holds_nothing(name) and not self._state.recovering
+
+    def _holds_nothing(self, name: str) -> bool:
+        return not any(account.leased or account.charged for account in self._ledger.accounts[name].values())
+
+
+def _was_chosen(container: Container) -> bool:
+    """Return whether the scheduler chose among devices; where it did not, no others can be had."""
+    return container.placement is not None and bool(container.placement.policy)
 
 
 def propose(state: State, name: str, visible: Sequence[str] = (), held: Sequence[str] = ()) -> Placement:
@@ -89,7 +156,7 @@ def propose(state: State, name: str, visible: Sequence[str] = (), held: Sequence
         held: devices of which its process holds memory already.
     """
     container = state.containers[name]
-    compared = tuple(_compare(state, container, visible))
+    compared = tuple(_compare(state, name, container, visible))
     choice, policy = container.choice, state.placement_policy
     assert choice is not None, "only a container with a choice can be placed"  # noqa: S101
     seen = [row.device for row in compared if row.obstacle is not Obstacle.HIDDEN]
@@ -99,47 +166,87 @@ def propose(state: State, name: str, visible: Sequence[str] = (), held: Sequence
         able = [row.device for row in compared if row.device in seen and row.obstacle is not Obstacle.CAPACITY]
         return Placement(tuple(able or seen), "", compared)
     candidates = [_candidate(place, row) for place, row in enumerate(compared) if row.obstacle is None]
-    if len(candidates) < choice.count:
-        return Placement((), policy.name, compared)
-    best = {candidate.device for candidate in policy.rank(candidates, _placed_limits(state))[: choice.count]}
+    ranked = [candidate.device for candidate in policy.rank(candidates, _placed_limits(state, name))]
+    best = _choose(state, name, container, ranked, choice.count)
     return Placement(tuple(device for device in seen if device in best), policy.name, compared)
+
+
+def _choose(state: State, name: str, container: Container, ranked: list[str], count: int) -> tuple[str, ...]:
+    """Return the first so many devices, none when there are fewer.
+
+    Containers of a gang are on devices of their own as far as there are enough, and leave room for those of them that
+    have no place yet.
+    """
+    if len(ranked) < count:
+        return ()
+    if not container.gang:
+        return tuple(ranked[:count])
+    others = [member for member in state.gangs[container.gang] if member != name]
+    theirs = {device for member in others for device in state.ledger.accounts[member]}
+    apart = sorted(ranked, key=lambda device: device in theirs)
+    room = gang_room(state, others)
+    coming = [share for member in others if (share := _share_to_come(state.containers[member])) is not None]
+    for chosen in combinations(apart, count):
+        if can_all_fit(take(room, container.offer, chosen), coming):
+            return chosen
+    return tuple(apart[:count])
+
+
+def _share_to_come(container: Container) -> Share | None:
+    """Return what a container needs that has no place yet; None if it has one, or no limits."""
+    if container.choice is None or container.placement is not None or not container.offer:
+        return None
+    return Share(container.offer, container.choice.count)
+
+
+def gang_room(state: State, members: Sequence[str]) -> dict[str, int]:
+    """Return what devices have to hand out beside the whole limits that members of a gang have there."""
+    room = dict(state.ledger.capacity)
+    for member in members:
+        for device, account in state.ledger.accounts[member].items():
+            room[device] -= account.limit
+    return room
 
 
 def _is_given_certain(state: State, visible: Sequence[str]) -> bool:
     """Return whether a process sees fewer devices than there are; lost ones are seen by nobody."""
-    present = {device for device, usable in state.ledger.usable.items() if usable > 0}
-    return bool(visible) and not present <= set(visible)
+    return bool(visible) and not state.ledger.capacity.keys() - state.lost <= set(visible)
 
 
-def _compare(state: State, container: Container, visible: Sequence[str]) -> Iterator[Compared]:
-    """Yield the devices that the container may get, with what containers claim of them already."""
+def _compare(state: State, name: str, container: Container, visible: Sequence[str]) -> Iterator[Compared]:
+    """Yield the devices that the container may get, with what other containers claim of them already."""
     ledger = state.ledger
     promised, number = dict.fromkeys(ledger.capacity, 0), dict.fromkeys(ledger.capacity, 0)
-    for _, limits in _claims(state):
+    for limits in _claims(state, name):
         for device, limit in limits.items():
             promised[device] += limit
             number[device] += 1
+    room = gang_room(state, [member for member in state.gangs.get(container.gang, ()) if member != name])
     for device, limit in container.offer.items():
         obstacle = None
         if visible and device not in visible:
             obstacle = Obstacle.HIDDEN
+        elif device in state.lost:
+            obstacle = Obstacle.LOST
         elif device in state.drained:
             obstacle = Obstacle.DRAINED
         elif limit > ledger.capacity[device]:
             obstacle = Obstacle.CAPACITY
+        elif limit > room[device]:
+            obstacle = Obstacle.GANG
         figures = (ledger.capacity[device], ledger.free[device], promised[device], number[device])
         yield Compared(device, limit, *figures, obstacle)
 
 
-def _claims(state: State) -> Iterator[tuple[str, Mapping[str, int]]]:
-    """Yield the containers that may use memory, with their limits: they are mounted, or have a process."""
-    for name, container in state.containers.items():
-        if container.mounted or container.sessions:
-            yield name, {device: account.limit for device, account in state.ledger.accounts[name].items()}
+def _claims(state: State, name: str) -> Iterator[Mapping[str, int]]:
+    """Yield the limits of each other container that may use memory: it is mounted, or has a process."""
+    for other, container in state.containers.items():
+        if other != name and (container.mounted or container.sessions):
+            yield {device: account.limit for device, account in state.ledger.accounts[other].items()}
 
 
-def _placed_limits(state: State) -> list[int]:
-    return [limit for _, limits in _claims(state) for limit in limits.values()]
+def _placed_limits(state: State, name: str) -> list[int]:
+    return [limit for limits in _claims(state, name) for limit in limits.values()]
 
 
 def _candidate(position: int, row: Compared) -> Candidate:

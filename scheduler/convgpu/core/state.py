@@ -204,6 +204,7 @@ class State:
         placement_policy: chooses the devices of containers that have a choice.
         now: seconds, on the clock of the events, of the event that is being handled.
         drained: devices on which no new grants are given.
+        lost: devices that do not answer.
         containers: by name.
         gangs: the containers of each gang.
         sessions: container of each session.
@@ -235,6 +236,7 @@ class State:
         self.recovering = recovering
         self.now = 0.0
         self.drained: set[str] = set()
+        self.lost: set[str] = set()
         self.containers: dict[str, Container] = {}
         self.gangs: dict[str, dict[str, None]] = {}
         self.sessions: dict[int, str] = {}

@@ -7,7 +7,7 @@ from convgpu.core.allocation.admission import end_admission, mark_admitted
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.events import Event
-from convgpu.core.placement import PlacementPolicyChosen, PlacementRequested
+from convgpu.core.placement import Obstacle, PlacementPolicyChosen, PlacementRequested
 from convgpu.core.placer import Placer
 from convgpu.core.state import Container, State
 from convgpu.core.step import StepBuilder
@@ -203,10 +203,16 @@ class Transitions:
     @apply.register
     def _change_capacity(self, event: e.CapacityChanged) -> None:
         self._ledger.change_capacity(event.device, event.capacity, event.nominal)
+        if event.is_lost != (event.device in self._state.lost):
+            (self._state.lost.add if event.is_lost else self._state.lost.discard)(event.device)
+            if event.is_lost:
+                self._placer.report(event.device, Obstacle.LOST)
         self._take_headroom_if_overcommitted()
 
     @apply.register
     def _drain_device(self, event: e.DeviceDrained) -> None:
+        if event.drained and event.device not in self._state.drained:
+            self._placer.report(event.device, Obstacle.DRAINED)
         (self._state.drained.add if event.drained else self._state.drained.discard)(event.device)
         # Idle grants of a device that is not drained any more may be taken back again, whoever holds them.
         self._ledger.changed_containers |= dict.fromkeys(self._ledger.holders)
@@ -240,4 +246,5 @@ class Transitions:
         self._state.recovering = False
         for name in self._state.containers:
             self._placer.free(name)
+        self._placer.find_on_lost()
         self._take_headroom_if_targets()

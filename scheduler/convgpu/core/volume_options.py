@@ -108,10 +108,8 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
     names_gpus = ":" in options.get("memory", "")
     choice = _parse_choice(options.get("gpus"), devices, names_gpus=names_gpus)
     chosen = _choose("all" if choice else options.get("gpus", "all"), devices)
-    if choice is not None and (gang or may_leave or choice.count == len(chosen)):
-        if not choice.is_default and (gang or may_leave):
-            raise OptionError(f"gpus={options['gpus']}: with gang or suspend say which GPUs: gpus=0, or gpus=all")
-        choice = None  # there is nothing to choose, or the devices have to be known at once
+    if choice is not None and choice.count == len(chosen):
+        choice = None  # there is nothing to choose
     limits = parse_limits(options["memory"], chosen, choice) if "memory" in options else {}
     fixed = _parse_fixed(options, limits, may_leave=may_leave)
     return Terms(chosen, limits, wait, priority, is_whole, gang, gang_size, may_leave, fixed, choice)

@@ -12,13 +12,17 @@ class EventKind(StrEnum):
     CREATED = "created", "Docker made the volume; `limits` if its options name them"
     MOUNTED = "mounted", "the container started"
     PLACED = "placed", "the scheduler chose the container's GPUs: `limits`, and in `reason` by which policy"
+    DISPLACED = (
+        "displaced",
+        "a GPU that was chosen for the container is lost or drained (`reason`); if it holds nothing it is placed anew",
+    )
     STARTED = "started", "a process of the container connected: `pid`, `program`"
     ACCEPTED = "accepted", "an allocation that needed the scheduler was granted at once"
     PAUSED = "paused", "an allocation waits, and with it the thread that made it"
     GRANTED = "granted", "a paused allocation was granted, after `waited` seconds"
     REJECTED = (
         "rejected",
-        "an allocation was refused: `reason` is `limit`, `deadline` (of option `wait`), `gang`, `device` or `driver`",
+        "an allocation was refused; `reason`: `limit`, `deadline` (of `wait`), `gang`, `device`, `displaced`, `driver`",
     )
     RETURNED = "returned", "a process ended and gave back what it held"
     LIMITED = "limited", "an administrator changed the limits: `limits`"
@@ -47,6 +51,7 @@ class RejectReason(StrEnum):
     DEADLINE = "deadline"  # it was paused for as long as its container's option `wait` allows
     DEVICE = "device"  # a device that the container has no limit on
     GANG = "gang"  # a container of its gang did not come
+    DISPLACED = "displaced"  # the device that was chosen for it was lost or drained, and the container held nothing
     DRIVER = "driver"  # the driver refused memory that the scheduler had granted
 
 

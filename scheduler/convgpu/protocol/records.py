@@ -100,7 +100,8 @@ class ComparedDevice(Record, frozen=True):
         free: capacity that was granted to nobody.
         promised: sum of the limits of the containers that were there.
         containers: their number.
-        obstacle: `drained`, `capacity` or `hidden` (not in the container); None if it could be chosen.
+        obstacle: `lost`, `drained`, `capacity`, `gang` (too little beside its gang) or `hidden` (not in the container);
+            None if it could be chosen.
     """
 
     uuid: str

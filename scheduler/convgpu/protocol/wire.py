@@ -58,6 +58,7 @@ class Reason(IntEnum):
     DEADLINE = 2
     DEVICE = 3
     DRIVER = 4
+    DISPLACED = 5
 
 
 class Failure(IntEnum):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
-from convgpu.core.placement import Choice, Placed, Placement, PlacementRequested
+from convgpu.core.placement import Choice, Displaced, Placed, Placement, PlacementRequested
 from convgpu.core.residency import events as r
 
 
@@ -56,6 +56,7 @@ class SimulatedHost:
         pending: allocations without an answer, by request.
         answers: by request.
         placements: of the containers for which devices are chosen now.
+        displaced: reports of chosen devices that are lost or were drained.
         moves: effects about memory that leaves, which whoever drives this host carries out and takes away.
         after_take: called after headroom was taken and before the machine is told, as another thread may run then.
     """
@@ -74,6 +75,7 @@ class SimulatedHost:
         self.placements: dict[str, Placement] = {}
         self.history: list[e.HistoryEntry] = []
         self.limit_changes: list[e.LimitInForce] = []
+        self.displaced: list[Displaced] = []
         self.moves: list[r.ResidencyEffect] = []
         self.after_take: Callable[[], None] = _no_other_thread
         self._last_number = 0
@@ -114,6 +116,8 @@ class SimulatedHost:
                 self.limit_changes.append(effect)
             case e.HistoryEntry():
                 self.history.append(effect)
+            case Displaced():
+                self.displaced.append(effect)
             case Placed():
                 self._place(effect)
             case _:

@@ -23,7 +23,7 @@ def test_a_gang_that_fits_is_accepted_on_each_device_by_itself() -> None:
 
 def test_limits_that_cannot_be_had_together_are_refused_with_the_limit_that_fits() -> None:
     with pytest.raises(OptionError) as refused:
-        check_gang(member("b", "12g", gpus="0"), [member("a", "14g")], DEVICES)
+        check_gang(member("b", "12g", gpus="0"), [member("a", "14g", gpus="all")], DEVICES)
     assert str(refused.value) == (
         "gang=train: its limits on GPU-a would add up to 26GiB, and that has 24GiB to hand out; the largest limit that "
         "fits is memory=10240m, or choose another GPU with the option gpus"
@@ -32,7 +32,35 @@ def test_limits_that_cannot_be_had_together_are_refused_with_the_limit_that_fits
 
 def test_a_gang_without_room_for_any_limit_names_another_way() -> None:
     with pytest.raises(OptionError, match="choose another GPU with the option gpus, or lower the limits of the others"):
-        check_gang(member("b", "1g"), [member("a", "24g")], DEVICES)
+        check_gang(member("b", "1g", gpus="0"), [member("a", "24g", gpus="all")], DEVICES)
+
+
+def test_a_gang_whose_gpus_are_chosen_is_refused_when_no_choice_would_do() -> None:
+    others = [member("a", "14g"), member("b", "14g")]
+    check_gang(member("c", "10g"), others, DEVICES)
+    with pytest.raises(OptionError) as refused:
+        check_gang(member("c", "11g"), others, DEVICES)
+    assert str(refused.value) == (
+        "gang=train: its 3 containers cannot have their limits at the same time on the 2 GPUs of this host; the "
+        "largest limit that fits is memory=10240m, or lower the limits of the others"
+    )
+    named = [member("a", "24g", gpus="0"), member("b", "24g")]
+    with pytest.raises(OptionError, match="on the 2 GPUs of this host; lower the limits of the others"):
+        check_gang(member("c", "1g"), named, DEVICES)
+    check_gang(member("b", "10g"), named, DEVICES)  # another limit of the same container
+
+
+def test_many_of_a_gang_are_judged_at_once() -> None:
+    devices = [DeviceCapacity(f"GPU-{number}", number, 16 * GIB, 16 * GIB) for number in range(8)]
+
+    def of(name: str, memory: str) -> Member:
+        terms = parse_options({"memory": memory, "gang": "train"}, devices)
+        return Member(name, terms, terms.limits)
+
+    eight = [of(str(number), "10g") for number in range(8)]
+    check_gang(of("8", "6g"), eight, devices)
+    with pytest.raises(OptionError, match="the largest limit that fits is memory=6144m"):
+        check_gang(of("8", "10g"), eight, devices)
 
 
 def test_another_size_and_one_too_many_are_refused() -> None:

@@ -111,7 +111,7 @@ def test_only_what_the_process_sees_is_chosen(choice: Choice, visible: tuple[str
 
 def test_a_lost_device_does_not_look_as_if_certain_ones_were_given() -> None:
     made = host()
-    made.dispatch(e.CapacityChanged("g0", 0))
+    made.dispatch(e.CapacityChanged("g0", 0, is_lost=True))
     started(made, "a", 4, Choice(is_default=True), ("g1", "g2"))
     assert devices(made, "a") == "g1"
 
@@ -225,3 +225,51 @@ def test_a_request_for_a_container_with_certain_devices_changes_nothing() -> Non
     made.dispatch(PlacementRequested("a", ("g0",)))
     assert made.machine.placement("a") is None
     assert made.machine.accounts("a").keys() == {"g1"}
+
+
+def test_a_device_that_is_full_is_seen_and_its_absence_means_that_certain_ones_were_given() -> None:
+    made = host()
+    made.dispatch(e.CapacityChanged("g0", 0, 16))
+    started(made, "a", 4, Choice(is_default=True), ("g1", "g2"))
+    assert devices(made, "a") == "g1 g2"
+
+
+# -- gangs ---------------------------------------------------------------------------------------------------
+
+
+def gang(made: SimulatedHost, **limits: int) -> str:
+    """Create containers of one gang, start their processes in this order, and return where they are."""
+    for name, limit in limits.items():
+        made.create(name, {d: limit for d, size in SIZES.items() if limit <= size}, choice=ONE, gang="train")
+    for name in limits:
+        made.start(name)
+    return " ".join(devices(made, name) for name in limits)
+
+
+def test_a_gang_is_on_devices_of_its_own_though_others_hold_less() -> None:
+    made = host({"g0": 16, "g1": 16, "g2": 16})
+    made.create("fixed", {"g1": 12})
+    assert gang(made, a=4, b=4, c=4) == "g0 g2 g1"
+
+
+def test_a_gang_shares_devices_when_it_has_more_containers() -> None:
+    assert gang(host(), a=6, b=6, c=6, d=6) == "g0 g1 g2 g0"
+
+
+def test_a_gang_leaves_room_for_those_of_it_that_have_no_place_yet() -> None:
+    """By promises `c` would come onto g1, and `d` would find 16 bytes nowhere."""
+    assert gang(host({"g0": 16, "g1": 16}), a=10, b=6, c=6, d=10) == "g0 g1 g0 g1"
+
+
+def test_a_gang_is_never_on_one_device_with_more_than_that_has() -> None:
+    made = host({"g0": 16, "g1": 16})
+    assert gang(made, a=10, b=10, c=10) == "g0 g1 "
+    assert [row.obstacle for row in made.machine.propose("c").compared] == [Obstacle.GANG, Obstacle.GANG]
+
+
+def test_a_gang_that_was_placed_starts_whole() -> None:
+    made = host()
+    assert gang(made, a=12, b=12) == "g0 g1"
+    asked = {session: made.allocate(session, 4, devices(made, made.processes[session].container)) for session in (1, 2)}
+    assert [type(made.answers[request]) for request in asked.values() if request] == [e.Accept, e.Accept]
+    assert {name: made.machine.accounts(name)[devices(made, name)].grant for name in "ab"} == {"a": 12, "b": 12}

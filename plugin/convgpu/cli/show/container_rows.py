@@ -66,12 +66,24 @@ def rows(listed: Sequence[NamedContainer], devices: Devices, now: float) -> list
 def notes(container: Container, devices: Mapping[str, Device], names: Mapping[str, str], now: float) -> list[str]:
     """Return a line for each paused allocation, and for each limit that is still being lowered."""
     lines = [waits(row, devices, names, now) for row in container.waiting]
+    lines += _displaced(container, devices)
     lines += _away(container, devices)
     lowered = [share for share in container.devices if share.target is not None]
     return lines + [
         f"limit on GPU {_index(share.uuid, devices)} goes down to {format_size(share.target or 0)} as memory is freed"
         for share in lowered
     ]
+
+
+def _displaced(container: Container, devices: Mapping[str, Device]) -> list[str]:
+    """Return a line for each GPU that was chosen for the container and is lost or drained now."""
+    chosen = container.placement.uuids if container.placement is not None and container.placement.policy else ()
+    lines = []
+    for device in (devices[uuid] for uuid in chosen if uuid in devices):
+        if device.health != "ok" or device.drained:
+            state = "does not answer" if device.health != "ok" else "is drained"
+            lines.append(f"GPU {device.index}, chosen for it, {state}: once it holds nothing there, it gets another")
+    return lines
 
 
 def _away(container: Container, devices: Mapping[str, Device]) -> list[str]:

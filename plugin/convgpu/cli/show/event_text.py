@@ -32,6 +32,8 @@ def describe(event: Event, gpus: Mapping[str, int]) -> str:
         EventKind.CREATED: f"created, limit {limits}" if limits else "created",
         EventKind.MOUNTED: "started",
         EventKind.PLACED: f"placed, {limits}" + (f", by {event.reason}" if event.reason else ""),
+        EventKind.DISPLACED: f"GPU {gpus.get(event.uuid or '', event.uuid)}, which was chosen for it, "
+        + ("does not answer" if event.reason == "lost" else "was drained"),
         EventKind.STARTED: f"{who} connected",
         EventKind.ACCEPTED: f"got {size}{where}{call}",
         EventKind.PAUSED: f"PAUSED, waits for {size}{where}{call}{why}",

@@ -39,6 +39,8 @@ _COMPARED: Final = (
 )
 _OBSTACLES: Final = {
     "drained": "was drained",
+    "lost": "did not answer",
+    "gang": "too little beside its gang",
     "capacity": "had too little",
     "hidden": "not in the container",
 }

@@ -4,6 +4,8 @@ Before an allocation is rejected or has to wait, unused memory is taken back (`r
 the exact figures that come back with HeadroomTaken.
 """
 
+from collections.abc import Iterable
+
 from convgpu.core import events as e
 from convgpu.core.allocation.admission import GANG_TIMEOUT, admit, can_be_admitted, required
 from convgpu.core.allocation.backfill import Backfill
@@ -45,7 +47,8 @@ class Allocator:
         account = self._ledger.accounts[name].get(event.device)
         pending = self._pend(event, name)
         if account is None:
-            self._reject(pending, RejectReason.DEVICE)
+            is_displaced = self._state.containers[name].choice is not None
+            self._reject(pending, RejectReason.DISPLACED if is_displaced else RejectReason.DEVICE)
         elif event.size > max(account.limit, account.target or 0):
             self._reject(pending, RejectReason.LIMIT)
         elif event.size <= account.idle or (
@@ -204,6 +207,11 @@ class Allocator:
         for pending in state.deferred.expired(state.now):
             state.drop_deferred(pending)
             self._reject(pending, RejectReason.DEADLINE)
+
+    def reject_displaced(self, left: Iterable[PendingAllocation]) -> None:
+        """Reject what waited for a device that was chosen for its container and is lost."""
+        for pending in left:
+            self._reject(pending, RejectReason.DISPLACED)
 
     def _reject_beyond_limits(self) -> None:
         """Reject what would wait for a higher limit: the raise waits for others, who may wait for this container.

@@ -79,6 +79,11 @@ def initial_capacities(present: Sequence[Device], memory: Sequence[DeviceMemory]
     return rows
 
 
+def is_lost(trouble: str) -> bool:
+    """Return whether a device without capacity has it because it does not answer, or cannot be shared at all."""
+    return trouble not in {"", FULL}
+
+
 class Capacities:
     """Lets the capacity of each device follow external memory.
 
@@ -172,9 +177,10 @@ class Capacities:
 
     def _set(self, device: str, capacity: int, trouble: str) -> None:
         self._replace(replace(self._row(device), capacity=capacity, trouble=trouble))
-        if self._driver.machine.device(device).capacity == capacity:
+        lost = is_lost(trouble)
+        if self._driver.machine.device(device).capacity == capacity and lost == (device in self._driver.machine.lost):
             return
         external = self.external[device]
         log.info("device %s: capacity=%d external=%d", device, capacity, external)
         self._store.set_memory(DeviceMemory(device, self.total[device], capacity, self._least[device], external))
-        self._driver.dispatch(e.CapacityChanged(device, capacity, self._row(device).nominal))
+        self._driver.dispatch(e.CapacityChanged(device, capacity, self._row(device).nominal, lost))

@@ -29,5 +29,8 @@ def check_member(
 
 
 def _limits(machine: Machine, name: str) -> Mapping[str, int]:
+    """Return the limits of a container; of one whose devices the scheduler chooses, on all that it may get."""
+    if machine.choice(name) is not None:
+        return machine.offer(name)
     accounts = machine.accounts(name)
     return {device: max(account.limit, account.target or 0) for device, account in accounts.items()}

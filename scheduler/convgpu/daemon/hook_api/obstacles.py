@@ -11,8 +11,10 @@ def describe_obstacles(proposal: Placement, devices: Sequence[DeviceCapacity]) -
     """Return why too few devices are candidates. FAILED has 240 bytes, so devices of one reason are one word."""
     limit = max((row.limit for row in proposal.compared), default=0)
     texts = {
+        Obstacle.LOST: "lost",
         Obstacle.DRAINED: "drained",
         Obstacle.CAPACITY: f"less than {format_size(limit)} to hand out",
+        Obstacle.GANG: "too little beside its gang",
         Obstacle.HIDDEN: "not in this container",
         None: "free to be chosen",
     }

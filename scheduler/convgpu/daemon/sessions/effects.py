@@ -6,7 +6,7 @@ from typing import Final
 from convgpu.core import events as e
 from convgpu.core.events import SlotKey
 from convgpu.core.machine import Machine
-from convgpu.core.placement import Placed, Placement
+from convgpu.core.placement import Displaced, Placed, Placement
 from convgpu.core.residency.events import ResidencyEffect
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation
@@ -21,6 +21,7 @@ _REASON: Final = {
     RejectReason.DEADLINE: Reason.DEADLINE,
     RejectReason.GANG: Reason.DEADLINE,
     RejectReason.DEVICE: Reason.DEVICE,
+    RejectReason.DISPLACED: Reason.DISPLACED,
 }
 
 
@@ -59,6 +60,9 @@ class EffectPerformer:
                 self._record(effect)
             case Placed(container, placement):
                 self._place(container, placement)
+            case Displaced(container, device, obstacle):
+                cause = f"displace:{container}"
+                self._history.add(EventKind.DISPLACED, container, cause, uuid=device, reason=obstacle)
             case _:
                 self.move(effect)
 

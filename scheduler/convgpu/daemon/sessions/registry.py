@@ -63,6 +63,8 @@ class SessionRegistry:
         accounts = self._machine.accounts(container)
         for session in sessions:
             for row, uuid in enumerate(session.rows):
+                if uuid not in accounts:  # its container was placed anew
+                    continue
                 session.page.publish_limit(row, accounts[uuid].limit, alone=len(sessions) == 1)
 
     # -- usage -----------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.recording.format import Header
 from convgpu.daemon.admin_api.live_settings import chosen_placement, chosen_policy, draw_seed
-from convgpu.daemon.audit.capacity import Capacities
+from convgpu.daemon.audit.capacity import Capacities, is_lost
 from convgpu.daemon.gpu.settling import Settling
 from convgpu.daemon.machine_driver import MachineDriver, record_nothing
 from convgpu.daemon.residency.elastic_sessions import ElasticSessions
@@ -76,7 +76,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     record = recorder.record if recorder is not None else record_nothing
     driver = MachineDriver(loop, machine, performer, on_failure, record)
     for row in host.capacities:
-        driver.dispatch(e.CapacityChanged(row.uuid, row.capacity))
+        driver.dispatch(e.CapacityChanged(row.uuid, row.capacity, is_lost=is_lost(row.trouble)))
     log.info("devices capacity=%s", {row.uuid: row.capacity for row in host.capacities})
     elastic, porter = prepare_moves(host, driver, sessions, settings)
     performer.move = elastic.perform

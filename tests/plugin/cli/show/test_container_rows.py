@@ -50,6 +50,22 @@ def test_rows_have_one_line_per_gpu_name_each_container_once_and_say_why_it_wait
     ]
 
 
+def test_a_gpu_that_is_lost_or_drained_after_it_was_chosen_is_said_below_its_container() -> None:
+    lost, drained = (
+        replace(CARD, health="memory of GPU-a: GPU is lost"),
+        replace(CARD, uuid="GPU-b", index=1, drained=True),
+    )
+    placement = records.Placement(count=2, limits={}, uuids=("GPU-a", "GPU-b"), policy="spread")
+    placed = replace(SAME_AGE, placement=placement)
+    devices = Devices(devices=(lost, drained), policy="fifo")
+    assert [row.note for row in rows([NamedContainer(placed, ())], devices, NOW)[1:]] == [
+        "  GPU 0, chosen for it, does not answer: once it holds nothing there, it gets another",
+        "  GPU 1, chosen for it, is drained: once it holds nothing there, it gets another",
+    ]
+    given = replace(SAME_AGE, placement=replace(placement, policy=""))
+    assert len(rows([NamedContainer(given, ())], devices, NOW)) == 1
+
+
 @pytest.mark.parametrize(
     ("reason", "behind", "why"),
     [

@@ -73,6 +73,7 @@ EFFECTS = [
     r.Checkpoint(2),
     r.RestoreCheckpoint(2),
     p.Placed("a", PLACEMENT),
+    p.Displaced("a", "g0", p.Obstacle.LOST),
     p.Placed("a", None),
 ]
 HEADER = Header("0.1.0", {"g0": 16}, "best-fit", 1, 60.0, recovering=False)

@@ -10,7 +10,7 @@ from convgpu.client.scheduler import SchedulerRefused
 from convgpu.protocol import messages as m
 from convgpu.protocol.stream import MessageStream
 from convgpu.protocol.uuids import uuid_bytes
-from convgpu.protocol.wire import ObservedFlag, PageFlag
+from convgpu.protocol.wire import ObservedFlag, PageFlag, Reason
 
 FOUR = "simulated:16GiB,16GiB,16GiB,8GiB"
 
@@ -130,6 +130,63 @@ def test_drained_gpus_are_not_chosen(tmp_path: Path) -> None:
         daemon.admin.request("drain", device="0", drained=False)
         Process(folder).hello()
         assert where(daemon, "a") == [0]
+
+
+def test_a_gpu_that_is_lost_after_it_was_chosen_is_said_and_left(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB", "--audit=50ms") as daemon:
+        lost, other = uuids(daemon)
+        folder = daemon.container("a", memory="8g")
+        first = Process(folder)
+        [row] = first.hello(held=tuple((uuid_bytes(uuid), 0) for uuid in uuids(daemon))).devices
+        assert (where(daemon, "a"), row.uuid) == ([0], uuid_bytes(lost))
+        holder = Process(daemon.container("holder", memory="16g", gpus="0"))
+        holder.hello()
+        assert isinstance(holder.ask(m.Allocate(0, 14 * GIB, "cuMemAlloc")), m.Accepted)
+        waits = first.allocate(4 * GIB)
+        daemon.ail("0 error=15")
+        assert first.answer(waits) == m.Rejected(Reason.DISPLACED, 0, 0)
+        [said] = daemon.events("displaced")
+        assert (said["container"], said["uuid"], said["reason"]) == ("a", lost, "lost")
+        assert daemon.events("rejected")[-1]["reason"] == "displaced"
+        assert (where(daemon, "a"), where(daemon, "holder")) == ([], [0])
+        [row] = Process(folder).hello().devices
+        assert (where(daemon, "a"), row.uuid) == ([1], uuid_bytes(other))
+        assert first.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Rejected(Reason.DISPLACED, 0, 0)
+        first.end()
+        daemon.ail()
+        wait_until(lambda: daemon.admin.request("devices")["devices"][0]["health"] == "ok", "it answers again")
+        assert where(daemon, "a") == [1]
+
+
+def test_a_gpu_that_is_drained_after_it_was_chosen_is_said_and_left_by_the_next_process(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB") as daemon:
+        folder = daemon.container("a", memory="8g")
+        first = Process(folder)
+        first.hello()
+        daemon.admin.request("drain", device="0", drained=True)
+        [said] = daemon.events("displaced")
+        assert (said["uuid"], said["reason"]) == (uuids(daemon)[0], "drained")
+        assert where(daemon, "a") == [0]
+        Process(folder).hello()
+        assert where(daemon, "a") == [1]
+        assert first.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Rejected(Reason.DISPLACED, 0, 0)
+        assert daemon.state("a")["sessions"][0]["devices"] == [{"uuid": uuids(daemon)[0], "usage": 0}]
+
+
+def test_a_gang_and_memory_that_may_leave_are_placed_like_everybody_else(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", FOUR) as daemon:
+        for name in "ab":
+            daemon.container(name, memory="4g", gang="train:2")
+        for name in "cd":
+            daemon.container(name, memory="4g", suspend="auto")
+        for name in "abcd":
+            Process(Path(str(daemon.admin.request("mount", name=name, id="2")["mountpoint"]))).hello()
+        assert [where(daemon, name) for name in "abcd"] == [[0], [1], [2], [0]]
+        assert daemon.state("d")["residency"] == "running"
+        for name in "efg":
+            daemon.container(name, memory="14g", gang="big:4")
+        with pytest.raises(SchedulerRefused, match="the largest limit that fits is memory=8192m"):
+            daemon.container("h", memory="9g", gang="big:4")
 
 
 def test_a_process_that_has_none_of_the_gpus_is_told(tmp_path: Path) -> None:

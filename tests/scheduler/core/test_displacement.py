@@ -1,0 +1,176 @@
+"""A device that was chosen is lost or drained: what is said, who is placed anew, and who waits on."""
+
+from convgpu.core import events as e
+from convgpu.core.machine import Machine
+from convgpu.core.placement import Choice, Displaced, Obstacle, PlacementRequested
+from convgpu.policies.memory import Fifo
+from convgpu.protocol.event_kinds import RejectReason
+from convgpu.simulate.host import SimulatedHost
+
+SIZES = {"g0": 16, "g1": 16, "g2": 16}
+LOST, BACK = e.CapacityChanged("g0", 0, 16, is_lost=True), e.CapacityChanged("g0", 16, 16)
+DRAINED = e.DeviceDrained("g0", drained=True)
+
+
+def started(made: SimulatedHost, name: str, limit: int, choice: Choice | None = None) -> int:
+    made.create(name, dict.fromkeys(SIZES, limit), choice=choice or Choice())
+    return made.start(name)
+
+
+def host() -> SimulatedHost:
+    return SimulatedHost(Machine(SIZES, Fifo()))
+
+
+def where(made: SimulatedHost, name: str) -> tuple[str, ...]:
+    placement = made.machine.placement(name)
+    made.machine.check_invariants(made.now)
+    return placement.devices if placement else ()
+
+
+def test_who_holds_nothing_leaves_a_lost_device_and_what_waits_there_is_rejected() -> None:
+    made = host()
+    holder = started(made, "holder", 12)
+    made.allocate(holder, 12, "g0")
+    for name, device in (("b", "g1"), ("c", "g2")):
+        session = started(made, name, 14)
+        made.allocate(session, 14, device)
+    waiter = started(made, "waiter", 8)
+    waits = made.allocate(waiter, 8, "g0")
+    assert (where(made, "waiter"), waits in made.pending) == (("g0",), True)
+    made.dispatch(LOST)
+    assert made.displaced == [Displaced("holder", "g0", Obstacle.LOST), Displaced("waiter", "g0", Obstacle.LOST)]
+    assert made.answers[waits] == e.Reject(waiter, waits, RejectReason.DISPLACED)
+    assert (where(made, "holder"), where(made, "waiter")) == (("g0",), ())
+    later = made.allocate(waiter, 1, "g0")  # its process lives, and its driver knows no other device
+    assert made.answers[later] == e.Reject(waiter, later, RejectReason.DISPLACED)
+    assert made.start("waiter")
+    assert where(made, "waiter") == ("g1",)
+    made.end(waiter)
+    assert where(made, "waiter") == ("g1",)
+
+
+def test_who_holds_memory_of_a_lost_device_stays_until_it_ends() -> None:
+    made = host()
+    session = started(made, "a", 8)
+    made.allocate(session, 4, "g0")
+    made.dispatch(LOST)
+    assert where(made, "a") == ("g0",)
+    made.end(session)
+    assert where(made, "a") == ()
+    made.dispatch(BACK)
+    made.start("a")
+    assert where(made, "a") == ("g0",)
+
+
+def test_a_program_that_ends_leaves_another_of_its_container_that_holds_nothing() -> None:
+    made = host()
+    holds, idle = started(made, "a", 8), made.start("a")
+    made.allocate(holds, 4, "g0")
+    made.dispatch(LOST)
+    assert where(made, "a") == ("g0",)
+    made.end(holds)
+    assert where(made, "a") == ()
+    made.start("a")
+    assert where(made, "a") == ("g1",)
+    made.end(idle)
+
+
+def test_of_several_devices_one_that_is_lost_frees_all_when_nothing_is_held() -> None:
+    made = host()
+    started(made, "a", 8, Choice(2))
+    assert where(made, "a") == ("g0", "g1")
+    made.dispatch(LOST)
+    assert where(made, "a") == ()
+    made.start("a")
+    assert where(made, "a") == ("g1", "g2")
+
+
+def test_a_device_that_nobody_chose_is_waited_for() -> None:
+    made = host()
+    made.create("named", {"g0": 8})
+    named = made.start("named")
+    made.create("given", dict.fromkeys(SIZES, 8), choice=Choice(is_default=True))
+    given = made.start("given", visible=("g0",))
+    made.dispatch(LOST)
+    waits = [made.allocate(session, 4, "g0") for session in (named, given)]
+    assert [request in made.pending for request in waits] == [True, True]
+    assert made.displaced == []
+    made.dispatch(BACK)
+    assert made.pending == {}
+
+
+def test_a_drained_device_keeps_those_that_wait_and_is_left_by_the_next_process_of_others() -> None:
+    made = host()
+    holder = started(made, "holder", 16)
+    made.allocate(holder, 16, "g0")
+    for device in ("g1", "g2"):
+        made.create(device, {device: 16})
+        made.allocate(made.start(device), 16, device)
+    waiter = started(made, "waiter", 4)
+    waits = made.allocate(waiter, 4, "g0")
+    made.dispatch(DRAINED)
+    assert [report.container for report in made.displaced] == ["holder", "waiter"]
+    assert (waits in made.pending, where(made, "waiter")) == (True, ("g0",))
+    made.start("waiter")
+    assert where(made, "waiter") == ("g0",)  # what waits there would wait in vain
+    made.end(holder)
+    made.dispatch(e.DeviceDrained("g0", drained=False))
+    assert where(made, "waiter") == ("g0",)
+    assert isinstance(made.answers[waits], e.Accept)
+
+
+def test_the_next_process_leaves_a_drained_device_when_nothing_of_its_container_waits() -> None:
+    made = host()
+    first = started(made, "a", 8)
+    made.dispatch(DRAINED)
+    made.dispatch(DRAINED)
+    assert made.displaced == [Displaced("a", "g0", Obstacle.DRAINED)]
+    assert where(made, "a") == ("g0",)
+    made.start("a")
+    assert where(made, "a") == ("g1",)
+    refused = made.allocate(first, 1, "g0")
+    assert made.answers[refused] == e.Reject(first, refused, RejectReason.DISPLACED)
+
+
+def test_where_no_other_can_be_had_a_drained_place_is_kept() -> None:
+    made = host()
+    started(made, "a", 8)
+    for device in SIZES:
+        made.dispatch(e.DeviceDrained(device, drained=True))
+    made.dispatch(PlacementRequested("a"))
+    assert where(made, "a") == ("g0",)
+
+
+def test_slots_of_processes_that_stay_are_forgotten() -> None:
+    """A waiting allocation elsewhere arms all slots; those of a freed place are not asked or disarmed any more."""
+    made = host()
+    idle = started(made, "a", 8)
+    made.allocate(idle, 4, "g0")
+    made.create("big", {"g1": 16})
+    made.allocate(made.start("big"), 16, "g1")
+    made.create("waits", {"g1": 16})
+    waiter = made.start("waits")
+    waits = made.allocate(waiter, 16, "g1")
+    made.free(idle, 4, "g0")
+    made.dispatch(LOST)
+    assert where(made, "a") == ()
+    made.finish("big")
+    assert isinstance(made.answers[waits], e.Accept)
+    made.end(idle)
+    assert where(made, "a") == ()
+
+
+def test_a_restart_while_a_device_is_lost() -> None:
+    made = host()
+    session = started(made, "a", 8)
+    made.allocate(session, 4, "g0")
+    started(made, "b", 8)
+    machine = Machine(SIZES, Fifo(), recovering=True)
+    made.restart(machine)
+    made.dispatch(LOST)
+    made.reconnect_previous(0)
+    made.dispatch(e.RecoveryEnded())
+    assert (where(made, "a"), where(made, "b")) == (("g0",), ())
+    for number in list(made.processes):
+        made.end(number)
+    assert where(made, "a") == ()
