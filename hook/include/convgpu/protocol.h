@@ -35,6 +35,7 @@
     X(EVICTED, 10)      \
     X(RESTORED, 11)     \
     X(STATE, 12)        \
+    X(IDLE, 13)         \
     X(LISTED, 14)       \
     X(TRACED, 15)       \
     X(WELCOME, 16)      \
@@ -50,6 +51,7 @@
     X(EVICT, 26)        \
     X(RESTORE, 27)      \
     X(GO, 28)           \
+    X(WATCH, 29)        \
     X(LIST, 30)         \
     X(ADMIN, 32)        \
     X(ADMIN_REPLY, 33)
@@ -87,6 +89,7 @@
 /* Bits of ABLE.flags. */
 #define CONVGPU_ABLE_MEMBARRIER 1u /* the gate closes by membarrier */
 #define CONVGPU_ABLE_CAPTURES 2u   /* captures of streams are counted */
+#define CONVGPU_ABLE_IDLE 4u       /* the process answers WATCH */
 
 /* Bits of OBSERVED.flags. */
 #define CONVGPU_OBSERVED_CHOSEN 1u /* the scheduler chose the GPUs: one with limit 0 is not to be seen */
@@ -233,6 +236,15 @@
 
 #define CONVGPU_GO_FIELDS(X, A) X(uint64_t, epoch)
 
+#define CONVGPU_IDLE_FIELDS(X, A)                                               \
+    X(uint32_t, idle) /* 1: nothing of the process runs, and nothing was submitted for a while; 0: it works */ \
+    X(uint32_t, reserved)                                                       \
+    X(uint64_t, nanoseconds) /* since it worked last */
+
+#define CONVGPU_WATCH_FIELDS(X, A)                                              \
+    X(uint32_t, on) /* 1: tell by IDLE when the process becomes idle, and when it works again; 0: do not */ \
+    X(uint32_t, reserved)
+
 #define CONVGPU_LISTED_FIELDS(X, A)                                             \
     X(uint32_t, row_count) /* rows of `listed_row` that follow */               \
     X(uint32_t, more)      /* 1: another LISTED with this id follows */         \
@@ -292,6 +304,8 @@
     S(evict, CONVGPU_EVICT_FIELDS, 24)                              \
     S(restore, CONVGPU_RESTORE_FIELDS, 24)                          \
     S(go, CONVGPU_GO_FIELDS, 8)                                     \
+    S(idle, CONVGPU_IDLE_FIELDS, 16)                                \
+    S(watch, CONVGPU_WATCH_FIELDS, 8)                               \
     S(listed, CONVGPU_LISTED_FIELDS, 24)                            \
     S(listed_row, CONVGPU_LISTED_ROW_FIELDS, 56)                    \
     S(traced, CONVGPU_TRACED_FIELDS, 48)                            \

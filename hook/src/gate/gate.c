@@ -195,6 +195,18 @@ bool gate_is_entered(void) {
     return false;
 }
 
+/* A flag that is given back keeps what it says. */
+bool gate_take_used(void) {
+    bool used = false;
+    for (struct chunk *chunk = &chunks; chunk; chunk = atomic_load(&chunk->next))
+        for (int index = 0; index < FLAGS; index++) {
+            used |= atomic_load_explicit(&chunk->flags[index].inside, memory_order_acquire) != 0;
+            if (atomic_load_explicit(&chunk->flags[index].used, memory_order_relaxed) != 0)
+                used |= atomic_exchange(&chunk->flags[index].used, 0) != 0;
+        }
+    return used;
+}
+
 uint32_t gate_waiting(void) {
     return atomic_load(&waiting);
 }

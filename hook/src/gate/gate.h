@@ -36,12 +36,14 @@ static inline bool gate_is_unused(void) {
 /* "inside", of one thread. */
 struct gate_flag {
     _Alignas(64) _Atomic uint32_t inside;
+    _Atomic uint32_t used;  /* it was inside since somebody looked */
     _Atomic uint32_t taken; /* by a thread that lives */
 };
 extern _Thread_local struct gate_flag *gate_own __attribute__((tls_model("initial-exec")));
 extern bool gate_is_light; /* who closes the gate makes the barrier; written before the gate is open */
 
 static inline void gate_step_out(struct gate_flag *flag) {
+    atomic_store_explicit(&flag->used, 1, memory_order_relaxed);
     atomic_store_explicit(&flag->inside, 0, memory_order_release);
 }
 
@@ -84,13 +86,15 @@ bool gate_takes_part(void);
 bool gate_has_membarrier(void);
 
 /* For the mover. Closes: no submission begins any more. Opens. `count` submissions may pass the closed gate;
- * 0: none any more. How many are left of them. Whether a thread is inside. How many threads wait. */
+ * 0: none any more. How many are left of them. Whether a thread is inside; or was since the last question.
+ * How many threads wait. */
 void gate_close(void);
 void gate_open(void);
 void gate_permit(uint32_t count);
 uint32_t gate_permits(void);
 bool gate_is_open(void);
 bool gate_is_entered(void);
+bool gate_take_used(void);
 uint32_t gate_waiting(void);
 
 #endif

@@ -15,6 +15,7 @@ enum order_kind {
     ORDER_EVICT,
     ORDER_RESTORE,
     ORDER_GO,
+    ORDER_WATCH,
 };
 
 struct order {
@@ -22,7 +23,7 @@ struct order {
     uint64_t epoch;
     uint32_t device;   /* row of WELCOME */
     uint32_t deadline; /* ms */
-    uint64_t count;    /* bytes, or submissions */
+    uint64_t count;    /* bytes, submissions, or whether to watch */
 };
 
 /* Adds an order; false when the queue is full: the scheduler floods. */

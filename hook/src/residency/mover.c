@@ -19,6 +19,7 @@
 #include "gate/gate.h"
 #include "gate/queue.h"
 #include "residency/carrier.h"
+#include "residency/idleness.h"
 #include "residency/transfers.h"
 #include "scheduler/account.h"
 #include "scheduler/channel.h"
@@ -87,8 +88,9 @@ static void tell_state(void) {
 }
 
 static void tell_welcome(void) {
+    idleness_watch(false, nanoseconds());
     struct convgpu_able able = {.mover = CONVGPU_MOVER_VMM,
-                                .flags = CONVGPU_ABLE_CAPTURES |
+                                .flags = CONVGPU_ABLE_CAPTURES | CONVGPU_ABLE_IDLE |
                                          (gate_has_membarrier() ? CONVGPU_ABLE_MEMBARRIER : 0)};
     (void)channel_tell(CONVGPU_ABLE, &able, sizeof able);
     if (epoch > 0) tell_state();
@@ -222,6 +224,10 @@ static void carry_out(const struct order *order) {
         tell_welcome();
         return;
     }
+    if (order->kind == ORDER_WATCH) {
+        idleness_watch(order->count != 0, nanoseconds());
+        return;
+    }
     if (old) return;
     epoch = order->epoch;
     switch (order->kind) {
@@ -266,8 +272,9 @@ static int tend(void) {
     age_cache();
     bool freed = backing_sweep(transfers_forget);
     if (freed) quieten();
+    bool watches = idleness_tend(nanoseconds());
     if (!transfers_are_active() || !carrier_is_there())
-        return freed || !cache_is_empty() ? TICK_MS : FOR_EVER;
+        return freed || watches || !cache_is_empty() ? TICK_MS : FOR_EVER;
     if (transfers_step(ANSWER_MS, &report)) tell_report(&report);
     if (go_is_due && !transfers_are_active()) go();
     return 0;
@@ -326,6 +333,9 @@ static bool mover_ordered(enum convgpu_kind kind, const void *body, int descript
         break;
     case CONVGPU_GO:
         order = (struct order){.kind = ORDER_GO, .epoch = ((const struct convgpu_go *)body)->epoch};
+        break;
+    case CONVGPU_WATCH:
+        order = (struct order){.kind = ORDER_WATCH, .count = ((const struct convgpu_watch *)body)->on};
         break;
     default:
         return false;

@@ -187,6 +187,8 @@ static void take_answer(const struct convgpu_piece *frame) {
 static bool fill_report(struct transfer_report *report) {
     bool ended = job.active && count == 0 && (job.failed || job.asked >= job.wanted);
     if (!ended && job.pieces < REPORT_EVERY) return false;
+    if (ended && job.in && job.asked < job.wanted && job.refused == CUDA_SUCCESS)
+        job.refused = CUDA_ERROR_UNKNOWN; /* fewer are out than the scheduler knew: this ends the order */
     *report = (struct transfer_report){.in = job.in,
                                        .ended = ended,
                                        .row = job.row,

@@ -117,6 +117,8 @@ bool connection_well_formed(const struct connection_frame *frame) {
         return frame->size >= sizeof(struct convgpu_restore);
     case CONVGPU_GO:
         return frame->size >= sizeof(struct convgpu_go);
+    case CONVGPU_WATCH:
+        return frame->size >= sizeof(struct convgpu_watch);
     case CONVGPU_LIST:
         return frame->size >= sizeof(struct convgpu_list) && frame->header.id != 0;
     default:

@@ -13,7 +13,7 @@ bool orders_welcome(uint32_t page_flags) {
 }
 
 bool orders_is_one(const struct convgpu_header *header) {
-    return header->id >= CONVGPU_ORDER_ID && header->kind >= CONVGPU_CARRIER && header->kind <= CONVGPU_GO;
+    return header->id >= CONVGPU_ORDER_ID && header->kind >= CONVGPU_CARRIER && header->kind <= CONVGPU_WATCH;
 }
 
 bool orders_carry_out(uint16_t kind, const void *body, int descriptor) {

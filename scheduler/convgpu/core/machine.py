@@ -9,6 +9,7 @@ from typing import Final, get_args
 from convgpu.core import events as e
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.headroom import Headroom
+from convgpu.core.allocation.reservations import CardReservations
 from convgpu.core.allocation.wait_reasons import Wait, explain
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.events import Event, TakeHeadroom
@@ -186,6 +187,23 @@ class Machine:
     def residence(self, container: str) -> ResidenceView | None:
         """Return where the memory of an elastic container is and what it does; None if it is rigid."""
         return view_residence(self._state, self._room, container)
+
+    def may_fix(self, container: str, device: str, size: int) -> bool:
+        """Say whether so many bytes of an elastic container may be memory that cannot leave the device.
+
+        It is safe then: beside all that cannot leave, each elastic container still fits on the card (`reservations`).
+        """
+        return CardReservations(self._state).allow_fixed(container, device, size)
+
+    def fixed_shares(self, container: str) -> Mapping[str, int]:
+        """Return by device how much of a container may be memory that cannot leave; none if it is rigid."""
+        residence = self._state.residency.containers.get(container)
+        return {} if residence is None else dict(residence.fixed)
+
+    def rates(self, device: str) -> tuple[float, float, float]:
+        """Return bytes per second out of a device and into it, and the seconds of a drain, as decisions use them."""
+        rates = self._state.residency.rates[device]
+        return rates.out, rates.into, rates.drain
 
     def out(self, device: str) -> int:
         """Bytes of the device's containers that lie on the host."""

@@ -17,6 +17,7 @@ from convgpu.daemon.settings import Settings
 from convgpu.daemon.system.log_rate_limit import LogRateLimit
 from convgpu.daemon.system.log_writer import LogWriter
 from convgpu.logs.formatter import FORMATS, create_formatter
+from convgpu.policies.eviction import DEFAULT_EVICTION, EVICTION_POLICIES
 from convgpu.policies.memory import POLICIES
 from convgpu.policies.placement import DEFAULT_PLACEMENT, PLACEMENT_POLICIES
 from convgpu.protocol.durations import parse_duration
@@ -123,6 +124,12 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
     default=0.05,
     type=click.FloatRange(0.0, 0.5),
     help="The share of the time that taking turns on a GPU may cost; 0: no container loses its turn.",
+)
+@click.option(
+    "--eviction",
+    type=click.Choice(sorted(EVICTION_POLICIES)),
+    default=DEFAULT_EVICTION,
+    help="Chooses whose memory leaves a GPU first.",
 )
 @click.option(
     "--log", "level", envvar="CONVGPU_LOG", default="info", type=click.Choice(["debug", "info", "warning", "error"])

@@ -11,7 +11,8 @@ class Settings:
     `reserve` in bytes, `simulated_settle` in microseconds per GiB; `starvation_timeout`, `audit`, `overuse_after` and
     `history_age` in seconds; `history_rows` in events; `record`: the file in which events are recorded, None for none.
     `host_memory`: bytes for memory that leaves the devices, None for as much as can leave; `oversubscribe`: what may be
-    promised of a device, as a multiple of its capacity; `switch_cost`: the share of the time that time slices may cost.
+    promised of a device, as a multiple of its capacity; `switch_cost`: the share of the time that time slices may cost;
+    `eviction`: name of the policy that chooses whose memory leaves.
     """
 
     directory: Path
@@ -34,3 +35,4 @@ class Settings:
     host_memory: int | None
     oversubscribe: float
     switch_cost: float
+    eviction: str

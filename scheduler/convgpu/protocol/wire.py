@@ -31,6 +31,7 @@ class Kind(IntEnum):
     EVICTED = 10
     RESTORED = 11
     STATE = 12
+    IDLE = 13
     LISTED = 14
     TRACED = 15
     WELCOME = 16
@@ -46,6 +47,7 @@ class Kind(IntEnum):
     EVICT = 26
     RESTORE = 27
     GO = 28
+    WATCH = 29
     LIST = 30
     ADMIN = 32
     ADMIN_REPLY = 33
@@ -104,6 +106,7 @@ class AbleFlag(IntFlag):
 
     MEMBARRIER = 1
     CAPTURES = 2
+    IDLE = 4
 
 
 class PageAble(IntFlag):
@@ -211,6 +214,8 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
         ("uint64_t", "size", 1),
     ),
     "go": (("uint64_t", "epoch", 1),),
+    "idle": (("uint32_t", "idle", 1), ("uint32_t", "reserved", 1), ("uint64_t", "nanoseconds", 1)),
+    "watch": (("uint32_t", "on", 1), ("uint32_t", "reserved", 1)),
     "listed": (
         ("uint32_t", "row_count", 1),
         ("uint32_t", "more", 1),

@@ -102,6 +102,8 @@ class Suspending(Managed):
                 self._transfer("in", device, size, lambda: self._note_in(session, device, size))
             case r.Go(session):
                 self._go(session)
+            case r.Watch():  # no job idles
+                pass
             case _:
                 raise TypeError(f"nobody asked for this: {move}")
 

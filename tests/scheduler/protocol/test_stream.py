@@ -40,6 +40,8 @@ EVERY_MESSAGE: list[Message] = [
     r.Evict(6, 1, 40 << 30),
     r.Restore(6, 1, 40 << 30),
     r.Go(7),
+    r.Idle(1, 8_000),
+    r.Watch(1),
     i.List(100),
     i.Listed(1, 3, 4_096, (i.ListedRow(1 << 40, 4_096, 0, i.UNKNOWN, "cuMemAlloc"),)),
     i.Listed(0, 0, 0),

@@ -138,6 +138,11 @@ class Headroom:
                 del self._state.armed[slot]
                 self._step.add(e.NotifyOnFree(*slot, armed=False))
 
+    def disarm_all(self) -> None:
+        """Let headroom be given ahead again, if nobody waits any more: it is taken back when the next one does."""
+        if self._are_all_armed and not self._state.is_scarce:
+            self.disarm()
+
     def _should_be_armed(self, slot: SlotKey) -> bool:
         session, device = slot
         name = self._state.sessions[session]

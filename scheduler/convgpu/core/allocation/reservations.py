@@ -28,11 +28,16 @@ class CardReservations:
         """Return whether a limit may be raised."""
         return self._fits(container, device, limit)
 
-    def _fits(self, container: str, device: str, limit: int) -> bool:
+    def allow_fixed(self, container: str, device: str, fixed: int) -> bool:
+        """Return whether so many bytes of a container may be of a kind that cannot leave."""
+        account = self._ledger.accounts.get(container, {}).get(device)
+        return account is not None and fixed <= account.limit and self._fits(container, device, account.limit, fixed)
+
+    def _fits(self, container: str, device: str, limit: int, fixed: int | None = None) -> bool:
         """Return whether all reservations of a device fit if this container had one for `limit` bytes."""
         if not self._ledger.pool[device]:
             return True
-        reserved, slot = self._reservation(container, device, limit)
+        reserved, slot = self._reservation(container, device, limit, fixed)
         for name in self._ledger.holders:
             account = self._ledger.accounts[name].get(device)
             if account is not None and name != container:
@@ -41,10 +46,10 @@ class CardReservations:
                 slot = max(slot, need)
         return reserved + slot <= self._ledger.usable[device] - self._ledger.pool[device]
 
-    def _reservation(self, container: str, device: str, limit: int) -> tuple[int, int]:
+    def _reservation(self, container: str, device: str, limit: int, fixed: int | None = None) -> tuple[int, int]:
         """Return the bytes that a container reserves, and those that it needs in the run slot."""
         residence = self._elastic.get(container)
         if residence is None:
             return limit, 0
-        fixed = min(residence.fixed.get(device, 0), limit)
-        return fixed, limit - fixed
+        share = residence.fixed.get(device, 0) if fixed is None else fixed
+        return min(share, limit), max(limit - share, 0)

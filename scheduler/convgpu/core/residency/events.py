@@ -3,31 +3,14 @@
 Sizes are in bytes, devices are UUIDs, times in seconds. A container is *elastic* if its memory may leave, otherwise
 *rigid*. Of an elastic container's memory *fixed* is what cannot leave (contexts, small allocations, pools, exported
 ranges), *out* what lies on the host; the rest is *on card*.
-
-A process that needs more fixed memory than its container's share asks for it by AllocationRequested on the device
-`fixed_of(device)`, beside the allocation itself: Accept raises the share, Reject means that the card has no room for
-it. That request never waits.
 """
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
 
 import msgspec
 
 from convgpu.core.record import Record
-
-_FIXED: Final = "#fixed"
-
-
-def fixed_of(device: str) -> str:
-    """Return the name under which a request asks for a larger fixed share on the device."""
-    return device + _FIXED
-
-
-def device_of(name: str) -> tuple[str, bool]:
-    """Return the device of a request's name, and whether the request is for a larger fixed share."""
-    return name.removesuffix(_FIXED), name.endswith(_FIXED)
 
 
 class Mover(StrEnum):
@@ -51,7 +34,8 @@ class StopOutcome(StrEnum):
 class ElasticSet(Record, frozen=True):
     """The memory of a container may leave its devices. Follows ContainerCreated or LimitsSet, before its sessions.
 
-    `fixed`: by device, the most that cannot leave, out of its limit.
+    `fixed`: by device, the share of its limit that cannot leave. A second one changes the share, as far as
+    `Machine.may_fix` says.
     """
 
     container: str
@@ -156,21 +140,22 @@ class PoolChanged(Record, frozen=True):
     """`size` bytes of host memory are registered for what leaves this device; 0 when there are none.
 
     All but `slack` of it are promised to containers beside the device's capacity. The slack lets memory go out while
-    other memory comes in; without any, a full pool would be stuck.
+    other memory comes in; without any, a full pool would be stuck. Memory moves in pieces of `piece` bytes; less moves
+    only where no more is left.
     """
 
     device: str
     size: int
     slack: int = 0
+    piece: int = 1
 
 
 class SwitchMeasured(Record, frozen=True):
-    """Bytes per second that memory moves out of a device and into it, and the seconds that a drain takes."""
+    """Bytes per second that memory moves out of a device and into it; 0: not measured."""
 
     device: str
-    rate_out: float
-    rate_in: float
-    drain: float = 0.0
+    rate_out: float = 0.0
+    rate_in: float = 0.0
 
 
 class SuspendAsked(Record, frozen=True):
@@ -278,4 +263,14 @@ class RestoreCheckpoint(Record, frozen=True):
     session: int
 
 
-ResidencyEffect = Stop | Step | Evict | Restore | Go | Checkpoint | RestoreCheckpoint
+class Watch(Record, frozen=True):
+    """Have a process say when it becomes idle and when it works again (`on`), or say it no more.
+
+    Somebody waits for memory of its devices. Idle and Busy follow, for its container.
+    """
+
+    session: int
+    on: bool
+
+
+ResidencyEffect = Stop | Step | Evict | Restore | Go | Checkpoint | RestoreCheckpoint | Watch

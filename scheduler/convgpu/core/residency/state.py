@@ -1,13 +1,15 @@
 """Where the memory of elastic containers lies, and what each of them does; sums per device are kept up to date."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import inf
 from typing import Final
 
 from convgpu.core.residency.events import Mover
 
 GIB: Final = 1 << 30
+_WEIGHT: Final = 0.25  # of a measurement beside those before it
 Sizes = dict[str, int]  # bytes by device
 
 
@@ -42,6 +44,7 @@ class SessionMemory:
         evicting: by device, what it was told to move out and has not.
         restoring: by device, what it was told to move back and has not.
         fixed: by device, what cannot leave, None until it has said so.
+        stuck: by device, what did not leave although it was told to; it is tried again when the host has more room.
         checkpoint: what the driver does with its contexts.
         saved: by device, what the driver has taken off beside `out`; it needs no room of the pool.
     """
@@ -54,6 +57,7 @@ class SessionMemory:
     evicting: Sizes = field(default_factory=dict)
     restoring: Sizes = field(default_factory=dict)
     fixed: Mapping[str, int] | None = None
+    stuck: Sizes = field(default_factory=dict)
     checkpoint: Checkpointing = Checkpointing.NONE
     saved: Sizes = field(default_factory=dict)
 
@@ -70,10 +74,12 @@ class Residence:
         is_suspended: by hand; it has no turn before it is resumed by hand. `is_deep`: its contexts leave as well.
         wants_turn: a thread waits at the gate of a stopped process.
         works: it has its turn for such a thread, although an allocation of another is paused.
-        idle_since: when it submitted work last, None while it works.
+        idle_since: when it worked last, None while it works.
+        leaves_at: when its idleness has lasted as long as its way out and back would; infinite while it works.
         since: when it got its turn.
         suspended_at: when it was told to stop.
         busy_until, back_off: it did not stop in time, and is not told again before that.
+        restore_at: the driver refused memory for what is out, and is not asked again before that.
         asked_at, stepped_at: when its processes were told to stop, or to let a submission pass.
     """
 
@@ -87,10 +93,12 @@ class Residence:
     wants_turn: bool = False
     works: bool = False
     idle_since: float | None = None
+    leaves_at: float = inf
     since: float = 0.0
     suspended_at: float = 0.0
     busy_until: float = 0.0
     back_off: float = 0.0
+    restore_at: float = 0.0
     asked_at: float = 0.0
     stepped_at: float = 0.0
 
@@ -142,11 +150,24 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Bytes per second out of a device and into it, and the seconds of a drain: guesses until they are measured."""
+    """Bytes per second out of a device and into it, and the seconds of a drain: guesses until they are measured.
+
+    A measurement takes the place of the guess; each later one counts for a quarter.
+    """
 
     out: float = 40.0 * GIB
     into: float = 40.0 * GIB
     drain: float = 0.05
+    measured: frozenset[str] = frozenset()
+
+    def weigh(self, name: str, value: float) -> "Rates":
+        """Return the rates with one more measurement of `out`, `into` or `drain`; 0 is none."""
+        if value <= 0:
+            return self
+        before: float = getattr(self, name)
+        weight = _WEIGHT if name in self.measured else 1.0
+        values = {name: before + weight * (value - before), "measured": self.measured | {name}}
+        return replace(self, **values)  # type: ignore[arg-type]  # of the fields' own types
 
 
 class Residency:
@@ -155,14 +176,18 @@ class Residency:
     Attributes:
         containers: by name.
         turns: the containers that wait for their turn, or have it and are not whole, oldest first.
-        stopping, suspended, busy: the containers that are told to stop, that an administrator suspended, that did not
-            stop in time.
+        stopping, suspended, busy, resting: the containers that are told to stop, that an administrator suspended, that
+            did not stop in time, that are idle and not yet for long enough to leave.
+        watched: the containers whose processes say whether they are idle, and since when they do.
         inexact: containers that were stopped since, and whose headroom counts as memory that may leave.
         changed: containers whose memory or stance changed since the last decision.
         out, evicting, restoring, saved: sums of the processes.
         deferred: bytes of allocations that the ledger has leased and that wait for room on the card.
         pool: host memory for what leaves the device.
-        rates: as measured; `measured`: the devices for which they are.
+        rates: as measured.
+        piece: bytes that move together at least, where there are as many; a multiple of it where more are left.
+        refused: containers whose `restore_at` is to come.
+        stuck: containers of which bytes did not leave, and the devices.
         is_tight: a container waits for room on a card, so that no headroom is given ahead.
     """
 
@@ -173,6 +198,8 @@ class Residency:
         self.stopping: dict[str, None] = {}
         self.suspended: dict[str, None] = {}
         self.busy: dict[str, None] = {}
+        self.resting: dict[str, None] = {}
+        self.watched: dict[str, float] = {}
         self.inexact: dict[str, None] = {}
         self.changed: dict[str, None] = {}
         self.out: Sizes = dict.fromkeys(self.devices, 0)
@@ -182,7 +209,9 @@ class Residency:
         self.deferred: Sizes = dict.fromkeys(self.devices, 0)
         self.pool: Sizes = dict.fromkeys(self.devices, 0)
         self.rates: dict[str, Rates] = dict.fromkeys(self.devices, Rates())
-        self.measured: dict[str, None] = {}
+        self.piece = 1
+        self.refused: dict[str, None] = {}
+        self.stuck: dict[str, set[str]] = {}
         self.is_tight = False
 
     @property
@@ -192,8 +221,11 @@ class Residency:
 
     def remove(self, container: str) -> None:
         """Forget a container; its sessions have ended before."""
-        for index in (self.containers, self.stopping, self.suspended, self.busy, self.inexact):
+        indices = (self.stopping, self.suspended, self.busy, self.resting, self.inexact, self.refused)
+        for index in (self.containers, *indices):
             index.pop(container, None)
+        self.watched.pop(container, None)
+        self.stuck.pop(container, None)
         self.changed[container] = None
 
     def is_away(self, container: str) -> bool:
@@ -213,6 +245,7 @@ class Residency:
             sessions = self.containers[container].sessions
             memory = sessions[session] = sessions.pop(replaced)
             memory.is_known = False
+            self.watched.pop(container, None)  # its hook begins anew
             self.forget(memory, "evicting", "restoring")
             self.changed[container] = None
 
@@ -222,6 +255,8 @@ class Residency:
             return {}
         memory = self.containers[container].sessions.pop(session)
         out = dict(memory.out)
+        for device in filter(out.get, out):
+            self.try_stuck(device)
         self.forget(memory, "out", "evicting", "restoring", "saved")
         self.changed[container] = None
         return out
@@ -240,6 +275,27 @@ class Residency:
     def pool_free(self, device: str) -> int:
         """Bytes that can be moved out right now."""
         return self.pool[device] - self.out[device] - self.evicting[device]
+
+    def whole_pieces(self, wanted: int, room: int) -> int:
+        """Return how many of these bytes to move where there is so much room: all, or so many whole pieces."""
+        return wanted if wanted <= room else max(room, 0) // self.piece * self.piece
+
+    def try_stuck(self, device: str) -> None:
+        """Let what did not leave a device be told so again: the host has more room."""
+        for name in [name for name, devices in self.stuck.items() if device in devices]:
+            self.forget_stuck(name)
+
+    def forget_stuck(self, container: str) -> None:
+        """Let what of a container did not leave be told so again."""
+        if self.stuck.pop(container, None) is not None:
+            for memory in self.containers[container].sessions.values():
+                memory.stuck.clear()
+            self.changed[container] = None
+
+    def note_stuck(self, container: str, memory: SessionMemory, device: str, size: int) -> None:
+        """Note bytes that did not leave."""
+        memory.stuck[device] = memory.stuck.get(device, 0) + size
+        self.stuck.setdefault(container, set()).add(device)
 
     def change(self, of: str, memory: SessionMemory, device: str, size: int) -> None:
         """Add bytes to `out`, `evicting`, `restoring` or `saved` of a process; a negative size takes some away."""

@@ -87,6 +87,14 @@ class Moves:
                 memory.is_stopped = False
                 self._step.add(r.Step(number, residence.epoch))
 
+    def watch(self, name: str, *, on: bool) -> None:
+        """Have the processes of a container say whether they are idle, or do so no more."""
+        residence = self._residency.containers[name]
+        residence.idle_since = residence.idle_since if on else None
+        for number, _ in residence.able:
+            self._step.add(r.Watch(number, on))
+        self._changed(name)
+
     # -- out ---------------------------------------------------------------------------------------------
 
     def make_room(self, device: str, lacking: int) -> None:
@@ -124,13 +132,14 @@ class Moves:
     def evict(self, name: str, device: str, size: int) -> None:
         """Move bytes of a stopped container out, as far as the host has room."""
         residence = self._residency.containers[name]
-        left = min(size, max(self._residency.pool_free(device), 0))
+        piece = self._residency.piece
+        size = -(-size // piece) * piece
         for number, movable in self._room.movable_by_session(name, device).items():
-            part = min(movable, left)
+            part = self._residency.whole_pieces(min(movable, max(size, 0)), self._residency.pool_free(device))
             if part:
                 self._residency.change("evicting", residence.sessions[number], device, part)
                 self._step.add(r.Evict(number, residence.epoch, device, part))
-                left -= part
+                size -= part
         self._changed(name)
 
     def evict_all(self, name: str) -> None:
@@ -170,8 +179,9 @@ class Moves:
                 self._changed(name)
                 continue
             for device, out in memory.out.items():
-                size = min(out - memory.restoring.get(device, 0), self._room.free(device))
-                if size > 0:
+                left = out - memory.restoring.get(device, 0)
+                size = self._residency.whole_pieces(left, self._room.free(device))
+                if size > 0 and self._state.now >= residence.restore_at:
                     self._residency.change("restoring", memory, device, size)
                     self._step.add(r.Restore(number, residence.epoch, device, size))
                     self._changed(name)

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from enum import IntEnum
+from math import inf
 
+from convgpu.core.residency.quantum import switch_seconds
 from convgpu.core.residency.state import Phase, Residence, SessionMemory, Sizes
 from convgpu.core.state import State
 from convgpu.policies.eviction import Victim
@@ -86,6 +88,7 @@ class Room:
             lease = account.leases.get(number, 0)
             if lease:
                 fixed = self._fixed(residence, memory, device)
+                fixed += memory.stuck.get(device, 0)
                 away = memory.out.get(device, 0) + memory.evicting.get(device, 0) + memory.saved.get(device, 0)
                 sizes[device] = max(lease - fixed - away - deferred.get((number, device), 0), 0)
         return sizes
@@ -130,7 +133,18 @@ class Room:
         if residence.is_preempted:
             return VictimClass.PREEMPTED
         is_away = residence.phase is not Phase.RUNNING
-        return VictimClass.IDLE if is_away or residence.idle_since is not None else None
+        return VictimClass.IDLE if is_away or self._state.now >= residence.leaves_at else None
+
+    def _leaves_at(self, residence: Residence, sizes: Sizes) -> float:
+        """Return when an idle container has lost as much by staying as it would by leaving and coming back.
+
+        So it never loses more than twice of what who knows the future would: it is the time to buy instead of to rent.
+        """
+        if residence.idle_since is None:
+            return inf
+        rates = self._residency.rates
+        seconds = [switch_seconds(size, size, rates[device]) for device, size in sizes.items()]
+        return residence.idle_since + max(seconds, default=0.0)
 
     def _is_paused(self, name: str, residence: Residence) -> bool:
         container = self._state.containers[name]
@@ -151,7 +165,7 @@ class Room:
         for device in self.sizes.pop(name, {}):
             self.total[device] -= self.movable[device].pop(name, 0)
             self.running[device].pop(name, None)
-        for index in (residency.stopping, residency.suspended, residency.busy):
+        for index in (residency.stopping, residency.suspended, residency.busy, residency.resting):
             index.pop(name, None)
         residence = residency.containers.get(name)
         if residence is not None:
@@ -166,6 +180,9 @@ class Room:
         if self._state.now < residence.busy_until:
             residency.busy[name] = None
         sizes = self.sizes[name] = self.movable_of(name)
+        residence.leaves_at = self._leaves_at(residence, sizes)
+        if residence.idle_since is not None and self._state.now < residence.leaves_at:
+            residency.resting[name] = None
         if self.victim_class(name) is not None:
             for device, size in sizes.items():
                 if size:

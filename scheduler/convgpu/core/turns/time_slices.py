@@ -1,12 +1,15 @@
 """Whose turn is taken for another: time slices, where not all that want to run fit."""
 
 from math import inf
+from typing import Final
 
 from convgpu.core.residency.quantum import least_quantum, quantum, switch_seconds
 from convgpu.core.residency.state import Sizes, Turn
 from convgpu.core.state import State
 from convgpu.core.turns.room import Room
 from convgpu.core.turns.waiting import is_overdue
+
+LOOK: Final = 0.3  # seconds in which a container that is watched from now on says that it is idle
 
 
 class TimeSlices:
@@ -31,7 +34,8 @@ class TimeSlices:
     def choose(self, turn: Turn, lacking: Sizes) -> list[str]:
         """Return running containers whose memory is enough for a turn, none if there are not enough.
 
-        Least priority first, and of equals the one that has run the longest. `lacking`: bytes by device.
+        Idle ones first, then least priority, and of equals the one that has run the longest.
+        `lacking`: bytes by device.
         """
         chosen: list[str] = []
         for name in self._preemptible(turn, lacking):
@@ -49,10 +53,11 @@ class TimeSlices:
         for name in candidates:
             end = self._quantum_end(name, turn)
             if end <= self._state.now:
-                found.append((self._state.containers[name].priority, self._residency.containers[name].since, name))
+                residence, priority = self._residency.containers[name], self._state.containers[name].priority
+                found.append((residence.idle_since is None, priority, residence.since, name))
             else:
                 self.next_end = min(end, self.next_end)
-        return [name for _, _, name in sorted(found)]
+        return [name for *_, name in sorted(found)]
 
     def _quantum_end(self, name: str, turn: Turn) -> float:
         """Return when a container may lose its turn to another; one of lower priority has to be overdue for it."""
@@ -63,4 +68,5 @@ class TimeSlices:
         for device, size in self._room.sizes[name].items():
             rates = self._residency.rates[device]
             switch = max(switch, switch_seconds(size, turn.need.get(device, 0), rates))
-        return since + (least_quantum(switch) if turn.priority > priority else quantum(switch, self._switch_cost))
+        end = since + (least_quantum(switch) if turn.priority > priority else quantum(switch, self._switch_cost))
+        return max(end, self._residency.watched.get(name, self._state.now) + LOOK)

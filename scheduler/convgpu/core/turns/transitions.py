@@ -4,12 +4,12 @@ from functools import singledispatchmethod
 from typing import Final
 
 from convgpu.core.residency import events as r
-from convgpu.core.residency.state import Checkpointing, Phase, Rates, Residence, SessionMemory
+from convgpu.core.residency.state import Checkpointing, Phase, Residence, SessionMemory
 from convgpu.core.state import State
 from convgpu.core.turns.moves import Moves
 from convgpu.protocol.event_kinds import EventKind
 
-_WEIGHT: Final = 0.25  # of a new measurement of a device's rates
+RETRY: Final = 0.05  # seconds after which memory is asked for again that the driver refused
 
 
 class ResidencyTransitions:
@@ -61,6 +61,7 @@ class ResidencyTransitions:
             return
         name, residence, memory = found
         memory.mover = event.mover
+        self._residency.watched.pop(name, None)
         if residence.phase is not Phase.RUNNING and memory.is_known:
             self._residency.revoke(name)
             self._moves.stop(name)
@@ -103,12 +104,14 @@ class ResidencyTransitions:
             return
         name, residence, memory = found
         memory.fixed = dict(event.fixed)
+        self._residency.forget_stuck(name)
         memory.waiting = event.waiting
         residence.wants_turn |= event.waiting > 0
         if residence.phase is not Phase.STOPPING:
             return
         if event.outcome is r.StopOutcome.DRAINED:
             memory.is_stopped = True
+            self._measure_drain(name, event.drain)
             self._moves.finish_stop(name)
         else:
             self._moves.give_up(name)
@@ -146,9 +149,8 @@ class ResidencyTransitions:
         name, _, memory = found
         expected = min(event.size + event.missing, memory.evicting.get(event.device, 0))
         self._residency.change("evicting", memory, event.device, -expected)
-        if event.missing:  # freed, which is reported as well; or it cannot leave
-            memory.fixed = dict(memory.fixed or {})
-            memory.fixed[event.device] = memory.fixed.get(event.device, 0) + event.missing
+        if event.missing:  # freed, which is reported as well; or the host had no room
+            self._residency.note_stuck(name, memory, event.device, event.missing)
         self._residency.change("out", memory, event.device, event.size)
         if event.size:
             self._moves.record_moved(EventKind.EVICTED, name, event.device, event.size)
@@ -158,12 +160,16 @@ class ResidencyTransitions:
         found = self._find(event.session)
         if found is None:
             return
-        name, _, memory = found
+        name, residence, memory = found
         size = min(event.size, memory.out.get(event.device, 0))
         expected = min(event.size + event.refused, memory.restoring.get(event.device, 0))
         self._residency.change("restoring", memory, event.device, -expected)
         self._residency.change("out", memory, event.device, -size)
+        if event.refused:
+            residence.restore_at = self._state.now + RETRY
+            self._residency.refused[name] = None
         if size:
+            self._residency.try_stuck(event.device)
             self._moves.record_moved(EventKind.RESTORED, name, event.device, size)
 
     @apply.register
@@ -173,6 +179,7 @@ class ResidencyTransitions:
             memory = found[2]
             size = min(event.size, memory.out.get(event.device, 0))
             self._residency.change("out", memory, event.device, -size)
+            self._residency.try_stuck(event.device)
             above = memory.restoring.get(event.device, 0) - memory.out[event.device]
             self._residency.change("restoring", memory, event.device, -max(above, 0))
 
@@ -200,18 +207,17 @@ class ResidencyTransitions:
     @apply.register
     def _change_pool(self, event: r.PoolChanged) -> None:
         self._residency.pool[event.device] = event.size
+        self._residency.piece = event.piece
         self._state.ledger.change_pool(event.device, max(event.size - event.slack, 0))
 
     @apply.register
     def _measure(self, event: r.SwitchMeasured) -> None:
-        """Weigh a measurement against those before it: a moving average."""
-        before, weight = self._residency.rates[event.device], _WEIGHT if event.device in self._residency.measured else 1
-        self._residency.measured[event.device] = None
-        self._residency.rates[event.device] = Rates(
-            before.out + weight * (event.rate_out - before.out),
-            before.into + weight * (event.rate_in - before.into),
-            before.drain + weight * (event.drain - before.drain),
-        )
+        rates = self._residency.rates[event.device]
+        self._residency.rates[event.device] = rates.weigh("out", event.rate_out).weigh("into", event.rate_in)
+
+    def _measure_drain(self, name: str, seconds: float) -> None:
+        for device in self._state.ledger.accounts[name]:
+            self._residency.rates[device] = self._residency.rates[device].weigh("drain", seconds)
 
     # -- administrators ----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from convgpu.core.turns.time_slices import TimeSlices
 from convgpu.core.turns.waiting import WaitingTurns, is_overdue
 from convgpu.policies.memory import WaitingAllocation
 
+WATCH_FOR: Final = 10.0  # seconds for which a container is watched at least
 _MOST_ROUNDS: Final = 16  # what moves may make room for another turn at once
 
 
@@ -53,15 +54,14 @@ class Turns:
             residency.changed.clear()
             self._state.ledger.lease_changes.clear()
             return False
-        for name in residency.busy:
-            if residency.containers[name].busy_until <= self._state.now:
-                residency.changed[name] = None
+        self._note_time()
         self._update()
         if self._state.recovering:
             return False
         self._end_stops()
         self._revoke_beyond_room()
         residency.is_tight = any(size > self._room.free(device) for device, size in self._waiting.need.items() if size)
+        self._headroom.disarm_all()
         if (residency.is_tight and self._headroom.take_all_armed()) or self._headroom.take_stopped():
             return True
         self._touch_changed()
@@ -72,7 +72,31 @@ class Turns:
             if not self._touched:
                 break
         residency.is_tight &= bool(residency.turns)
+        self._watch()
         return False
+
+    def _note_time(self) -> None:
+        """Consider containers anew that were busy or idle for long enough."""
+        residency, now = self._residency, self._state.now
+        due = [name for name in residency.busy if residency.containers[name].busy_until <= now]
+        for name in [name for name in residency.refused if residency.containers[name].restore_at <= now]:
+            del residency.refused[name]
+        due += [name for name in residency.resting if residency.containers[name].leaves_at <= now]
+        residency.changed |= dict.fromkeys(due)
+
+    def _watch(self) -> None:
+        """Have those on whose cards memory is wanted say when they are idle, and no more some time after that."""
+        residency, watched = self._residency, self._residency.watched
+        claims = self._waiting.claims
+        wanted = [device for device in residency.devices if claims[device] or self._room.free(device) < 0]
+        for name in [name for device in wanted for name in self._room.running[device]]:
+            if name not in watched:
+                watched[name] = self._state.now
+                self._moves.watch(name, on=True)
+        if not wanted and watched:
+            for name in [name for name, since in watched.items() if self._state.now - since >= WATCH_FOR]:
+                del watched[name]
+                self._moves.watch(name, on=False)
 
     def explain(self) -> dict[int, Wait]:
         """Return why allocations wait that are granted and have no room on the card, by the number of the request."""
@@ -235,6 +259,8 @@ class Turns:
         waits = len(residency.turns) > len(self._waiting.admitted)
         if waits and self._slices.next_end < inf:
             times.append(self._slices.next_end)
+        times += [residency.containers[name].leaves_at for name in residency.resting]
+        times += [residency.containers[name].restore_at for name in residency.refused]
         busy = [residency.containers[name] for name in residency.busy if waits or name in residency.suspended]
         times += [residence.busy_until for residence in busy if residence.busy_until > self._state.now]
         return min(times, default=None)

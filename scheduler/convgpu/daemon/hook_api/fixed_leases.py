@@ -5,7 +5,9 @@ They say how much of what a process is granted may be of that kind, and come bes
 
 from dataclasses import dataclass
 
+from convgpu.core.residency.events import ElasticSet
 from convgpu.daemon.containers.registry import ContainerRegistry
+from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.residency.elastic_sessions import ElasticSessions
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
@@ -16,11 +18,13 @@ class FixedLeases:
 
     Args:
         containers: know the shares.
+        driver: handles the events.
         sessions: all that are connected.
     """
 
-    def __init__(self, containers: ContainerRegistry, sessions: SessionRegistry) -> None:
+    def __init__(self, containers: ContainerRegistry, driver: MachineDriver, sessions: SessionRegistry) -> None:
         self._containers = containers
+        self._driver = driver
         self._sessions = sessions
 
     def may_leave(self, container: str) -> bool:
@@ -36,10 +40,19 @@ class FixedLeases:
                 self._lease(session, uuid, max(share - self._leased(session.container, uuid), 0))
 
     def grow(self, session: Session, device: str, size: int) -> bool:
-        """Let a process have more fixed memory; False if its container may not. Its own account counts it already."""
-        most = self._containers.most_fixed(session.container).get(device, 0)
-        if not session.is_elastic or self._leased(session.container, device) + size > most:
+        """Let a process have more fixed memory; False if its container may not. Its own account counts it already.
+
+        Beyond the share of its container the card has to have room for it beside everybody who could run there.
+        """
+        name, most = session.container, self._containers.most_fixed(session.container).get(device, 0)
+        wanted = self._leased(name, device) + size
+        if not session.is_elastic or wanted > most:
             return False
+        shares = self._driver.machine.fixed_shares(name)
+        if wanted > shares.get(device, 0):
+            if not self._driver.machine.may_fix(name, device, wanted):
+                return False
+            self._driver.dispatch(ElasticSet(name, {**shares, device: wanted}))
         session.fixed_leases[device] = session.fixed_leases.get(device, 0) + size
         return True
 

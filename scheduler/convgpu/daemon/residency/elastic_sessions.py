@@ -11,13 +11,14 @@ from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.residency.host_pool import HostPool
 from convgpu.daemon.residency.orders import ORDER_ID, Order, message_of
 from convgpu.daemon.residency.porter import Porter
+from convgpu.daemon.residency.rates import TransferRates
 from convgpu.daemon.residency.transfers import Transfers
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.protocol.residency import messages as m
 from convgpu.protocol.residency import porter as p
 from convgpu.protocol.uuids import uuid_text
-from convgpu.protocol.wire import Mover, Outcome
+from convgpu.protocol.wire import AbleFlag, Mover, Outcome
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ class Elastic:
         out, inwards: what is on its way.
         fixed: by device, what cannot leave, as it said last.
         stopping: epoch of a Stop or Step without an answer, 0 without one.
+        can_watch: it answers WATCH.
+        idle_since: when it worked last, on the clock of the events; None while it works, or is not asked.
     """
 
     session: Session
@@ -44,6 +47,8 @@ class Elastic:
     inwards: Transfers = field(default_factory=Transfers)
     fixed: Mapping[str, int] = field(default_factory=dict)
     stopping: int = 0
+    can_watch: bool = False
+    idle_since: float | None = None
 
 
 class ElasticSessions:
@@ -53,9 +58,14 @@ class ElasticSessions:
         driver: handles the events.
         sessions: all that are connected.
         pool: the plan for the host's memory.
+        clock: of the events.
     """
 
-    def __init__(self, driver: MachineDriver, sessions: SessionRegistry, pool: HostPool) -> None:
+    def __init__(
+        self, driver: MachineDriver, sessions: SessionRegistry, pool: HostPool, clock: Callable[[], float]
+    ) -> None:
+        self._clock = clock
+        self._rates = TransferRates()
         self._driver = driver
         self._sessions = sessions
         self._pool = pool
@@ -92,6 +102,8 @@ class ElasticSessions:
                 self._driver.dispatch(r.RunWanted(session.container))
             case m.State():
                 self._note_state(known, message)
+            case m.Idle():
+                self._note_idle(known, message)
             case m.Stopped(epoch=epoch, outcome=outcome) if outcome in _OUTCOMES:
                 known.stopping = 0
                 seconds = message.nanoseconds / 1e9
@@ -109,7 +121,8 @@ class ElasticSessions:
             return False
         self._prune()
         is_first = not self._known
-        known = self._known[session.number] = Elastic(session)
+        can_watch = bool(message.flags & AbleFlag.IDLE)
+        known = self._known[session.number] = Elastic(session, can_watch=can_watch)
         self._driver.dispatch(r.SessionAble(session.number, r.Mover.VMM))
         if self._porter is None:
             return True
@@ -131,6 +144,15 @@ class ElasticSessions:
         event = r.SessionState(known.session.number, message.epoch, open=bool(message.open), out=out, fixed=known.fixed)
         self._driver.dispatch(event)
 
+    def _note_idle(self, known: Elastic, message: m.Idle) -> None:
+        """A container is idle while all its processes are."""
+        known.idle_since = self._clock() - message.nanoseconds / 1e9 if message.idle else None
+        name = known.session.container
+        times = [other.idle_since for other in self._known.values() if other.session.container == name]
+        since = [time for time in times if time is not None]
+        is_idle = len(since) == len(times)
+        self._driver.dispatch(r.Idle(name, max(since)) if is_idle else r.Busy(name))
+
     def _note_moved(self, known: Elastic, device: str, message: m.Evicted | m.Restored) -> None:
         if self._porter is not None:
             self._porter.read()
@@ -138,9 +160,18 @@ class ElasticSessions:
         if isinstance(message, m.Evicted):
             moved, missing = known.out.answer(device, message.size, ended=bool(message.ended))
             self._driver.dispatch(r.Evicted(number, device, moved, missing))
+            self._note_rate(known.out, device, inwards=False)
         else:
             moved, missing = known.inwards.answer(device, message.size, ended=bool(message.refused))
+            known.inwards.end_moved(device)
             self._driver.dispatch(r.Restored(number, device, moved, missing))
+            self._note_rate(known.inwards, device, inwards=True)
+
+    def _note_rate(self, way: Transfers, device: str, *, inwards: bool) -> None:
+        """Say at the end of an order how fast memory moved."""
+        rate = self._rates.take(device, inwards=inwards) if way.is_idle(device) else 0.0
+        if rate:
+            self._driver.dispatch(r.SwitchMeasured(device, 0.0 if inwards else rate, rate if inwards else 0.0))
 
     # -- what the machine wants ------------------------------------------------------------------------------
 
@@ -155,12 +186,16 @@ class ElasticSessions:
         known = self._known.get(order.session)
         if known is None:
             return
+        if isinstance(order, r.Watch) and not known.can_watch:
+            return
+        if isinstance(order, r.Stop | r.Watch):
+            known.idle_since = None
         if isinstance(order, r.Stop | r.Step):
             known.stopping = order.epoch
         elif isinstance(order, r.Evict):
-            known.out.asked[order.device] += order.size
+            known.out.ask(order.device, order.size)
         elif isinstance(order, r.Restore):
-            known.inwards.asked[order.device] += order.size
+            known.inwards.ask(order.device, order.size)
         known.session.connection.send(message_of(order, known.session), ORDER_ID)
 
     # -- what the porter says --------------------------------------------------------------------------------
@@ -179,10 +214,9 @@ class ElasticSessions:
         match report:
             case p.Pooled():
                 self._resize(report)
-            case p.Moved(session=number, device=row, size=size, inwards=inwards):
+            case p.Moved(session=number):
                 if (known := self._known.get(number)) is not None:
-                    way = known.inwards if inwards else known.out
-                    way.copied[known.session.rows[row]] += size
+                    self._count_copy(known, known.session.rows[report.device], report)
             case p.Dropped(session=number, device=row, size=size):
                 if (known := self._known.get(number)) is not None:
                     self._driver.dispatch(r.Discarded(number, known.session.rows[row], size))
@@ -195,6 +229,11 @@ class ElasticSessions:
                 if self._porter is not None and not self._known:
                     self._porter.resize(0)
 
+    def _count_copy(self, known: Elastic, device: str, report: p.Moved) -> None:
+        way = known.inwards if report.inwards else known.out
+        way.copied[device] += report.size
+        self._rates.add(device, report.size, report.nanoseconds, inwards=report.inwards)
+
     def _resize(self, report: p.Pooled) -> None:
         if report.error and report.error != self.host_memory.error:
             reason = os.strerror(report.error)
@@ -203,7 +242,7 @@ class ElasticSessions:
         self.host_memory = report
         for device in self._pool.capacity if changed else ():
             share, slack = self._pool.share(device, report.size)
-            self._driver.dispatch(r.PoolChanged(device, share, slack))
+            self._driver.dispatch(r.PoolChanged(device, share, slack, p.PIECE_SIZE))
 
     def _bring(self, porter: Porter, known: Elastic) -> None:
         """Give a process a carrier to this porter. What the one before has not answered for is asked for again."""

@@ -8,7 +8,7 @@ from convgpu.protocol.residency import messages as m
 
 ORDER_ID: Final = 1 << 63  # of a frame that the scheduler starts
 
-Order = r.Stop | r.Step | r.Evict | r.Restore | r.Go
+Order = r.Stop | r.Step | r.Evict | r.Restore | r.Go | r.Watch
 
 
 def message_of(order: Order, session: Session) -> m.ResidencyMessage:
@@ -24,3 +24,5 @@ def message_of(order: Order, session: Session) -> m.ResidencyMessage:
             return m.Restore(epoch, session.rows.index(device), size)
         case r.Go(epoch=epoch):
             return m.Go(epoch)
+        case r.Watch(on=on):
+            return m.Watch(int(on))

@@ -3,7 +3,7 @@
 A process is believed as far as the porter has copied: it may be anybody's program.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
 
@@ -12,22 +12,33 @@ class Transfers:
     """Bytes on their way, by device: of one process, between host (`out`) and device (`inwards`).
 
     Attributes:
-        asked: what it was told to move and has not answered for.
+        orders: what it was told to move and has not moved, by order. It carries them out one after the other.
         copied: what the porter has copied and the process has not answered for.
     """
 
-    asked: Counter[str] = field(default_factory=Counter)
+    orders: defaultdict[str, deque[int]] = field(default_factory=lambda: defaultdict(deque))
     copied: Counter[str] = field(default_factory=Counter)
+
+    def ask(self, device: str, size: int) -> None:
+        """Note one more order."""
+        self.orders[device].append(size)
 
     def answer(self, device: str, size: int, *, ended: bool) -> tuple[int, int]:
         """Return what has moved by both accounts, and at the end of an order what of it will not move any more."""
         moved = min(size, self.copied[device])
         self.copied[device] -= moved
-        left = max(self.asked[device] - moved, 0)
-        self.asked[device] = 0 if ended else left
-        return moved, left if ended else 0
+        orders = self.orders[device]
+        if not orders:
+            return moved, 0
+        orders[0] -= moved
+        return moved, max(orders.popleft(), 0) if ended else 0
 
-    def forget(self) -> None:
-        """Begin anew: the process has another connection or another carrier."""
-        self.asked.clear()
-        self.copied.clear()
+    def end_moved(self, device: str) -> None:
+        """Forget orders of which everything has moved, for a process that says only of others that they ended."""
+        orders = self.orders[device]
+        while orders and orders[0] <= 0:
+            orders.popleft()
+
+    def is_idle(self, device: str) -> bool:
+        """Whether no order is left."""
+        return not self.orders[device]

@@ -27,9 +27,10 @@ def prepare_moves(
     """
     capacity = {row.uuid: row.nominal for row in host.capacities}
     pool = plan_pool(settings.host_memory, _host_memory(), capacity, settings.oversubscribe)
-    elastic = ElasticSessions(driver, sessions, pool)
+    loop = asyncio.get_running_loop()
+    elastic = ElasticSessions(driver, sessions, pool, loop.time)
     files = PorterFiles(settings.porter, _find_driver(host, settings), pool_path(settings.directory))
-    porter = Porter(asyncio.get_running_loop(), files, elastic.report, elastic.greet)
+    porter = Porter(loop, files, elastic.report, elastic.greet)
     elastic.use(porter)
     return elastic, porter
 

@@ -75,7 +75,7 @@ def _make_hook_api(
     table = running.host.store.sessions
     contexts = ContextSizes(running.host.executor, running.capacities.own)
     pages = PageLibrary(settings.libraries / "libconvgpu-page.so")
-    fixed = FixedLeases(containers, sessions)
+    fixed = FixedLeases(containers, running.driver, sessions)
     factory = SessionFactory(machine, lifecycle, pages, time.time, fixed)
     disconnected = _make_disconnected(running, contexts)
     judge = _make_judge(running, attributor, settings)

@@ -107,6 +107,7 @@ def _describe_machine(host: OpenedHost, settings: Settings) -> Header:
         starvation_timeout=None if math.isinf(settings.starvation_timeout) else settings.starvation_timeout,
         recovering=host.needs_recovery,
         switch_cost=settings.switch_cost,
+        eviction=settings.eviction,
         placement=chosen_placement(host.store, settings.placement),
     )
 

@@ -3,7 +3,11 @@
 An epoch numbers the stops of a process, ascending; `device` is a row of WELCOME; sizes are bytes.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+from convgpu.protocol.wire import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,4 +122,38 @@ class Go:
     epoch: int
 
 
-ResidencyMessage = Able | Run | Stopped | Evicted | Restored | State | Carrier | Stop | Step | Evict | Restore | Go
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """The process is idle (1) or works again (0), and so many nanoseconds ago it worked last."""
+
+    idle: int
+    nanoseconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Tell by IDLE when the process becomes idle and when it works again (1), or do not any more (0)."""
+
+    on: int
+
+
+ToScheduler = Able | Run | Stopped | Evicted | Restored | State | Idle
+ToProcess = Carrier | Stop | Step | Evict | Restore | Go | Watch
+ResidencyMessage = ToScheduler | ToProcess
+
+KIND_OF: Final[Mapping[type, Kind]] = {
+    Able: Kind.ABLE,
+    Run: Kind.RUN,
+    Stopped: Kind.STOPPED,
+    Evicted: Kind.EVICTED,
+    Restored: Kind.RESTORED,
+    State: Kind.STATE,
+    Idle: Kind.IDLE,
+    Carrier: Kind.CARRIER,
+    Stop: Kind.STOP,
+    Step: Kind.STEP,
+    Evict: Kind.EVICT,
+    Restore: Kind.RESTORE,
+    Go: Kind.GO,
+    Watch: Kind.WATCH,
+}

@@ -1,5 +1,7 @@
 """Containers whose memory can leave: who runs, who leaves for whom, and what the scheduler says to the processes."""
 
+import pytest
+
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.residency import events as r
@@ -11,21 +13,24 @@ from convgpu.protocol.event_kinds import RejectReason, WaitReason
 class Card:
     """One device of 10 with as much host memory; containers `a`, `b` ... with one process each, and its number."""
 
-    def __init__(self, pool: int = 10, switch_cost: float = 0.05) -> None:
+    def __init__(self, pool: int = 10, switch_cost: float = 0.05, piece: int = 1) -> None:
         self.now = 0.0
         self.machine = Machine({"gpu": 10}, Fifo(), switch_cost=switch_cost)
         self.sessions = 0
         self.requests = 0
         self.headroom: dict[int, int] = {}
-        self.send(r.PoolChanged("gpu", pool + 1, 1))
+        self.watched: dict[int, bool] = {}
+        self.send(r.PoolChanged("gpu", pool + 1, 1, piece))
 
     def send(self, event: e.Event) -> list[e.Effect]:
-        """Return the effects but those on history and pages, also of the answers that follow."""
+        """Return the effects but those on history, pages and watches, also of the answers that follow."""
         step = self.machine.handle(event, self.now)
         for effect in step.effects:
+            if isinstance(effect, r.Watch):
+                self.watched[effect.session] = effect.on
             if isinstance(effect, e.Lease):
                 self.headroom[effect.session] = self.headroom.get(effect.session, 0) + effect.size
-        effects = [x for x in step.effects if not isinstance(x, e.HistoryEntry | e.NotifyOnFree | e.Lease)]
+        effects = [x for x in step.effects if not isinstance(x, e.HistoryEntry | e.NotifyOnFree | e.Lease | r.Watch)]
         if step.needs is not None:
             taken = tuple((slot, self.headroom.pop(slot[0], 0)) for slot in step.needs.slots)
             return effects + self.send(e.HeadroomTaken(taken))
@@ -87,7 +92,7 @@ def test_only_as_much_leaves_as_is_lacking() -> None:
     card = Card()
     a, b = card.start("a", 10), card.start("b", 10)
     card.allocate(a, 8)
-    card.send(r.Idle("a", 0.0))
+    card.send(r.Idle("a", -1.0))
     assert card.allocate(b, 5) == [r.Stop(a, 1, 2.0)]
     assert card.drain(a, 1) == [r.Evict(a, 1, "gpu", 3)]
     view = card.machine.residence("a")
@@ -99,11 +104,11 @@ def test_a_busy_container_runs_on_and_is_asked_again_later() -> None:
     card = Card()
     a, b = card.start("a", 10), card.start("b", 10)
     card.allocate(a, 8)
-    card.send(r.Idle("a", 0.0))
+    card.send(r.Idle("a", -1.0))
     card.allocate(b, 5)
     assert card.send(r.SessionStopped(a, 1, r.StopOutcome.BUSY)) == [r.Go(a, 1)]
     assert card.state("a") is ResidenceState.BUSY
-    card.send(r.Idle("a", 0.0))
+    card.send(r.Idle("a", -1.0))
     assert card.machine.next_deadline() == 5.0
     card.now = 5.0
     assert card.send(e.TimePassed()) == [r.Stop(a, 2, 2.0)]
@@ -115,7 +120,7 @@ def test_a_process_that_does_not_answer_counts_as_busy() -> None:
     card = Card()
     a, b = card.start("a", 10), card.start("b", 10)
     card.allocate(a, 8)
-    card.send(r.Idle("a", 0.0))
+    card.send(r.Idle("a", -1.0))
     card.allocate(b, 5)
     card.now = 4.0
     assert card.send(e.TimePassed()) == [r.Go(a, 1)]
@@ -147,7 +152,10 @@ def test_suspended_by_hand_until_resumed_by_hand() -> None:
     assert card.send(r.Evicted(a, "gpu", 8)) == []
     assert card.send(r.RunWanted("a")) == []
     assert card.send(r.ResumeAsked("a")) == [r.Restore(a, 1, "gpu", 8)]
-    assert card.send(r.Restored(a, "gpu", 5, refused=3)) == [r.Restore(a, 1, "gpu", 3)]
+    assert card.send(r.Restored(a, "gpu", 5, refused=3)) == []
+    assert card.machine.next_deadline() == 0.05  # the driver is not asked all the time
+    card.now = 0.05
+    assert card.send(e.TimePassed()) == [r.Restore(a, 1, "gpu", 3)]
     assert card.send(r.Restored(a, "gpu", 3)) == [r.Go(a, 1)]
 
 
@@ -204,7 +212,7 @@ def test_less_capacity_has_idle_memory_leave_instead_of_overcommitting_the_card(
     card = Card()
     a = card.start("a", 10)
     card.allocate(a, 8)
-    card.send(r.Idle("a", 0.0))
+    card.send(r.Idle("a", -1.0))
     assert card.send(e.CapacityChanged("gpu", 6)) == [r.Stop(a, 1, 2.0)]
     assert card.drain(a, 1) == [r.Evict(a, 1, "gpu", 2)]
 
@@ -254,3 +262,73 @@ def test_an_allocation_that_waits_for_room_is_rejected_at_its_deadline() -> None
     card.now = 30.0
     assert card.send(e.TimePassed()) == [e.Reject(9, 2, RejectReason.DEADLINE)]
     assert card.machine.lease(9, "gpu") == 0
+
+
+def test_who_could_make_room_says_when_it_is_idle_until_nobody_has_waited_for_a_while() -> None:
+    card = Card(switch_cost=0.0)
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.allocate(a, 8)
+    assert card.watched == {}
+    card.allocate(b, 8)
+    assert card.watched == {a: True}
+    card.now = 1.0
+    card.send(e.SessionEnded(b, {}))
+    assert card.watched == {a: True}
+    card.now = 10.0
+    card.send(e.TimePassed())
+    assert card.watched == {a: False}
+
+
+def test_an_idle_container_leaves_when_it_has_been_idle_for_as_long_as_that_takes() -> None:
+    card = Card(switch_cost=0.0)
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.send(r.SwitchMeasured("gpu", 4.0, 4.0))
+    card.allocate(a, 8)
+    card.allocate(b, 8)
+    assert card.send(r.Idle("a", 0.0)) == []
+    assert card.machine.next_deadline() == 4.05  # eight bytes out and in, and a drain
+    card.now = 1.0
+    card.send(r.Busy("a"))
+    assert card.machine.next_deadline() is None
+    card.send(r.Idle("a", 1.0))
+    card.now = 5.05
+    assert card.send(e.TimePassed()) == [r.Stop(a, 1, 2.0)]
+
+
+def test_measured_rates_and_drains_decide_how_long_a_quantum_is() -> None:
+    card = Card()
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.send(r.SwitchMeasured("gpu", rate_out=4.0))
+    card.send(r.SwitchMeasured("gpu", rate_in=8.0))
+    card.allocate(a, 8)
+    card.allocate(b, 8)
+    assert card.machine.next_deadline() == pytest.approx((8 / 4 + 8 / 8 + 0.05) * 19)
+    card.send(r.SuspendAsked("a"))
+    card.send(r.SessionStopped(a, 1, r.StopOutcome.DRAINED, drain=1.0))
+    card.send(r.SwitchMeasured("gpu", rate_out=8.0))  # counts for a quarter
+    assert card.machine.rates("gpu") == (5.0, 8.0, 1.0)
+
+
+def test_memory_moves_in_whole_pieces_while_more_is_left() -> None:
+    card = Card(piece=4)
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.allocate(a, 9)
+    card.send(r.Idle("a", -1.0))
+    card.allocate(b, 2)
+    assert card.drain(a, 1, waiting=1) == [r.Evict(a, 1, "gpu", 4)]  # one is lacking
+    card.send(r.Evicted(a, "gpu", 4))
+    assert card.send(e.SessionEnded(b, {})) == [r.Restore(a, 1, "gpu", 4)]
+
+
+def test_what_did_not_leave_is_told_so_again_when_the_host_has_more_room() -> None:
+    card = Card()
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.allocate(a, 4)
+    card.allocate(b, 4)
+    card.send(r.SuspendAsked("a"))
+    card.drain(a, 1)
+    card.send(r.Evicted(a, "gpu", 4))
+    card.send(r.SuspendAsked("b"))
+    card.drain(b, 1)
+    assert card.send(r.Evicted(b, "gpu", 1, missing=3)) == []
+    assert card.send(e.SessionEnded(a, {})) == [r.Evict(b, 1, "gpu", 3)]
