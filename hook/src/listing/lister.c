@@ -2,8 +2,8 @@
  *
  * The answer to LIST: every live allocation of the process, read from the families' own tables when somebody
  * asks, by a thread of its own: the families' locks may be held by threads that wait for the service thread.
- * One question at a time; another one meanwhile is not answered, and neither is one for which there is no
- * thread or no memory.
+ * One question at a time; another one before the last part of the answer is not answered, and neither is one
+ * for which there is no thread or no memory.
  */
 #include "base/background_thread.h"
 #include "base/coarse_clock.h"
@@ -27,6 +27,7 @@ struct listing_page {
 };
 
 struct listing {
+    uint64_t id;          /* of the question */
     uint64_t count, size; /* of all */
     uint32_t now, rows, room;
     struct convgpu_listed_row *row;
@@ -36,7 +37,7 @@ static atomic_bool busy;
 static struct {
     uint64_t id;
     uint32_t most;
-} question; /* of the thread that is busy */
+} question; /* whoever made `busy` true writes it; its thread reads it before `busy` is false again */
 
 /* A registry_visit: a lock of the family is held. */
 static void add_row(const struct live_allocation *allocation, void *argument) {
@@ -56,7 +57,7 @@ static void add_row(const struct live_allocation *allocation, void *argument) {
 static bool send_page(const struct listing *listing, uint32_t first) {
     uint32_t rows = listing->rows - first < PAGE_ROWS ? listing->rows - first : PAGE_ROWS;
     struct listing_page page = {
-        .header = {.version = CONVGPU_PROTOCOL_VERSION, .kind = CONVGPU_LISTED, .id = question.id}};
+        .header = {.version = CONVGPU_PROTOCOL_VERSION, .kind = CONVGPU_LISTED, .id = listing->id}};
     page.header.size = (uint32_t)(sizeof page.header + sizeof page.listed + rows * sizeof page.rows[0]);
     page.listed = (struct convgpu_listed){.row_count = rows,
                                           .more = first + rows < listing->rows,
@@ -66,27 +67,30 @@ static bool send_page(const struct listing *listing, uint32_t first) {
     return channel_send(&page, page.header.size);
 }
 
+/* Who has the last part asks again at once: that question must not come while this thread is still busy. */
 static void answer(struct listing *listing) {
     uint32_t first = 0;
+    bool is_connected = true;
     registry_enumerate(add_row, listing);
-    do {
-        if (!send_page(listing, first)) return;
-        first += PAGE_ROWS;
-    } while (first < listing->rows);
+    for (; is_connected && first + PAGE_ROWS < listing->rows; first += PAGE_ROWS)
+        is_connected = send_page(listing, first);
+    atomic_store(&busy, false);
+    if (is_connected) (void)send_page(listing, first);
 }
 
 static void *list(void *unused) {
     (void)unused;
     prctl(PR_SET_NAME, "convgpu-list");
-    struct listing listing = {.now = coarse_clock_tick(), .room = question.most};
+    struct listing listing = {.id = question.id, .now = coarse_clock_tick(), .room = question.most};
     size_t size = (size_t)(question.most + 1) * sizeof *listing.row;
     void *rows = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (rows != MAP_FAILED) {
-        listing.row = rows;
-        answer(&listing);
-        munmap(rows, size);
+    if (rows == MAP_FAILED) {
+        atomic_store(&busy, false);
+        return NULL;
     }
-    atomic_store(&busy, false);
+    listing.row = rows;
+    answer(&listing);
+    munmap(rows, size);
     return NULL;
 }
 
