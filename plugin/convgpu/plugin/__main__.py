@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from convgpu.plugin import log_setup
+from convgpu.plugin.engine.propagation import needs_restart
 from convgpu.plugin.settings import Settings, read_settings
 from convgpu.plugin.supervisor import Supervisor
 
@@ -22,13 +23,18 @@ _OPTIONS: Final = {
 
 
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
-    """Run until a signal (0), or until a child ends soon after its start (1); 2 for a setting that is not possible."""
+    """Run until a signal (0), a child ends soon after its start, or the Engine lost our mounts (1).
+
+    2 for a setting that is not possible.
+    """
     try:
         settings = read_settings({**environment, **_parse(arguments)})
     except ValueError as error:
         sys.stderr.write(f"convgpu.plugin: {error}\n")
         return 2
     logging.config.dictConfig(log_setup.configuration(settings.log, settings.log_format))
+    if settings.read_only_folders is not None and needs_restart(settings.directory):
+        return 1
     settings.socket.parent.mkdir(parents=True, exist_ok=True)
     return Supervisor(_commands(), {**environment, **settings.environment()}).run()
 
