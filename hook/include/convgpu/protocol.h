@@ -69,7 +69,8 @@
     X(VERSION, 1)   /* another protocol version */                              \
     X(MALFORMED, 2) /* a frame that is not of this protocol */                  \
     X(NO_LIMIT, 3)  /* neither the volume nor CONVGPU_MEMORY names a limit */   \
-    X(ORDER, 4)     /* a message that is not allowed here, HELLO missing */
+    X(ORDER, 4)     /* a message that is not allowed here, HELLO missing */     \
+    X(PEER, 5)      /* the process runs in another container */
 
 /* Who moves the memory of a process (ABLE): X(NAME, number). */
 #define CONVGPU_MOVERS(X)                                                \

@@ -11,7 +11,7 @@ import msgspec
 from convgpu.client.scheduler import Scheduler, SchedulerRefused, SchedulerUnavailable
 from convgpu.logs.cause import current_cause
 from convgpu.protocol.messages import Admin, AdminReply, MalformedMessageError, pack
-from convgpu.protocol.requests import InvalidRequestError, Request, write_request
+from convgpu.protocol.requests import CreateVolume, InvalidRequestError, Request, write_request
 from convgpu.protocol.stream import MessageStream, ProtocolError
 
 _RETRY_STEP: Final = 0.05
@@ -36,8 +36,11 @@ class AdminClient(Scheduler):
 
     def ask_json(self, request: Request[Any]) -> bytes:
         """See `Scheduler.ask_json`."""
+        request = msgspec.structs.replace(request, cause=current_cause() or request.cause)
+        if isinstance(request, CreateVolume):  # what the Engine is told to have failed must not be there
+            request = msgspec.structs.replace(request, until=time.time() + min(self._timeout, self._answer_timeout))
         try:
-            return self.send(write_request(msgspec.structs.replace(request, cause=current_cause() or request.cause)))
+            return self.send(write_request(request))
         except InvalidRequestError as error:
             raise SchedulerRefused("invalid", str(error)) from error
 

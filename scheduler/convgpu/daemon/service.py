@@ -7,6 +7,7 @@ scheduler left) -> `Service` (sockets). A stage is a value, so that no part can 
 import asyncio
 import logging
 import resource
+import time
 
 from convgpu.daemon.admin_api.live_settings import LiveSettings
 from convgpu.daemon.admin_api.queries import Queries
@@ -84,7 +85,13 @@ class Service:
         )
         on_nobody_runs = self._recovery.mark_complete if self._recovery else lambda: None
         return AdminServer(
-            restored.containers, restored.reconciliation, live_settings, queries, host.store, on_nobody_runs
+            restored.containers,
+            restored.reconciliation,
+            live_settings,
+            queries,
+            host.store,
+            on_nobody_runs,
+            time.time,
         )
 
     def close(self) -> None:

@@ -57,10 +57,15 @@ class Request(
 
 
 class CreateVolume(Request[records.Done], frozen=True, tag="create"):
-    """Make a container's volume; options as the user gave them."""
+    """Make a container's volume; options as the user gave them.
+
+    Attributes:
+        until: Unix seconds, after which the asker has given up: then nothing is made, or it is undone. 0: it waits.
+    """
 
     name: VolumeName
     options: dict[OptionName, OptionValue] = {}
+    until: float = 0.0
 
 
 class RemoveVolume(Request[records.Done], frozen=True, tag="remove"):

@@ -35,25 +35,39 @@ class MessageStream:
         self._bytes = bytearray()
 
     def receive(self, data: bytes) -> list[tuple[int, Message]]:
-        """Take `data` and return the messages that are complete now, each with its `id`.
+        """Take `data` and return the messages that are complete now, each with its `id`. Raises as `take`."""
+        self.feed(data)
+        messages: list[tuple[int, Message]] = []
+        while (message := self.take()) is not None:
+            messages.append(message)
+        return messages
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes behind those that came before."""
+        self._bytes += data
+
+    def __len__(self) -> int:
+        """Return how many bytes no message was made of yet."""
+        return len(self._bytes)
+
+    def take(self) -> tuple[int, Message] | None:
+        """Return the next message with its `id`; None when it is not complete yet.
 
         Raises:
             ProtocolError: another version, an impossible size, an unknown kind or a malformed body.
         """
-        self._bytes += data
-        messages: list[tuple[int, Message]] = []
-        while len(self._bytes) >= _HEADER.size:
-            size, version, number, request = _HEADER.unpack_from(self._bytes)
-            self._check(size, version, number, request)
-            if len(self._bytes) < size:
-                break
-            body = bytes(self._bytes[_HEADER.size : size])
-            del self._bytes[:size]
-            try:
-                messages.append((request, unpack(Kind(number), body)))
-            except MalformedMessageError as error:
-                raise ProtocolError(Failure.MALFORMED, str(error), request) from error
-        return messages
+        if len(self._bytes) < _HEADER.size:
+            return None
+        size, version, number, request = _HEADER.unpack_from(self._bytes)
+        self._check(size, version, number, request)
+        if len(self._bytes) < size:
+            return None
+        body = bytes(self._bytes[_HEADER.size : size])
+        del self._bytes[:size]
+        try:
+            return request, unpack(Kind(number), body)
+        except MalformedMessageError as error:
+            raise ProtocolError(Failure.MALFORMED, str(error), request) from error
 
     def _check(self, size: int, version: int, number: int, request: int) -> None:
         """Judge a header before its body comes, so that nobody can make us collect bytes for nothing."""

@@ -70,6 +70,7 @@ class Failure(IntEnum):
     MALFORMED = 2
     NO_LIMIT = 3
     ORDER = 4
+    PEER = 5
 
 
 class Mover(IntEnum):

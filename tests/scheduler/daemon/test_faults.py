@@ -78,7 +78,7 @@ def test_a_flood_of_questions_to_a_card_that_hangs_costs_bounded_memory(tmp_path
         daemon.ail("0 hang_ms=60000")
         with contextlib.suppress(OSError):
             flooder.socket.sendall(b"".join(pack(m.Context(0, 1, 0), number + 1) for number in range(50_000)))
-        wait_until(lambda: "1024 allocations wait in one process" in daemon.log.read_text(), "there is a bound")
+        wait_until(lambda: "1024 requests of one process wait" in daemon.log.read_text(), "there is a bound")
         assert neighbour.ask(m.Query(0)) == m.Usage(2 * GIB, 0, 0)
         questions = [neighbour.send(m.Context(0, 1, 0)) for _ in range(100)]  # a hundred threads at once
         assert {neighbour.answer(request) for request in questions} == {m.ContextSize(0)}

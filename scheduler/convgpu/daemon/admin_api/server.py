@@ -31,6 +31,7 @@ class AdminServer:
         queries: answers requests that only read.
         store: made durable before a change is answered.
         on_nobody_runs: called when the Engine lists no running container.
+        wall_clock: Unix seconds.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class AdminServer:
         queries: Queries,
         store: Store,
         on_nobody_runs: Callable[[], None],
+        wall_clock: Callable[[], float],
     ) -> None:
         self._containers = containers
         self._reconciliation = reconciliation
@@ -48,6 +50,7 @@ class AdminServer:
         self._queries = queries
         self._store = store
         self._on_nobody_runs = on_nobody_runs
+        self._wall_clock = wall_clock
         self._tasks = BackgroundTasks()
 
     def answer(self, body: bytes, reply: Callable[[bytes], None]) -> None:
@@ -74,7 +77,7 @@ class AdminServer:
             done = await answer
             # A history can be long: the loop goes on while a thread encodes it.
             reply(_accept(done) if isinstance(done, records.Done) else await asyncio.to_thread(_accept, done))
-        except OSError as error:
+        except (OSError, ContainerRefusedError) as error:
             reply(_refuse(error, cause))
 
     def _do(self, request: r.AnyRequest) -> Answer | Coroutine[Any, Any, Answer]:
@@ -92,9 +95,8 @@ class AdminServer:
                 | r.ResumeContainer()
             ):
                 return self._durable(self._change(request))
-            case r.CreateVolume(name=name, options=options):
-                self._containers.create(name, options)
-                return self._durable(records.Done())
+            case r.CreateVolume():
+                return self._create(request)
             case r.RemoveVolume(name=name):
                 self._containers.remove(name)
             case r.MountVolume(name=name, id=mount_id):
@@ -133,6 +135,29 @@ class AdminServer:
                 return self._live_settings.choose_policy(policy)
             case r.ChoosePlacement(policy=policy):
                 return self._live_settings.choose_placement(policy)
+
+    def _create(self, request: r.CreateVolume) -> Coroutine[Any, Any, Answer]:
+        self._check_time(request)
+        is_new = request.name not in self._containers.names()
+        self._containers.create(request.name, request.options)
+        return self._keep(request, is_new)
+
+    async def _keep(self, request: r.CreateVolume, is_new: bool) -> Answer:
+        """Return the answer once the volume survives a power loss; what nobody waits for any more is undone."""
+        try:
+            await self._store.durable()
+            self._check_time(request)
+        except (OSError, ContainerRefusedError):
+            if is_new:
+                log.warning("volume %s, whose creation failed, is removed", request.name)
+                self._containers.remove(request.name)
+            raise
+        return records.Done()
+
+    def _check_time(self, request: r.CreateVolume) -> None:
+        if request.until and self._wall_clock() > request.until:
+            text = f"volume {request.name} could not be made in time: try again"
+            raise ContainerRefusedError("failed", text)
 
     async def _durable(self, answer: Answer) -> Answer:
         """Return an answer once the change survives a power loss: the Engine remembers the volume from then on."""

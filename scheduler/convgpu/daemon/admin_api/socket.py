@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from convgpu.daemon.transport.connection import Connection, Listener
+from convgpu.daemon.transport.shares import Share
 from convgpu.protocol.messages import MAX_ADMIN_FRAME, Admin, AdminReply, Message
 from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.wire import Failure
@@ -32,12 +33,12 @@ class AdminSocket:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, path: Path, staging: Path, server: Answerer) -> None:
-        self._loop = loop
+        self._share = Share(loop)
         self._server = server
-        self._listener = Listener(loop, path, 0o600, staging, self._accept)
+        self._listener = Listener(self._share, path, 0o600, staging, self._accept)
 
     def _accept(self, sock: socket.socket) -> None:
-        Connection(self._loop, sock, self._receive, lambda _: None, MAX_ADMIN_FRAME)
+        Connection(self._share, sock, self._receive, lambda _: None, MAX_ADMIN_FRAME)
 
     def _receive(self, connection: Connection, request: int, message: Message) -> None:
         if isinstance(message, Admin):
@@ -49,3 +50,4 @@ class AdminSocket:
     def close(self) -> None:
         """Stop listening."""
         self._listener.close()
+        self._share.close()

@@ -2,12 +2,14 @@
 
 import hashlib
 import logging
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from convgpu.daemon.gpu.simulated import FILES
 from convgpu.daemon.system.atomic_files import deliver, is_delivered, link_files
+from convgpu.daemon.system.mounts import Place, join, locate, mounts_of
 from convgpu.daemon.system.remove_tree import remove_tree
 from convgpu.protocol.folder_names import folder_of
 from convgpu.protocol.layout import CONTAINERS_FOLDER, DRIVER_FOLDER, LIBRARY_FILE, LIBRARY_PATH, PRELOAD_FILE
@@ -15,6 +17,15 @@ from convgpu.protocol.layout import CONTAINERS_FOLDER, DRIVER_FOLDER, LIBRARY_FI
 log = logging.getLogger(__name__)
 
 _PRELOAD: Final = f"{LIBRARY_PATH}\n".encode()
+
+
+class _File(NamedTuple):
+    """A file that containers get; `digest`: SHA-256 of its content."""
+
+    name: str
+    content: Path | bytes
+    mode: int
+    digest: bytes
 
 
 def make_staging(directory: Path) -> Path:
@@ -40,17 +51,23 @@ class Folders:
         self.staging = make_staging(directory)
         self._containers = directory / CONTAINERS_FOLDER
         self._driver = driver
-        # Name, content and mode of each file that a container gets, and the content's SHA-256.
+        self._place: Place | None = None
         self._files: Final = (
-            (LIBRARY_FILE, library, 0o755, hashlib.sha256(library.read_bytes()).digest()),
-            (PRELOAD_FILE, _PRELOAD, 0o644, hashlib.sha256(_PRELOAD).digest()),
+            _File(LIBRARY_FILE, library, 0o755, hashlib.sha256(library.read_bytes()).digest()),
+            _File(PRELOAD_FILE, _PRELOAD, 0o644, hashlib.sha256(_PRELOAD).digest()),
         )
         # The same for every container, so `convgpu run` mounts it from here.
-        deliver(_PRELOAD, directory / PRELOAD_FILE, 0o644, self.staging)
+        self._deliver_changed(directory, self._files[1:])
 
     def path(self, name: str) -> Path:
         """Return the folder of a volume, its mountpoint."""
         return self._containers / folder_of(name)
+
+    def place(self, name: str) -> Place | None:
+        """Return where the folder of a volume lies, by which a mount of it is known; None if that cannot be said."""
+        if self._place is None:
+            self._place = locate(os.fsencode(self._containers.resolve()), mounts_of("self"))
+        return self._place and Place(self._place.device, join(self._place.path, folder_of(name).encode()))
 
     def mountpoint(self, name: str) -> str:
         """Return `path` as text: faster for lists of a thousand containers."""
@@ -65,8 +82,7 @@ class Folders:
         folder = self.path(name)
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o755)
-        for file, content, mode, _ in self._files:
-            deliver(content, folder / file, mode, self.staging)
+        self._deliver_changed(folder, self._files)
         if self._driver is not None:
             link_files([self._driver / name for name in FILES], folder / DRIVER_FOLDER, self.staging)
         return folder
@@ -78,11 +94,16 @@ class Folders:
             OSError: it cannot be written.
         """
         folder = self.path(name)
-        for file, content, mode, digest in self._files:
-            if not is_delivered(folder / file, digest, mode):
-                log.warning("%s of volume %s was not ours any more and is delivered again", file, name)
-                folder.mkdir(parents=True, exist_ok=True)
-                deliver(content, folder / file, mode, self.staging)
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in self._deliver_changed(folder, self._files):
+            log.warning("%s of volume %s was not ours any more and is delivered again", file, name)
+
+    def _deliver_changed(self, folder: Path, files: Sequence[_File]) -> list[str]:
+        """Deliver the files that are not as they should be, and return their names; the others need no room."""
+        changed = [one for one in files if not is_delivered(folder / one.name, one.digest, one.mode)]
+        for one in changed:
+            deliver(one.content, folder / one.name, one.mode, self.staging)
+        return [one.name for one in changed]
 
     def remove(self, name: str) -> None:
         """Remove the folder with everything in it."""

@@ -1,6 +1,5 @@
 """The registry of containers: their volumes, options, mounts and sockets."""
 
-import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.rows import Volume
 from convgpu.daemon.storage.volumes import VolumeTable
 from convgpu.daemon.transport.connection import Listener
+from convgpu.daemon.transport.shares import Share
 from convgpu.logs.cause import current_cause
 from convgpu.protocol.event_kinds import EventKind
 from convgpu.protocol.layout import SOCKET_FILE
@@ -59,6 +59,9 @@ class ConnectionAcceptor(Protocol):
     def forget(self, container: str) -> None:
         """Close the connections to a removed container."""
 
+    def share(self, container: str) -> Share:
+        """Return the part of the event loop in which a container's socket is served."""
+
 
 class ContainerRegistry:
     """All containers by the name of their volume.
@@ -79,7 +82,6 @@ class ContainerRegistry:
         wall_clock: Callable[[], float],
     ) -> None:
         self.by_name: dict[str, VolumeContainer] = {}
-        self._loop = asyncio.get_running_loop()
         self._store = store
         self._folders = folders
         self._driver = driver
@@ -227,7 +229,9 @@ class ContainerRegistry:
 
     def _listen(self, name: str) -> Listener:
         path = self._folders.path(name) / SOCKET_FILE
-        return Listener(self._loop, path, 0o666, self._folders.staging, partial(self._connections.accept, name))
+        return Listener(
+            self._connections.share(name), path, 0o666, self._folders.staging, partial(self._connections.accept, name)
+        )
 
     @property
     def _connections(self) -> ConnectionAcceptor:

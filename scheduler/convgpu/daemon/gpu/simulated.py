@@ -1,10 +1,11 @@
 """Simulated devices: the folder from which the simulated driver is loaded (docs/architecture.md)."""
 
+import hashlib
 import uuid
 from pathlib import Path
 from typing import Final
 
-from convgpu.daemon.system.atomic_files import deliver
+from convgpu.daemon.system.atomic_files import deliver, is_delivered
 from convgpu.protocol.sizes import parse_size
 
 PREFIX: Final = "simulated:"
@@ -42,7 +43,9 @@ def prepare_driver(folder: Path, source: Path, staging: Path, sizes: list[int], 
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in LIBRARIES:
-        deliver(source / name, folder / name, 0o755, staging)
+        digest = hashlib.sha256((source / name).read_bytes()).digest()
+        if not is_delivered(folder / name, digest, 0o755):
+            deliver(source / name, folder / name, 0o755, staging)
     # UUIDs are derived from positions, so that devices stay the same after a restart.
     rows = [f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'convgpu {n}')} {size}" for n, size in enumerate(sizes)]
     description = "\n".join([*rows, f"settle_us_per_gib={settle}", ""])

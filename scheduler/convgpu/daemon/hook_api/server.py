@@ -12,12 +12,14 @@ from convgpu.core.volume_options import OptionError
 from convgpu.daemon.containers.registry import ContainerRegistry
 from convgpu.daemon.hook_api.handshake import Counted, Handshake, PendingHello
 from convgpu.daemon.hook_api.nvml_view import observe
+from convgpu.daemon.hook_api.peers import Isolation
 from convgpu.daemon.hook_api.session_requests import SessionRequests, not_allowed
 from convgpu.daemon.sessions.disconnected import DisconnectedSessions
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.system.background_tasks import BackgroundTasks
 from convgpu.daemon.transport.connection import Connection
+from convgpu.daemon.transport.shares import Share
 from convgpu.protocol import messages as m
 from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.wire import Failure
@@ -40,6 +42,7 @@ class HookServer:
         handshake: admits processes that say HELLO.
         requests: carries out what processes with a session ask.
         disconnected: gets sessions whose connection ended.
+        isolation: keeps containers apart.
     """
 
     def __init__(
@@ -50,7 +53,10 @@ class HookServer:
         handshake: Handshake,
         requests: SessionRequests,
         disconnected: DisconnectedSessions,
+        isolation: Isolation,
     ) -> None:
+        self._shares, self._peers = isolation.shares, isolation.peers
+        self._checked: set[Connection] = set()  # whose processes may be here
         self._loop = asyncio.get_running_loop()
         self._containers = containers
         self._machine = machine
@@ -73,7 +79,7 @@ class HookServer:
             sock.close()
             return
         receive, ended = partial(self._receive, container), partial(self._ended, container)
-        connection = Connection(self._loop, sock, receive, ended, MAX_FRAME)
+        connection = Connection(self._shares.of(container), sock, receive, ended, MAX_FRAME)
         silent[connection] = self._loop.call_later(HELLO_TIMEOUT, connection.close, "no HELLO")
 
     def forget(self, container: str) -> None:
@@ -81,6 +87,11 @@ class HookServer:
         for connection in list(self._silent.get(container, ())):
             connection.close("its volume is removed")
         self._silent.pop(container, None)
+        self._shares.remove(container)
+
+    def share(self, container: str) -> Share:
+        """Return the part of the event loop in which a container's processes are served."""
+        return self._shares.of(container)
 
     def _stop_timer(self, container: str, connection: Connection) -> None:
         timer = self._silent.get(container, {}).pop(connection, None)
@@ -90,6 +101,7 @@ class HookServer:
     def _ended(self, container: str, connection: Connection) -> None:
         self._stop_timer(container, connection)
         self._counting.discard(connection)
+        self._checked.discard(connection)
         session = self._open.pop(connection, None)
         if session is not None:
             self._disconnected.add(session)
@@ -104,6 +116,9 @@ class HookServer:
 
     def _receive(self, container: str, connection: Connection, request: int, message: m.Message) -> None:
         """Handle a message. Raises ProtocolError, with which the connection fails."""
+        if connection not in self._checked:
+            self._peers.check(container, connection, request)
+            self._checked.add(connection)
         session = self._open.get(connection)
         if isinstance(message, m.Observe):
             self._observe(container, connection, request, message)

@@ -1,12 +1,15 @@
 """Requests of processes with a session: allocate, free, measure a context, query usage."""
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
 from convgpu.core.machine import Machine
 from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.hook_api.fixed_leases import Suspension
 from convgpu.daemon.sessions.inspection import Inspection
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
+from convgpu.daemon.sessions.open_requests import MAX_QUEUED, Kind
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.system.background_tasks import BackgroundTasks
@@ -15,8 +18,6 @@ from convgpu.protocol.inspection import messages as i
 from convgpu.protocol.residency.messages import ResidencyMessage
 from convgpu.protocol.stream import ProtocolError
 from convgpu.protocol.wire import AllocateFlag, Failure
-
-MAX_OPEN_REQUESTS: Final = 1024
 
 
 class RefusalJudge(Protocol):
@@ -68,14 +69,11 @@ class SessionRequests:
             case m.Allocate(device=device) if message.flags & AllocateFlag.FIXED and device < len(session.rows):
                 self._allocate_fixed(session, request, message)
             case m.Allocate():
-                self._check_open_requests(session, request)
-                self._allocate(session, request, message)
+                self._begin(session, Kind.ALLOCATION, request, partial(self._allocate, session, request, message))
             case m.Freed(device) if device < len(session.rows):
                 self._lifecycle.free(session, session.rows[device])
             case m.Context(device) if device < len(session.rows):
-                self._check_open_requests(session, request)
-                session.open_requests += 1
-                self._tasks.start(self._measure_context(session, request, message))
+                self._begin(session, Kind.MEASUREMENT, request, partial(self._measure, session, request, message))
             case m.Query(device) if device < len(session.rows):
                 session.connection.send(self._usage(session, session.rows[device]), request)
             case i.Listed() | i.Traced():
@@ -88,11 +86,12 @@ class SessionRequests:
         """Prepare a session whose process is about to get its WELCOME."""
         self._inspection.tracer.opened(session)
 
-    @staticmethod
-    def _check_open_requests(session: Session, request: int) -> None:
-        if session.open_requests >= MAX_OPEN_REQUESTS:
-            text = f"more than {MAX_OPEN_REQUESTS} allocations wait in one process"
-            raise ProtocolError(Failure.ORDER, text, request)
+    def _begin(self, session: Session, kind: Kind, request: int, start: Callable[[], None]) -> None:
+        if not self._sessions.requests.begin(session, kind, start):
+            raise ProtocolError(Failure.ORDER, f"more than {MAX_QUEUED} requests of one process wait", request)
+
+    def _measure(self, session: Session, request: int, message: m.Context) -> None:
+        self._tasks.start(self._measure_context(session, request, message))
 
     def _allocate_fixed(self, session: Session, request: int, message: m.Allocate) -> None:
         """Let more of what the process is granted be memory that cannot leave; it never waits for that."""
@@ -104,7 +103,6 @@ class SessionRequests:
 
     def _allocate(self, session: Session, request: int, message: m.Allocate) -> None:
         if message.flags & AllocateFlag.REFUSED and message.device < len(session.rows):
-            session.open_requests += 1
             self._tasks.start(self._judge_refusal(session, request, message))
         else:
             self._lifecycle.allocate(session, request, message.device, message.size, message.call)
@@ -113,17 +111,20 @@ class SessionRequests:
         """Pause an allocation that the driver refused because of external memory; reject it for any other cause."""
         device = session.rows[message.device]
         may_wait = await self._judge.may_wait(device, message.size)
-        session.open_requests -= 1
         if session.number not in self._sessions.by_number:
             return  # it has ended; or it has another connection, and asks again there
         if may_wait:
             self._lifecycle.allocate(session, request, message.device, message.size, message.call)
         else:
             self._lifecycle.reject_as_driver(session, request, device, message.size, message.call)
+            self._sessions.requests.done(session, Kind.ALLOCATION)
 
     async def _measure_context(self, session: Session, request: int, message: m.Context) -> None:
-        size = await self._contexts.measure(session.rows[message.device], session.pid, message.charged, message.used)
-        session.open_requests -= 1
+        device = session.rows[message.device]
+        try:
+            size = await self._contexts.measure(device, session.pid, message.charged, message.used)
+        finally:
+            self._sessions.requests.done(session, Kind.MEASUREMENT)
         session.connection.send(m.ContextSize(size), request)
 
     def _usage(self, session: Session, device: str) -> m.Usage:

@@ -8,6 +8,7 @@ from convgpu.core.events import SlotKey
 from convgpu.core.machine import Machine
 from convgpu.core.placement import Displaced, Placed, Placement
 from convgpu.core.residency.events import ResidencyEffect
+from convgpu.daemon.sessions.open_requests import Kind
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation
 from convgpu.daemon.storage.history import History
@@ -101,8 +102,8 @@ class EffectPerformer:
         }
         self._history.add(entry.kind, entry.container, e.cause_of(entry.session, entry.request), **fields)
         if pending and entry.kind is not EventKind.PAUSED:
-            pending.session.open_requests -= 1
             del self._registry.pending[entry.request]
+            self._registry.requests.done(pending.session, Kind.ALLOCATION)
 
 
 def _refuse_move(effect: ResidencyEffect) -> None:

@@ -1,6 +1,5 @@
 """The lifecycle of a process as events: it connects, allocates, frees, reconnects and ends."""
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
@@ -14,6 +13,7 @@ from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.sessions import SessionTable
 from convgpu.daemon.transport.connection import Absent
+from convgpu.daemon.transport.shares import Shares
 from convgpu.protocol.event_kinds import EventKind, RejectReason
 from convgpu.protocol.messages import Rejected
 from convgpu.protocol.wire import Reason
@@ -35,6 +35,7 @@ class SessionLifecycle:
         settling: gets the usage of a process when it ends.
         table: forgets the processes that ended.
         wall_clock: Unix seconds.
+        shares: of the event loop.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class SessionLifecycle:
         settling: SettlingWatcher,
         table: SessionTable,
         wall_clock: Callable[[], float],
+        shares: Shares,
     ) -> None:
         self._driver = driver
         self._registry = registry
@@ -52,7 +54,7 @@ class SessionLifecycle:
         self._settling = settling
         self._table = table
         self._wall_clock = wall_clock
-        self._freed: set[tuple[int, str]] = set()
+        self._shares = shares
 
     def next_number(self) -> int:
         """Return a number for a session that was never given before."""
@@ -87,7 +89,6 @@ class SessionLifecycle:
     def allocate(self, session: Session, frame: int, row: int, size: int, call: str) -> None:
         """Request `size` bytes; the answer has the id of the frame."""
         request = self._driver.next_number()
-        session.open_requests += 1
         device = session.rows[row] if row < len(session.rows) else ""
         self._registry.pending[request] = PendingAllocation(session, frame, device, call, self._wall_clock())
         is_context = call in _CONTEXT_CALLS
@@ -111,16 +112,13 @@ class SessionLifecycle:
         self._history.add(EventKind.REJECTED, session.container, session.cause, reason=kind, **fields)
 
     def free(self, session: Session, device: str) -> None:
-        """Note that a process freed memory; several frees within one turn of the loop are one event."""
-        if not self._freed:
-            asyncio.get_running_loop().call_soon(self._dispatch_freed)
-        self._freed.add((session.number, device))
+        """Note that a process freed memory; several frees that wait for their container's turn are one event."""
+        number = session.number
+        self._shares.of(session.container).call_soon(lambda: self._dispatch_freed(number, device), (number, device))
 
-    def _dispatch_freed(self) -> None:
-        freed, self._freed = self._freed, set()
-        for number, device in freed:
-            if number in self._registry.by_number:
-                self._driver.dispatch(e.MemoryFreed(number, device))
+    def _dispatch_freed(self, number: int, device: str) -> None:
+        if number in self._registry.by_number:
+            self._driver.dispatch(e.MemoryFreed(number, device))
 
     def end(self, session: Session) -> None:
         """End the session of a process that has ended."""

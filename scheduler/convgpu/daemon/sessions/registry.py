@@ -1,6 +1,7 @@
 """The registry of sessions: connected processes, their usage, and their pending allocations."""
 
 from convgpu.core.machine import Machine
+from convgpu.daemon.sessions.open_requests import OpenRequests
 from convgpu.daemon.sessions.session import PendingAllocation, Session
 
 
@@ -9,9 +10,11 @@ class SessionRegistry:
 
     Args:
         machine: its ledger knows the leases; only read here.
+        requests: of all sessions that are open.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, requests: OpenRequests) -> None:
+        self.requests = requests
         self.by_number: dict[int, Session] = {}
         self.pending: dict[int, PendingAllocation] = {}
         self._machine = machine
@@ -27,6 +30,7 @@ class SessionRegistry:
     def remove(self, session: Session) -> None:
         """Remove a session and its pending allocations."""
         del self.by_number[session.number]
+        self.requests.forget(session)
         self._last_removed = session
         for request in [number for number, pending in self.pending.items() if pending.session is session]:
             del self.pending[request]

@@ -25,7 +25,6 @@ class Session:
         namespace: inode of its pid namespace.
         pids: its pids, from our namespace down to its own.
         own_pid: as the process sees itself.
-        open_requests: requests of this process without an answer.
         is_elastic: whether it was told that its memory may leave.
         fixed_leases: what of it may be memory that cannot leave, in bytes per device.
     """
@@ -43,7 +42,6 @@ class Session:
     namespace: int | None = None
     pids: Sequence[int] = ()
     own_pid: int = 0
-    open_requests: int = 0
     is_elastic: bool = False
     fixed_leases: dict[str, int] = field(default_factory=dict)
 

@@ -17,6 +17,7 @@ from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.hook_api.adoption import SessionAdopter
 from convgpu.daemon.hook_api.fixed_leases import FixedLeases, Suspension
 from convgpu.daemon.hook_api.handshake import Handshake
+from convgpu.daemon.hook_api.peers import Isolation, PeerCheck
 from convgpu.daemon.hook_api.server import HookServer
 from convgpu.daemon.hook_api.session_factory import SessionFactory
 from convgpu.daemon.hook_api.session_requests import SessionRequests
@@ -43,6 +44,7 @@ class RestoredContainers:
         """Close the sockets and connections of containers, and stop the audit."""
         self.containers.close()
         self.hook_server.close()
+        self.running.shares.close()
         self.audit.close()
 
 
@@ -61,7 +63,8 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     reconciliation = Reconciliation(containers, running.sessions, volumes, host.folders, time.time)
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
     attributor = Attributor(running.machine, running.sessions, resolver)
-    hook_server, adopter = _make_hook_api(running, containers, attributor, settings)
+    isolation = Isolation(running.shares, PeerCheck(lambda: reconciliation.volume_of, host.folders.place))
+    hook_server, adopter = _make_hook_api(running, containers, attributor, isolation, settings)
     containers.restore(hook_server)
     report = AuditReport(health={device.uuid: device.trouble for device in host.devices if device.trouble})
     audit = _make_audit(running, attributor, report, settings)
@@ -69,7 +72,11 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
 
 
 def _make_hook_api(
-    running: RunningMachine, containers: ContainerRegistry, attributor: Attributor, settings: Settings
+    running: RunningMachine,
+    containers: ContainerRegistry,
+    attributor: Attributor,
+    isolation: Isolation,
+    settings: Settings,
 ) -> tuple[HookServer, SessionAdopter]:
     machine, sessions, lifecycle = running.machine, running.sessions, running.lifecycle
     table = running.host.store.sessions
@@ -82,7 +89,7 @@ def _make_hook_api(
     handshake = Handshake(containers, machine, sessions, lifecycle, contexts, factory, table)
     suspension = Suspension(running.elastic, fixed)
     requests = SessionRequests(machine, sessions, lifecycle, contexts, judge, running.inspection, suspension)
-    server = HookServer(containers, machine, sessions, handshake, requests, disconnected)
+    server = HookServer(containers, machine, sessions, handshake, requests, disconnected, isolation)
     return server, SessionAdopter(machine, sessions, lifecycle, contexts, factory, table, disconnected)
 
 
@@ -92,7 +99,7 @@ def _make_disconnected(running: RunningMachine, contexts: ContextSizes) -> Disco
         held = await contexts.held_on_each(session.rows, session.pid)
         return any(size != 0 for size in held.values())
 
-    return DisconnectedSessions(asyncio.get_running_loop(), may_hold, running.lifecycle.end)
+    return DisconnectedSessions(asyncio.get_running_loop(), running.shares, may_hold, running.lifecycle.end)
 
 
 def _make_judge(running: RunningMachine, attributor: Attributor, settings: Settings) -> RefusalJudge:

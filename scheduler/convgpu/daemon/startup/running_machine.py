@@ -22,12 +22,14 @@ from convgpu.daemon.sessions.call_tracer import CallTracer
 from convgpu.daemon.sessions.effects import EffectPerformer
 from convgpu.daemon.sessions.inspection import Inspection
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
+from convgpu.daemon.sessions.open_requests import OpenRequests
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.settings import Settings
 from convgpu.daemon.startup.memory_moves import prepare_moves
 from convgpu.daemon.startup.opened_host import OpenedHost
 from convgpu.daemon.storage.history import Bounds, History
 from convgpu.daemon.storage.recorder import Recorder
+from convgpu.daemon.transport.shares import Shares
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ class RunningMachine:
     recorder: Recorder | None
     elastic: ElasticSessions
     porter: Porter
+    shares: Shares
 
     @property
     def machine(self) -> Machine:
@@ -70,7 +73,8 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     header = _describe_machine(host, settings)
     machine = header.make_machine()
     history = History(time.time, store, Bounds(settings.history_rows, settings.history_age))
-    sessions = SessionRegistry(machine)
+    shares = Shares(loop)
+    sessions = SessionRegistry(machine, OpenRequests(shares))
     performer = EffectPerformer(machine, sessions, history, store.volumes)
     recorder = _begin_recording(header, settings)
     record = recorder.record if recorder is not None else record_nothing
@@ -88,12 +92,13 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
         sessions=sessions,
         driver=driver,
         settling=settling,
-        lifecycle=SessionLifecycle(driver, sessions, history, settling, store.sessions, time.time),
+        lifecycle=SessionLifecycle(driver, sessions, history, settling, store.sessions, time.time, shares),
         inspection=Inspection(AllocationLister(sessions), CallTracer(sessions, history, time.time)),
         capacities=Capacities(driver, store.devices, settling, host.memory, host.capacities, settings.reserve),
         recorder=recorder,
         elastic=elastic,
         porter=porter,
+        shares=shares,
     )
 
 

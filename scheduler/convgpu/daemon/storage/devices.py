@@ -6,6 +6,7 @@ from typing import Final
 
 from convgpu.daemon.storage.rows import DeviceMemory
 from convgpu.daemon.storage.transactions import Database
+from convgpu.daemon.storage.write_queue import Row
 
 _SET_MEMORY: Final = "INSERT OR REPLACE INTO device_memory VALUES (?, ?, ?, ?, ?)"
 
@@ -25,16 +26,16 @@ class DeviceTable:
         return {uuid for (uuid,) in self._database.rows("SELECT uuid FROM devices WHERE drained")}
 
     def set_all(self, names: Mapping[str, str], memory: Sequence[DeviceMemory]) -> None:
-        """Keep which devices there are (UUID to name, in order) and their memory figures. Raises DatabaseError."""
+        """Keep which devices there are (UUID to name, in order) and their memory, as soon as the disk takes it."""
         statement = (
             "INSERT INTO devices (uuid, position, name) VALUES (?, ?, ?) "
             "ON CONFLICT DO UPDATE SET position = excluded.position, name = excluded.name"
         )
-        with self._database.transaction() as execute:
-            for position, (uuid, name) in enumerate(names.items()):
-                execute(statement, (uuid, position, name))
-            for figures in memory:
-                execute(_SET_MEMORY, astuple(figures))
+        places = enumerate(names.items())
+        rows = [Row(statement, (uuid, position, name), ("device", uuid)) for position, (uuid, name) in places]
+        self._database.write_all_now_or_soon(
+            [*rows, *(Row(_SET_MEMORY, astuple(figures), ("memory", figures.device)) for figures in memory)]
+        )
 
     def set_drained(self, device: str, drained: bool) -> None:
         """Keep whether a device is drained. Raises DatabaseError: nothing has changed."""

@@ -53,7 +53,7 @@ class History:
         closed = store.settings.get("next event")
         last = int(str(self._events[-1]["sequence"])) if self._events else 0
         self._next = max(int(closed), last + 1) if closed else last + 1 + (MAX_QUEUED_EVENTS if last else 0)
-        store.settings.set("next event", None)
+        store.settings.forget("next event")
         self._since_trim = SLICE
 
     def add(self, kind: str, container: str, cause: str, **fields: object) -> None:

@@ -124,12 +124,19 @@ class Database:
 
     def write_now_or_soon(self, row: Row) -> None:
         """Commit a fact at once; when that cannot be, as soon as it can. Older rows of its key are void."""
-        self._queue.forget(row.key)
+        self.write_all_now_or_soon([row])
+
+    def write_all_now_or_soon(self, rows: Sequence[Row]) -> None:
+        """As `write_now_or_soon`, several facts together."""
+        for row in rows:
+            self._queue.forget(row.key)
         try:
             with self._transaction_without_waiting() as execute:
-                execute(row.statement, row.values)
+                for row in rows:
+                    execute(row.statement, row.values)
         except DatabaseError:
-            self._queue.add(row)
+            for row in rows:
+                self._queue.add(row)
 
     # -- committed soon --------------------------------------------------------------------------------------
 

@@ -84,6 +84,8 @@ def link_files(files: list[Path], folder: Path, staging: Path) -> None:
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         for file in files:
+            if _is_link_to(file, descriptor):
+                continue
             fresh = staging / f"link-{file.name}"
             fresh.unlink(missing_ok=True)
             fresh.hardlink_to(file)
@@ -95,6 +97,13 @@ def link_files(files: list[Path], folder: Path, staging: Path) -> None:
             fresh.unlink(missing_ok=True)  # rename does nothing when both are the same file already
     finally:
         os.close(descriptor)
+
+
+def _is_link_to(file: Path, folder: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(file.name, dir_fd=folder, follow_symlinks=False), file.stat())
+    except OSError:
+        return False
 
 
 def _remove(path: Path) -> None:

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import select
 import socket
 from pathlib import Path
 from typing import Final
@@ -48,6 +49,13 @@ def open_peer(sock: socket.socket, pid: int) -> int | None:
         if error.errno != errno.ENOPROTOOPT:
             raise
     return open_process(pid)
+
+
+def has_ended(process: int) -> bool:
+    """Say whether the process behind a pidfd has ended."""
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _stat(task: int | str) -> list[str]:

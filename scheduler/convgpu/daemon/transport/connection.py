@@ -1,9 +1,10 @@
 """One connection on a UNIX stream socket: bytes to messages and back, within an asyncio loop.
 
-asyncio's own streams cannot pass descriptors, so the socket is driven by add_reader and add_writer.
+asyncio's own streams cannot pass descriptors, so the socket is driven by the share of its container.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from convgpu.daemon.system.atomic_files import put_in_place
-from convgpu.daemon.system.procfs import open_peer
+from convgpu.daemon.system.procfs import containers_of, has_ended, open_peer
+from convgpu.daemon.transport.shares import Share
 from convgpu.protocol import wire
 from convgpu.protocol.messages import Failed, Message, pack
 from convgpu.protocol.stream import MessageStream, ProtocolError
@@ -31,11 +33,12 @@ class Connection:
     """Gives each message to `on_message(connection, id, message)`, and calls `on_end` once when the connection ends.
 
     Invalid input ends only this connection. `on_message` may raise ProtocolError, with which the connection fails.
+    Messages are handled in the turns of `share`; while some are left, no more bytes are read.
     """
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        share: Share,
         sock: socket.socket,
         on_message: "Callable[[Connection, int, Message], None]",
         on_end: "Callable[[Connection], None]",
@@ -45,7 +48,7 @@ class Connection:
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         # Translated to our pid namespace; 0 when it is not visible there.
         self.pid: int = _UCRED.unpack(credentials)[0]
-        self._loop = loop
+        self._share = share
         self._sock = sock
         self._on_message = on_message
         self._on_end = on_end
@@ -54,11 +57,25 @@ class Connection:
         self._limit = _MAX_UNSENT
         self._read_size = min(_READ_SIZE, max_frame)  # bounds the time that other connections wait
         self.closed = False
-        loop.add_reader(sock, self._readable)
+        share.add_reader(sock.fileno(), self._readable)
 
     def open_process(self) -> int | None:
         """Return a pidfd of the peer, None if ended or not visible. Raises OSError: no descriptors are left."""
         return open_peer(self._sock, self.pid)
+
+    def containers(self) -> list[str] | None:
+        """Return the Engine's ids of the containers in whose cgroups the peer runs; None if it has ended.
+
+        A number can be another process's by now, so the process must live after its file was read. Raises OSError.
+        """
+        process = self.open_process()
+        if process is None:
+            return None
+        try:
+            ids = containers_of(self.pid)
+            return None if has_ended(process) else ids
+        finally:
+            os.close(process)
 
     def send(self, message: Message, request: int = 0, descriptor: int | None = None) -> None:
         """Send a frame; a descriptor can go only with the first frame of a connection."""
@@ -81,7 +98,7 @@ class Connection:
 
     def _buffer(self, rest: bytes) -> None:
         if not self._unsent:
-            self._loop.add_writer(self._sock, self._writable)
+            self._share.add_writer(self._sock.fileno(), self._writable)
         self._unsent += rest
         if len(self._unsent) > 2 * self._limit:
             self.close("it does not read its answers")
@@ -96,8 +113,8 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        self._loop.remove_reader(self._sock)
-        self._loop.remove_writer(self._sock)
+        self._share.remove_reader(self._sock.fileno())
+        self._share.remove_writer(self._sock.fileno())
         self._sock.close()
         if why:
             log.warning("connection of pid %d closed: %s", self.pid, why)
@@ -114,10 +131,30 @@ class Connection:
         if not data:
             self.close()
             return
+        self._stream.feed(data)
+        self._handle()
+        if self._stream and not self._share.has_time and not self.closed:
+            self._share.remove_reader(self._sock.fileno())
+            self._share.call_soon(self._handle_rest)
+
+    def _handle_rest(self) -> None:
+        if self.closed:
+            return
+        self._handle()
+        if self.closed:
+            return
+        if self._stream and not self._share.has_time:
+            self._share.call_soon(self._handle_rest)
+        else:
+            self._share.add_reader(self._sock.fileno(), self._readable)
+
+    def _handle(self) -> None:
+        """Handle the messages that have come, at least one, for as long as this share has time."""
         try:
-            for request, message in self._stream.receive(data):
-                if not self.closed:
-                    self._on_message(self, request, message)
+            while (received := self._stream.take()) is not None:
+                self._on_message(self, *received)
+                if self.closed or not self._share.has_time:
+                    return
         except ProtocolError as error:
             self.fail(error)
         except Exception as error:  # our own fault must not end other connections
@@ -134,7 +171,7 @@ class Connection:
             return
         del self._unsent[:sent]
         if not self._unsent:
-            self._loop.remove_writer(self._sock)
+            self._share.remove_writer(self._sock.fileno())
 
 
 class Absent:
@@ -156,7 +193,7 @@ class Listener:
     Args:
         mode: of the socket's file.
         staging: a folder beside it in which to make the socket.
-        on_accept: gets each accepted socket.
+        on_accept: gets each accepted socket, one in each turn of `share`.
 
     Raises:
         OSError: the socket cannot be made.
@@ -164,20 +201,20 @@ class Listener:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        share: Share,
         path: Path,
         mode: int,
         staging: Path,
         on_accept: Callable[[socket.socket], None],
     ) -> None:
-        self._loop = loop
+        self._share = share
         self._on_accept = on_accept
         self._pause: asyncio.TimerHandle | None = None
         self._path = path
         self._sock = bind_unix(path, mode, staging)
         self._file = _identify(path)
         self._sock.listen(128)
-        loop.add_reader(self._sock, self._acceptable)
+        share.add_reader(self._sock.fileno(), self._acceptable)
 
     def _acceptable(self) -> None:
         try:
@@ -186,8 +223,10 @@ class Listener:
             return
         except OSError as error:  # EMFILE and the like: open connections go on, new ones wait in the queue
             log.error("no connection is accepted for %g s: %s", _ACCEPT_PAUSE, error)
-            self._loop.remove_reader(self._sock)
-            self._pause = self._loop.call_later(_ACCEPT_PAUSE, self._loop.add_reader, self._sock, self._acceptable)
+            descriptor = self._sock.fileno()
+            self._share.remove_reader(descriptor)
+            loop = asyncio.get_running_loop()
+            self._pause = loop.call_later(_ACCEPT_PAUSE, self._share.add_reader, descriptor, self._acceptable)
             return
         self._on_accept(sock)
 
@@ -199,7 +238,7 @@ class Listener:
         """Stop listening. The file stays; the next listener at the path replaces it."""
         if self._pause is not None:
             self._pause.cancel()
-        self._loop.remove_reader(self._sock)
+        self._share.remove_reader(self._sock.fileno())
         self._sock.close()
 
 
@@ -209,6 +248,17 @@ def _identify(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def _bind(sock: socket.socket, fresh: Path, replaced: Path) -> None:
+    """Bind; on a disk that is full in the place of the socket that `fresh` is about to replace, which nobody serves."""
+    try:
+        sock.bind(str(fresh))
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        replaced.unlink()
+        sock.bind(str(fresh))
 
 
 def bind_unix(path: Path, mode: int, staging: Path) -> socket.socket:
@@ -225,7 +275,7 @@ def bind_unix(path: Path, mode: int, staging: Path) -> socket.socket:
     try:
         fresh = Path(f"/proc/self/fd/{descriptor}/{path.name}")
         fresh.unlink(missing_ok=True)
-        sock.bind(str(fresh))
+        _bind(sock, fresh, path)
         fresh.chmod(mode)
         put_in_place(fresh, path)
     except OSError:

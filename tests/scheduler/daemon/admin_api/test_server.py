@@ -1,16 +1,19 @@
 """What administrators ask on admin.sock, right and wrong."""
 
+import asyncio
 import contextlib
 import json
 import sqlite3
 import threading
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from daemon import GIB, Daemon, Process, running_daemon
 
 from convgpu.client.scheduler import SchedulerRefused
+from convgpu.daemon.admin_api.server import AdminServer
 from convgpu.protocol import messages as m
 
 
@@ -174,3 +177,74 @@ def test_who_asks_for_a_long_past_keeps_nobody_waiting(tmp_path: Path) -> None:
         begun = time.monotonic()
         json.dumps(answer)  # if the event loop did that, everybody would wait for so long
         assert min(held_up) < time.monotonic() - begun
+
+
+def test_a_creation_that_nobody_waits_for_any_more_makes_nothing(daemon: Daemon) -> None:
+    with pytest.raises(SchedulerRefused, match="could not be made in time: try again"):
+        daemon.admin.request("create", name="a", options={"memory": "2g"}, until=time.time() - 1)
+    assert daemon.admin.request("containers") == {"containers": []}
+    daemon.admin.request("create", name="a", options={"memory": "2g"}, until=time.time() + 60)
+    with pytest.raises(SchedulerRefused, match="try again"):
+        daemon.admin.request("create", name="a", options={"memory": "2g"}, until=time.time() - 1)
+    assert daemon.state("a")["state"] == "created"
+
+
+class _LateStore:
+    """A disk that takes its time: the clock goes on meanwhile."""
+
+    def __init__(self, error: OSError | None = None) -> None:
+        self.now = 100.0
+        self.error = error
+
+    async def durable(self) -> None:
+        self.now += 10.0
+        if self.error is not None:
+            raise self.error
+
+
+class _Volumes:
+    """What is made and removed."""
+
+    def __init__(self, *names: str) -> None:
+        self.made = list(names)
+
+    def names(self) -> list[str]:
+        return list(self.made)
+
+    def create(self, name: str, _options: dict[str, str]) -> None:
+        if name not in self.made:
+            self.made.append(name)
+
+    def remove(self, name: str) -> None:
+        self.made.remove(name)
+
+
+@pytest.mark.parametrize(
+    ("store", "until", "before", "left"),
+    [
+        (_LateStore(), 105.0, [], []),
+        (_LateStore(), 105.0, ["a"], ["a"]),
+        (_LateStore(), 115.0, [], ["a"]),
+        (_LateStore(), 0.0, [], ["a"]),
+        (_LateStore(OSError("the disk fails")), 115.0, [], []),
+    ],
+    ids=["too late", "too late, and there before", "in time", "no matter when", "not on the disk"],
+)
+def test_a_creation_that_comes_too_late_is_undone(
+    store: _LateStore, until: float, before: list[str], left: list[str]
+) -> None:
+    volumes, answers = _Volumes(*before), []
+
+    async def create() -> None:
+        parts = (cast("Any", part) for part in (volumes, None, None, None, store))
+        server = AdminServer(*parts, on_nobody_runs=lambda: None, wall_clock=lambda: store.now)
+        done = asyncio.Event()
+        server.answer(
+            json.dumps({"op": "create", "name": "a", "until": until}).encode(),
+            lambda answer: (answers.append(json.loads(answer)), done.set()),
+        )
+        await done.wait()
+
+    asyncio.run(create())
+    assert volumes.made == left
+    assert ("ok" in answers[0]) == (until != 105.0 and store.error is None)

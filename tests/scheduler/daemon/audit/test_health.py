@@ -29,11 +29,13 @@ from convgpu.daemon.hook_api.adoption import SessionAdopter
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.effects import EffectPerformer
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
+from convgpu.daemon.sessions.open_requests import OpenRequests
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import Bounds, History
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.system.procfs import start_time
+from convgpu.daemon.transport.shares import Shares
 from convgpu.policies.memory import Fifo
 
 GIB = 1 << 30
@@ -75,17 +77,19 @@ class Parts:
 
     def __init__(self, cards: Cards, directory: Path) -> None:
         loop = asyncio.get_running_loop()
+        shares = Shares(loop)
         self.executor = executor = NvmlExecutor(cards)
         self.store = Store(directory, "boot", loop.call_later)
         memory = measure_memory(cards, cards.list(), 0, {}, lambda _: False)
         rows = initial_capacities(cards.list(), memory, 0)
         machine = Machine({one.uuid: one.capacity for one in rows}, Fifo())
         history = History(time.time, self.store, Bounds(10, 10.0))
-        self.sessions = SessionRegistry(machine)
+        self.sessions = SessionRegistry(machine, OpenRequests(shares))
         performer = EffectPerformer(machine, self.sessions, history, self.store.volumes)
         self.driver = driver = MachineDriver(loop, machine, performer, lambda: None)
         settling = Settling(executor, {one.device: one.own for one in memory}, lambda _: None)
-        self.lifecycle = SessionLifecycle(driver, self.sessions, history, settling, self.store.sessions, time.time)
+        table = self.store.sessions
+        self.lifecycle = SessionLifecycle(driver, self.sessions, history, settling, table, time.time, shares)
         self.capacities = Capacities(driver, self.store.devices, settling, memory, rows, 0)
         self.report = AuditReport()
         self.attributor = Attributor(machine, self.sessions, ContainerResolver(self.sessions, dict))

@@ -318,7 +318,7 @@ def test_more_open_requests_than_a_process_can_have_threads_end_its_connection(d
     flooder.hello()
     with contextlib.suppress(OSError):
         flooder.socket.sendall(b"".join(pack(m.Allocate(0, 1 << 20, "x"), n + 1) for n in range(1100)))
-    wait_until(lambda: "1024 allocations wait" in daemon.log.read_text(), "it is refused")
+    wait_until(lambda: "1024 requests of one process wait" in daemon.log.read_text(), "it is refused")
     assert isinstance(holder.ask(m.Query(0)), m.Usage)
 
 

@@ -100,10 +100,11 @@ def cgroup() -> Iterator[Path]:
 
 def test_memory_of_a_process_that_is_in_no_book_is_not_granted_again(daemon: Daemon, cgroup: Path) -> None:
     """Its row was lost with a damaged database, or never written on a full disk, and it does not come back in time."""
-    with Holder(daemon.container("a", memory="10g"), "9g") as stopped:
+    folder = daemon.container("a", memory="10g")
+    container = {"id": cgroup.name[-64:], "name": "a", "image": "cuda", "state": "running", "volumes": ["a"]}
+    daemon.admin.request("listed", asked=time.time(), containers=[container], volumes=["a"])
+    with Holder(folder, "9g") as stopped:
         (cgroup / "cgroup.procs").write_text(str(stopped.pid))
-        container = {"id": cgroup.name[-64:], "name": "a", "image": "cuda", "state": "running", "volumes": ["a"]}
-        daemon.admin.request("listed", asked=time.time(), containers=[container], volumes=["a"])
         wait_until(lambda: usage(daemon, "a") > 9 * GIB, "it holds")
         wait_until(lambda: engine_id(daemon) == cgroup.name[-64:], "its name is written")
         held = usage(daemon, "a")

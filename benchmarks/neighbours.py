@@ -1,0 +1,202 @@
+"""What one hostile container costs ten honest ones: their calls of the scheduler, quiet and beside each kind of attack.
+
+The attackers run at the lowest priority, so that the figures show the scheduler's turns and not the kernel's.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import random
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import _test_folders  # noqa: F401 - for the imports below
+from _report import Figure, at_most, percentile, report
+from daemon import Daemon, running_daemon
+
+from convgpu.protocol import messages as m
+from convgpu.protocol.messages import pack
+from convgpu.protocol.stream import MessageStream
+
+HONEST, CALLS, PAUSE = 10, 40, 0.01
+GIB, PAGE = 1 << 30, 4096
+UUID = bytes(16)
+TARGET = 5.0  # ms
+
+
+def connect(folder: Path) -> socket.socket:
+    """Return a connection to a container's scheduler."""
+    descriptor = os.open(folder, os.O_PATH)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(f"/proc/self/fd/{descriptor}/scheduler.sock")
+    os.close(descriptor)
+    return connection
+
+
+def greet(connection: socket.socket, held: tuple[tuple[bytes, int], ...] = ()) -> None:
+    """Say HELLO, and wait for the answer."""
+    connection.sendall(pack(m.Hello(os.getpid(), "bench", "", held), 1))
+    _data, descriptors, _flags, _address = socket.recv_fds(connection, 65536, 1)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def drain(connection: socket.socket) -> None:
+    """Read answers for as long as they come."""
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while connection.recv(65536):
+                pass
+
+    threading.Thread(target=read, daemon=True).start()
+
+
+def repeat(connection: socket.socket, frames: bytes) -> None:
+    """Send the same frames without end."""
+    drain(connection)
+    while True:
+        connection.sendall(frames)
+
+
+def flood(message: m.Message) -> Callable[[Path], None]:
+    """Return an attack: a session that sends one message without end."""
+
+    def attack(folder: Path) -> None:
+        connection = connect(folder)
+        greet(connection)
+        repeat(connection, pack(message, 7) * 64)
+
+    return attack
+
+
+def observe(folder: Path) -> None:
+    """Attack by a hundred connections that ask for a figure."""
+    frame = pack(m.Observe(UUID, "2g"), 7)
+    for _ in range(99):
+        threading.Thread(target=repeat, args=(connect(folder), frame * 8), daemon=True).start()
+    repeat(connect(folder), frame * 8)
+
+
+def wait(folder: Path) -> None:
+    """Attack by a thousand allocations that have to wait."""
+    connection = connect(folder)
+    greet(connection)
+    drain(connection)
+    connection.sendall(b"".join(pack(m.Allocate(0, 8 * GIB + n, "cuMemAlloc"), n + 1) for n in range(1000)))
+    threading.Event().wait()
+
+
+def reconnect(folder: Path) -> None:
+    """Attack by sessions that come and go, and claim memory."""
+    while True:
+        with connect(folder) as connection, contextlib.suppress(OSError, ValueError):
+            greet(connection, ((UUID, GIB),))
+
+
+def nonsense(folder: Path) -> None:
+    """Attack by connections that send noise."""
+    noise = random.Random(1)  # noqa: S311 - no secret
+    while True:
+        with connect(folder) as connection, contextlib.suppress(OSError):
+            connection.sendall(noise.randbytes(300))
+
+
+ATTACKS: dict[str, tuple[int, Callable[[Path], None]]] = {
+    "frees that are not": (4, flood(m.Freed(0))),
+    "refused allocations": (4, flood(m.Allocate(0, 1 << 60, "cuMemAlloc"))),
+    "accepted allocations": (4, flood(m.Allocate(0, PAGE, "cuMemAlloc"))),
+    "20 processes with 1,000 waiting allocations each": (20, wait),
+    "questions": (4, flood(m.Query(0))),
+    "contexts to measure": (4, flood(m.Context(0, 1, 1))),
+    "100 observers": (1, observe),
+    "sessions that come and go": (4, reconnect),
+    "noise": (4, nonsense),
+}
+
+
+def run_attack(attack: Callable[[Path], None], folder: Path) -> None:
+    """Attack at the lowest priority, until killed."""
+    os.nice(19)
+    with contextlib.suppress(OSError):
+        attack(folder)
+
+
+class Honest:
+    """One process of a container, which asks now and then."""
+
+    def __init__(self, folder: Path) -> None:
+        self._socket = connect(folder)
+        self._stream = MessageStream()
+        greet(self._socket)
+
+    def ask(self) -> float:
+        """Allocate a little, and return the milliseconds until the answer."""
+        begun = time.perf_counter()
+        self._socket.sendall(pack(m.Allocate(0, PAGE, "cuMemAlloc"), 1))
+        while not self._stream.receive(self._socket.recv(65536)):
+            pass
+        return (time.perf_counter() - begun) * 1e3
+
+
+def measure(honest: list[Honest]) -> list[float]:
+    """Return the milliseconds of calls, one container after the other."""
+    taken = []
+    for _ in range(CALLS):
+        for one in honest:
+            taken.append(one.ask())
+            time.sleep(PAUSE / HONEST)
+    return taken
+
+
+def under_attack(daemon: Daemon, name: str, honest: list[Honest]) -> tuple[list[float], float]:
+    """Return the calls of honest containers beside an attack, and the seconds of `containers`."""
+    processes, attack = ATTACKS[name]
+    folder = daemon.container(f"attack{list(ATTACKS).index(name)}", memory="30g", gpus="0")
+    attackers = [multiprocessing.Process(target=run_attack, args=(attack, folder)) for _ in range(processes)]
+    for attacker in attackers:
+        attacker.start()
+    time.sleep(2)
+    taken = measure(honest)
+    begun = time.perf_counter()
+    daemon.admin.request("containers")
+    listed = time.perf_counter() - begun
+    for attacker in attackers:
+        attacker.kill()
+        attacker.join()
+    time.sleep(1)
+    return taken, listed
+
+
+def main() -> None:
+    """One daemon, ten honest containers, and one attack after the other, each between two quiet times."""
+    chosen = [name for name in ATTACKS if not sys.argv[1:] or any(word in name for word in sys.argv[1:])]
+    figures: list[Figure] = []
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        running_daemon(Path(scratch) / "d", "simulated:40GiB") as daemon,
+    ):
+        honest = [Honest(daemon.container(f"honest{n}", memory="2g", gpus="0")) for n in range(HONEST)]
+        for one in honest:
+            one.ask()  # grants the whole limit
+        Honest(daemon.container("holder", memory="16g", gpus="0")).ask()
+        for name in chosen:
+            quiet = measure(honest)
+            taken, listed = under_attack(daemon, name, honest)
+            figures.append(Figure(f"{name}: p50", statistics.median(taken), "ms"))
+            bound = max(TARGET, 2 * percentile(quiet, 99))
+            figures.append(
+                at_most(f"{name}: p99 (quiet {percentile(quiet, 99):.2f} ms)", percentile(taken, 99), "ms", bound)
+            )
+            figures.append(Figure(f"{name}: `containers`", listed * 1e3, "ms"))
+    report("neighbours", figures)
+
+
+if __name__ == "__main__":
+    main()
