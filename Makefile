@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-.PHONY: help venv build check test test-fast test-engines soak demo bench explore fuzz plugin clean
+.PHONY: help venv build check test test-fast test-engines soak storm demo bench explore fuzz plugin clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1@\2/p' Makefile | column -t -s @
@@ -43,6 +43,9 @@ bench: venv build ## the benchmarks
 
 explore: venv ## more random histories of the scheduler than `make test` plays, with other seeds each time; an hour
 	@scripts/explore
+
+storm: venv build ## kill at every step of moves of memory, 1,000 times; nothing must be lost
+	@PYTHONPATH=tests/storm:tests/hook:tests/fakes:scheduler .venv/bin/python tests/storm/run.py
 
 fuzz: venv ## feed the hook's readers with nonsense, for a minute
 	@scripts/fuzz

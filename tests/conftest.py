@@ -126,6 +126,7 @@ SLOW = (
     "tests/scheduler/daemon/storage/test_disks.py",
     "tests/scheduler/daemon/test_faults.py",
     "tests/scheduler/daemon/test_replay.py",
+    "tests/storm/",
 )
 """What `make test-fast` leaves out because it takes long: many processes, real time, or thousands of examples."""
 

@@ -209,10 +209,15 @@ static void go(void) {
     gate_open();
 }
 
+/* What is out comes back whenever the gate is closed, also when a stop was not drained. An order that cannot
+ * be carried out is one of a scheduler that does not know how this process stands. */
 static void move(const struct order *order) {
     int device = device_of_row(order->device);
-    if (drained && device >= 0)
-        transfers_begin(order->kind == ORDER_RESTORE, device, order->device, order->count);
+    bool in = order->kind == ORDER_RESTORE;
+    if (device >= 0 && (in ? !gate_is_open() : drained))
+        transfers_begin(in, device, order->device, order->count);
+    else
+        tell_state();
 }
 
 /* ---- the thread -----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,6 +61,15 @@ static int open_private(const char *path) {
     return file;
 }
 
+/* Waits for a porter of a scheduler that was killed, which still finishes the pieces at hand. */
+static bool own(int file) {
+    int result;
+    do {
+        result = flock(file, LOCK_EX);
+    } while (result != 0 && errno == EINTR);
+    return result == 0;
+}
+
 static bool open_index(const char *path) {
     char name[4096];
     if ((size_t)snprintf(name, sizeof name, "%s.index", path) >= sizeof name) {
@@ -77,7 +87,7 @@ static bool open_index(const char *path) {
 bool units_open(const char *path) {
     struct stat status;
     data_file = open_private(path);
-    if (data_file < 0 || !open_index(path) || fstat(data_file, &status) != 0) {
+    if (data_file < 0 || !own(data_file) || !open_index(path) || fstat(data_file, &status) != 0) {
         log_line("the pool %s cannot be opened: %s", path, strerror(errno));
         return false;
     }

@@ -54,8 +54,12 @@ struct driver {
 
 extern struct driver driver;
 
+/* Tells a test that kills processes at the steps of a move (tests/storm) of a call that begins. */
+void driver_step(const char *call);
+
 /* Takes driver.mutex, unless the driver is not initialised: then returns CUDA_ERROR_NOT_INITIALIZED. */
 CUresult driver_enter(void);
+#define driver_enter() (driver_step(__func__), driver_enter())
 
 /* driver_enter, and refuses a device that is not visible (CUDA_ERROR_INVALID_DEVICE). */
 CUresult driver_enter_device(CUdevice device);
@@ -63,6 +67,7 @@ CUresult driver_enter_device(CUdevice device);
 /* driver_enter, and finds the calling thread's context. Returns CUDA_ERROR_INVALID_CONTEXT if it has none,
  * CUDA_ERROR_CONTEXT_IS_DESTROYED if that one has ended. */
 CUresult driver_enter_context(struct context **context);
+#define driver_enter_context(context) (driver_step(__func__), driver_enter_context(context))
 
 /* Whether calls wait just now, for a checkpoint of the process. */
 bool driver_is_stopped(void);

@@ -111,7 +111,14 @@ CUresult cuInit(unsigned flags) {
     return result;
 }
 
-CUresult driver_enter(void) {
+extern void simulated_step(const char *call) __attribute__((weak, visibility("default")));
+
+/* Not for the driver's own helpers, from which calls may come too. */
+void driver_step(const char *call) {
+    if (simulated_step && call[0] == 'c' && call[1] == 'u') simulated_step(call);
+}
+
+CUresult(driver_enter)(void) {
     if (atomic_load_explicit(&driver.phase, memory_order_acquire) != DRIVER_READY) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
@@ -127,7 +134,7 @@ CUresult driver_enter_device(CUdevice device) {
                                                        : driver_leave(CUDA_ERROR_INVALID_DEVICE);
 }
 
-CUresult driver_enter_context(struct context **context) {
+CUresult(driver_enter_context)(struct context **context) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
     *context = context_current();

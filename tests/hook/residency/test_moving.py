@@ -52,14 +52,21 @@ def test_only_as_much_leaves_as_is_asked_for(elastic: Elastic) -> None:
     assert [elastic.call(f"compare {address} {size} {size // MIB}") for address, size in ranges.items()] == [0] * 4
 
 
-def test_where_nothing_can_leave_nothing_is_told(elastic: Elastic) -> None:
+def test_an_order_that_cannot_be_carried_out_is_answered_by_how_the_process_stands(elastic: Elastic) -> None:
     elastic.call("alloc 1000")
     elastic.drain(1)
     elastic.order(r.Evict(1, 0, GIB))
     assert elastic.told() == r.Evicted(1, 0, 0, 1)
     elastic.order(r.Evict(1, 7, GIB))  # a row that there is not
+    stands = elastic.told()
+    assert isinstance(stands, r.State)
+    assert (stands.epoch, stands.open) == (1, 0)
     elastic.order(r.Go(1))
-    elastic.order(r.Evict(1, 0, GIB))  # not stopped
+    for order in (r.Evict(1, 0, GIB), r.Restore(1, 0, GIB)):  # not stopped
+        elastic.order(order)
+        stands = elastic.told()
+        assert isinstance(stands, r.State)
+        assert (stands.epoch, stands.open) == (1, 1)
     elastic.drain(2)
 
 

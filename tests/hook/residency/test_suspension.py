@@ -1,9 +1,6 @@
 """A container is suspended and resumed: real program, hook, scheduler and porter."""
 
 import json
-import os
-import random
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +17,6 @@ MIB = 1 << 20
 GIB = 1 << 30
 PIECE = 64 * MIB
 SIZE = 5 * PIECE + 6 * MIB
-ROUNDS = 12
 
 Join = Callable[..., Program]
 
@@ -136,34 +132,6 @@ def test_a_suspension_outlives_the_scheduler(daemon, join: Join) -> None:
     resume(daemon, "a")
     assert daemon.state("a")["devices"][0]["usage"] == usage
     assert wrong_bytes(program, address, SIZE, 6) == 0
-
-
-def porter_pids(daemon: Daemon) -> list[int]:
-    assert daemon.process is not None
-    children = Path(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children").read_text()
-    return [int(pid) for pid in children.split()]
-
-
-def test_a_storm_of_kills_loses_no_byte(daemon, join: Join) -> None:
-    """Scheduler and porter are killed at random steps of moves."""
-    chance = random.Random(1)  # noqa: S311 - which instants are tried
-    program = join(daemon.container("a", memory="3g", suspend="auto"))
-    address = filled(program, SIZE, 9)
-    for turn in range(ROUNDS):
-        daemon.admin.request("suspend" if turn % 2 == 0 else "resume", name="a")
-        for _ in range(chance.choice([0, 10, 100, 1000])):
-            os.sched_yield()
-        if chance.random() < 0.5:
-            daemon.kill()
-            daemon.start()
-        else:
-            for pid in porter_pids(daemon):
-                os.kill(pid, signal.SIGKILL)
-    resume(daemon, "a")
-    assert wrong_bytes(program, address, SIZE, 9) == 0
-    suspend(daemon, "a", SIZE)
-    resume(daemon, "a")
-    assert wrong_bytes(program, address, SIZE, 9) == 0
 
 
 def convgpu(daemon: Daemon, *words: str) -> str:

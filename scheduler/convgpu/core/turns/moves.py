@@ -75,6 +75,7 @@ class Moves:
         if residence.has_out:  # it had been stopped, and a process connected since: what is out has to come back
             residence.wants_turn = True
             residence.phase = Phase.STOPPED
+            self._changed(name)
         else:
             self._go(name, residence)
 

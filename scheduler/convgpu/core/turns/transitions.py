@@ -91,7 +91,9 @@ class ResidencyTransitions:
             self._residency.inexact[name] = None
             residence.wants_turn = True
             residence.suspended_at = self._state.now
-        elif residence.phase in {Phase.STOPPED, Phase.RESTORING} and not residence.is_stopped:
+        elif residence.phase is Phase.STOPPING and residence.is_stopped:
+            self._moves.finish_stop(name)  # our Stop was of an older epoch than the process's, which does not answer it
+        elif residence.phase is not Phase.RUNNING and not residence.is_stopped:
             self._residency.revoke(name)
             self._moves.stop(name)
 

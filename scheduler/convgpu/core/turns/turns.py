@@ -243,7 +243,8 @@ class Turns:
 
     def _suspend(self, name: str) -> None:
         residence = self._residency.containers[name]
-        if residence.phase is Phase.RUNNING and self._state.now >= residence.busy_until:
+        runs = residence.phase is Phase.RUNNING or (residence.phase is Phase.STOPPED and not residence.is_stopped)
+        if runs and self._state.now >= residence.busy_until:
             self._moves.stop(name)
         if residence.phase is Phase.STOPPED:
             self._moves.evict_all(name)

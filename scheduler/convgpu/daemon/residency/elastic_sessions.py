@@ -140,6 +140,8 @@ class ElasticSessions:
         known.fixed = {uuid: row.fixed for uuid, row in rows.items()}
         if known.stopping == message.epoch and message.epoch:
             return
+        known.out.forget()
+        known.inwards.forget()
         out = {uuid: row.out for uuid, row in rows.items()}
         event = r.SessionState(known.session.number, message.epoch, open=bool(message.open), out=out, fixed=known.fixed)
         self._driver.dispatch(event)
@@ -162,8 +164,9 @@ class ElasticSessions:
             self._driver.dispatch(r.Evicted(number, device, moved, missing))
             self._note_rate(known.out, device, inwards=False)
         else:
-            moved, missing = known.inwards.answer(device, message.size, ended=bool(message.refused))
+            moved, _ = known.inwards.answer(device, message.size, ended=False)
             known.inwards.end_moved(device)
+            missing = known.inwards.end_all(device) if message.refused else 0
             self._driver.dispatch(r.Restored(number, device, moved, missing))
             self._note_rate(known.inwards, device, inwards=True)
 
@@ -245,9 +248,10 @@ class ElasticSessions:
             self._driver.dispatch(r.PoolChanged(device, share, slack, p.PIECE_SIZE))
 
     def _bring(self, porter: Porter, known: Elastic) -> None:
-        """Give a process a carrier to this porter. What the one before has not answered for is asked for again."""
-        known.out.copied.clear()
-        known.inwards.copied.clear()
+        """Give a process a carrier to this porter.
+
+        It asks again for what had no answer. What had one it may tell us later, so what was copied before counts.
+        """
         carrier = porter.bring(known.session)
         if carrier is not None:
             with carrier:

@@ -108,6 +108,8 @@ class Porter:
                 packet = self._control.recv(_PACKET)
             except BlockingIOError:
                 return
+            except ConnectionResetError:  # once, before what a killed porter had reported
+                continue
             except OSError:
                 packet = b""
             if not packet:

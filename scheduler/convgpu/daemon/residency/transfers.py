@@ -31,14 +31,34 @@ class Transfers:
         if not orders:
             return moved, 0
         orders[0] -= moved
-        return moved, max(orders.popleft(), 0) if ended else 0
+        missing = max(orders.popleft(), 0) if ended else 0
+        self._forget_credit(device)
+        return moved, missing
 
     def end_moved(self, device: str) -> None:
         """Forget orders of which everything has moved, for a process that says only of others that they ended."""
         orders = self.orders[device]
         while orders and orders[0] <= 0:
             orders.popleft()
+        self._forget_credit(device)
+
+    def end_all(self, device: str) -> int:
+        """End all orders, because what is left of them may be of memory that was freed; return what did not move."""
+        left = max(sum(self.orders[device]), 0)
+        self.orders[device].clear()
+        self._forget_credit(device)
+        return left
 
     def is_idle(self, device: str) -> bool:
         """Whether no order is left."""
         return not self.orders[device]
+
+    def forget(self) -> None:
+        """Begin anew: the process has said how it stands."""
+        self.orders.clear()
+        self.copied.clear()
+
+    def _forget_credit(self, device: str) -> None:
+        """After the last order: another porter copied anew what had no answer, so that more was copied than moved."""
+        if self.is_idle(device):
+            self.copied[device] = 0

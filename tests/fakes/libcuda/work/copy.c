@@ -14,9 +14,11 @@
 /* What is wrong in any state of the driver shows as a kind that no operation has. */
 #define WRONG ((struct operation){.kind = OPERATION_HOST})
 
-static CUresult run(struct operation operation, CUstream stream, bool per_thread, bool waits) {
+static CUresult run(const char *call, struct operation operation, CUstream stream, bool per_thread,
+                    bool waits) {
     struct lane lane;
     uint64_t sequence;
+    driver_step(call);
     CUresult result = work_enter(stream, per_thread, &lane);
     if (result != CUDA_SUCCESS) return result;
     if (operation.kind == OPERATION_HOST) return driver_leave(CUDA_ERROR_INVALID_VALUE);
@@ -90,10 +92,10 @@ static struct operation fill(uint64_t to, size_t pitch, unsigned value, unsigned
 
 #define BOTH(call, twin, parameters, operation, stream, waits)                                               \
     CUresult call parameters {                                                                               \
-        return run(operation, stream, false, waits);                                                         \
+        return run(#call, operation, stream, false, waits);                                                  \
     }                                                                                                        \
     CUresult twin parameters {                                                                               \
-        return run(operation, stream, true, waits);                                                          \
+        return run(#call, operation, stream, true, waits);                                                   \
     }
 
 BOTH(cuMemcpy, cuMemcpy_ptds, (CUdeviceptr to, CUdeviceptr from, size_t size), copy_any(to, from, size), NULL,

@@ -239,6 +239,43 @@ def test_a_new_scheduler_learns_from_the_processes_what_is_out() -> None:
     assert card.send(r.Restored(1, "gpu", 8)) == [r.Go(1, 5)]
 
 
+def test_a_new_scheduler_that_stops_a_stopped_process_does_not_wait_for_its_answer() -> None:
+    card = Card()
+    a = card.start("a", 10)
+    card.allocate(a, 4)
+    assert card.send(r.SuspendAsked("a")) == [r.Stop(a, 1, 2.0)]  # which a process of epoch 7 does not heed
+    card.send(r.SessionState(a, 7, open=False, out={"gpu": 4}, fixed={}))
+    assert card.state("a") is ResidenceState.STOPPED
+    assert card.send(r.ResumeAsked("a")) == [r.Restore(a, 7, "gpu", 4)]
+
+
+def test_a_process_that_runs_is_stopped_once_more_by_a_new_scheduler() -> None:
+    card = Card()
+    a = card.start("a", 10)
+    card.allocate(a, 4)
+    assert card.send(r.SuspendAsked("a")) == [r.Stop(a, 1, 2.0)]
+    assert card.send(r.SessionState(a, 7, open=True, out={}, fixed={})) == [r.Stop(a, 8, 2.0)]
+
+
+def test_a_second_process_that_does_not_drain_is_asked_again_after_a_while() -> None:
+    card = Card()
+    a = card.start("a", 10)
+    card.allocate(a, 4)
+    card.send(r.SuspendAsked("a"))
+    card.drain(a, 1)
+    card.send(r.Evicted(a, "gpu", 4))
+    card.sessions += 1
+    late = card.sessions
+    card.send(e.SessionStarted(late, "a", {}))
+    assert card.send(r.SessionAble(late, r.Mover.VMM)) == [r.Stop(a, 2, 2.0), r.Stop(late, 2, 2.0)]
+    card.drain(a, 2)
+    assert card.send(r.SessionStopped(late, 2, r.StopOutcome.BUSY)) == []
+    assert card.send(e.TimePassed()) == []
+    assert card.machine.next_deadline() == 5.0
+    card.now = 5.0
+    assert card.send(e.TimePassed()) == [r.Stop(a, 3, 2.0), r.Stop(late, 3, 2.0)]
+
+
 def test_a_rigid_container_waits_while_an_elastic_one_could_not_run_beside_it() -> None:
     card = Card()
     a, b, c = card.start("a", 6), card.start("b", 5, elastic=False), card.start("c", 4, elastic=False)

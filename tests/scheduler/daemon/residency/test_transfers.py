@@ -33,6 +33,25 @@ def test_an_order_whose_end_is_not_said_ends_with_its_last_byte() -> None:
     assert transfers.is_idle("g")
 
 
+def test_a_refusal_ends_all_orders_for_the_memory_of_some_may_be_freed() -> None:
+    transfers = Transfers()
+    for size in (10, 20, 30):
+        transfers.ask("g", size)
+    transfers.copied["g"] += 15
+    assert transfers.answer("g", 15, ended=False) == (15, 0)
+    assert transfers.end_all("g") == 45
+    assert transfers.is_idle("g")
+
+
+def test_what_a_second_porter_copied_anew_is_no_credit_for_later() -> None:
+    transfers = Transfers()
+    transfers.ask("g", 10)
+    transfers.copied["g"] += 20
+    assert transfers.answer("g", 10, ended=True) == (10, 0)
+    transfers.ask("g", 10)
+    assert transfers.answer("g", 10, ended=True) == (0, 10)
+
+
 def test_a_rate_is_of_the_bytes_since_it_was_taken_last() -> None:
     rates = TransferRates()
     rates.add("g", 100, 10**9, inwards=False)

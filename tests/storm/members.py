@@ -1,0 +1,281 @@
+"""Programs that hold memory in elastic containers, and the host they are on: what a storm kills and looks at."""
+
+import contextlib
+import os
+import shutil
+import signal
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from built import DRIVER, HOOK, PORTER
+from compiled import SOURCES, compile_c
+from daemon import Daemon, host_pool, wait_until
+from gpu_host import CudaProcess
+from hooked_program import SUCCESS, Program
+from json_admin import JsonAdmin
+from steps import Plan
+
+from convgpu.client.scheduler import SchedulerUnavailable
+
+MIB: Final = 1 << 20
+PIECE: Final = 64 * MIB
+BLOCKS: Final = (2 * MIB, 6 * MIB, PIECE + 2 * MIB)
+HELD: Final = sum(BLOCKS)
+POOL: Final = 256 * MIB
+NAMES: Final = ("a", "b")
+BOUND: Final = 60.0  # seconds after which something counts as waiting for ever
+SHORT: Final = 1.0  # seconds for the answer of a scheduler that may have been killed
+_INDEX_OFFSET: Final = 4096
+_UNIT: Final = struct.Struct("=IIQQ16sII")  # of the pool's index: state first
+_FULL: Final = 2
+
+
+def programs(folder: Path) -> Path:
+    """Compile what the storm starts; return the folder."""
+    sources = sorted(SOURCES.glob("commands/*.c"))
+    compile_c(folder / "program", *sources, "-ldl")
+    compile_c(folder / "saboteur.so", "-shared", "-fPIC", Path(__file__).parent / "saboteur.c")
+    return folder
+
+
+def environment(built: Path, plan: Plan, role: str) -> dict[str, str]:
+    """Return the variables by which a process names its steps."""
+    return {"LD_PRELOAD": str(built / "saboteur.so"), "SABOTEUR_PLAN": str(plan.path), "SABOTEUR_ROLE": role}
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the pids of the processes that a process or its children started."""
+    try:
+        children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:  # it has ended
+        return []
+    return children + [found for child in children for found in descendants(child)]
+
+
+def is_porter(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name.startswith("convgpu-porter")
+    except OSError:  # it has ended
+        return False
+
+
+class PluginHost(Daemon):
+    """The plugin's processes in the place of a scheduler: to kill it is to kill the plugin."""
+
+    def __init__(self, directory: Path, devices: str = "simulated:16GiB", *options: str) -> None:
+        given = {
+            "devices": devices,
+            "directory": directory,
+            "libraries": HOOK,
+            "simulated_driver": DRIVER,
+            "porter": PORTER / "convgpu-porter",
+            "socket": directory / "plugin.sock",
+            "engine": directory / "no-engine.sock",
+            **dict(option.removeprefix("--").replace("-", "_").split("=") for option in options),
+        }
+        os.environ.update({f"CONVGPU_{name.upper()}": str(value) for name, value in given.items()})
+        super().__init__(directory, devices)
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "convgpu.plugin"]
+
+
+class Member:
+    """A container, and the program that runs in it; after a kill another one."""
+
+    def __init__(self, daemon: Daemon, name: str, built: Path, plan: Plan) -> None:
+        self.name = name
+        self._daemon, self._built, self._plan = daemon, built, plan
+        self._folder = daemon.container(name, memory="700m", suspend="auto")
+        self._started = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start the program, and fill its blocks with values that no other program has."""
+        variables = environment(self._built, self._plan, "program")
+        variables["LD_PRELOAD"] += f":{self._folder / 'libconvgpu.so'}"
+        variables |= {"LD_LIBRARY_PATH": str(self._folder / "driver"), "PATH": os.environ["PATH"]}
+        self.program = Program([str(self._built / "program"), "dlsym"], variables, self._built)
+        self._started += 1
+        self._call("init 0")
+        self._call(f"use {self._call('retain 0')}")
+        self._blocks = [(self._call(f"alloc {size}"), size, self._value(block)) for block, size in enumerate(BLOCKS)]
+        for address, size, value in self._blocks:
+            self._call(f"fill {address} {size} {value}")
+
+    def _value(self, block: int) -> int:
+        return (97 * self._started + 31 * block + 7 * NAMES.index(self.name) + 1) % 251 + 1
+
+    def _call(self, command: str) -> int:
+        result = self.program.call(command)
+        assert result.code == SUCCESS, (self.name, command, result.code)
+        return result.number if result.values else 0
+
+    def has_ended(self) -> bool:
+        return self.program._process.poll() is not None
+
+    def wrong_bytes(self) -> int:
+        """Compare every byte."""
+        return sum(self._call(f"compare {address} {size} {value}") for address, size, value in self._blocks)
+
+
+class Host:
+    """A scheduler with one device and two containers that hold memory.
+
+    Attributes:
+        wanted: which containers are to be out.
+    """
+
+    def __init__(self, daemon: Daemon, built: Path, plan: Plan) -> None:
+        self.daemon, self.plan = daemon, plan
+        self.members = {name: Member(daemon, name, built, plan) for name in NAMES}
+        self.wanted: set[str] = set()
+        self._observer = CudaProcess(daemon.directory / "driver", {}, [])
+        self._observer.start()
+        self.settle()
+        self._free = self._observer.free_memory()
+
+    # -- what is asked for -----------------------------------------------------------------------------------
+
+    def ask(self, wanted: set[str]) -> None:
+        """Ask for these containers to be out and the others to run; a scheduler that dies meanwhile is no error."""
+        changed, self.wanted = self.wanted ^ wanted, set(wanted)
+        admin = JsonAdmin(str(self.daemon.directory / "admin.sock"), timeout=SHORT)
+        for name in sorted(changed):
+            with contextlib.suppress(SchedulerUnavailable):
+                admin.request("suspend" if name in wanted else "resume", name=name)
+
+    def has_arrived(self) -> bool:
+        """Return whether each container is where it was asked to be; no, without a scheduler."""
+        admin = JsonAdmin(str(self.daemon.directory / "admin.sock"), timeout=SHORT)
+        with contextlib.suppress(SchedulerUnavailable):
+            return self.is_settled(admin)
+        return False
+
+    def mend(self) -> list[str]:
+        """Start again what was killed, as an Engine or a user would; return what that was."""
+        assert self.daemon.process is not None
+        mended = []
+        if self.daemon.process.poll() is not None:
+            self.daemon.start()
+            mended.append("scheduler")
+        for name, member in self.members.items():
+            if member.has_ended():
+                member.program.kill()
+                self.wanted.discard(name)  # a new program would wait for the container to be resumed
+                self.daemon.admin.request("resume", name=name)
+                member.start()
+                mended.append(name)
+        for name in NAMES:
+            self.daemon.admin.request("suspend" if name in self.wanted else "resume", name=name)
+        return mended
+
+    # -- what is seen ----------------------------------------------------------------------------------------
+
+    def is_settled(self, admin: JsonAdmin | None = None) -> bool:
+        """Return whether each container is where it was asked to be."""
+        found = (admin or self.daemon.admin).request("containers")["containers"]
+        return all(self._is_there(state, out=state["name"] in self.wanted) for state in found)  # type: ignore[attr-defined]
+
+    @staticmethod
+    def _is_there(state: dict[str, object], *, out: bool) -> bool:
+        [device] = state["devices"]  # type: ignore[misc] # as JSON has it
+        assert state["residency"] != "busy", state
+        if out:
+            return (state["residency"], device["out"]) == ("stopped", HELD)
+        return (state["residency"], device["out"], state["suspended"]) == ("running", 0, False)
+
+    def settle(self) -> None:
+        wait_until(self.is_settled, f"{sorted(self.wanted)} are out, the others run", BOUND)
+
+    def copied(self) -> int:
+        """Return the bytes of complete copies, by the index of the pool."""
+        path = host_pool(self.daemon.directory)
+        index = path.with_name(path.name + ".index").read_bytes()[_INDEX_OFFSET:][: _UNIT.size * (POOL >> 21)]
+        return sum(state == _FULL for state, *_ in _UNIT.iter_unpack(index)) << 21
+
+    def check(self) -> None:
+        """Nothing is lost, doubled or left behind, on the device, on the host, and in the ledger."""
+        self.settle()
+        out = len(self.wanted) * HELD
+        wait_until(lambda: self.copied() == out, f"the pool holds {out} bytes", BOUND)
+        wait_until(lambda: self._observer.free_memory() == self._free + out, "the device's memory is back", BOUND)
+        for name in sorted(set(NAMES) - self.wanted):
+            assert self.members[name].wrong_bytes() == 0, name
+        [device] = self.daemon.admin.request("devices")["devices"]  # type: ignore[misc]
+        used = sum(self.daemon.state(name)["devices"][0]["usage"] for name in NAMES)  # type: ignore[index]
+        assert (device["used"], device["out"]) == (used, out), device
+
+    # -- who is there ----------------------------------------------------------------------------------------
+
+    def porter(self) -> int:
+        """Return the porter's pid; it may have to be started again."""
+        found: list[int] = []
+
+        def look() -> bool:
+            assert self.daemon.process is not None
+            found[:] = [pid for pid in descendants(self.daemon.process.pid) if is_porter(pid)]
+            return bool(found)
+
+        wait_until(look, "a porter runs", BOUND)
+        return found[0]
+
+    def pid_of(self, victim: str) -> int:
+        assert self.daemon.process is not None
+        if victim == "scheduler":
+            return self.daemon.process.pid
+        return self.porter() if victim == "porter" else self.members[victim].program.pid
+
+    def is_dead(self, pid: int) -> bool:
+        """Return whether a process that was killed has ended with all its threads."""
+        assert self.daemon.process is not None
+        ours = {member.program.pid: member.has_ended for member in self.members.values()}
+        ours[self.daemon.process.pid] = lambda: self.daemon.process is None or self.daemon.process.poll() is not None
+        if pid in ours:
+            return ours[pid]()
+        return not Path(f"/proc/{pid}/task").exists() or not Path(f"/proc/{pid}/exe").exists()
+
+    def kill(self, victim: str) -> None:
+        pid = self.pid_of(victim)
+        os.kill(pid, signal.SIGKILL)
+        if victim == "scheduler":
+            assert self.daemon.process is not None
+            self.daemon.process.wait()
+            self.daemon.start()
+
+    def end(self) -> None:
+        """End the programs: the host's memory is given back, and the ledger is empty."""
+        for member in self.members.values():
+            member.program.kill()
+        path = host_pool(self.daemon.directory)
+        wait_until(lambda: path.stat().st_size == 0, "the host's memory is given back", BOUND)
+        wait_until(lambda: self._used() == 0, "nothing is used", BOUND)
+        self._observer.kill()
+
+    def _used(self) -> int:
+        [device] = self.daemon.admin.request("devices")["devices"]  # type: ignore[misc]
+        return int(device["used"]) + int(device["out"])
+
+
+@contextlib.contextmanager
+def running_host(folder: Path, kind: type[Daemon] = Daemon) -> Iterator[Host]:
+    """Start a scheduler, by itself or in a plugin, and its containers in the folder."""
+    plan, built, saved = Plan(folder / "plan"), programs(folder), dict(os.environ)
+    os.environ |= environment(built, plan, "scheduler")
+    daemon = kind(folder / "d", "simulated:4GiB", f"--host-memory={POOL}", "--audit=0")
+    host = None
+    try:
+        host = Host(daemon, built, plan)
+        yield host
+    finally:
+        for member in host.members.values() if host else ():
+            member.program.kill()
+        daemon.kill()
+        shutil.rmtree(host_pool(folder / "d").parent, ignore_errors=True)
+        os.environ.clear()
+        os.environ |= saved
+        plan.close()
