@@ -16,7 +16,7 @@ from convgpu.core.events import Event, TakeHeadroom
 from convgpu.core.memory.account import Account, AccountView
 from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot
 from convgpu.core.placement import Choice, Placement
-from convgpu.core.placer import Placer, propose
+from convgpu.core.placer import Placer, elastic_beside, propose
 from convgpu.core.residency import events as r
 from convgpu.core.residency.quantum import SWITCH_COST
 from convgpu.core.state import State
@@ -162,6 +162,14 @@ class Machine:
     def drained(self) -> frozenset[str]:
         """The devices on which no grants are given."""
         return frozenset(self._state.drained)
+
+    def reuse(self, device: str) -> int:
+        """Return how many containers whose memory may leave can be on a device; 0: any number."""
+        return self._state.reuse.get(device, 0)
+
+    def elastic_beside(self, container: str, device: str) -> int:
+        """Return how many other containers that run are on a device and may leave it."""
+        return elastic_beside(self._state, container, device)
 
     @property
     def lost(self) -> frozenset[str]:

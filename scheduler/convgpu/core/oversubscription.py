@@ -5,6 +5,8 @@ The *promise* of a device is its capacity times the *threshold*; what exceeds th
 """
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from convgpu.core.volume_options import OptionError
@@ -13,6 +15,45 @@ from convgpu.protocol.sizes import format_size, parse_size
 MOST_THRESHOLD: Final = 16.0
 _SHARE_OF_HOST: Final = 2  # at most one half of the host's memory is taken
 _MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Oversubscription:
+    """What may be promised of the devices of a host.
+
+    Attributes:
+        threshold: promise divided by capacity.
+        granule: limit in bytes of a container that names none, 0 without one.
+        capacity: of the devices, in bytes.
+    """
+
+    threshold: float
+    granule: int
+    capacity: Mapping[str, int]
+
+    def reuse_count(self, device: str) -> int:
+        """Return how many containers of the granule the device's promise holds; 0 without a granule."""
+        return reuse_count(self.capacity[device], self.threshold, self.granule) if self.granule else 0
+
+
+def plan(threshold: float, granule: str, capacity: Mapping[str, int], host: int | None) -> Oversubscription:
+    """Return what the settings give on a host.
+
+    Args:
+        threshold: as the setting says.
+        granule: as the setting says; empty without one.
+        capacity: of the devices, in bytes.
+        host: bytes of memory that the host has; None: the administrator has said how much may be taken of it, and what
+            is not covered is not promised.
+
+    Raises:
+        OptionError: one of them makes no sense; the text names what would do.
+    """
+    if host is not None:
+        check_host_memory(sum(capacity.values()), threshold, host)
+    usable = [size for size in capacity.values() if size]
+    size = parse_granule(granule, min(usable)) if granule and usable else 0
+    return Oversubscription(threshold, size, dict(capacity))
 
 
 def parse_threshold(text: str) -> float:
@@ -49,7 +90,7 @@ def check_host_memory(capacity: int, threshold: float, host: int) -> None:
     Args:
         capacity: bytes of all devices.
         threshold: of all of them.
-        host: bytes of memory that the host has, or that may be taken of it times two.
+        host: bytes of memory that the host has.
 
     Raises:
         OptionError: it takes more; the text names the largest threshold that does not.
@@ -93,27 +134,13 @@ def reuse_count(capacity: int, threshold: float, granule: int) -> int:
 
 
 def check_reuse(device: str, present: int, count: int) -> None:
-    """Refuse one more elastic container on a device that has as many as its reuse count.
+    """Refuse one more elastic container on a device that has as many as its reuse count; 0: it has none.
 
     Raises:
         OptionError: it has.
     """
-    if present >= count:
+    if count and present >= count:
         raise OptionError(
             f"{device} has {present} containers whose memory may leave, and its reuse count is {count}: wait until one "
             "ends, choose another GPU, or have the administrator lower CONVGPU_GRANULE or raise CONVGPU_OVERSUBSCRIBE"
-        )
-
-
-def check_fits_card(device: str, limit: int, fixed_of_others: int, capacity: int) -> None:
-    """Refuse a limit that could never be on the card as a whole, beside what cannot leave of others.
-
-    Raises:
-        OptionError: it could not; the text names the largest limit that could.
-    """
-    room = max(capacity - fixed_of_others, 0)
-    if limit > room:
-        raise OptionError(
-            f"{device} has {format_size(capacity)}, of which {format_size(fixed_of_others)} cannot leave it: the "
-            f"largest limit that fits is memory={room >> 20}m"
         )

@@ -25,6 +25,7 @@ class Obstacle(StrEnum):
     LOST = "lost"  # it does not answer
     CAPACITY = "capacity"  # the limit is above what it has to hand out now
     GANG = "gang"  # its gang has too much of it already
+    REUSE = "reuse"  # as many containers whose memory may leave are there as its reuse count says
     HIDDEN = "hidden"  # the container's process does not see it
 
 
@@ -95,5 +96,12 @@ class Displaced(Record, frozen=True):
     obstacle: Obstacle
 
 
-PlacementEvent = PlacementRequested | PlacementPolicyChosen
+class ReuseBounded(Record, frozen=True):
+    """At most so many containers whose memory may leave are placed on a device: its reuse count."""
+
+    device: str
+    count: int
+
+
+PlacementEvent = PlacementRequested | PlacementPolicyChosen | ReuseBounded
 PlacementEffect = Placed | Displaced

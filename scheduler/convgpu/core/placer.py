@@ -5,6 +5,7 @@ it. At its placement its limits on the chosen devices become claims like any oth
 state stays safe.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
@@ -208,6 +209,17 @@ def gang_room(state: State, members: Sequence[str]) -> dict[str, int]:
     return room
 
 
+def elastic_beside(state: State, name: str, device: str) -> int:
+    """Return how many other containers that run are on a device and may leave it."""
+    others = (other for other in state.residency.containers if other != name and device in state.ledger.accounts[other])
+    return sum(state.containers[other].mounted or state.containers[other].sessions > 0 for other in others)
+
+
+def most_elastic(state: State, device: str) -> float:
+    """Return how many containers that may leave it can be on a device."""
+    return state.reuse.get(device, math.inf)
+
+
 def _is_given_certain(state: State, visible: Sequence[str]) -> bool:
     """Return whether a process sees fewer devices than there are; lost ones are seen by nobody."""
     return bool(visible) and not state.ledger.capacity.keys() - state.lost <= set(visible)
@@ -234,6 +246,8 @@ def _compare(state: State, name: str, container: Container, visible: Sequence[st
             obstacle = Obstacle.CAPACITY
         elif limit > room[device]:
             obstacle = Obstacle.GANG
+        elif name in state.residency.containers and elastic_beside(state, name, device) >= most_elastic(state, device):
+            obstacle = Obstacle.REUSE
         figures = (ledger.capacity[device], ledger.free[device], promised[device], number[device])
         yield Compared(device, limit, *figures, obstacle)
 

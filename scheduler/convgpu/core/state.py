@@ -205,6 +205,7 @@ class State:
         now: seconds, on the clock of the events, of the event that is being handled.
         drained: devices on which no new grants are given.
         lost: devices that do not answer.
+        reuse: by device, how many containers whose memory may leave can be there; without an entry any number.
         containers: by name.
         gangs: the containers of each gang.
         sessions: container of each session.
@@ -237,6 +238,7 @@ class State:
         self.now = 0.0
         self.drained: set[str] = set()
         self.lost: set[str] = set()
+        self.reuse: dict[str, int] = {}
         self.containers: dict[str, Container] = {}
         self.gangs: dict[str, dict[str, None]] = {}
         self.sessions: dict[int, str] = {}

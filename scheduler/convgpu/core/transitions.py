@@ -7,7 +7,7 @@ from convgpu.core.allocation.admission import end_admission, mark_admitted
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.events import Event
-from convgpu.core.placement import Obstacle, PlacementPolicyChosen, PlacementRequested
+from convgpu.core.placement import Obstacle, PlacementPolicyChosen, PlacementRequested, ReuseBounded
 from convgpu.core.placer import Placer
 from convgpu.core.state import Container, State
 from convgpu.core.step import StepBuilder
@@ -236,6 +236,10 @@ class Transitions:
     @apply.register
     def _choose_placement_policy(self, event: PlacementPolicyChosen) -> None:
         self._state.placement_policy = PLACEMENT_POLICIES[event.policy]
+
+    @apply.register
+    def _bound_reuse(self, event: ReuseBounded) -> None:
+        self._state.reuse[event.device] = event.count
 
     @apply.register
     def _place(self, event: PlacementRequested) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from convgpu.core.oversubscription import parse_threshold
 from convgpu.daemon.audit.overuse import OVERUSE_ACTIONS
 from convgpu.daemon.gpu.nvml import DeviceError
 from convgpu.daemon.replay import replay
@@ -38,6 +39,13 @@ def _size_or_auto(_context: click.Context, _parameter: click.Parameter, text: st
         return None if text == "auto" else 0 if text == "0" else parse_size(text)
     except ValueError as error:
         raise click.BadParameter(f"{error}, or auto") from error
+
+
+def _threshold(_context: click.Context, _parameter: click.Parameter, text: str) -> float:
+    try:
+        return parse_threshold(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -> float:
@@ -115,10 +123,11 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
 )
 @click.option(
     "--oversubscribe",
-    default=1.0,
-    type=click.FloatRange(1.0, 16.0),
+    default="1.0",
+    callback=_threshold,
     help="What may be promised of a GPU, as a multiple of its capacity.",
 )
+@click.option("--granule", default="", help="The limit of a container that names none; empty: such a one is refused.")
 @click.option(
     "--switch-cost",
     default=0.05,

@@ -11,8 +11,9 @@ class Settings:
     `reserve` in bytes, `simulated_settle` in microseconds per GiB; `starvation_timeout`, `audit`, `overuse_after` and
     `history_age` in seconds; `history_rows` in events; `record`: the file in which events are recorded, None for none.
     `host_memory`: bytes for memory that leaves the devices, None for as much as can leave; `oversubscribe`: what may be
-    promised of a device, as a multiple of its capacity; `switch_cost`: the share of the time that time slices may cost;
-    `eviction`: name of the policy that chooses whose memory leaves.
+    promised of a device, as a multiple of its capacity; `granule`: the limit of a container that names none, empty for
+    none; `switch_cost`: the share of the time that time slices may cost; `eviction`: name of the policy that chooses
+    whose memory leaves.
     """
 
     directory: Path
@@ -34,5 +35,6 @@ class Settings:
     porter: Path
     host_memory: int | None
     oversubscribe: float
+    granule: str
     switch_cost: float
     eviction: str

@@ -182,6 +182,9 @@ class Device(Record, frozen=True):
         out: memory of containers that lies on the host.
         pool: host memory that is there for what leaves this device.
         promised: what may be granted: the capacity and the part of the pool beyond it.
+        granule: limit of a container that names none; 0 without one.
+        reuse_count: how many containers of the granule may be here whose memory may leave; 0: any number.
+        elastic: how many of those run here.
     """
 
     uuid: str
@@ -198,6 +201,9 @@ class Device(Record, frozen=True):
     out: int = 0
     pool: int = 0
     promised: int = 0
+    granule: int = 0
+    reuse_count: int = 0
+    elastic: int = 0
 
 
 class Devices(Record, frozen=True):

@@ -3,12 +3,12 @@
 import pytest
 
 from convgpu.core.oversubscription import (
-    check_fits_card,
     check_host_memory,
     check_reuse,
     host_memory,
     parse_granule,
     parse_threshold,
+    plan,
     promise,
     reuse_count,
 )
@@ -60,9 +60,16 @@ def test_reuse_count_is_held_to() -> None:
     check_reuse("GPU-1", 4, 5)
     with pytest.raises(OptionError, match="its reuse count is 5: wait until one ends"):
         check_reuse("GPU-1", 5, 5)
+    check_reuse("GPU-1", 500, 0)  # none was set
 
 
-def test_limit_that_is_never_on_the_card() -> None:
-    check_fits_card("GPU-1", 100 * GIB, 40 * GIB, 140 * GIB)
-    with pytest.raises(OptionError, match="largest limit that fits is memory=102400m"):
-        check_fits_card("GPU-1", 101 * GIB, 40 * GIB, 140 * GIB)
+def test_a_plan_for_a_host() -> None:
+    capacity = {"g0": 140 * GIB, "g1": 80 * GIB, "sick": 0}
+    made = plan(1.5, "40g", capacity, 512 * GIB)
+    assert [made.reuse_count(device) for device in capacity] == [5, 3, 0]
+    assert [plan(1.0, "", capacity, 0).reuse_count(device) for device in capacity] == [0, 0, 0]
+    with pytest.raises(OptionError, match="largest granule that fits is 81920m"):
+        plan(1.5, "100g", capacity, 512 * GIB)
+    with pytest.raises(OptionError, match=r"takes 110GiB of the host, .* the largest threshold that fits is 1\.45"):
+        plan(1.5, "40g", capacity, 200 * GIB)
+    assert plan(1.5, "40g", capacity, None).threshold == 1.5

@@ -11,7 +11,9 @@ from convgpu.core.placement import (
     Placement,
     PlacementPolicyChosen,
     PlacementRequested,
+    ReuseBounded,
 )
+from convgpu.core.residency.events import ElasticSet
 from convgpu.policies.memory import Fifo
 from convgpu.simulate.host import SimulatedHost
 
@@ -273,3 +275,25 @@ def test_a_gang_that_was_placed_starts_whole() -> None:
     asked = {session: made.allocate(session, 4, devices(made, made.processes[session].container)) for session in (1, 2)}
     assert [type(made.answers[request]) for request in asked.values() if request] == [e.Accept, e.Accept]
     assert {name: made.machine.accounts(name)[devices(made, name)].grant for name in "ab"} == {"a": 12, "b": 12}
+
+
+# -- reuse counts --------------------------------------------------------------------------------------------
+
+
+def test_a_device_takes_no_more_elastic_containers_than_its_reuse_count() -> None:
+    made = host()
+    for device in SIZES:
+        made.dispatch(ReuseBounded(device, 1))
+    for name in "abcd":
+        made.create(name, dict.fromkeys(SIZES, 4), choice=ONE)
+        if name != "c":
+            made.dispatch(ElasticSet(name, dict.fromkeys(SIZES, 1)))
+        made.start(name)
+    assert [devices(made, name) for name in "abcd"] == ["g0", "g1", "g0", "g2"]
+    made.create("e", dict.fromkeys(SIZES, 4), choice=ONE)
+    made.dispatch(ElasticSet("e", dict.fromkeys(SIZES, 1)))
+    assert made.start("e") == 0
+    assert {row.obstacle for row in made.machine.propose("e").compared} == {Obstacle.REUSE}
+    made.finish("b")
+    assert made.start("e")
+    assert devices(made, "e") == "g1"

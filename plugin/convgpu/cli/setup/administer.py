@@ -37,7 +37,9 @@ _DEVICES: Final = """Show the GPUs: what may be handed out, what is granted and 
 \b
 --json prints a list in the order of their indices; sizes are bytes:
   uuid, index, name, total, capacity, granted, used, settling, external, drained, health,
-  out (memory on the host), pool (host memory for it), promised (what may be granted)
+  out (memory on the host), pool (host memory for it), promised (what may be granted),
+  granule (limit of a container that names none), reuse_count (how many of those the
+  promise holds), elastic (containers here whose memory may leave)
 """
 
 _COLUMNS: Final = (
@@ -115,10 +117,13 @@ def devices(*, as_json: bool, directory: Path | None, driver: str) -> None:
 
 def _show_devices(found: "list[Device] | tuple[Device, ...]") -> None:
     rows, styles = [], []
+    columns = (*_COLUMNS[:-1], Column("REUSE", right=True), _COLUMNS[-1]) if any(d.granule for d in found) else _COLUMNS
     for device in found:
         state = "drained" if device.drained else "ok"
         sick = device.health != "ok"
         sizes = (device.capacity, device.granted, device.used, device.external)
-        rows.append((str(device.index), device.name, *map(format_size, sizes), device.health if sick else state))
+        reuse = (f"{device.elastic}/{device.reuse_count}",) if len(columns) > len(_COLUMNS) else ()
+        state = device.health if sick else state
+        rows.append((str(device.index), device.name, *map(format_size, sizes), *reuse, state))
         styles.append("red" if sick else "yellow" if device.drained else "")
-    print_table(_COLUMNS, rows, styles)
+    print_table(columns, rows, styles)

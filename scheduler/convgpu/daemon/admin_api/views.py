@@ -177,4 +177,7 @@ class Views:
             out=self._driver.machine.out(device.uuid),
             pool=self._host_pool(device.uuid)[0],
             promised=capacity + self._host_pool(device.uuid)[1],
+            granule=self._containers.granule,
+            reuse_count=self._driver.machine.reuse(device.uuid),
+            elastic=self._driver.machine.elastic_beside("", device.uuid),
         )

@@ -12,8 +12,8 @@ from convgpu.core.gangs import Member
 from convgpu.core.liveness import LivenessDecision, Mount, evaluate
 from convgpu.core.residency.events import ElasticSet
 from convgpu.core.volume_options import DeviceCapacity, OptionError, Terms, parse_limits, parse_options
+from convgpu.daemon.containers.checks import check_limits, check_member, check_reuse_counts
 from convgpu.daemon.containers.folders import Folders
-from convgpu.daemon.containers.gangs import check_member
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import History
@@ -66,6 +66,9 @@ class ConnectionAcceptor(Protocol):
 class ContainerRegistry:
     """All containers by the name of their volume.
 
+    Attributes:
+        granule: limit in bytes of a container that names none; 0: such a one is refused.
+
     Args:
         devices: the capacities of the devices, kept up to date.
         wall_clock: Unix seconds.
@@ -89,6 +92,7 @@ class ContainerRegistry:
         self._history = history
         self._devices = devices
         self._wall_clock = wall_clock
+        self.granule = 0
         self._unusable: dict[str, str] = {}  # volumes of an earlier run, with the reason
         self._acceptor: ConnectionAcceptor | None = None
 
@@ -144,6 +148,7 @@ class ContainerRegistry:
             terms = parse_options(options, self.devices)
             volume.choice = terms.choice
             self.check_gang(name, terms, terms.limits)
+            self._check_reuse(name, terms, terms.limits)
             container = self._open(volume, terms, terms.limits)
         except OptionError as error:
             raise ContainerRefusedError("invalid", str(error)) from error
@@ -204,6 +209,9 @@ class ContainerRegistry:
         """
         known = [(other, container.terms) for other, container in self.by_name.items()]
         check_member(self._driver.machine, known, self._devices, Member(name, terms, limits))
+
+    def _check_reuse(self, name: str, terms: Terms, limits: Mapping[str, int]) -> None:
+        check_reuse_counts(self._driver.machine, Member(name, terms, limits), self._devices)
 
     def _set_elastic(self, container: VolumeContainer, limits: Mapping[str, int]) -> None:
         if container.terms.may_leave and limits:
@@ -267,6 +275,7 @@ class ContainerRegistry:
             raise OptionError("the volume of this container is removed: start the container again")
         if container.volume.limits:
             return
+        memory = memory or (str(self.granule) if self.granule else "")
         if not memory:
             raise OptionError(
                 "this container has no GPU memory limit: give its volume one (volume-opt=memory=2g) "
@@ -276,6 +285,7 @@ class ContainerRegistry:
         devices = [device for device in self.devices if device.uuid in own]  # by current capacities
         limits = parse_limits(memory, devices, container.terms.choice)
         self.check_gang(name, container.terms, limits)
+        self._check_reuse(name, container.terms, limits)
         self._store.set_limits(name, limits, self._wall_clock())
         container.volume.limits = limits
         self._driver.dispatch(e.LimitsSet(name, limits))
@@ -285,10 +295,15 @@ class ContainerRegistry:
         """Count a mount and return the mountpoint.
 
         Raises:
-            ContainerRefusedError: unknown name.
+            ContainerRefusedError: unknown name, or as many containers as may are on its devices.
             OSError: it cannot be written; nothing has changed.
         """
         container = self.require(name)
+        if not container.runs:
+            try:
+                self._check_reuse(name, container.terms, container.volume.limits)
+            except OptionError as error:
+                raise ContainerRefusedError("invalid", str(error)) from error
         self._repair(container)
         mounts = dict(container.volume.mounts)
         now = self._wall_clock()
@@ -379,19 +394,3 @@ class ContainerRegistry:
             return self.by_name[name]
         except KeyError:
             raise ContainerRefusedError("unknown", f"no volume {name}") from None
-
-
-def check_limits(limits: Mapping[str, int], devices: Sequence[DeviceCapacity]) -> None:
-    """Check limits of an earlier run against the current devices.
-
-    Raises:
-        OptionError: a device is missing, or smaller than the limit.
-    """
-    if limits:
-        parse_limits(",".join(f"{uuid}:{_text(limit)}" for uuid, limit in limits.items()), devices)
-
-
-def _text(size: int) -> str:
-    """Return a size as text: in MiB, or in bytes unless it is whole MiB."""
-    mebibytes, rest = divmod(size, 1 << 20)
-    return str(size) if rest else f"{mebibytes}m"

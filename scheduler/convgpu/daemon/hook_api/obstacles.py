@@ -15,6 +15,7 @@ def describe_obstacles(proposal: Placement, devices: Sequence[DeviceCapacity]) -
         Obstacle.DRAINED: "drained",
         Obstacle.CAPACITY: f"less than {format_size(limit)} to hand out",
         Obstacle.GANG: "too little beside its gang",
+        Obstacle.REUSE: "as many containers as its reuse count",
         Obstacle.HIDDEN: "not in this container",
         None: "free to be chosen",
     }

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-IN_FLIGHT: Final = 512 << 20  # bytes of pieces that are on the host and on a device at the same time
+IN_FLIGHT: Final = 512 << 20  # bytes of pieces that are on the host and on one device at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,9 @@ class HostPool:
     def share(self, device: str, registered: int) -> tuple[int, int]:
         """Return a device's share of the memory that is there, and what of the share is not promised to anybody."""
         total = sum(self.capacity.values())
-        share = registered * self.capacity[device] // total if total else 0
-        promised = min(int((self.threshold - 1) * self.capacity[device]), max(share - IN_FLIGHT, 0))
+        slack = min(IN_FLIGHT, registered // len(self.capacity)) if total else 0
+        share = slack + (registered - slack * len(self.capacity)) * self.capacity[device] // total if total else 0
+        promised = min(int((self.threshold - 1) * self.capacity[device]), share - slack)
         return share, share - promised
 
 
@@ -46,6 +47,6 @@ def plan_pool(wanted: int | None, host: int, capacity: Mapping[str, int], thresh
         raise ValueError(
             f"CONVGPU_HOST_MEMORY={wanted}: half of this host's memory is the most that may be pinned: {most >> 20}m"
         )
-    needed = int(max(threshold - 1, 1.0) * sum(capacity.values())) + IN_FLIGHT
+    needed = int(max(threshold - 1, 1.0) * sum(capacity.values())) + IN_FLIGHT * len(capacity)
     size = min(needed, most) if wanted is None else wanted
     return HostPool(size >> 21 << 21, dict(capacity), threshold)

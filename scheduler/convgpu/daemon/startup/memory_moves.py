@@ -4,6 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
+from convgpu.core.oversubscription import Oversubscription, plan
 from convgpu.daemon.gpu.nvml import find_nvml
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.residency.elastic_sessions import ElasticSessions
@@ -18,21 +19,31 @@ _DRIVER = "libcuda.so.1"
 
 
 def prepare_moves(
-    host: OpenedHost, driver: MachineDriver, sessions: SessionRegistry, settings: Settings
+    host: OpenedHost, driver: MachineDriver, sessions: SessionRegistry, settings: Settings, terms: Oversubscription
 ) -> tuple[ElasticSessions, Porter]:
     """Return what moves memory; the porter starts with the first elastic process.
 
     Raises:
         ValueError: a setting that cannot be.
     """
-    capacity = {row.uuid: row.nominal for row in host.capacities}
-    pool = plan_pool(settings.host_memory, _host_memory(), capacity, settings.oversubscribe)
+    pool = plan_pool(settings.host_memory, _host_memory(), terms.capacity, terms.threshold)
     loop = asyncio.get_running_loop()
     elastic = ElasticSessions(driver, sessions, pool, loop.time)
     files = PorterFiles(settings.porter, _find_driver(host, settings), pool_path(settings.directory))
     porter = Porter(loop, files, elastic.report, elastic.greet)
     elastic.use(porter)
     return elastic, porter
+
+
+def plan_oversubscription(host: OpenedHost, settings: Settings) -> Oversubscription:
+    """Return what may be promised of the devices.
+
+    Raises:
+        ValueError: a setting that makes no sense on this host; the text names one that does.
+    """
+    capacity = {row.uuid: row.nominal for row in host.capacities}
+    memory = _host_memory() if settings.host_memory is None else None
+    return plan(settings.oversubscribe, settings.granule, capacity, memory)
 
 
 def _host_memory() -> int:

@@ -60,6 +60,7 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
         running.capacities.rows,
         time.time,
     )
+    containers.granule = running.oversubscription.granule
     reconciliation = Reconciliation(containers, running.sessions, volumes, host.folders, time.time)
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
     attributor = Attributor(running.machine, running.sessions, resolver)

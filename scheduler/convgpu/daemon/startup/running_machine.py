@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
+from convgpu.core.oversubscription import Oversubscription
+from convgpu.core.placement import ReuseBounded
 from convgpu.core.recording.format import Header
 from convgpu.daemon.admin_api.live_settings import chosen_placement, chosen_policy, draw_seed
 from convgpu.daemon.audit.capacity import Capacities, is_lost
@@ -25,7 +27,7 @@ from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.open_requests import OpenRequests
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.settings import Settings
-from convgpu.daemon.startup.memory_moves import prepare_moves
+from convgpu.daemon.startup.memory_moves import plan_oversubscription, prepare_moves
 from convgpu.daemon.startup.opened_host import OpenedHost
 from convgpu.daemon.storage.history import Bounds, History
 from convgpu.daemon.storage.recorder import Recorder
@@ -50,6 +52,7 @@ class RunningMachine:
     elastic: ElasticSessions
     porter: Porter
     shares: Shares
+    oversubscription: Oversubscription
 
     @property
     def machine(self) -> Machine:
@@ -82,7 +85,10 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     for row in host.capacities:
         driver.dispatch(e.CapacityChanged(row.uuid, row.capacity, is_lost=is_lost(row.trouble)))
     log.info("devices capacity=%s", {row.uuid: row.capacity for row in host.capacities})
-    elastic, porter = prepare_moves(host, driver, sessions, settings)
+    terms = plan_oversubscription(host, settings)
+    for device in host.capacities if terms.granule else ():
+        driver.dispatch(ReuseBounded(device.uuid, terms.reuse_count(device.uuid)))
+    elastic, porter = prepare_moves(host, driver, sessions, settings, terms)
     performer.move = elastic.perform
     own = {figures.device: figures.own for figures in host.memory}
     settling = Settling(host.executor, own, lambda number: driver.dispatch(e.SettlingEnded(number)))
@@ -99,6 +105,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
         elastic=elastic,
         porter=porter,
         shares=shares,
+        oversubscription=terms,
     )
 
 

@@ -55,6 +55,7 @@ EVENTS = [
     r.CheckpointRestored(2, failed=True),
     p.PlacementRequested("a", ("g0", "g1"), ("g1",)),
     p.PlacementPolicyChosen("spread"),
+    p.ReuseBounded("g0", 5),
     e.ContainerCreated("a", {"g0": 5}, choice=p.Choice(2, is_default=True), placed=PLACEMENT),
 ]
 EFFECTS = [

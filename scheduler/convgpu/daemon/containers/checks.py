@@ -1,0 +1,77 @@
+"""Checks of a container against the others of this host: its gang, its devices, and who is there already."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from convgpu.core.gangs import Member, check_gang
+from convgpu.core.machine import Machine
+from convgpu.core.oversubscription import check_reuse
+from convgpu.core.volume_options import DeviceCapacity, OptionError, Terms, parse_limits
+
+
+def check_member(
+    machine: Machine,
+    known: Iterable[tuple[str, Terms]],
+    devices: Sequence[DeviceCapacity],
+    new: Member,
+) -> None:
+    """Check that a container can belong to its gang with these limits.
+
+    Args:
+        machine: knows the limits of the others.
+        known: all containers of this host, by name.
+        devices: the capacities of the devices.
+        new: the container.
+
+    Raises:
+        OptionError: it cannot; the text names what would do.
+    """
+    members = [Member(name, terms, _limits(machine, name)) for name, terms in known if terms.gang == new.terms.gang]
+    check_gang(new, members, devices)
+
+
+def _limits(machine: Machine, name: str) -> Mapping[str, int]:
+    """Return the limits of a container; of one whose devices the scheduler chooses, on all that it may get."""
+    if machine.choice(name) is not None:
+        return machine.offer(name)
+    accounts = machine.accounts(name)
+    return {device: max(account.limit, account.target or 0) for device, account in accounts.items()}
+
+
+def check_reuse_counts(machine: Machine, new: Member, devices: Sequence[DeviceCapacity]) -> None:
+    """Check that a container whose memory may leave does not exceed the reuse count of its devices.
+
+    Args:
+        machine: knows who is there.
+        new: the container; of a choice, as many devices as it needs must have room for it.
+        devices: of the host.
+
+    Raises:
+        OptionError: it does; the text names what would do.
+    """
+    if not new.terms.may_leave:
+        return
+    wanted, full = new.share.count, list[OptionError]()
+    for device in (device for device in devices if device.uuid in new.limits):
+        try:
+            present = machine.elastic_beside(new.name, device.uuid)
+            check_reuse(f"GPU {device.index}", present, machine.reuse(device.uuid))
+        except OptionError as error:
+            full.append(error)
+    if full and len(new.limits) - len(full) < wanted:
+        raise full[0]
+
+
+def check_limits(limits: Mapping[str, int], devices: Sequence[DeviceCapacity]) -> None:
+    """Check limits of an earlier run against the current devices.
+
+    Raises:
+        OptionError: a device is missing, or smaller than the limit.
+    """
+    if limits:
+        parse_limits(",".join(f"{uuid}:{_text(limit)}" for uuid, limit in limits.items()), devices)
+
+
+def _text(size: int) -> str:
+    """Return a size as text: in MiB, or in bytes unless it is whole MiB."""
+    mebibytes, rest = divmod(size, 1 << 20)
+    return str(size) if rest else f"{mebibytes}m"
