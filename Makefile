@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-.PHONY: help venv build check test test-fast test-engines soak storm demo bench explore fuzz plugin clean
+.PHONY: help venv build check test test-fast test-engines soak storm demo demo-cluster bench explore fuzz plugin clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1@\2/p' Makefile | column -t -s @
@@ -37,6 +37,9 @@ soak: venv check ## 500 containers come and go while the plugin's processes are 
 
 demo: venv build ## containers compete for one GPU; one waits and goes on
 	@scripts/demo
+
+demo-cluster: venv build ## jobs on a Slurm of four nodes: a gang starts whole, a short job overtakes a long one
+	@scripts/slurm demo
 
 bench: venv build ## the benchmarks
 	@scripts/bench

@@ -192,12 +192,18 @@ class FourNodes:
 
 @contextmanager
 def enabled_plugin(engine: Engine) -> Iterator[None]:
-    """Enable the plugin `convgpu` with the cards of all nodes."""
+    """Enable the plugin `convgpu` with the cards of all nodes, and authorization that gives them to jobs of Slurm."""
     devices = ",".join([f"{CARD}GiB"] * CARDS * len(NODES))
-    engine("plugin", "set", "convgpu", f"CONVGPU_DEVICES=simulated:{devices}", f"run.source={engine.directory}")
+    rules = engine.directory / "etc/convgpu/rules.toml"
+    rules.parent.mkdir(parents=True)
+    rules.write_text('require = "slurm"\n')
+    sources = (f"run.source={engine.directory}", f"etc.source={engine.directory}/etc")
+    engine("plugin", "set", "convgpu", f"CONVGPU_DEVICES=simulated:{devices}", *sources)
     engine("plugin", "enable", "convgpu")
     engine.wait_for_plugin("convgpu")
+    engine.configure({"authorization-plugins": ["convgpu"]})
     yield
+    engine.configure({"authorization-plugins": []})
     engine("plugin", "disable", "-f", "convgpu")
 
 

@@ -17,9 +17,9 @@ from prepared_data import prepared_data
 def enter_script(cluster: FourNodes) -> str:
     """Return a script that runs its arguments in the namespaces, with the cluster's variables."""
     *namespaces, _end = cluster.command()
-    variables = [f"{name}={value}" for name, value in cluster.environment.items()]
-    words = shlex.join([*namespaces, "--net", "--", "env", "-i", *variables])
-    return f'#!/bin/sh\nexec {words} TERM="${{TERM:-dumb}}" -C "$PWD" "$@"\n'
+    enter = shlex.join([*namespaces, "--net", "--", "env", "-i"])
+    variables = shlex.join(f"{name}={value}" for name, value in cluster.environment.items())
+    return f'#!/bin/sh\nexec {enter} -C "$PWD" {variables} TERM="${{TERM:-dumb}}" "$@"\n'
 
 
 def main() -> None:
@@ -37,4 +37,5 @@ def main() -> None:
         cluster.process.wait()
 
 
-main()
+if __name__ == "__main__":
+    main()

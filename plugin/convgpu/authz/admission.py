@@ -4,13 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from convgpu.authz.checks.limits import asked_limit, missing_limit, too_large
-from convgpu.authz.facts.owners import Owners
+from convgpu.authz.checks.slurm_job import beyond_share
+from convgpu.authz.facts.owners import Owners, QuotaSubject
 from convgpu.authz.ports import EnginePort, SchedulerPort
 from convgpu.authz.subject.injection import expect_limits
 from convgpu.authz.subject.reader import limits_of
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Denied, Refusal
 from convgpu.client.scheduler import SchedulerRefused
+from convgpu.cluster.node_job import LABEL
 from convgpu.protocol.engine_states import EngineState
 from convgpu.protocol.records import Container
 from convgpu.protocol.sizes import format_size
@@ -93,6 +95,9 @@ class Admission:
             yield from self._used_by_another(name, running.known.get(name), subject.caller.user)
         total = _sum(limits)
         yield from too_large(total.values(), subject)
+        if subject.needs_job:
+            others = self._owners.running_total(_job(subject), running.known, running.states, excluded=limits)
+            yield from beyond_share(subject.job, total, others, subject.job_shares)
         yield from self._exceeded_quotas(subject, limits, total, running)
 
     def _exceeded_quotas(
@@ -123,9 +128,15 @@ class Admission:
 
     def _count(self, subject: Subject, limits: _LimitsByName, running: _Running) -> None:
         labels = [quota_subject.name for quota_subject, _ in subject.quotas if quota_subject.kind == "label"]
+        labels += [_job(subject).name] if subject.job else []
         again = subject.container.state == EngineState.EXITED
         owner = self._owners.owner(subject.caller.user, labels, again=again)
         self._owners.add(limits, owner, running.known, running.states)
+
+
+def _job(subject: Subject) -> QuotaSubject:
+    """Return the containers of the subject's job of Slurm."""
+    return QuotaSubject("label", f"{LABEL}={subject.job}")
 
 
 def _sum(limits: _LimitsByName) -> dict[str, int]:

@@ -1,9 +1,10 @@
 """The ports of authorization: what it asks of the Engine, the host and the scheduler."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from convgpu.cluster.node_job import NodeJob
 from convgpu.protocol.records import Container, Device
 
 Document = Mapping[str, Any]
@@ -92,6 +93,22 @@ class SchedulerPort(Protocol):
         ...
 
 
+class JobsPort(Protocol):
+    """The jobs of Slurm on this host."""
+
+    def shares(self, job: str) -> Sequence[NodeJob]:
+        """Return what a job has here, by its id; nothing for one that does not run here."""
+        ...
+
+
+class NoJobs:
+    """A host on which Slurm runs nothing."""
+
+    def shares(self, job: str) -> Sequence[NodeJob]:  # noqa: ARG002 - as the port
+        """Return nothing."""
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """Everything that a judge asks."""
@@ -99,3 +116,4 @@ class Ports:
     engine: EnginePort
     devices: HostDevicePort
     scheduler: SchedulerPort
+    jobs: JobsPort = field(default_factory=NoJobs)

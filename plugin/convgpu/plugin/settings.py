@@ -25,6 +25,7 @@ class Settings:
         read_only: whether containers get their folders read-only: yes, no, or auto (not with simulated devices, whose
             driver writes beside itself).
         rules: the file with the rules of the site; need not be there.
+        jobs: folder of the shares of Slurm's jobs on this host; need not be there.
         keep: how long a volume that was made for one container stays after its last use.
         log: the lowest level that is logged.
         log_format: of its lines: text, or json.
@@ -37,6 +38,7 @@ class Settings:
     devices: str = "nvml"
     read_only: str = "auto"
     rules: Path = Path("/host/etc/convgpu/rules.toml")
+    jobs: Path = Path("/host/run/convgpu/jobs")
     keep: str = "1h"
     log: str = "info"
     log_format: str = "text"
@@ -114,6 +116,7 @@ _PARSERS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "devices": _text,  # the scheduler judges it
     "read_only": _one_of("auto", "yes", "no"),
     "rules": _absolute,
+    "jobs": _absolute,
     "keep": _duration,
     "log": _one_of(*LOG_LEVELS),
     "log_format": _one_of(*FORMATS),

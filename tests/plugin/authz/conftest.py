@@ -6,7 +6,7 @@ import pytest
 
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.judge import Judge
-from convgpu.authz.ports import EngineUnreachable, HostFacts, Ports
+from convgpu.authz.ports import EngineUnreachable, HostFacts, NoJobs, Ports
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.verdict import NOT_JUDGED
@@ -107,6 +107,7 @@ class Harness:
         self.engine, self.devices, self.scheduler = FakeEngine(), FakeDevices(), FakeScheduler()
         self.now = 1000.0
         self.rules = Rules()
+        self.jobs = NoJobs()
         self.owners = Owners(directory / "owners.json", lambda: self.now)
         self.name = "convgpu"
 
@@ -116,7 +117,7 @@ class Harness:
         call = route(method, uri)
         if call is None:
             return NOT_JUDGED
-        judge = Judge(self.name, Ports(self.engine, self.devices, self.scheduler), self.owners)
+        judge = Judge(self.name, Ports(self.engine, self.devices, self.scheduler, self.jobs), self.owners)
         return judge.judge(call, raw, user, self.rules)
 
     def start(self, inspected, query="", version="v1.41", user="local"):

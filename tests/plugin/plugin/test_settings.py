@@ -20,11 +20,12 @@ def test_every_setting():
         "CONVGPU_DEVICES": "simulated:1GiB",
         "CONVGPU_READ_ONLY": "yes",
         "CONVGPU_RULES": "/r",
+        "CONVGPU_JOBS": "/j",
         "CONVGPU_KEEP": "5m",
         "CONVGPU_LOG": "DEBUG",
     }
     expected = Settings(
-        "limits", Path("/d"), Path("/s"), Path("/e"), "simulated:1GiB", "yes", Path("/r"), "5m", "debug"
+        "limits", Path("/d"), Path("/s"), Path("/e"), "simulated:1GiB", "yes", Path("/r"), Path("/j"), "5m", "debug"
     )
     assert read_settings(given) == expected
     assert read_settings(expected.environment()) == expected

@@ -15,7 +15,8 @@ from convgpu.protocol.sizes import parse_size
 RULES: Final = frozenset({
     "archive-path", "build-gpu", "capability", "checkpoint", "exec-privileged", "gpu-isolation", "gpu-needs-limit",
     "hook-shadowed", "hook-environment", "hook-not-loaded", "host-path", "host-pid", "limit-missing", "limit-too-large",
-    "local-volume", "plugin-management", "privileged", "runtime", "service-template", "total-quota-exceeded",
+    "local-volume", "plugin-management", "privileged", "runtime", "service-template", "slurm-job",
+    "total-quota-exceeded",
     "swarm-management", "system-paths",
 })  # fmt: skip
 
@@ -108,11 +109,16 @@ class Exemption(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The rules of a site; the defaults hold without a file."""
+    """The rules of a site; the defaults hold without a file.
+
+    Attributes:
+        require: what a container with a GPU must belong to: a job of Slurm that runs on this host, or nothing.
+    """
 
     mode: Literal["enforce", "audit", "off"] = "enforce"
     administrators: tuple[str, ...] = ()
     default_limit: SizeText | None = None
+    require: Literal["nothing", "slurm"] = "nothing"
     users: dict[str, Allowance] = {}
     labels: dict[str, Allowance] = {}
     exempt: tuple[Exemption, ...] = ()

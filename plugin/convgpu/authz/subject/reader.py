@@ -10,6 +10,7 @@ from convgpu.authz.subject.containers import LOCAL_DRIVERS, ContainerReader
 from convgpu.authz.subject.gpu import find_gpu
 from convgpu.authz.subject.injection import find_injection
 from convgpu.authz.subject.subject import Caller, Subject
+from convgpu.cluster.node_job import LABEL
 from convgpu.protocol.records import Container
 from convgpu.runtime.gpu_requests import is_plain
 
@@ -84,10 +85,12 @@ class SubjectReader:
         host = self._containers.host_facts(container)
         devices = self._ports.devices
         volumes = (mount for mount in container.mounts if mount.kind == "volume")
+        job = container.labels.get(LABEL, "") if caller.rules.require == "slurm" else ""
         return Subject(
             caller=caller,
             plugin=self._plugin,
             container=container,
+            job_shares=tuple(self._ports.jobs.shares(job)) if job else (),
             host=host,
             volumes=tuple(mount for mount in volumes if is_same_plugin(mount.driver, self._plugin)),
             gpu=find_gpu(container, container.runtime or host.default_runtime, devices),

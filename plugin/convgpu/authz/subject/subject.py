@@ -10,6 +10,7 @@ from convgpu.authz.requests.container import ContainerSettings, MountSettings
 from convgpu.authz.site.rules import Allowance, Rules, has_label
 from convgpu.authz.subject.injection import Injection
 from convgpu.authz.verdict import Refusal
+from convgpu.cluster.node_job import LABEL, NodeJob
 from convgpu.protocol.layout import MOUNT_PATH
 
 
@@ -43,6 +44,7 @@ class Subject:
         joined: the container with a hook whose PID namespace it joins; empty for none.
         starts: it exists and is to start now, so `Admission` judges the limits of its volumes.
         checkpoint: it is to start from a checkpoint.
+        job_shares: what the job of Slurm that it names has on this host.
     """
 
     caller: Caller
@@ -57,6 +59,7 @@ class Subject:
     joined: str = ""
     starts: bool = False
     checkpoint: bool = False
+    job_shares: tuple[NodeJob, ...] = ()
 
     @property
     def injected(self) -> Injection | None:
@@ -67,6 +70,17 @@ class Subject:
     def needs_hook(self) -> bool:
         """Whether the container gets a GPU under a limit, which only its hook enforces."""
         return self.gpu is not None and bool(self.volumes or self.injection)
+
+    @property
+    def needs_job(self) -> bool:
+        """Whether the site gives GPUs to jobs of Slurm only, and the container gets one."""
+        wants = self.gpu is not None or bool(self.volumes or self.injection)
+        return wants and self.caller.rules.require == "slurm"
+
+    @property
+    def job(self) -> str:
+        """The job of Slurm that the container says it belongs to; empty for none."""
+        return self.container.labels.get(LABEL, "")
 
     @property
     def hook_folders(self) -> list[str]:

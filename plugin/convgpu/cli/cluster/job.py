@@ -50,6 +50,7 @@ def job(line: CommandLine, /, *, pull_only: bool, dry_run: bool, **pyxis: str | 
     _pull(engine, line.image[0], share.node)
     if pull_only:
         return
+    _remove_ended(engine, share)
     ours = _our_words(line, share, engine)
     line = replace(line, docker=(*line.docker, *ours), options=(*line.options, *_environment_options(ours)))
     memory = ",".join(f"{uuid}:{size}" for uuid, size in share.cards.items())
@@ -121,6 +122,13 @@ def _pull(engine: Engine, image: str, node: str) -> None:
         )
 
 
+def _remove_ended(engine: Engine, share: NodeJob) -> None:
+    """Remove the containers of this job here that have ended; the Epilog removes the last."""
+    labels = [f"{LABEL}={share.job}", f"{NODE_LABEL}={share.node}"]
+    ended = engine.get("/containers/json", all=1, filters={"label": labels, "status": ["exited"]})
+    engine.remove_containers([row["Id"] for row in ended])
+
+
 def _our_words(line: CommandLine, share: NodeJob, engine: Engine) -> list[str]:
     """Return the options of ours. Behind the user's, because Docker takes the last of each label."""
     given = {option.name for option in line.options}
@@ -130,7 +138,8 @@ def _our_words(line: CommandLine, share: NodeJob, engine: Engine) -> list[str]:
         "cpus": _cpus(),
         "memory": f"{mib}m" if (mib := os.environ.get("SLURM_MEM_PER_NODE", "")).isdecimal() and int(mib) else None,
     }
-    words = ["--rm", "--name", f"convgpu-{share.job}-{share.restarts}-{share.node}"]
+    # Without --rm: where a start is refused, docker would wait for ever for a removal that nobody begins.
+    words = ["--name", f"convgpu-{share.job}-{share.restarts}-{share.node}-{os.getpid()}"]
     words += ["--label", f"{LABEL}={share.job}", "--label", f"{NODE_LABEL}={share.node}"]
     words += [word for name, value in defaults.items() if value and name not in given for word in (f"--{name}", value)]
     if "init" not in given and engine.info.get("InitCommit", {}).get("ID", "") not in _NO_INIT:

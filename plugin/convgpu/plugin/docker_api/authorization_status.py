@@ -6,6 +6,7 @@ from typing import Final
 from flask import Blueprint, Response, jsonify
 
 from convgpu.authz.facts.device_nodes import HostDevices, engine_root
+from convgpu.authz.facts.job_files import JobFiles
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.judge import Judge
 from convgpu.authz.ports import Ports
@@ -50,7 +51,7 @@ def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:
     owners = Owners(settings.directory / "owners.json")
     engine = EngineView(Engine(settings.engine, _ENGINE_TIMEOUT))
     devices = HostDevices(lambda: engine_root(settings.engine))
-    return Judge(settings.name, Ports(engine, devices, SchedulerRecords(scheduler)), owners)
+    return Judge(settings.name, Ports(engine, devices, SchedulerRecords(scheduler), JobFiles(settings.jobs)), owners)
 
 
 def create_status(settings: Settings, site: RulesFile, judged: Callable[[], int]) -> Blueprint:

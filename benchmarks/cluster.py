@@ -1,0 +1,121 @@
+"""A cluster of four nodes on this machine: what ConvGPU adds to Slurm, each figure measured in turns in one run.
+
+`scripts/slurm start` first; without it nothing is measured.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from _report import ROOT, Figure, at_most, percentile, report
+
+SLURM = ROOT / "scripts/slurm"
+TURNS = 21
+CANCELS = 30
+OBEDIENT = 'trap "exit 0" TERM; echo runs; while :; do sleep 0.05; done'
+# In a job: the seconds of a plain container, and of one by `convgpu job`, in turns.
+STARTS = """
+now() { date +%s%N; }
+for _ in $(seq TURNS); do
+    a=$(now); docker run --rm --network host convgpu/demo true; b=$(now); convgpu job convgpu/demo true; c=$(now)
+    echo "$((b - a)) $((c - b))"
+done
+"""
+
+
+def run(*words: str) -> str:
+    """Run a command on the cluster's login node."""
+    return subprocess.check_output([SLURM, "run", *words], text=True, stderr=subprocess.DEVNULL).strip()
+
+
+def seconds(*words: str) -> float:
+    """Seconds of one command there."""
+    begin = time.perf_counter()
+    run(*words)
+    return time.perf_counter() - begin
+
+
+def wait_until(condition: Callable[[], bool]) -> float:
+    """Return the seconds until a condition holds, seen every 20 ms."""
+    begin = time.perf_counter()
+    while not condition():
+        if time.perf_counter() - begin > 120:
+            sys.exit("cluster: a job did not get on within two minutes")
+        time.sleep(0.02)
+    return time.perf_counter() - begin
+
+
+def state(job: str) -> str:
+    """Return Slurm's word for a job."""
+    return run("squeue", "-h", "-t", "all", "-o", "%T", "-j", job)
+
+
+def submits() -> list[Figure]:
+    """`sbatch` against `convgpu submit`, held jobs of one size."""
+    plain = ("sbatch", "--hold", "--output=/dev/null", "--gres=gpumem:1G", "--wrap", "true")
+    ours = ("convgpu", "submit", "--sbatch=--hold", "--output=/dev/null", "--gpu-memory", "1g", "convgpu/demo", "true")
+    rows = [(seconds(*plain), seconds(*ours)) for _ in range(TURNS)]
+    run("scancel", "--user=root")
+    bare, submit = (statistics.median(column) for column in zip(*rows, strict=True))
+    return [
+        Figure("sbatch, p50", bare * 1e3, "ms"),
+        at_most("convgpu submit more than sbatch, p50", (submit - bare) * 1e3, "ms", 150),
+    ]
+
+
+def starts(folder: Path) -> list[Figure]:
+    """A plain container against one of `convgpu job`, both inside one job."""
+    script = folder / "starts.sh"
+    script.write_text(STARTS.replace("TURNS", str(TURNS)))
+    log = folder / "starts.log"
+    job = run("sbatch", "--parsable", f"--output={log}", "--gres=gpumem:1G", "--wrap", f"bash {script}")
+    wait_until(lambda: state(job) in {"COMPLETED", "FAILED"})
+    lines = [line.split() for line in log.read_text().splitlines()]
+    rows = [(int(line[0]) / 1e9, int(line[1]) / 1e9) for line in lines if len(line) == 2 and line[0].isdecimal()]
+    bare, ours = (statistics.median(column) for column in zip(*rows, strict=True))
+    return [
+        Figure("docker run in a job, p50", bare * 1e3, "ms"),
+        at_most("convgpu job more than docker run, p50", (ours - bare) * 1e3, "ms", 300),
+    ]
+
+
+def cancels(folder: Path) -> list[Figure]:
+    """From `scancel` to the end of the container, of a program that obeys SIGTERM."""
+    settings = json.loads(run("sh", "-c", 'cat "$(dirname "$SLURM_CONF")/convgpu.json"'))
+    docker = ["docker", "-H", settings["engine"]]
+    waits = []
+    for turn in range(CANCELS):
+        log = folder / f"{turn}.log"
+        words = ("--gpu-memory", "1g", f"--output={log}", "convgpu/demo", "sh", "-c", OBEDIENT)
+        job = str(json.loads(run("convgpu", "submit", "--json", *words))["job"])
+        wait_until(lambda log=log: log.exists() and "runs" in log.read_text())  # type: ignore[misc]
+        begin = time.perf_counter()
+        run("scancel", job)
+        running = [*docker, "ps", "-q", f"--filter=label=convgpu.job={job}"]
+        wait_until(lambda running=running: not subprocess.check_output(running))  # type: ignore[misc]
+        waits.append(time.perf_counter() - begin)
+        wait_until(lambda job=job: state(job) == "CANCELLED")  # type: ignore[misc]
+    left = subprocess.check_output([*docker, "ps", "-aq"], text=True).split()
+    return [
+        Figure("scancel until the container is gone, p50", statistics.median(waits), "s"),
+        at_most("scancel until the container is gone, p95", percentile(waits, 95), "s", 2),
+        at_most("containers left", len(left), "", 0),
+    ]
+
+
+def main() -> None:
+    """Measure on the cluster that runs."""
+    if subprocess.run([SLURM, "status"], capture_output=True, check=False).returncode != 0:
+        sys.exit("cluster: NOT RUN: no cluster runs: scripts/slurm start")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        report("cluster", [*submits(), *starts(folder), *cancels(folder)])
+
+
+if __name__ == "__main__":
+    main()
