@@ -147,10 +147,14 @@ class ScriptedScheduler:
         """Whether somebody has connected and was not accepted yet."""
         return bool(select.select([self._listener], [], [], 0)[0])
 
-    def close(self) -> None:
+    def die(self) -> None:
+        """End as a killed scheduler does: its socket stays, and nobody listens."""
         for peer in self._peers:
             peer.close()
         self._listener.close()
+
+    def close(self) -> None:
+        self.die()
         self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:

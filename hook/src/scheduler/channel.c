@@ -354,7 +354,7 @@ bool channel_open(const char *path, const char *program, const char *memory,
     memcpy(greeting.held, present, count * sizeof *present);
     bool fits = strlen(path) < sizeof greeting.path;
     if (fits) memcpy(greeting.path, path, strlen(path) + 1);
-    bool open = fits && connection_open(&greeting, &welcome, &failure) && channel_enter(&welcome);
+    bool open = fits && connection_open_first(&greeting, &welcome, &failure) && channel_enter(&welcome);
     if (open && background_thread(serve)) {
         log_debug("connected to %s", path);
         return true;

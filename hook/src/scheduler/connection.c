@@ -13,10 +13,14 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { HANDSHAKE_SECONDS = 10, CHECK_MS = 2000 };
-enum { HIGH_DESCRIPTOR = 960 }; /* below the usual limit of 1024 */
+enum { ABSENCE_MS = 5000, ABSENCE_STEP_MS = 50 }; /* how long a program that starts waits for a scheduler */
+enum { HIGH_DESCRIPTOR = 960 };                   /* below the usual limit of 1024 */
+
+static bool gave_up; /* a scheduler was waited for in vain: the next CUDA call does not wait again */
 
 /* Held while a descriptor exists that no variable names yet, so that a forked child can close them all. */
 static pthread_mutex_t descriptors = PTHREAD_MUTEX_INITIALIZER;
@@ -266,6 +270,27 @@ bool connection_open(const struct connection_greeting *greeting, struct connecti
     return false;
 }
 
+/* A scheduler that is being started again leaves its socket: nobody listens, or the handshake ends. Without a
+ * plugin there is no socket at all. */
+static bool may_come_back(const struct connection_failure *failure) {
+    return !failure->refused &&
+           (failure->error == ECONNREFUSED || failure->error == ECONNRESET || failure->error == EPIPE);
+}
+
+bool connection_open_first(const struct connection_greeting *greeting, struct connection_welcome *welcome,
+                           struct connection_failure *failure) {
+    int left = gave_up ? 0 : ABSENCE_MS;
+    for (; !connection_open(greeting, welcome, failure); left -= ABSENCE_STEP_MS) {
+        if (!may_come_back(failure)) return false;
+        gave_up = left <= 0;
+        if (gave_up) return false;
+        struct timespec pause = {.tv_nsec = ABSENCE_STEP_MS * 1000000L};
+        while (nanosleep(&pause, &pause) < 0 && errno == EINTR) continue;
+    }
+    gave_up = false;
+    return true;
+}
+
 void connection_shutdown(void) {
     int saved_errno = errno;
     if (is_ours(connection_socket)) shutdown(connection_socket, SHUT_RDWR);
@@ -293,6 +318,7 @@ void connection_in_parent(void) {
 
 void connection_in_child(void) {
     close_socket();
+    gave_up = false;
     keep_descriptor(-1);
     descriptors = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

@@ -47,6 +47,11 @@ struct connection_frame {
 bool connection_open(const struct connection_greeting *greeting, struct connection_welcome *welcome,
                      struct connection_failure *failure);
 
+/* The same for the first connection of a process: a scheduler that is away for a moment is waited for, once.
+ */
+bool connection_open_first(const struct connection_greeting *greeting, struct connection_welcome *welcome,
+                           struct connection_failure *failure);
+
 /* Sends one frame: `header.size` bytes, body included. False with errno when the connection is broken, EPIPE
  * without SIGPIPE. The caller holds the channel's `sending`. */
 bool connection_send(const void *frame, uint32_t size);

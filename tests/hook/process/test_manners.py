@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,6 +71,21 @@ def test_without_a_scheduler_cuda_does_not_start(start: Start, tmp_path: Path) -
     lines = program.end()
     assert len(lines) == 1
     assert lines[0].startswith(f"convgpu: no scheduler at {tmp_path}/scheduler.sock (no such socket): start this")
+
+
+def test_a_scheduler_that_stays_away_is_waited_for_once_and_not_for_ever(
+    start: Start, scheduler: ScriptedScheduler
+) -> None:
+    scheduler.die()
+    program, begun = start(), time.monotonic()
+    assert program.call("init 0").code == SYSTEM_NOT_READY
+    waited = time.monotonic() - begun
+    for command in ("init 0", "retain 0"):
+        assert program.call(command).code == SYSTEM_NOT_READY
+    assert time.monotonic() - begun - waited < waited
+    assert waited > 4
+    [line] = program.end()
+    assert line.startswith(f"convgpu: no scheduler at {scheduler.path} (nobody listens): start this")
 
 
 def test_manners(start: Start, scheduler: ScriptedScheduler) -> None:

@@ -88,11 +88,26 @@ def test_nonsense_instead_of_a_welcome(start: Start, scheduler: ScriptedSchedule
     program.begin("init 0")
     peer, _hello = scheduler.accept()
     peer.send_raw(reply)
-    peer.close()
+    scheduler.close()
     assert program.result().code == SYSTEM_NOT_READY
     lines = program.end()
     assert len(lines) == 1
     assert "no scheduler at" in lines[0]
+
+
+def test_a_scheduler_that_is_away_when_a_program_starts_is_waited_for(
+    start: Start, scheduler: ScriptedScheduler, tmp_path: Path, hook: Path
+) -> None:
+    program = start()
+    program.begin("init 0")
+    scheduler.accept()
+    scheduler.die()
+    with ScriptedScheduler(tmp_path / "next.sock", hook / "libconvgpu-page.so") as restarted:
+        restarted.path.rename(scheduler.path)
+        peer, _hello = restarted.accept()
+        peer.welcome((row(),))
+        assert program.result().code == SUCCESS
+        assert program.end() == []
 
 
 def test_a_later_scheduler_is_found(start: Start, tmp_path: Path, hook: Path) -> None:
