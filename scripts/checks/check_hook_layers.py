@@ -17,6 +17,7 @@ STACK = (
     "base",
     "gpus",
     "tables",
+    "requests",
     "scheduler",
     "listing",
     "visibility",

@@ -22,9 +22,11 @@
 /* Bits of the page's `flags`, set by the scheduler before it sends the page. */
 #define CONVGPU_PAGE_ELASTIC 1u /* the container's memory may be moved: answer with ABLE */
 #define CONVGPU_PAGE_CHOSEN 2u /* the scheduler chose the GPUs: the program may see those of WELCOME only */
+#define CONVGPU_PAGE_WITHDRAW 4u /* the scheduler takes allocations back that were paused (WITHDRAW) */
 
 /* Bits of the page's `able`, set by the process: what it answers beside its own requests. */
 #define CONVGPU_ABLE_LIST 1u
+#define CONVGPU_ABLE_EXPLAINED 2u
 
 /* In a slot's `trace`: accepted calls are reported (TRACED), as many as the other bits say, and then counted. */
 #define CONVGPU_TRACE_ON 0x80000000u
@@ -45,7 +47,9 @@ struct convgpu_page {
     uint32_t version;
     uint32_t device_count;
     uint32_t flags; /* CONVGPU_PAGE_* */
-    _Atomic uint32_t able; /* CONVGPU_ABLE_LIST */
+    _Atomic uint32_t able; /* CONVGPU_ABLE_* */
+    _Atomic uint32_t notice; /* set by the process: milliseconds after which it wants a pause explained; 0: as the
+                              * scheduler's setting says; UINT32_MAX: never */
     struct convgpu_slot device[CONVGPU_MAX_DEVICES];
 };
 _Static_assert(sizeof(struct convgpu_slot) == 64, "one cache line");

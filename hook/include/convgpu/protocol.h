@@ -21,7 +21,7 @@
 #define CONVGPU_MEMORY_SIZE 64u  /* the limit that the environment asks for, NUL-padded; empty when none */
 #define CONVGPU_TEXT_SIZE 240u   /* text of an error, NUL-padded UTF-8 */
 
-/* Kinds: X(NAME, number). Below 32: processes. From 32: administration (JSON bodies). */
+/* Kinds: X(NAME, number). Below 32, and from 34: processes. 32 and 33: administration (JSON bodies). */
 #define CONVGPU_KINDS(X) \
     X(HELLO, 1)         \
     X(ALLOCATE, 2)      \
@@ -54,7 +54,9 @@
     X(WATCH, 29)        \
     X(LIST, 30)         \
     X(ADMIN, 32)        \
-    X(ADMIN_REPLY, 33)
+    X(ADMIN_REPLY, 33)  \
+    X(WITHDRAW, 34)     \
+    X(EXPLAINED, 35)
 
 /* Why an allocation was rejected: X(NAME, number). */
 #define CONVGPU_REASONS(X)                                            \
@@ -62,7 +64,8 @@
     X(DEADLINE, 2) /* the option `wait` ran out */                    \
     X(DEVICE, 3)   /* the container has no limit on that device */    \
     X(DRIVER, 4)   /* the driver refused what was accepted, and external memory is not why */ \
-    X(DISPLACED, 5) /* the device that was chosen for the container is lost or drained */
+    X(DISPLACED, 5) /* the device that was chosen for the container is lost or drained */ \
+    X(INTERRUPTED, 6) /* it was paused, and withdrawn */
 
 /* Why a connection was refused (FAILED), after which it is closed: X(NAME, number). */
 #define CONVGPU_FAILURES(X)                                                     \
@@ -121,6 +124,9 @@
 #define CONVGPU_FREED_FIELDS(X, A) \
     X(uint32_t, device)            \
     X(uint32_t, reserved)
+
+/* The header's id is that of the ALLOCATE. */
+#define CONVGPU_WITHDRAW_FIELDS(X, A) X(uint64_t, reserved)
 
 #define CONVGPU_CONTEXT_FIELDS(X, A) \
     X(uint32_t, device)              \
@@ -269,6 +275,9 @@
     X(uint32_t, most) /* rows that are wanted */                                \
     X(uint32_t, reserved)
 
+/* The header's id is that of the ALLOCATE. */
+#define CONVGPU_EXPLAINED_FIELDS(X, A) A(char, text, CONVGPU_TEXT_SIZE) /* one line for the user */
+
 #define CONVGPU_FAILED_FIELDS(X, A) \
     X(uint32_t, failure)            \
     X(uint32_t, reserved)           \
@@ -281,6 +290,7 @@
     S(held, CONVGPU_HELD_FIELDS, 24)                                \
     S(allocate, CONVGPU_ALLOCATE_FIELDS, 48)                        \
     S(freed, CONVGPU_FREED_FIELDS, 8)                               \
+    S(withdraw, CONVGPU_WITHDRAW_FIELDS, 8)                         \
     S(context, CONVGPU_CONTEXT_FIELDS, 24)                          \
     S(query, CONVGPU_QUERY_FIELDS, 8)                               \
     S(welcome, CONVGPU_WELCOME_FIELDS, 8)                           \
@@ -311,6 +321,7 @@
     S(listed_row, CONVGPU_LISTED_ROW_FIELDS, 56)                    \
     S(traced, CONVGPU_TRACED_FIELDS, 48)                            \
     S(list, CONVGPU_LIST_FIELDS, 8)                                 \
+    S(explained, CONVGPU_EXPLAINED_FIELDS, 240)                     \
     S(failed, CONVGPU_FAILED_FIELDS, 248)
 
 #define CONVGPU_DECLARE_FIELD(type, name) type name;

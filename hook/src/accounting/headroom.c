@@ -3,6 +3,7 @@
 
 #include "base/fork_reset.h"
 #include "base/log.h"
+#include "base/size_text.h"
 #include "scheduler/account.h"
 #include "scheduler/channel.h"
 #include "tables/registry.h"
@@ -38,11 +39,13 @@ static void headroom_add_holding(const struct live_allocation *allocation, void 
 
 static void headroom_say_holdings(int device) {
     struct holdings holdings = {.device = device};
+    char size[SIZE_TEXT];
     if (!log_is_debugging()) return;
     registry_enumerate(headroom_add_holding, &holdings);
     for (int row = 0; row < holdings.kinds; row++)
-        log_debug("on device %d this process holds %s: %llu allocations, %llu bytes.", device,
-                  holdings.rows[row].kind, holdings.rows[row].count, holdings.rows[row].size);
+        log_debug("on device %d this process holds %s: %llu allocations, %s.", device,
+                  holdings.rows[row].kind, holdings.rows[row].count,
+                  size_text(size, holdings.rows[row].size));
 }
 
 static const char *headroom_describe(uint32_t reason) {
@@ -54,6 +57,7 @@ static const char *headroom_describe(uint32_t reason) {
         [CONVGPU_REASON_DISPLACED] = "the GPU that was chosen for this container is lost or drained; start "
                                      "the program again, and it gets "
                                      "another one",
+        [CONVGPU_REASON_INTERRUPTED] = "the program was interrupted while it was paused",
     };
     bool known = reason < sizeof reasons / sizeof reasons[0] && reasons[reason];
     return known ? reasons[reason] : "unknown reason";
@@ -103,9 +107,9 @@ void headroom_untake(struct charge *charge) {
 static void headroom_say_rejection(const struct charge *charge, uint64_t size, const char *why,
                                    const struct convgpu_rejected *rejected) {
     void (*say)(const char *, ...) = atomic_exchange(&warned, true) ? log_debug : log_refusal;
-    say("%s of %llu bytes on device %d rejected: %s (limit %llu, in use %llu).", charge->call,
-        (unsigned long long)size, charge->device, why, (unsigned long long)rejected->limit,
-        (unsigned long long)rejected->used);
+    char wanted[SIZE_TEXT], limit[SIZE_TEXT], used[SIZE_TEXT];
+    say("%s of %s on device %d rejected: %s (limit %s, in use %s).", charge->call, size_text(wanted, size),
+        charge->device, why, size_text(limit, rejected->limit), size_text(used, rejected->used));
     headroom_say_holdings(charge->device);
 }
 

@@ -4,18 +4,25 @@
 #include "base/no_cancel.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 static const char prefix[] = "convgpu: ";
 static bool debugging;
+static struct stat first; /* what stderr was */
+static bool has_first;
 
 void log_open(void) {
+    int saved_errno = errno;
+    has_first = fstat(STDERR_FILENO, &first) == 0;
+    errno = saved_errno;
     const char *value = getenv("CONVGPU_DEBUG");
     debugging = value && strcmp(value, "1") == 0;
 }
@@ -72,4 +79,22 @@ void log_debug(const char *format, ...) {
     va_start(arguments, format);
     write_line(format, arguments);
     va_end(arguments);
+}
+
+/* poll() says that a pipe is writable when it takes PIPE_BUF bytes, which no line has. */
+static bool can_take_a_notice(void) {
+    struct stat now;
+    struct pollfd file = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return has_first && fstat(STDERR_FILENO, &now) == 0 && now.st_dev == first.st_dev &&
+           now.st_ino == first.st_ino && poll(&file, 1, 0) == 1 && (file.revents & POLLOUT);
+}
+
+void log_notice(const char *format, ...) {
+    va_list arguments;
+    int saved_errno = errno, cancellation = no_cancel_begin();
+    va_start(arguments, format);
+    if (can_take_a_notice()) write_line(format, arguments);
+    va_end(arguments);
+    no_cancel_end(cancellation);
+    errno = saved_errno;
 }

@@ -7,11 +7,16 @@
 
 #include <stdbool.h>
 
-/* Reads CONVGPU_DEBUG; called once, by the first CUDA call. */
+/* Reads CONVGPU_DEBUG, and sees what stderr is; called once, by the first CUDA call. */
 void log_open(void);
 
 /* Says why something was refused. `format` without "convgpu: " and newline; longer than 400 bytes is cut. */
 void log_refusal(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Says something that is no refusal, where that costs nothing: not when stderr is another file than at
+ * log_open(), for a program may have put a file of its own in the place of a closed one, and not when it
+ * would block. */
+void log_notice(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Whether CONVGPU_DEBUG=1: then a line of log_debug() is worth preparing. */
 bool log_is_debugging(void);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Locks, in this order: `sending` (the connection's state, who may send; held across a send), `listing` (the
- * list of open requests; never held across a call that blocks). Only the service thread takes requests off
- * the list and only holders of `sending` put them on, so that under `sending` each request is sent once per
- * connection: by its thread, or by the service thread after connecting again.
+ * Lock: `sending` (the connection's state, who may send; held across a send). Only its holders put requests
+ * on the list (requests/), so that under it each request is sent once per connection: by its thread, or by
+ * the service thread after connecting again. The service thread takes them off; so does, without a
+ * connection, a thread that was interrupted.
  */
 #include "scheduler/channel.h"
 
 #include "base/background_thread.h"
 #include "base/coarse_clock.h"
 #include "base/log.h"
+#include "requests/interrupt.h"
+#include "requests/notice.h"
 #include "scheduler/account.h"
 #include "scheduler/connection.h"
 #include "scheduler/orders.h"
@@ -33,28 +35,11 @@ enum { ANSWER_SECONDS = 5 }; /* a scheduler that is silent for longer on a quest
 extern channel_lister *const __start_convgpu_listers[] __attribute__((weak, visibility("hidden")));
 extern channel_lister *const __stop_convgpu_listers[] __attribute__((weak, visibility("hidden")));
 
-/* Lies on the stack of the thread that waits. */
-struct request {
-    uint64_t id;
-    enum convgpu_kind kind;
-    uint32_t device;
-    uint64_t size;    /* ALLOCATE; CONTEXT: charged */
-    uint64_t used;    /* CONTEXT */
-    const char *call; /* ALLOCATE */
-    uint32_t flags;   /* ALLOCATE: CONVGPU_ALLOCATE_* */
-    struct channel_answer *answer;
-    enum channel_outcome outcome;
-    _Atomic uint32_t
-        done; /* the futex; set last, after which the service thread does not touch the request */
-    struct request *next;
-};
-
 static pthread_mutex_t sending = PTHREAD_MUTEX_INITIALIZER;
 static bool connected; /* guarded by `sending` */
 static bool refused;   /* guarded by `sending` */
 static uint64_t last_id;
-static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
-static struct request *requests;
+static bool withdraws;                      /* guarded by `sending`: this scheduler takes requests back */
 static struct connection_greeting greeting; /* the service thread's, once it runs */
 static bool warned;                         /* the line about the first connection was printed */
 
@@ -92,38 +77,56 @@ static void send_request(const struct request *request, int row) {
                           frame.header.size); /* broken: the service thread finds out and sends again */
 }
 
-/* Ends a request that is off the list. Its thread may return at once, so nothing of it is read afterwards;
- * the wake-up of an address that is gone does no harm. */
-static void finish(struct request *request, enum channel_outcome outcome) {
-    _Atomic uint32_t *done = &request->done;
-    request->outcome = outcome;
-    atomic_store(done, 1);
-    syscall(SYS_futex, done, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+/* Takes an allocation back because the program was interrupted: its answer comes at once. True without a
+ * connection: then there is none, and the request is off the list. A scheduler that cannot do it answers when
+ * there is memory. */
+static bool withdraw(struct request *request) {
+    pthread_mutex_lock(&sending);
+    if (connected && withdraws) {
+        struct {
+            struct convgpu_header header;
+            struct convgpu_withdraw withdraw;
+        } frame = {.header = {.size = sizeof frame,
+                              .version = CONVGPU_PROTOCOL_VERSION,
+                              .kind = CONVGPU_WITHDRAW,
+                              .id = request->id}};
+        (void)connection_send(&frame, sizeof frame);
+    }
+    bool taken = !connected && requests_take(request->id, 0);
+    pthread_mutex_unlock(&sending);
+    return taken;
 }
 
-/* Takes the first request off the list that has this id (0: any) and is of this kind (0: any). */
-static struct request *unlist(uint64_t id, int kind) {
-    pthread_mutex_lock(&listing);
-    struct request **link = &requests;
-    while (*link && ((id && (*link)->id != id) || (kind && (int)(*link)->kind != kind)))
-        link = &(*link)->next;
-    struct request *found = *link;
-    if (found) *link = found->next;
-    pthread_mutex_unlock(&listing);
-    return found;
+/* Waits for the end of an allocation. Untimed: only then a signal whose handler has no SA_RESTART, and no
+ * other, ends the wait (requests/interrupt.h). */
+static enum channel_outcome wait_paused(struct request *request) {
+    bool noticed = false;
+    uint64_t began = notice_clock();
+    uint32_t state;
+    while ((state = atomic_load(&request->state)) != REQUEST_DONE) {
+        if (state == REQUEST_EXPLAINED) {
+            notice_begin(request->why);
+            noticed = true;
+            atomic_compare_exchange_strong(&request->state, &state, REQUEST_WAITS);
+        } else if (syscall(SYS_futex, &request->state, FUTEX_WAIT_PRIVATE, REQUEST_WAITS, NULL, NULL, 0) <
+                       0 &&
+                   errno == EINTR && interrupt_asked() && withdraw(request)) {
+            request->outcome = CHANNEL_AWAY;
+            break;
+        }
+    }
+    bool accepted = request->outcome == CHANNEL_ANSWERED && request->answer->kind == CONVGPU_ACCEPTED;
+    if (noticed) notice_end(request->call, request->size, began, accepted);
+    return request->outcome;
 }
 
-static void finish_all(int kind, enum channel_outcome outcome) {
-    for (struct request *request; (request = unlist(0, kind));) finish(request, outcome);
-}
-
-/* Waits for the end of a request. A question that is not answered ends the connection, and with it the
- * question (leave()); only the answer to an allocation may take for ever. */
+/* Waits for the end of a question. One that is not answered ends the connection, and with it the question
+ * (leave()). */
 static enum channel_outcome wait_for(struct request *request) {
     struct timespec bound = {.tv_sec = ANSWER_SECONDS};
-    const struct timespec *timeout = request->kind == CONVGPU_ALLOCATE ? NULL : &bound;
-    while (atomic_load(&request->done) == 0) {
-        long woken = syscall(SYS_futex, &request->done, FUTEX_WAIT_PRIVATE, 0, timeout, NULL, 0);
+    const struct timespec *timeout = &bound;
+    while (atomic_load(&request->state) == REQUEST_WAITS) {
+        long woken = syscall(SYS_futex, &request->state, FUTEX_WAIT_PRIVATE, REQUEST_WAITS, timeout, NULL, 0);
         if (woken == 0 || errno != ETIMEDOUT) continue;
         pthread_mutex_lock(&sending);
         if (connected) connection_shutdown();
@@ -144,14 +147,14 @@ static enum channel_outcome ask(struct request *request) {
                                                           : CHANNEL_ANSWERED;
     if (outcome == CHANNEL_ANSWERED) {
         request->id = ++last_id;
-        pthread_mutex_lock(&listing);
-        request->next = requests;
-        requests = request;
-        pthread_mutex_unlock(&listing);
+        requests_add(request);
         if (connected) send_request(request, row);
     }
     pthread_mutex_unlock(&sending);
-    return outcome == CHANNEL_ANSWERED ? wait_for(request) : outcome;
+    if (outcome != CHANNEL_ANSWERED) return outcome;
+    if (!waits) return wait_for(request);
+    if (interrupt_is_recent() && withdraw(request)) return CHANNEL_AWAY;
+    return wait_paused(request);
 }
 
 enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call, uint32_t flags,
@@ -211,7 +214,7 @@ static void refuse(const char *text) {
     if (!refused) log_refusal("the scheduler refuses this process: %s. New GPU memory is rejected.", text);
     refused = true;
     pthread_mutex_unlock(&sending);
-    finish_all(0, CHANNEL_REFUSED);
+    requests_finish_all(0, CHANNEL_REFUSED);
 }
 
 /* Which request kind the frame answers, or 0. */
@@ -234,7 +237,7 @@ static bool dispatch(const struct connection_frame *frame) {
     if (!connection_well_formed(frame)) return false;
     if (frame->header.kind == CONVGPU_FAILED) {
         char text[CONVGPU_TEXT_SIZE];
-        connection_failed_text(frame, text);
+        connection_text(frame, text);
         refuse(text);
         return false;
     }
@@ -248,9 +251,15 @@ static bool dispatch(const struct connection_frame *frame) {
             (*lister)(frame->header.id, list.most);
         return true;
     }
+    if (frame->header.kind == CONVGPU_EXPLAINED) {
+        char text[CONVGPU_TEXT_SIZE];
+        connection_text(frame, text);
+        requests_explain(frame->header.id, text);
+        return true;
+    }
     int kind = answered_kind(frame->header.kind);
     if (kind == 0 || frame->header.id == 0) return false;
-    struct request *request = unlist(frame->header.id, kind);
+    struct request *request = requests_take(frame->header.id, kind);
     if (!request) return false;
     struct channel_answer *answer = request->answer;
     answer->kind = frame->header.kind;
@@ -260,7 +269,7 @@ static bool dispatch(const struct connection_frame *frame) {
         account_accept_fixed(request->device, request->size);
     else if (answer->kind == CONVGPU_ACCEPTED)
         account_accept(request->device, request->size);
-    finish(request, CHANNEL_ANSWERED);
+    requests_finish(request, CHANNEL_ANSWERED);
     return true;
 }
 
@@ -271,15 +280,16 @@ static void leave(void) {
     connection_close();
     pthread_mutex_unlock(&sending);
     account_leave();
-    finish_all(CONVGPU_QUERY, CHANNEL_AWAY);
-    finish_all(CONVGPU_CONTEXT, CHANNEL_AWAY);
+    requests_finish_all(CONVGPU_QUERY, CHANNEL_AWAY);
+    requests_finish_all(CONVGPU_CONTEXT, CHANNEL_AWAY);
     log_debug("the scheduler is away");
 }
 
 /* Makes a WELCOME the state of affairs and sends what was not answered. */
 static bool channel_enter(struct connection_welcome *welcome) {
     uint64_t armed;
-    welcome->page->able = CONVGPU_ABLE_LIST;
+    welcome->page->able = CONVGPU_ABLE_LIST | CONVGPU_ABLE_EXPLAINED;
+    welcome->page->notice = notice_after();
     if (!account_welcome(welcome->rows, welcome->count, welcome->page, &armed)) {
         munmap(welcome->page, sizeof *welcome->page);
         connection_close();
@@ -288,24 +298,23 @@ static bool channel_enter(struct connection_welcome *welcome) {
     struct request *unserved = NULL;
     pthread_mutex_lock(&sending);
     connected = true;
+    withdraws = welcome->page->flags & CONVGPU_PAGE_WITHDRAW;
     refused = false;
-    pthread_mutex_lock(&listing);
-    struct request *open = requests;
-    requests = NULL;
-    while (open) {
-        struct request *next = open->next;
-        struct request **list = account_row(open->device) < 0 ? &unserved : &requests;
-        open->next = *list;
-        *list = open;
-        open = next;
+    for (struct request *open = requests_take_all(), *next; open; open = next) {
+        int row = account_row(open->device);
+        next = open->next;
+        if (row < 0) {
+            open->next = unserved;
+            unserved = open;
+        } else {
+            requests_add(open);
+            send_request(open, row);
+        }
     }
-    pthread_mutex_unlock(&listing);
-    for (struct request *request = requests; request; request = request->next)
-        send_request(request, account_row(request->device));
     pthread_mutex_unlock(&sending);
     for (struct request *next; unserved; unserved = next) {
         next = unserved->next;
-        finish(unserved, CHANNEL_REFUSED);
+        requests_finish(unserved, CHANNEL_REFUSED);
     }
     for (uint32_t device = 0; device < account_devices(); device++)
         if (armed >> device & 1) channel_freed(device);
@@ -385,7 +394,6 @@ void channel_in_parent(void) {
 void channel_in_child(void) {
     connection_in_child();
     sending = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    listing = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     connected = refused = warned = false;
-    requests = NULL;
+    requests_in_child();
 }

@@ -3,35 +3,19 @@
  * The process's connection to the scheduler: one socket, one service thread that reads answers and connects
  * again, and any number of threads that wait for an answer. Devices are numbers of account.h.
  *
- * Locks: `sending`, then `listing` (channel.c); both are taken and released within a call, and `sending` is
- * held across a send, which waits at most for the socket's buffer. The caller may hold session.c's `opening`
- * and locks of calls/ and accounting/, none of scheduler/. No function reports by errno, and errno may
- * change.
+ * Locks: `sending` (channel.c), then `listing` (requests.c); both are taken and released within a call, and
+ * `sending` is held across a send, which waits at most for the socket's buffer. The caller may hold
+ * session.c's `opening` and locks of calls/ and accounting/, none of scheduler/. No function reports by
+ * errno, and errno may change.
  */
 #ifndef CONVGPU_CHANNEL_H
 #define CONVGPU_CHANNEL_H
 
+#include "requests/requests.h"
+
 #include <convgpu/protocol.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-/* How a request ended. */
-enum channel_outcome {
-    CHANNEL_ANSWERED, /* see the answer's kind */
-    CHANNEL_AWAY,     /* the scheduler cannot be reached (QUERY and CONTEXT only: ALLOCATE waits) */
-    CHANNEL_REFUSED,  /* the scheduler refuses this process, or the device has no row */
-};
-
-struct channel_answer {
-    enum convgpu_kind kind;
-    union {
-        struct convgpu_accepted accepted;
-        struct convgpu_rejected rejected;
-        struct convgpu_context_size context_size;
-        struct convgpu_usage usage;
-        char body[sizeof(struct convgpu_usage)]; /* the largest */
-    };
-};
 
 /* Answers LIST with LISTED frames of this id, on the service thread, which it must not hold up. */
 typedef void channel_lister(uint64_t id, uint32_t most);
@@ -48,9 +32,11 @@ typedef void channel_lister(uint64_t id, uint32_t most);
 bool channel_open(const char *path, const char *program, const char *memory,
                   const struct convgpu_held *present, uint32_t count);
 
-/* Pauses the calling thread until the scheduler answers, however long that takes and whatever signal handlers
- * run meanwhile; no cancellation point. `call` is the name of the CUDA call. `flags`:
- * CONVGPU_ALLOCATE_*. An accepted size is counted in the account before this returns. Never CHANNEL_AWAY. */
+/* Pauses the calling thread until the scheduler answers, however long that takes; it says so on stderr when
+ * the scheduler explains the pause (requests/notice.h). Signal handlers run meanwhile, and one that asks for
+ * the end of the program (requests/interrupt.h) has the allocation rejected. No cancellation point. `call` is
+ * the name of the CUDA call. `flags`: CONVGPU_ALLOCATE_*. An accepted size is counted in the account before
+ * this returns. */
 enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call, uint32_t flags,
                                       struct channel_answer *answer);
 

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -109,6 +110,8 @@ bool connection_well_formed(const struct connection_frame *frame) {
         return frame->size >= sizeof(struct convgpu_usage);
     case CONVGPU_FAILED:
         return frame->size >= sizeof(struct convgpu_failed);
+    case CONVGPU_EXPLAINED:
+        return frame->size >= sizeof(struct convgpu_explained);
     case CONVGPU_CARRIER:
         return frame->size >= sizeof(struct convgpu_carrier);
     case CONVGPU_STOP:
@@ -130,10 +133,9 @@ bool connection_well_formed(const struct connection_frame *frame) {
     }
 }
 
-void connection_failed_text(const struct connection_frame *frame, char text[CONVGPU_TEXT_SIZE]) {
-    struct convgpu_failed failed;
-    memcpy(&failed, frame->body, sizeof failed);
-    memcpy(text, failed.text, CONVGPU_TEXT_SIZE);
+void connection_text(const struct connection_frame *frame, char text[CONVGPU_TEXT_SIZE]) {
+    bool failed = frame->header.kind == CONVGPU_FAILED;
+    memcpy(text, frame->body + (failed ? offsetof(struct convgpu_failed, text) : 0), CONVGPU_TEXT_SIZE);
     text[CONVGPU_TEXT_SIZE - 1] = '\0';
     for (char *next = text; *next; next++)
         if ((unsigned char)*next < ' ') *next = ' ';
@@ -241,7 +243,7 @@ static int read_welcome(struct connection_welcome *welcome, struct connection_fa
     }
     if (!connection_well_formed(&frame)) return fail(failure, EPROTO);
     if (frame.header.kind == CONVGPU_FAILED) {
-        connection_failed_text(&frame, failure->text);
+        connection_text(&frame, failure->text);
         failure->refused = true;
         return -1;
     }

@@ -66,8 +66,8 @@ int connection_take_descriptor(void);
 /* Whether the body is at least as long as its kind demands, and the kind one that a scheduler sends. Pure. */
 bool connection_well_formed(const struct connection_frame *frame);
 
-/* Copies the text of a FAILED as one printable line, NUL-terminated. Pure. */
-void connection_failed_text(const struct connection_frame *frame, char text[CONVGPU_TEXT_SIZE]);
+/* Copies the text of a FAILED or EXPLAINED as one printable line, NUL-terminated. Pure. */
+void connection_text(const struct connection_frame *frame, char text[CONVGPU_TEXT_SIZE]);
 
 /* Ends the connection for senders and the receiver; the descriptor stays until connection_close(). Any
  * thread; preserves errno. */

@@ -18,6 +18,7 @@ EXPORTED void convgpu_page_arm(void *page, uint32_t device, int armed);
 EXPORTED void convgpu_page_publish(void *page, uint32_t device, uint64_t limit, int alone);
 EXPORTED uint32_t convgpu_page_trace(void *page, uint32_t device, int on, uint32_t calls);
 EXPORTED uint32_t convgpu_page_able(void *page);
+EXPORTED uint32_t convgpu_page_notice(void *page);
 
 /* The bound is ours, not page->device_count: the process can write the page. */
 static struct convgpu_slot *slot_of(void *page, uint32_t device) {
@@ -67,6 +68,10 @@ void convgpu_page_publish(void *page, uint32_t device, uint64_t limit, int alone
 uint32_t convgpu_page_trace(void *page, uint32_t device, int on, uint32_t calls) {
     struct convgpu_slot *slot = slot_of(page, device);
     return slot ? convgpu_slot_trace(slot, on != 0, calls) : 0;
+}
+
+uint32_t convgpu_page_notice(void *page) {
+    return atomic_load(&((struct convgpu_page *)page)->notice);
 }
 
 uint32_t convgpu_page_able(void *page) {

@@ -9,7 +9,7 @@ from typing import Final
 
 from convgpu.plugin import log_setup
 from convgpu.plugin.engine.propagation import needs_restart
-from convgpu.plugin.settings import Settings, read_settings
+from convgpu.plugin.settings import Settings, read_possible_settings, read_settings
 from convgpu.plugin.supervisor import Supervisor
 
 _OPTIONS: Final = {
@@ -25,18 +25,22 @@ _OPTIONS: Final = {
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
     """Run until a signal (0), a child ends soon after its start, or the Engine lost our mounts (1).
 
-    2 for a setting that is not possible.
+    2 for a setting that is not possible. With CONVGPU_EXPLAIN_FAILURE the plugin runs without that setting, and its
+    scheduler only says what is wrong.
     """
+    given, refusal = {**environment, **_parse(arguments)}, []
     try:
-        settings = read_settings({**environment, **_parse(arguments)})
+        settings = read_settings(given)
     except ValueError as error:
         sys.stderr.write(f"convgpu.plugin: {error}\n")
-        return 2
+        if not environment.get("CONVGPU_EXPLAIN_FAILURE"):
+            return 2
+        settings, refusal = read_possible_settings(given), [f"--refuse={error}"]
     logging.config.dictConfig(log_setup.configuration(settings.log, settings.log_format))
     if settings.read_only_folders is not None and needs_restart(settings.directory):
         return 1
     settings.socket.parent.mkdir(parents=True, exist_ok=True)
-    return Supervisor(_commands(), {**environment, **settings.environment()}).run()
+    return Supervisor(_commands(refusal), {**environment, **settings.environment()}).run()
 
 
 def _parse(arguments: Sequence[str] | None) -> dict[str, str]:
@@ -50,7 +54,8 @@ def _parse(arguments: Sequence[str] | None) -> dict[str, str]:
     return {f"CONVGPU_{name.upper()}": value for name, value in given.items() if value is not None}
 
 
-def _commands() -> dict[str, list[str]]:
+def _commands(refusal: Sequence[str]) -> dict[str, list[str]]:
+    """Return the processes; `refusal`: options of a scheduler that only says what is wrong with the settings."""
     server = [
         "-m",
         "gunicorn",
@@ -59,7 +64,7 @@ def _commands() -> dict[str, list[str]]:
         "convgpu.plugin.server.wsgi:create()",
     ]
     return {
-        "scheduler": [sys.executable, "-m", "convgpu.daemon"],
+        "scheduler": [sys.executable, "-m", "convgpu.daemon", *refusal],
         "server": [sys.executable, *server],
     }
 

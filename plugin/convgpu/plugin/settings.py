@@ -75,6 +75,17 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
     return Settings(**{name: _PARSERS[name](name, text) for name, text in given.items() if text})
 
 
+def read_possible_settings(environment: Mapping[str, str]) -> Settings:
+    """Return the settings that the environment asks for, without those that are not possible."""
+    possible = dict(environment)
+    for name in _PARSERS:
+        try:
+            read_settings({_variable(name): possible.get(_variable(name), "")})
+        except ValueError:
+            del possible[_variable(name)]
+    return read_settings(possible)
+
+
 def _variable(name: str) -> str:
     return f"CONVGPU_{name.upper()}"
 

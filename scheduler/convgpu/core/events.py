@@ -117,6 +117,13 @@ class AllocationRequested(Record, frozen=True):
     is_context: bool = False
 
 
+class AllocationWithdrawn(Record, frozen=True):
+    """The program that made the request was interrupted: it is rejected, unless it was answered before."""
+
+    session: int
+    request: int
+
+
 class MemoryFreed(Record, frozen=True):
     """A process whose slot is armed has freed memory."""
 
@@ -189,6 +196,7 @@ Event = (
     | SessionReconnected
     | SessionEnded
     | AllocationRequested
+    | AllocationWithdrawn
     | MemoryFreed
     | HeadroomTaken
     | SettlingEnded

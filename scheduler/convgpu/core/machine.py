@@ -10,7 +10,7 @@ from convgpu.core import events as e
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.allocation.reservations import CardReservations
-from convgpu.core.allocation.wait_reasons import Wait, explain
+from convgpu.core.allocation.wait_reasons import Wait, explain, explain_one
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.events import Event, TakeHeadroom
 from convgpu.core.memory.account import Account, AccountView
@@ -187,6 +187,11 @@ class Machine:
     def explain(self, now: float) -> dict[int, Wait]:
         """Return why each waiting allocation waits, by the number of its request."""
         return explain(self._state, now) | self._turns.explain()
+
+    def explain_one(self, container: str, request: int, now: float) -> Wait | None:
+        """Return why one allocation of a container waits; None if it does not."""
+        found = explain_one(self._state, container, request, now) if container in self._state.containers else None
+        return found or self._turns.explain().get(request)
 
     def settling(self, device: str) -> int:
         """Bytes that ended processes used and the driver may not have freed yet."""

@@ -158,6 +158,12 @@ class Transitions:
     # -- allocations -------------------------------------------------------------------------------------
 
     @apply.register
+    def _withdraw_allocation(self, event: e.AllocationWithdrawn) -> None:
+        container = self._state.containers.get(self._state.sessions.get(event.session, ""))
+        if container is not None:
+            self._allocator.withdraw(container, event)
+
+    @apply.register
     def _request_allocation(self, event: e.AllocationRequested) -> None:
         self._allocator.request(event)
 

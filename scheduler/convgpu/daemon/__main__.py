@@ -3,18 +3,22 @@
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
 from convgpu.core.oversubscription import parse_threshold
+from convgpu.daemon import unable
 from convgpu.daemon.audit.overuse import OVERUSE_ACTIONS
 from convgpu.daemon.gpu.nvml import DeviceError
 from convgpu.daemon.replay import replay
 from convgpu.daemon.service import Service
 from convgpu.daemon.settings import Settings
+from convgpu.daemon.system.directory_lock import DirectoryInUseError
 from convgpu.daemon.system.log_rate_limit import LogRateLimit
 from convgpu.daemon.system.log_writer import LogWriter
 from convgpu.logs.formatter import FORMATS, create_formatter
@@ -25,6 +29,8 @@ from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import parse_size
 
 log = logging.getLogger("convgpud")
+
+_DIRECTORY: Final = "/var/lib/convgpu"
 
 
 def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
@@ -48,6 +54,13 @@ def _threshold(_context: click.Context, _parameter: click.Parameter, text: str) 
         raise click.BadParameter(str(error)) from error
 
 
+def _notice(_context: click.Context, _parameter: click.Parameter, text: str) -> float | None:
+    try:
+        return None if text == "never" else parse_duration(text) or None
+    except ValueError as error:
+        raise click.BadParameter(f"{error}, or never") from error
+
+
 def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -> float:
     try:
         return parse_duration(text)
@@ -55,13 +68,36 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
         raise click.BadParameter(str(error)) from error
 
 
+class _Command(click.Group):
+    """Explains wrong settings to administrators too, where a supervisor asks for that."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """See click."""
+        try:
+            return super().parse_args(context, args)
+        except click.UsageError as error:
+            if os.environ.get("CONVGPU_EXPLAIN_FAILURE") and not args:
+                error.show()
+                _explain(Path(os.environ.get("CONVGPU_DIRECTORY") or _DIRECTORY), error.format_message())
+                sys.exit(error.exit_code)
+            raise
+
+
+def _explain(directory: Path, reason: str) -> None:
+    try:
+        unable.explain_failure(directory, reason)
+    except OSError as error:
+        log.error("%s", error)
+
+
 @click.group(
+    cls=_Command,
     invoke_without_command=True,
     subcommand_metavar="[COMMAND]",
     context_settings={"auto_envvar_prefix": "CONVGPU", "show_default": True},
 )
 @click.version_option(package_name="convgpu")
-@click.option("--directory", type=click.Path(path_type=Path), default="/var/lib/convgpu", help="Where everything lies.")
+@click.option("--directory", type=click.Path(path_type=Path), default=_DIRECTORY, help="Where everything lies.")
 @click.option("--devices", default="nvml", help="nvml, or simulated:16GiB[,16GiB...].")
 @click.option(
     "--policy", type=click.Choice(sorted(POLICIES)), default="best-fit", help="Chooses the next waiting allocation."
@@ -141,6 +177,19 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
     help="Chooses whose memory leaves a GPU first.",
 )
 @click.option(
+    "--notice",
+    default="1s",
+    callback=_notice,
+    help="How long an allocation is paused before its program says so on stderr; never: silence.",
+)
+@click.option(
+    "--explain-failure",
+    is_flag=True,
+    help="When it cannot start, answer each request with the reason for 15 s, and end then: for a supervisor that "
+    "starts it again.",
+)
+@click.option("--refuse", metavar="TEXT", hidden=True, help="Start nothing, and answer each request with this.")
+@click.option(
     "--log", "level", envvar="CONVGPU_LOG", default="info", type=click.Choice(["debug", "info", "warning", "error"])
 )
 @click.option(
@@ -152,7 +201,9 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str) -
     help="Of lines.",
 )
 @click.pass_context
-def main(context: click.Context, /, level: str, form: str, **settings: object) -> None:
+def main(
+    context: click.Context, /, level: str, form: str, *, explain_failure: bool, refuse: str | None, **settings: object
+) -> None:
     """Run the scheduler, which shares the memory of GPUs among containers."""
     if context.invoked_subcommand is not None:
         return
@@ -160,10 +211,15 @@ def main(context: click.Context, /, level: str, form: str, **settings: object) -
     handler.setFormatter(create_formatter(form))
     handler.addFilter(LogRateLimit())
     logging.basicConfig(handlers=[handler], level=level.upper())
+    if refuse is not None:
+        _explain(Path(str(settings["directory"])), refuse)
+        sys.exit(1)
     try:
         asyncio.run(_serve(Settings(**settings)))  # type: ignore[arg-type]  # click has checked them
     except (DeviceError, ValueError, OSError) as error:
         log.error("%s", error)
+        if explain_failure and not isinstance(error, DirectoryInUseError):
+            _explain(Path(str(settings["directory"])), str(error))
         sys.exit(1)
 
 

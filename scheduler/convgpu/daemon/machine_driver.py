@@ -129,6 +129,10 @@ class MachineDriver:
         """Return why each waiting allocation waits, by the number of its request."""
         return self.machine.explain(self._loop.time())
 
+    def explain_one(self, container: str, request: int) -> Wait | None:
+        """Return why one allocation of a container waits; None if it does not."""
+        return self.machine.explain_one(container, request, self._loop.time())
+
     def stop(self) -> None:
         """Handle no further event: connections that close from now on belong to processes that live on."""
         self._stopped = True

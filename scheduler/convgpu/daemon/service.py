@@ -112,7 +112,7 @@ class Service:
 def _make_views(restored: RestoredContainers, host: OpenedHost) -> Views:
     running = restored.running
     return Views(
-        restored.containers,
+        restored.pauses,
         running.driver,
         running.sessions,
         host.devices,

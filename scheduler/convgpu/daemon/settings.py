@@ -13,7 +13,8 @@ class Settings:
     `host_memory`: bytes for memory that leaves the devices, None for as much as can leave; `oversubscribe`: what may be
     promised of a device, as a multiple of its capacity; `granule`: the limit of a container that names none, empty for
     none; `switch_cost`: the share of the time that time slices may cost; `eviction`: name of the policy that chooses
-    whose memory leaves.
+    whose memory leaves;
+    `notice`: seconds of a pause after which its process says so on stderr, None for never.
     """
 
     directory: Path
@@ -38,3 +39,4 @@ class Settings:
     granule: str
     switch_cost: float
     eviction: str
+    notice: float | None

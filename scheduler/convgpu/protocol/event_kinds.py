@@ -1,7 +1,8 @@
 """Kinds of events, and the reasons for which allocations wait or are rejected: what history, logs and metrics name."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 
 class EventKind(StrEnum):
@@ -18,11 +19,14 @@ class EventKind(StrEnum):
     )
     STARTED = "started", "a process of the container connected: `pid`, `program`"
     ACCEPTED = "accepted", "an allocation that needed the scheduler was granted at once"
-    PAUSED = "paused", "an allocation waits, and with it the thread that made it"
+    PAUSED = (
+        "paused",
+        "an allocation waits, and with it its thread; `reason`: why, `behind`: the containers that hold the memory",
+    )
     GRANTED = "granted", "a paused allocation was granted, after `waited` seconds"
     REJECTED = (
         "rejected",
-        "an allocation was refused; `reason`: `limit`, `deadline` (of `wait`), `gang`, `device`, `displaced`, `driver`",
+        "an allocation was refused: `limit`, `deadline`, `gang`, `device`, `displaced`, `driver` or `interrupted`",
     )
     RETURNED = "returned", "a process ended and gave back what it held"
     LIMITED = "limited", "an administrator changed the limits: `limits`"
@@ -33,7 +37,7 @@ class EventKind(StrEnum):
     RESUMED = "resumed", "the container runs again with all its memory, `waited` seconds after it was suspended"
     BUSY = "busy", "the container did not stop: its work on the device did not end in time"
     STOPPED = "stopped", "the container was told to end, because it stayed above its limit"
-    ENDED = "ended", "the container's last mount and process are gone"
+    ENDED = "ended", "the container's last mount and process are gone; `ran`: seconds since it started, `image`"
     REMOVED = "removed", "Docker removed the volume"
 
     def __new__(cls, value: str, description: str) -> Self:
@@ -52,6 +56,7 @@ class RejectReason(StrEnum):
     DEVICE = "device"  # a device that the container has no limit on
     GANG = "gang"  # a container of its gang did not come
     DISPLACED = "displaced"  # the device that was chosen for it was lost or drained, and the container held nothing
+    INTERRUPTED = "interrupted"  # its program was interrupted while it was paused
     DRIVER = "driver"  # the driver refused memory that the scheduler had granted
 
 
@@ -65,3 +70,15 @@ class WaitReason(StrEnum):
     SAFETY = "safety"  # it fits, but then not every container could end
     DRAINED = "drained"
     RECOVERING = "recovering"
+
+
+WAIT_TEXTS: Final[Mapping[str, str]] = {
+    WaitReason.MEMORY: "not enough is free",
+    WaitReason.TURN: "others come first",
+    WaitReason.CARD: "it waits for its turn on the card",
+    WaitReason.SAFETY: "it would fit, but then not everybody could end",
+    WaitReason.GANG: "others of its gang have not come",
+    WaitReason.DRAINED: "the GPU is drained",
+    WaitReason.RECOVERING: "the scheduler has just started",
+}
+"""Why an allocation waits, as people read it."""

@@ -207,6 +207,8 @@ KIND_OF: Final[dict[type[Message], Kind]] = {
     i.Listed: Kind.LISTED,
     i.Traced: Kind.TRACED,
     i.List: Kind.LIST,
+    i.Withdraw: Kind.WITHDRAW,
+    i.Explained: Kind.EXPLAINED,
     Admin: Kind.ADMIN,
     AdminReply: Kind.ADMIN_REPLY,
 }
@@ -294,38 +296,17 @@ def _fixed(name: str, make: Callable[..., Message]) -> Callable[[bytes], Message
 
 _UNPACK: Final[dict[Kind, Callable[[bytes], Message]]] = {
     Kind.HELLO: _unpack_hello,
-    Kind.ALLOCATE: _fixed("allocate", Allocate),
-    Kind.FREED: _fixed("freed", Freed),
-    Kind.CONTEXT: _fixed("context", Context),
-    Kind.QUERY: _fixed("query", Query),
-    Kind.OBSERVE: _fixed("observe", Observe),
     Kind.WELCOME: _unpack_welcome,
-    Kind.ACCEPTED: _fixed("accepted", Accepted),
-    Kind.REJECTED: _fixed("rejected", Rejected),
-    Kind.CONTEXT_SIZE: _fixed("context_size", ContextSize),
-    Kind.USAGE: _fixed("usage", Usage),
     Kind.OBSERVED: _unpack_observed,
-    Kind.FAILED: _fixed("failed", Failed),
-    Kind.ABLE: _fixed("able", r.Able),
-    Kind.RUN: _fixed("run", r.Run),
-    Kind.STOPPED: _fixed("stopped", r.Stopped),
-    Kind.EVICTED: _fixed("evicted", r.Evicted),
-    Kind.RESTORED: _fixed("restored", r.Restored),
     Kind.STATE: _unpack_state,
-    Kind.CARRIER: _fixed("carrier", r.Carrier),
-    Kind.STOP: _fixed("stop", r.Stop),
-    Kind.STEP: _fixed("step", r.Step),
-    Kind.EVICT: _fixed("evict", r.Evict),
-    Kind.RESTORE: _fixed("restore", r.Restore),
-    Kind.GO: _fixed("go", r.Go),
-    Kind.IDLE: _fixed("idle", r.Idle),
-    Kind.WATCH: _fixed("watch", r.Watch),
     Kind.LISTED: _unpack_listed,
-    Kind.TRACED: _fixed("traced", i.Traced),
-    Kind.LIST: _fixed("list", i.List),
     Kind.ADMIN: Admin,
     Kind.ADMIN_REPLY: AdminReply,
 }
+# The other bodies have fields only, and are named after their kinds.
+for _make, _kind in KIND_OF.items():
+    if _kind not in _UNPACK:
+        _UNPACK[_kind] = _fixed(_kind.name.lower(), _make)
 
 
 def unpack(kind: Kind, body: bytes) -> Message:

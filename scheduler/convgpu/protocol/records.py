@@ -53,6 +53,9 @@ class Waiting(Record, frozen=True):
         ahead: number of allocations on the device that the policy would serve before it.
         behind: containers that hold the memory it waits for, largest first.
         free: bytes of the device that nobody was granted, and that `reason` says why it is not given either.
+        deadline: Unix time at which it is rejected, by the option `wait`; None without.
+        estimate: seconds until those that it is behind will have ended, by the past runs of their images; None if these
+            do not say.
     """
 
     uuid: str
@@ -65,6 +68,8 @@ class Waiting(Record, frozen=True):
     ahead: int = 0
     behind: tuple[str, ...] = ()
     free: int = 0
+    deadline: float | None = None
+    estimate: float | None = None
 
 
 class SessionShare(Record, frozen=True):
@@ -230,6 +235,8 @@ class Event(Record, frozen=True, omit_defaults=True):
         reason: of a rejection, one of `RejectReason`.
         waited: seconds.
         name: of a `removed` container in the Engine, so that its history can be found by it.
+        behind: of a pause, the containers that hold what it waits for, largest first.
+        ran: of an `ended` container, the seconds since it started; `image`: its image.
     """
 
     sequence: int
@@ -246,6 +253,9 @@ class Event(Record, frozen=True, omit_defaults=True):
     waited: float | None = None
     limits: dict[str, int] | None = None
     name: str | None = None
+    behind: tuple[str, ...] = ()
+    ran: float | None = None
+    image: str | None = None
 
 
 class LimitChange(Record, frozen=True):

@@ -51,6 +51,8 @@ class Kind(IntEnum):
     LIST = 30
     ADMIN = 32
     ADMIN_REPLY = 33
+    WITHDRAW = 34
+    EXPLAINED = 35
 
 
 class Reason(IntEnum):
@@ -61,6 +63,7 @@ class Reason(IntEnum):
     DEVICE = 3
     DRIVER = 4
     DISPLACED = 5
+    INTERRUPTED = 6
 
 
 class Failure(IntEnum):
@@ -93,6 +96,7 @@ class PageFlag(IntFlag):
 
     ELASTIC = 1
     CHOSEN = 2
+    WITHDRAW = 4
 
 
 class AllocateFlag(IntFlag):
@@ -114,6 +118,7 @@ class PageAble(IntFlag):
     """Bits of the page's `able`."""
 
     LIST = 1
+    EXPLAINED = 2
 
 
 class ObservedFlag(IntFlag):
@@ -146,6 +151,7 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
         ("char", "call", PROGRAM_SIZE),
     ),
     "freed": (("uint32_t", "device", 1), ("uint32_t", "reserved", 1)),
+    "withdraw": (("uint64_t", "reserved", 1),),
     "context": (
         ("uint32_t", "device", 1),
         ("uint32_t", "reserved", 1),
@@ -237,6 +243,7 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
         ("char", "call", PROGRAM_SIZE),
     ),
     "list": (("uint32_t", "most", 1), ("uint32_t", "reserved", 1)),
+    "explained": (("char", "text", TEXT_SIZE),),
     "failed": (("uint32_t", "failure", 1), ("uint32_t", "reserved", 1), ("char", "text", TEXT_SIZE)),
 }
 

@@ -8,6 +8,7 @@ from scripted_scheduler import ScriptedScheduler
 from scripted_session import GIB, MIB, Session, open_session, row
 
 from convgpu.protocol.messages import Accepted, Allocate, Freed, Query, Rejected, Usage
+from convgpu.protocol.sizes import format_size
 from convgpu.protocol.wire import Reason
 
 Start = Callable[..., Program]
@@ -122,7 +123,7 @@ def test_a_rejection_is_cudas_out_of_memory(
     lines = session.program.end()
     assert len(lines) == 1  # the first rejection tells why, the others are CUDA's error only
     assert lines[0].startswith(
-        f"convgpu: {asked.call} of {asked.size} bytes on device 0 rejected: it would exceed the limit"
+        f"convgpu: {asked.call} of {format_size(asked.size)} on device 0 rejected: it would exceed the limit"
     )
 
 
@@ -136,8 +137,8 @@ def test_with_debugging_a_rejection_tells_what_the_process_holds(start: Start, s
     assert session.program.result().code == OUT_OF_MEMORY
     held = [line.strip() for line in session.program.end() if "this process holds" in line]
     assert held == [
-        "convgpu: on device 0 this process holds context: 1 allocations, 0 bytes.",
-        f"convgpu: on device 0 this process holds memory: 3 allocations, {512 + 1024 + 6 * MIB} bytes.",
+        "convgpu: on device 0 this process holds context: 1 allocations, 0B.",
+        "convgpu: on device 0 this process holds memory: 3 allocations, 6MiB.",
     ]
 
 

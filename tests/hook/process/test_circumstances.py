@@ -50,7 +50,7 @@ def test_a_thread_is_cancelled_after_the_call_and_leaves_no_lock(daemon: Daemon,
     """The first call that waits would end it: connecting, asking, saying why."""
     printed, said = finish(begin(daemon.container("a", memory="2g"), "cancelled", 3 * GIB))
     assert printed == [[code, 1] for code in ONCE] + [[code] for code in ONCE]
-    assert said.startswith(f"convgpu: cuMemAlloc of {3 * GIB} bytes on device 0 rejected: it would exceed the limit")
+    assert said.startswith("convgpu: cuMemAlloc of 3GiB on device 0 rejected: it would exceed the limit")
 
 
 def test_a_paused_thread_is_cancelled_when_it_has_its_answer(daemon: Daemon, begin: Begin, join: Join) -> None:

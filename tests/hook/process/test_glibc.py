@@ -77,5 +77,5 @@ def test_a_limit_holds_with_that_library(daemon: Daemon, release: Path, run) -> 
     assert all(path.startswith(str(release)) for path in mapped if "/libc.so" in path or "/libc-" in path)
     refused = run(folder, f"hold={2 * GIB}")
     errors = refused.communicate(timeout=20)[1]
-    assert f"convgpu: cuMemAlloc of {2 * GIB} bytes on device 0 rejected: it would exceed the limit" in errors
+    assert "convgpu: cuMemAlloc of 2GiB on device 0 rejected: it would exceed the limit" in errors
     assert errors.splitlines()[-1] == "alloc: error 2"

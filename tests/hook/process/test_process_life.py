@@ -176,5 +176,5 @@ def test_a_clean_environment_is_no_way_out(daemon: Daemon, lives: Path) -> None:
     )
     assert done.returncode == 1
     refusal, error = done.stderr.splitlines()
-    assert refusal.startswith(f"convgpu: cuMemAlloc of {2 * GIB} bytes on device 0 rejected: it would exceed the limit")
+    assert refusal.startswith("convgpu: cuMemAlloc of 2GiB on device 0 rejected: it would exceed the limit")
     assert error == "alloc: error 2"

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from convgpu.plugin.__main__ import main
-from convgpu.plugin.settings import Settings, read_settings
+from convgpu.plugin.settings import Settings, read_possible_settings, read_settings
 
 
 def test_defaults_also_for_empty_variables():
@@ -65,3 +65,9 @@ def test_an_option_goes_before_its_variable(capsys):
 )
 def test_containers_get_their_folders_read_only(devices, read_only, folders):
     assert Settings(directory=Path("/d"), devices=devices, read_only=read_only).read_only_folders == folders
+
+
+def test_what_is_possible_of_wrong_settings_is_used_to_say_what_is_wrong() -> None:
+    environment = {"CONVGPU_NAME": "mine", "CONVGPU_KEEP": "long", "CONVGPU_READ_ONLY": "maybe", "CONVGPU_LOG": "debug"}
+    possible = read_possible_settings(environment)
+    assert possible == read_settings({"CONVGPU_NAME": "mine", "CONVGPU_LOG": "debug"})

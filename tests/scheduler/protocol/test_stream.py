@@ -46,6 +46,8 @@ EVERY_MESSAGE: list[Message] = [
     i.Listed(1, 3, 4_096, (i.ListedRow(1 << 40, 4_096, 0, i.UNKNOWN, "cuMemAlloc"),)),
     i.Listed(0, 0, 0),
     i.Traced(1, 4_096, "cuMemAlloc"),
+    i.Withdraw(),
+    i.Explained("cuMemAlloc waits for 2GiB of GPU 0"),
     m.Failed(2, "what to do: grüße"),
     m.Admin(b'{"op": "devices"}'),
     m.AdminReply(b"{}" * 100_000),

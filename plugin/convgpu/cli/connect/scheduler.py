@@ -37,6 +37,8 @@ from convgpu.protocol.requests import (
 )
 
 _TIMEOUT: Final = 10.0  # seconds
+_FAILED: Final = 503
+_CANNOT_START: Final = "the scheduler cannot start"
 
 
 class Transport(Protocol):
@@ -173,6 +175,11 @@ def _refusal(status: int, answer: object) -> Refused | Unavailable:
         return Refused(text)
     if status in {404, 405}:
         return Unavailable("the plugin is older than this command and cannot do that.\nUpgrade it (docs/operations.md)")
+    if status == _FAILED and text.startswith(_CANNOT_START):
+        return Unavailable(
+            f"{text}\nMend that: it tries again every 15 s by itself; "
+            "settings are changed by docker plugin disable -f, set, enable."
+        )
     return Unavailable(f"the plugin answered {status}: {text}")
 
 

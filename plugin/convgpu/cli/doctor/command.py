@@ -27,15 +27,18 @@ _HELP: Final = """Prove on this host that a limit holds and that a pause works; 
 
 Looks at Engine, plugin, GPUs and rules; then starts containers of its own, which try to get more than their limit
 through each of the driver's entry points, and by `docker exec` with a clean environment. Two more compete for what is
-free of the first GPU, so that one has to wait: for a few seconds others that ask for memory there wait as well
-(--no-pause leaves that out). Nothing is left behind. Ends with 0 if nothing is wrong, else with 1.
+free of the GPU with the most of it, so that one has to wait: for a few seconds others that ask for memory there wait as
+well (--no-pause leaves that out). Nothing is left behind. Ends with 0 if all of it was proven, with 1 if something is
+wrong, and with 4 if nothing is and something could not be proven, because the GPU is busy for example; it says what.
 
 \b
 --json prints a list, one object per check: check, state (ok, warn, fail, skip), seen, mend.
 """
 
-_LIMIT: Final = 2 << 30  # bytes of the first probe's limit, if the device has twice as much
-_SMALLEST: Final = 4 << 30  # bytes that have to be free for the pause
+_LIMIT: Final = 768 << 20  # bytes of the first probe's limit: a context takes 530 MiB
+_SMALLEST: Final = 1 << 30  # bytes that have to be free for the pause: two limits of three quarters with a context each
+_AGAIN: Final = "Try again when others have ended. See: convgpu ps"
+_NOT_PROVEN: Final = 4  # exit status
 _STEP: Final = 0.05  # seconds between two polls
 _TIMEOUT: Final = 60.0  # seconds for each event that the doctor waits for
 _WAIT: Final = 0.5  # seconds that the second is seen waiting
@@ -58,9 +61,17 @@ def doctor(*, image: str | None, no_pause: bool, as_json: bool, driver: str) -> 
     failed = any(finding.state == "fail" for finding in findings)
     if as_json:
         echo_data([finding.data() for finding in findings])
-    elif not failed:
-        echo("Limits hold here." if no_pause else "Limits hold here, and who has to wait goes on by itself.", "bold")
-    sys.exit(1 if failed else 0)
+    unproven = [finding.check for finding in findings if finding.state == "skip"]
+    if not as_json and not failed:
+        echo(_conclude(unproven, pause=not no_pause), "bold")
+    sys.exit(1 if failed else _NOT_PROVEN if unproven else 0)
+
+
+def _conclude(unproven: list[str], *, pause: bool) -> str:
+    """Return what was proven where nothing is wrong."""
+    if unproven:
+        return f"Nothing is wrong, but not proven here: {', '.join(unproven)}. Try again when the GPU is less busy."
+    return "Limits hold here, and who has to wait goes on by itself." if pause else "Limits hold here."
 
 
 def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> Iterator[Finding]:
@@ -85,7 +96,7 @@ def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> 
         expected = cdi_file.wanted(describe_host(engine, plugin, answer), answer)
         yield from cdi_file.judge(engine.info.get("CDISpecDirs") or (), expected)
         with Containers(engine, driver, image) as containers:
-            yield from _prove(containers, scheduler, max(devices, key=_is_of_use), pause=pause)
+            yield from _prove(containers, scheduler, max(devices, key=_free), pause=pause)
         yield _left_behind(scheduler)
     except (Unavailable, Refused) as error:
         seen, _, mend = error.message.partition("\n")
@@ -110,8 +121,9 @@ def _examine_devices(devices: tuple[Device, ...]) -> Iterator[Finding]:
             yield Finding("GPU", "ok", seen)
 
 
-def _is_of_use(device: Device) -> bool:
-    return device.capacity > 0 and not device.drained
+def _free(device: Device) -> int:
+    """Return the bytes that a new container could have now."""
+    return 0 if device.drained else max(device.capacity - device.granted, 0)
 
 
 def _rules(engine: Engine, driver: str) -> Finding:
@@ -127,7 +139,7 @@ def _rules(engine: Engine, driver: str) -> Finding:
         if error.status_code == 403 and driver.partition(":")[0] in str(error.explanation):
             return Finding("rules", "ok", "a container that asks for a GPU without a limit is refused")
     except DockerException as error:
-        return Finding("rules", "skip", f"the Engine did not answer: {error}")
+        return Finding("rules", "skip", f"the Engine did not answer: {error}", "See: docker info")
     return Finding(
         "rules",
         "warn",
@@ -138,11 +150,12 @@ def _rules(engine: Engine, driver: str) -> Finding:
 
 
 def _prove(containers: Containers, scheduler: Scheduler, device: Device, *, pause: bool) -> Iterator[Finding]:
-    limit = min(_LIMIT, device.capacity // 2 // MIB * MIB)
-    free = device.capacity - device.granted
-    if device.drained or free < limit:
-        mend = "Try again when others have ended. See: convgpu ps"
-        yield Finding("limit", "skip", f"only {format_size(free)} of GPU {device.index} can be had now", mend)
+    limit, free = _LIMIT, _free(device)
+    if free < limit:
+        yield Finding("limit", "skip", _too_little(free, device, limit), _AGAIN)
+        yield Finding("exec", "skip", "not proven: needs the same")
+        if pause:
+            yield Finding("pause", "skip", f"not proven: needs {format_size(_SMALLEST)}")
         return
     memory, size, gpu = f"{device.uuid}:{limit // MIB}m", format_size(limit), f"GPU {device.index}"
     once = containers.start("entry-points", memory, "entry-points", str(limit))
@@ -161,18 +174,22 @@ def _prove(containers: Containers, scheduler: Scheduler, device: Device, *, paus
         yield _pause(containers, scheduler, device)
 
 
+def _too_little(free: int, device: Device, needed: int) -> str:
+    return f"not proven: {format_size(free)} of GPU {device.index} can be had now, {format_size(needed)} are needed"
+
+
 def _pause(containers: Containers, scheduler: Scheduler, device: Device) -> Finding:
     """Let two containers want three quarters each of what is free; the second has to wait for the first."""
     _wait(lambda: not any(row.settling for row in scheduler.devices().devices), "memory of ended programs is free")
     now = next(row for row in scheduler.devices().devices if row.uuid == device.uuid)
-    free = now.capacity - now.granted
+    free = _free(now)
     if free < _SMALLEST:
-        return Finding("pause", "skip", f"only {format_size(free)} of GPU {device.index} can be had now")
+        return Finding("pause", "skip", _too_little(free, device, _SMALLEST), _AGAIN)
     memory = f"{device.uuid}:{free * 3 // 4 // MIB}m"
-    size = str(free * 5 // 8 // MIB * MIB)
-    first = containers.start("first", memory, "hold", size)
-    _wait(lambda: _said(containers, first, "holds"), "the first of two containers gets its memory")
-    second = containers.start("second", memory, "hold", size)
+    first = containers.start("first", memory, "hold", "0")
+    if not _gets_memory(containers, scheduler, first):
+        return Finding("pause", "skip", f"not proven: others took the free memory of GPU {device.index}", _AGAIN)
+    second = containers.start("second", memory, "hold", "0")
     volume = containers.volume(second)
 
     def record() -> Container:
@@ -188,6 +205,17 @@ def _pause(containers: Containers, scheduler: Scheduler, device: Device) -> Find
     took = time.monotonic() - begin
     containers.remove(second)
     return Finding("pause", "ok", f"a second container waited, and went on {took:.1f}s after docker rm of the first")
+
+
+def _gets_memory(containers: Containers, scheduler: Scheduler, name: str) -> bool:
+    """Wait for the memory of a container; False when it has to wait for others."""
+    volume = containers.volume(name)
+
+    def is_waiting() -> bool:
+        return any(row.name == volume and row.state == "waiting" for row in scheduler.containers())
+
+    _wait(lambda: _said(containers, name, "holds") or is_waiting(), "the first of two containers gets its memory")
+    return _said(containers, name, "holds")
 
 
 def _left_behind(scheduler: Scheduler) -> Finding:

@@ -2,7 +2,7 @@
 
 Self-contained: an interpreter gets it as text. `entry-points LIMIT` tries an allocation beyond the limit and one within
 it through each entry point, and prints the sizes that the driver and NVML show; `hold SIZE` allocates and holds until
-its stdin ends. One JSON object per line.
+its stdin ends; of size 0 what is left of the limit. One JSON object per line.
 """
 
 import ctypes
@@ -159,9 +159,17 @@ def try_entry_points(limit: int) -> None:
     )
 
 
+def left(cuda: Any) -> int:
+    """Return the bytes that the driver shows as free, less what libraries take later, in whole large pages."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    demand(cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), "cuMemGetInfo")
+    return int(max(free.value - 4 * SMALL, SMALL) >> 21 << 21)
+
+
 def hold(size: int) -> None:
     """Take memory and keep it until stdin ends."""
     cuda = start()
+    size = size or left(cuda)
     say(event="asks")
     address = ctypes.c_ulonglong()
     demand(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)), "cuMemAlloc")

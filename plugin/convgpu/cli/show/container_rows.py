@@ -8,7 +8,7 @@ from msgspec import to_builtins
 
 from convgpu.cli.connect.named_containers import NamedContainer, shortened
 from convgpu.cli.terminal.output import Column
-from convgpu.protocol.event_kinds import WaitReason
+from convgpu.protocol.event_kinds import WAIT_TEXTS, WaitReason
 from convgpu.protocol.records import Container, Device, Devices, Waiting
 from convgpu.protocol.sizes import format_size
 
@@ -22,15 +22,6 @@ COLUMNS: Final = (
     Column("STATE"),
     Column("SINCE", right=True),
 )
-_REASONS: Final[Mapping[str, str]] = {
-    WaitReason.MEMORY: "not enough is free",
-    WaitReason.TURN: "others come first",
-    WaitReason.CARD: "it waits for its turn on the card",
-    WaitReason.SAFETY: "it would fit, but then not everybody could end",
-    WaitReason.GANG: "others of its gang have not come",
-    WaitReason.DRAINED: "the GPU is drained",
-    WaitReason.RECOVERING: "the scheduler has just started",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +95,7 @@ def waits(row: Waiting, devices: Mapping[str, Device], names: Mapping[str, str],
     """Return why an allocation waits, and which containers hold what it waits for."""
     text = f"waits {age(now - row.since)} for {format_size(row.size)} on GPU {_index(row.uuid, devices)}: "
     health = devices[row.uuid].health if row.uuid in devices else "ok"
-    text += health if health != "ok" else _REASONS.get(row.reason, row.reason)
+    text += health if health != "ok" else WAIT_TEXTS.get(row.reason, row.reason)
     if row.reason == WaitReason.MEMORY and row.uuid in devices and devices[row.uuid].external:
         text += f", {format_size(devices[row.uuid].external)} are external memory"
     others = ", ".join(names.get(name, shortened(name)) for name in row.behind)
@@ -115,6 +106,10 @@ def waits(row: Waiting, devices: Mapping[str, Device], names: Mapping[str, str],
         text += f", held by {others}" if others else ""
     if row.ahead:
         text += f", {row.ahead} ahead"
+    if row.deadline is not None:
+        text += f", rejected in {age(row.deadline - now)}"
+    if row.estimate is not None:
+        text += f", about {age(row.estimate)} more by past runs (an estimate)"
     return text
 
 

@@ -7,19 +7,20 @@ from typing import Any, Final
 from msgspec import to_builtins
 
 from convgpu.cli.connect.named_containers import shortened
-from convgpu.protocol.event_kinds import EventKind
+from convgpu.protocol.event_kinds import WAIT_TEXTS, EventKind
 from convgpu.protocol.records import Event
 from convgpu.protocol.sizes import format_size
 
 STYLES: Final[Mapping[str, str]] = {EventKind.PAUSED: "yellow", EventKind.REJECTED: "red", EventKind.GRANTED: "green"}
 
 
-def describe(event: Event, gpus: Mapping[str, int]) -> str:
+def describe(event: Event, gpus: Mapping[str, int], names: Mapping[str, str] | None = None) -> str:
     """Return the text of an event, without its time and container.
 
     Args:
         event: of the scheduler; the text of an unknown kind is its name.
         gpus: index by UUID.
+        names: of containers by volume.
     """
     size = format_size(event.size) if event.size is not None else "memory"
     where = f" on GPU {gpus.get(event.uuid, event.uuid)}" if event.uuid else ""
@@ -36,11 +37,11 @@ def describe(event: Event, gpus: Mapping[str, int]) -> str:
         + ("does not answer" if event.reason == "lost" else "was drained"),
         EventKind.STARTED: f"{who} connected",
         EventKind.ACCEPTED: f"got {size}{where}{call}",
-        EventKind.PAUSED: f"PAUSED, waits for {size}{where}{call}{why}",
+        EventKind.PAUSED: f"PAUSED, waits for {size}{where}{call}{_why_paused(event, names)}",
         EventKind.GRANTED: f"goes on{waited} with its {size}{where}",
         EventKind.REJECTED: f"REJECTED{waited}, wanted {size}{where}{call}{why}",
         EventKind.RETURNED: f"gave {size} back{where}",
-        EventKind.ENDED: "ended",
+        EventKind.ENDED: f"ended after {event.ran:.1f}s" if event.ran is not None else "ended",
         EventKind.REMOVED: "removed",
         EventKind.OVERUSED: f"holds {size}{where}, more than its limit",
         EventKind.SUSPENDED: "suspended: its memory may leave",
@@ -54,11 +55,18 @@ def describe(event: Event, gpus: Mapping[str, int]) -> str:
     return texts.get(event.kind, f"{event.kind}{where}{why}")
 
 
+def _why_paused(event: Event, names: Mapping[str, str] | None) -> str:
+    """Return why an allocation was paused; an older scheduler's event does not say."""
+    why = f": {WAIT_TEXTS.get(event.reason, event.reason)}" if event.reason else ""
+    behind = ", ".join((names or {}).get(name) or shortened(name) for name in event.behind)
+    return why + (f", held by {behind}" if behind else "")
+
+
 def format_line(event: Event, names: Mapping[str, str], gpus: Mapping[str, int], clock: Callable[[float], str]) -> str:
     """Return the line for an event; `names`: of containers by volume, `clock`: how a time is written."""
     container = event.container or ""
     name = names.get(container, shortened(container)) or "-"
-    return f"{clock(event.time)}  {name:<16}  {describe(event, gpus)}"
+    return f"{clock(event.time)}  {name:<16}  {describe(event, gpus, names)}"
 
 
 def time_of_day(seconds: float) -> str:

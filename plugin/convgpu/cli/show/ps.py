@@ -33,7 +33,8 @@ container that waits stands for how much, why, and who holds what it waits for.
   placement    of a container whose GPUs the scheduler chooses: count, limits, uuids, policy, compared; else null
   gpus         per GPU: index, uuid, limit, grant, usage, seen (by the driver), target (of a limit being lowered),
                out (of the usage, on the host), fixed (cannot leave)
-  waiting      per paused allocation: uuid, size, call, pid, since, missing, reason, ahead, behind, free
+  waiting      per paused allocation: uuid, size, call, pid, since, missing, reason, ahead, behind, free,
+               deadline (of its wait), estimate (seconds more, by past runs of those it is behind)
   processes    per connected process: pid, program, since, devices (uuid, usage)
 """
 

@@ -13,6 +13,7 @@ Exit codes:
   2  wrong usage
   3  ConvGPU or the Docker Engine cannot be used; the message says
      what to do
+  4  doctor found nothing wrong, and could not prove everything
 `convgpu run` ends with the exit code of `docker run`."""
 
 

@@ -15,7 +15,7 @@ from convgpu.core.allocation.hold_back import hold_back
 from convgpu.core.allocation.reclaim import ReclaimLadder
 from convgpu.core.allocation.reservations import CardReservations
 from convgpu.core.allocation.turns import head_start
-from convgpu.core.state import PendingAllocation, State
+from convgpu.core.state import Container, PendingAllocation, State
 from convgpu.core.step import StepBuilder
 from convgpu.policies.memory.base import WaitingAllocation
 from convgpu.protocol.event_kinds import EventKind, RejectReason
@@ -212,6 +212,17 @@ class Allocator:
         """Reject what waited for a device that was chosen for its container and is lost."""
         for pending in left:
             self._reject(pending, RejectReason.DISPLACED)
+
+    def withdraw(self, container: Container, event: e.AllocationWithdrawn) -> None:
+        """Reject one that waits, because its program was interrupted."""
+        for waiting, drop in (
+            (container.pending, self._state.dequeue),
+            (container.deferred, self._state.drop_deferred),
+        ):
+            for pending in list(waiting.values()):
+                if (pending.event.session, pending.event.request) == (event.session, event.request):
+                    drop(pending)
+                    self._reject(pending, RejectReason.INTERRUPTED)
 
     def _reject_beyond_limits(self) -> None:
         """Reject what would wait for a higher limit: the raise waits for others, who may wait for this container.

@@ -22,12 +22,14 @@ class Wait:
         behind: the containers that hold the room that it lacks, largest first; only as many as would suffice if they
             ended.
         free: bytes of its device that are granted to nobody.
+        missing: bytes that its container's grant on its device lacks for it.
     """
 
     reason: WaitReason
     ahead: int
     behind: tuple[str, ...]
     free: int = 0
+    missing: int = 0
 
 
 def explain(state: State, now: float) -> dict[int, Wait]:
@@ -41,9 +43,23 @@ def explain(state: State, now: float) -> dict[int, Wait]:
         reason = _find_reason(state, waiting, overdue)
         behind = _find_behind(state, waiting, reason, overdue, holdings)
         free = max(state.ledger.free[waiting.device], 0)
-        waits[waiting.request] = Wait(reason, ahead[waiting.device], behind, free)
+        missing = required(state, waiting)[waiting.device]
+        waits[waiting.request] = Wait(reason, ahead[waiting.device], behind, free, missing)
         ahead[waiting.device] += 1
     return waits
+
+
+def explain_one(state: State, container: str, request: int, now: float) -> Wait | None:
+    """Return why one allocation waits, without its place in the order; None if it does not wait for memory."""
+    for pending in state.containers[container].pending.values():
+        if pending.view.request == request:
+            waiting = pending.view
+            overdue = hold_back(state, now).find(state, waiting)
+            reason = _find_reason(state, waiting, overdue)
+            behind = _find_behind(state, waiting, reason, overdue, _largest_holdings_first(state.ledger))
+            free = max(state.ledger.free[waiting.device], 0)
+            return Wait(reason, 0, behind, free, required(state, waiting)[waiting.device])
+    return None
 
 
 def _find_reason(state: State, waiting: WaitingAllocation, overdue: WaitingAllocation | None) -> WaitReason:

@@ -6,7 +6,8 @@ from typing import Literal
 from convgpu.core.memory.snapshot import LedgerSnapshot
 from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.audit.report import AuditReport
-from convgpu.daemon.containers.registry import ContainerRefusedError, ContainerRegistry, VolumeContainer
+from convgpu.daemon.containers.pause_text import PauseText
+from convgpu.daemon.containers.registry import ContainerRefusedError, VolumeContainer
 from convgpu.daemon.gpu.nvml import Device
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
@@ -18,6 +19,7 @@ class Views:
     """Makes records of the current state of containers and devices.
 
     Args:
+        pauses: of the containers that are shown; knows deadlines and estimates.
         devices: all devices of the host.
         capacities: of the devices, kept up to date.
         report: of the audit.
@@ -26,7 +28,7 @@ class Views:
 
     def __init__(
         self,
-        containers: ContainerRegistry,
+        pauses: PauseText,
         driver: MachineDriver,
         sessions: SessionRegistry,
         devices: Sequence[Device],
@@ -34,7 +36,7 @@ class Views:
         report: AuditReport,
         host_pool: Callable[[str], tuple[int, int]],
     ) -> None:
-        self._containers = containers
+        self._pauses, self._containers = pauses, pauses.containers
         self._driver = driver
         self._sessions = sessions
         self._capacities = capacities
@@ -146,11 +148,13 @@ class Views:
                 call=pending.call,
                 pid=pending.session.pid,
                 since=pending.since,
-                missing=allocation.size,
+                missing=wait.missing,
                 reason=wait.reason,
                 ahead=wait.ahead,
                 behind=wait.behind,
                 free=wait.free,
+                deadline=self._pauses.deadline(pending),
+                estimate=self._pauses.estimate(wait.behind),
             )
             grouped.setdefault(allocation.container, []).append(row)
         return grouped

@@ -18,6 +18,7 @@ from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.rows import Volume
+from convgpu.daemon.storage.run_times import describe_run
 from convgpu.daemon.storage.volumes import VolumeTable
 from convgpu.daemon.transport.connection import Listener
 from convgpu.daemon.transport.shares import Share
@@ -343,6 +344,7 @@ class ContainerRegistry:
         if decision.runs == ran and decision.mounts == volume.mounts:
             return
         has_changed = decision.runs != ran
+        began = volume.since
         state = "running" if decision.runs else "ended" if ran else volume.state
         since = self._wall_clock() if has_changed else volume.since
         self._store.set_mounts(name, decision.mounts, state, since)
@@ -350,7 +352,8 @@ class ContainerRegistry:
         if has_changed:
             self._driver.dispatch(e.ContainerStarted(name) if decision.runs else e.ContainerEnded(name))
             kind = EventKind.MOUNTED if decision.runs else EventKind.ENDED
-            self._history.add(kind, name, current_cause() or cause)
+            run = {} if decision.runs else describe_run(volume, since - began)
+            self._history.add(kind, name, current_cause() or cause, **run)
 
     def remove(self, name: str) -> None:
         """Remove a volume; an unknown name is no error.

@@ -80,5 +80,7 @@ class SessionFactory:
 
     def _flags(self, container: str) -> PageFlag:
         """Return what the page tells the hook of its container."""
-        flags = PageFlag.ELASTIC if self.fixed.may_leave(container) else PageFlag(0)
+        flags = PageFlag.WITHDRAW
+        if self.fixed.may_leave(container):
+            flags |= PageFlag.ELASTIC
         return flags if self._machine.choice(container) is None else flags | PageFlag.CHOSEN

@@ -76,6 +76,8 @@ class SessionRequests:
                 self._begin(session, Kind.MEASUREMENT, request, partial(self._measure, session, request, message))
             case m.Query(device) if device < len(session.rows):
                 session.connection.send(self._usage(session, session.rows[device]), request)
+            case i.Withdraw():
+                self._lifecycle.withdraw(session, request)
             case i.Listed() | i.Traced():
                 self._inspection.receive(session, request, message)
             case _:

@@ -9,6 +9,7 @@ from convgpu.core.machine import Machine
 from convgpu.core.placement import Displaced, Placed, Placement
 from convgpu.core.residency.events import ResidencyEffect
 from convgpu.daemon.sessions.open_requests import Kind
+from convgpu.daemon.sessions.pause_notices import PauseNotices
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import PendingAllocation
 from convgpu.daemon.storage.history import History
@@ -23,6 +24,7 @@ _REASON: Final = {
     RejectReason.GANG: Reason.DEADLINE,
     RejectReason.DEVICE: Reason.DEVICE,
     RejectReason.DISPLACED: Reason.DISPLACED,
+    RejectReason.INTERRUPTED: Reason.INTERRUPTED,
 }
 
 
@@ -31,13 +33,22 @@ class EffectPerformer:
 
     Attributes:
         move: carries out effects about memory that leaves.
+        notices: explains long pauses to the processes that wait.
     """
 
-    def __init__(self, machine: Machine, registry: SessionRegistry, history: History, volumes: VolumeTable) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        registry: SessionRegistry,
+        history: History,
+        volumes: VolumeTable,
+        notices: PauseNotices,
+    ) -> None:
         self._machine = machine
         self._registry = registry
         self._history = history
         self._volumes = volumes
+        self.notices = notices
         self.move: Callable[[ResidencyEffect], None] = _refuse_move
 
     def perform(self, effect: e.Effect) -> None:
@@ -91,7 +102,7 @@ class EffectPerformer:
         pending = self._registry.pending.get(entry.request)
         session = pending.session if pending else self._registry.session_of_record(entry.session)
         waited = None if entry.waited is None else round(entry.waited, 3)
-        fields = {
+        fields: dict[str, object] = {
             "uuid": entry.device or None,
             "size": entry.size or None,
             "pid": session.pid if session else None,
@@ -100,6 +111,8 @@ class EffectPerformer:
             "reason": entry.reason,
             "waited": waited,
         }
+        if entry.kind is EventKind.PAUSED and pending:
+            fields |= self.notices.begin(entry.request, pending, entry.size)
         self._history.add(entry.kind, entry.container, e.cause_of(entry.session, entry.request), **fields)
         if pending and entry.kind is not EventKind.PAUSED:
             del self._registry.pending[entry.request]

@@ -94,6 +94,13 @@ class SessionLifecycle:
         is_context = call in _CONTEXT_CALLS
         self._driver.dispatch(e.AllocationRequested(session.number, request, device, size, is_context))
 
+    def withdraw(self, session: Session, frame: int) -> None:
+        """Reject the allocation that a frame of the session asked for, if it waits."""
+        for request, pending in self._registry.pending.items():
+            if pending.session is session and pending.frame == frame:
+                self._driver.dispatch(e.AllocationWithdrawn(session.number, request))
+                return
+
     def reject_as_driver(self, session: Session, frame: int, device: str, size: int, call: str) -> None:
         """Reject an allocation that the driver refused: waiting would not help. The machine is not involved."""
         self._reject(session, frame, device, size, call, Reason.DRIVER)

@@ -69,6 +69,14 @@ def open_host(settings: Settings) -> OpenedHost:
         OSError: files cannot be read or written, or another scheduler works in the directory.
     """
     lock = DirectoryLock(settings.directory)
+    try:
+        return _open_locked(settings, lock)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _open_locked(settings: Settings, lock: DirectoryLock) -> OpenedHost:
     driver = settings.directory / DRIVER_FOLDER if settings.devices.startswith(PREFIX) else None
     devices = _open_devices(settings, driver)
     store = Store(settings.directory, boot_id(), asyncio.get_running_loop().call_later)

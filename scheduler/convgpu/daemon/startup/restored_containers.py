@@ -11,6 +11,7 @@ from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.refusals import RefusalJudge
 from convgpu.daemon.audit.report import AuditReport
+from convgpu.daemon.containers.pause_text import PauseText
 from convgpu.daemon.containers.reconciliation import Reconciliation
 from convgpu.daemon.containers.registry import ContainerRegistry
 from convgpu.daemon.gpu.context_sizes import ContextSizes
@@ -39,6 +40,7 @@ class RestoredContainers:
     adopter: SessionAdopter
     audit: Audit
     report: AuditReport
+    pauses: PauseText
 
     def close(self) -> None:
         """Close the sockets and connections of containers, and stop the audit."""
@@ -69,7 +71,15 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     containers.restore(hook_server)
     report = AuditReport(health={device.uuid: device.trouble for device in host.devices if device.trouble})
     audit = _make_audit(running, attributor, report, settings)
-    return RestoredContainers(running, containers, reconciliation, hook_server, adopter, audit, report)
+    pauses = _explain_pauses(running, containers)
+    return RestoredContainers(running, containers, reconciliation, hook_server, adopter, audit, report, pauses)
+
+
+def _explain_pauses(running: RunningMachine, containers: ContainerRegistry) -> PauseText:
+    indices = {device.uuid: device.index for device in running.host.devices}
+    pauses = PauseText(containers, running.machine, indices, running.history.run_times.usual, time.time)
+    running.notices.explain, running.notices.describe = running.driver.explain_one, pauses.describe
+    return pauses
 
 
 def _make_hook_api(

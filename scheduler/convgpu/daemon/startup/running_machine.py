@@ -25,6 +25,7 @@ from convgpu.daemon.sessions.effects import EffectPerformer
 from convgpu.daemon.sessions.inspection import Inspection
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.open_requests import OpenRequests
+from convgpu.daemon.sessions.pause_notices import PauseNotices
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.settings import Settings
 from convgpu.daemon.startup.memory_moves import plan_oversubscription, prepare_moves
@@ -53,6 +54,7 @@ class RunningMachine:
     porter: Porter
     shares: Shares
     oversubscription: Oversubscription
+    notices: PauseNotices
 
     @property
     def machine(self) -> Machine:
@@ -78,7 +80,8 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     history = History(time.time, store, Bounds(settings.history_rows, settings.history_age))
     shares = Shares(loop)
     sessions = SessionRegistry(machine, OpenRequests(shares))
-    performer = EffectPerformer(machine, sessions, history, store.volumes)
+    notices = PauseNotices(loop, sessions, settings.notice)
+    performer = EffectPerformer(machine, sessions, history, store.volumes, notices)
     recorder = _begin_recording(header, settings)
     record = recorder.record if recorder is not None else record_nothing
     driver = MachineDriver(loop, machine, performer, on_failure, record)
@@ -106,6 +109,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
         porter=porter,
         shares=shares,
         oversubscription=terms,
+        notices=notices,
     )
 
 

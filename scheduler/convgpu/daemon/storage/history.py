@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from convgpu.daemon.storage.counters import EventCounters
+from convgpu.daemon.storage.run_times import RunTimes
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.storage.transactions import SLICE
 from convgpu.daemon.storage.write_queue import MAX_QUEUED_EVENTS
+from convgpu.protocol.event_kinds import EventKind
 from convgpu.protocol.requests import ReadHistory
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,9 @@ class Bounds:
 class History:
     """Records events, numbered from 1 across restarts.
 
+    Attributes:
+        run_times: of images.
+
     Args:
         wall_clock: Unix seconds.
     """
@@ -47,6 +52,7 @@ class History:
         self._counters = EventCounters()
         self._database, self._settings = store.database, store.settings
         self._bounds = bounds
+        self.run_times = RunTimes(store.database)
         newest = store.database.rows(f"SELECT {_COLUMNS} FROM history ORDER BY sequence DESC LIMIT {LENGTH}")  # noqa: S608
         self._events: deque[dict[str, object]] = deque(map(_event, reversed(newest)), maxlen=LENGTH)
         # A killed scheduler may have published numbers that it had not written yet: skip them.
@@ -63,6 +69,8 @@ class History:
         present = {name: value for name, value in fields.items() if value is not None}
         event |= present
         self._counters.count(kind, fields.get("waited"))
+        if kind == EventKind.ENDED:
+            self.run_times.add(event)
         log.info("%s %s %s", kind, container, present, extra={"cause": cause, "event": event})
         self._events.append(event)
         self._next += 1

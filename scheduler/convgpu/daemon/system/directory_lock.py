@@ -13,6 +13,10 @@ log = logging.getLogger(__name__)
 _INTERVAL: Final = 2.0  # seconds between checks of the lock file
 
 
+class DirectoryInUseError(OSError):
+    """Another scheduler works in the directory."""
+
+
 class DirectoryLock:
     """Held until this process ends.
 
@@ -20,7 +24,8 @@ class DirectoryLock:
         directory: to lock; it is made if it is missing.
 
     Raises:
-        OSError: another scheduler works there.
+        DirectoryInUseError: another scheduler works there.
+        OSError: it cannot be made or locked.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -33,7 +38,7 @@ class DirectoryLock:
         except BlockingIOError as error:
             os.close(self._descriptor)
             text = f"another convgpud is at work in {directory}: stop it, or name another --directory"
-            raise OSError(text) from error
+            raise DirectoryInUseError(text) from error
 
     def watch(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]) -> None:
         """Call `on_lost` when the file is removed or replaced: another scheduler may begin in the directory then."""
@@ -48,6 +53,11 @@ class DirectoryLock:
             return os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
         except OSError:
             return False
+
+    def release(self) -> None:
+        """Let another scheduler work there."""
+        self.stop_watching()
+        os.close(self._descriptor)
 
     def stop_watching(self) -> None:
         """Check the file no more. The lock is held until the process ends."""

@@ -15,6 +15,7 @@ from convgpu.protocol.wire import PageAble
 
 PAGE_SIZE: Final = 4096
 MAX_DEVICES: Final = 63
+NEVER: Final = 0xFFFFFFFF
 
 
 class PageLibrary:
@@ -33,6 +34,7 @@ class PageLibrary:
         trace = (ctypes.c_uint32, ctypes.c_int, ctypes.c_uint32)
         self.trace = self._function(library.convgpu_page_trace, ctypes.c_uint32, *trace)
         self.able = self._function(library.convgpu_page_able, ctypes.c_uint32)
+        self.notice = self._function(library.convgpu_page_notice, ctypes.c_uint32)
 
     @staticmethod
     def _function(function: "ctypes._FuncPointer", result: type | None, *arguments: type) -> "ctypes._FuncPointer":
@@ -105,6 +107,10 @@ class Page:
     def is_able(self, what: PageAble) -> bool:
         """Say whether the process answers such a question."""
         return bool(self._library.able(self._address) & what)
+
+    def notice(self) -> int:
+        """Return after how many milliseconds the process wants a pause explained; 0: as usual; NEVER."""
+        return int(self._library.notice(self._address))
 
     def close_descriptor(self) -> None:
         """Close our descriptor once the process has its own; the mapping lives as long as the page."""

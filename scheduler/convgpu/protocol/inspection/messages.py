@@ -1,4 +1,4 @@
-"""Messages about single allocations; `docs/protocol.md` says who sends which and when.
+"""Messages about single allocations, live or paused; `docs/protocol.md` says who sends which and when.
 
 `device` is a row of WELCOME; sizes are bytes.
 """
@@ -47,4 +47,16 @@ class Traced:
     call: str
 
 
-InspectionMessage = List | Listed | Traced
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """The program was interrupted: reject the allocation whose request has this frame's id, if it is paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Why the allocation whose request has this frame's id is paused: one line for the user."""
+
+    text: str
+
+
+InspectionMessage = List | Listed | Traced | Withdraw | Explained

@@ -168,6 +168,8 @@ def test_data_has_plain_integers() -> None:
                     "ahead": 0,
                     "behind": (),
                     "free": 0,
+                    "deadline": None,
+                    "estimate": None,
                 }
             ],
             "processes": [

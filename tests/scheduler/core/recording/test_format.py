@@ -27,6 +27,7 @@ EVENTS = [
     e.SessionReconnected(2, 1, {"g0": 5}, late=True),
     e.SessionEnded(2, {"g0": 3, "g1": 0}),
     e.AllocationRequested(2, 3, "", 1 << 62),
+    e.AllocationWithdrawn(1, 2),
     e.MemoryFreed(2, "g0"),
     e.HeadroomTaken((((2, "g0"), 7), ((3, "g1"), 0))),
     e.HeadroomTaken(()),

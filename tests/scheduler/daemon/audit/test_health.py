@@ -30,6 +30,7 @@ from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.effects import EffectPerformer
 from convgpu.daemon.sessions.lifecycle import SessionLifecycle
 from convgpu.daemon.sessions.open_requests import OpenRequests
+from convgpu.daemon.sessions.pause_notices import PauseNotices
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import Bounds, History
 from convgpu.daemon.storage.rows import PreviousSession
@@ -85,7 +86,8 @@ class Parts:
         machine = Machine({one.uuid: one.capacity for one in rows}, Fifo())
         history = History(time.time, self.store, Bounds(10, 10.0))
         self.sessions = SessionRegistry(machine, OpenRequests(shares))
-        performer = EffectPerformer(machine, self.sessions, history, self.store.volumes)
+        notices = PauseNotices(loop, self.sessions, None)
+        performer = EffectPerformer(machine, self.sessions, history, self.store.volumes, notices)
         self.driver = driver = MachineDriver(loop, machine, performer, lambda: None)
         settling = Settling(executor, {one.device: one.own for one in memory}, lambda _: None)
         table = self.store.sessions

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whether a signal that came while a thread was paused asks for its end. An interpreter takes note of Ctrl-C
+ * in its handler and ends what it does when it runs again: that is never, while a CUDA call of it is paused.
+ * So then the pause has to end.
+ */
+#ifndef CONVGPU_INTERRUPT_H
+#define CONVGPU_INTERRUPT_H
+
+#include <stdbool.h>
+
+/* After an untimed FUTEX_WAIT has returned EINTR: whether that was SIGINT, SIGTERM or SIGQUIT, beyond doubt.
+ * The kernel does not say which; but only a handler without SA_RESTART ends such a wait, so it is certain
+ * when no other signal has one. Also notes it for interrupt_is_recent(). */
+bool interrupt_asked(void);
+
+/* Whether this thread was interrupted within the last two seconds. Allocators try again when they are refused
+ * (PyTorch frees what it has cached first): that must not be paused anew. */
+bool interrupt_is_recent(void);
+
+#endif
