@@ -74,8 +74,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
 
     What is decided must stay right when external memory is freed, so the machine has to know the nominal ones first.
     """
-    loop, store = asyncio.get_running_loop(), host.store
-    header = _describe_machine(host, settings)
+    loop, store, header = asyncio.get_running_loop(), host.store, _describe_machine(host, settings)
     machine = header.make_machine()
     history = History(time.time, store, Bounds(settings.history_rows, settings.history_age))
     shares = Shares(loop)
@@ -83,8 +82,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     notices = PauseNotices(loop, sessions, settings.notice)
     performer = EffectPerformer(machine, sessions, history, store.volumes, notices)
     recorder = _begin_recording(header, settings)
-    record = recorder.record if recorder is not None else record_nothing
-    driver = MachineDriver(loop, machine, performer, on_failure, record)
+    driver = MachineDriver(loop, machine, performer, on_failure, recorder.record if recorder else record_nothing)
     for row in host.capacities:
         driver.dispatch(e.CapacityChanged(row.uuid, row.capacity, is_lost=is_lost(row.trouble)))
     log.info("devices capacity=%s", {row.uuid: row.capacity for row in host.capacities})
