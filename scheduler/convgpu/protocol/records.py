@@ -54,7 +54,7 @@ class Waiting(Record, frozen=True):
         behind: containers that hold the memory it waits for, largest first.
         free: bytes of the device that nobody was granted, and that `reason` says why it is not given either.
         deadline: Unix time at which it is rejected, by the option `wait`; None without.
-        estimate: seconds until those that it is behind will have ended, by past runs of their images; None if not known.
+        estimate: seconds until those that it is behind will have ended, by past runs of their images; None: not known.
     """
 
     uuid: str
