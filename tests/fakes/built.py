@@ -11,8 +11,9 @@ PORTER = ROOT / "porter/build"
 
 
 def _make(folder: str, *settings: str) -> None:
-    (ROOT / "build").mkdir(exist_ok=True)
-    with (ROOT / "build/make.lock").open("w") as lock:
+    locks = ROOT / "build/make"
+    locks.mkdir(parents=True, exist_ok=True)
+    with (locks / "-".join((folder, *settings)).replace("/", "-")).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         subprocess.run(["make", "-s", "-C", ROOT / folder, *settings], check=True)
 
