@@ -17,7 +17,7 @@ def check(folder: Path, *definitions: str, optimise: str = "-O1") -> str:
     flags = [f"-D{definition}" for definition in definitions]
     for command in (
         ["spin", "-a", *flags, str(MODEL)],
-        ["gcc", optimise, "-w", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=4096", "-o", "pan", "pan.c"],
+        ["gcc", optimise, "-w", "-DSAFETY", "-DMEMLIM=4096", "-o", "pan", "pan.c"],
         ["./pan", "-m100000"],
     ):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
