@@ -143,9 +143,7 @@ def test_by_a_service_of_swarm(engine, plugin, runtime):  # noqa: ARG001 - the E
     engine.wait_for("nothing is left", lambda: engine.containers(plugin) == [])
 
 
-@pytest.mark.skipif(
-    version() < (25, 0), reason="this Engine knows no CDI devices; `make test-engines` has one that does"
-)
+@pytest.mark.skipif(version() < (25, 0), reason="this Engine has no CDI; `make test-engines` has one that does")
 def test_by_a_cdi_device(engine, plugin, cdi_folder):  # noqa: ARG001 - the plugin runs
     command(engine, "install", "cdi", "--cdi-folder", str(cdi_folder))
     device = ("--device", "convgpu.io/memory=2g")
