@@ -262,6 +262,8 @@ class LimitInForce(Record, frozen=True):
 class HistoryEntry(Record, frozen=True):
     """Add an entry to the history; `waited`: seconds that the allocation was paused, None when it was not.
 
+    `reason`: a RejectReason or a SuspendReason.
+
     Of what happens to a whole container `device` is empty and `session` 0.
     """
 
@@ -272,7 +274,7 @@ class HistoryEntry(Record, frozen=True):
     session: int
     request: int = 0
     waited: float | None = None
-    reason: RejectReason | None = None
+    reason: str | None = None
 
 
 Effect = Accept | Reject | Lease | NotifyOnFree | LimitInForce | HistoryEntry | ResidencyEffect | PlacementEffect

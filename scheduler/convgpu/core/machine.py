@@ -30,6 +30,7 @@ from convgpu.core.turns.views import ResidenceView, view_residence
 from convgpu.policies.eviction import DEFAULT_EVICTION, EVICTION_POLICIES
 from convgpu.policies.memory.base import Policy, WaitingAllocation
 from convgpu.policies.placement import DEFAULT_PLACEMENT
+from convgpu.protocol.event_kinds import EventKind
 
 # After these no waiting allocation can be answered that could not be before.
 _OF_RESIDENCY: Final = frozenset(get_args(r.ResidencyEvent))
@@ -217,6 +218,11 @@ class Machine:
         """Return bytes per second out of a device and into it, and the seconds of a drain, as decisions use them."""
         rates = self._state.residency.rates[device]
         return rates.out, rates.into, rates.drain
+
+    def moved(self, device: str) -> tuple[int, int]:
+        """Return the bytes that went out of a device and came back, since the scheduler started."""
+        moved = self._state.residency.moved
+        return moved[EventKind.EVICTED][device], moved[EventKind.RESTORED][device]
 
     def out(self, device: str) -> int:
         """Bytes of the device's containers that lie on the host."""

@@ -9,6 +9,7 @@ import logging
 import resource
 import time
 
+from convgpu.daemon.admin_api.card_turns import CardTurns
 from convgpu.daemon.admin_api.live_settings import LiveSettings
 from convgpu.daemon.admin_api.queries import Queries
 from convgpu.daemon.admin_api.server import AdminServer
@@ -118,7 +119,7 @@ def _make_views(restored: RestoredContainers, host: OpenedHost) -> Views:
         host.devices,
         running.capacities,
         restored.report,
-        running.elastic.host_pool,
+        CardTurns(running.machine, running.elastic.host_pool, asyncio.get_running_loop().time, time.time),
     )
 
 

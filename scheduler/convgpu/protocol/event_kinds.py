@@ -31,7 +31,10 @@ class EventKind(StrEnum):
     RETURNED = "returned", "a process ended and gave back what it held"
     LIMITED = "limited", "an administrator changed the limits: `limits`"
     OVERUSED = "overused", "by the driver's count the container holds `size` bytes, more than its limit"
-    SUSPENDED = "suspended", "the container's programs were stopped before the driver, and its memory may leave"
+    SUSPENDED = (
+        "suspended",
+        "the container stands still, and its memory may leave: `reason`: `asked`, `paused`, `idle` or `turn` (is over)",
+    )
     EVICTED = "evicted", "memory of a suspended container went to the host"
     RESTORED = "restored", "memory of a container that resumes is on its device again"
     RESUMED = "resumed", "the container runs again with all its memory, `waited` seconds after it was suspended"
@@ -60,6 +63,15 @@ class RejectReason(StrEnum):
     DRIVER = "driver"  # the driver refused memory that the scheduler had granted
 
 
+class SuspendReason(StrEnum):
+    """The reason why a container was suspended."""
+
+    ASKED = "asked"  # an administrator did
+    PAUSED = "paused"  # it waits in an allocation, so that it loses nothing
+    IDLE = "idle"
+    TURN = "turn"  # its quantum on the card was over, and another container waited
+
+
 class WaitReason(StrEnum):
     """The reason why a paused allocation is not served."""
 
@@ -75,7 +87,7 @@ class WaitReason(StrEnum):
 WAIT_TEXTS: Final[Mapping[str, str]] = {
     WaitReason.MEMORY: "not enough is free",
     WaitReason.TURN: "others come first",
-    WaitReason.CARD: "it waits for its turn on the card",
+    WaitReason.CARD: "it waits for its card turn",
     WaitReason.SAFETY: "it would fit, but then not everybody could end",
     WaitReason.GANG: "others of its gang have not come",
     WaitReason.DRAINED: "the GPU is drained",

@@ -9,6 +9,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from convgpu.protocol.residency.records import CardTurn, DeviceMoves
+
 
 class Record(msgspec.Struct, frozen=True):
     """An immutable answer, or a part of one."""
@@ -30,8 +32,7 @@ class Share(Record, frozen=True):
     Attributes:
         seen: usage by the driver's count at the last audit; None when the driver does not count.
         target: a limit that was requested and is not in force yet; None when there is none.
-        out: of the usage, what lies on the host.
-        fixed: of the usage, what cannot leave the device; known once its processes were stopped.
+        out, fixed: of the usage, what lies on the host; what cannot leave, known once its processes were stopped.
     """
 
     uuid: str
@@ -102,8 +103,7 @@ class ComparedDevice(Record, frozen=True):
     Attributes:
         limit: of the container there.
         free: capacity that was granted to nobody.
-        promised: sum of the limits of the containers that were there.
-        containers: their number.
+        promised, containers: sum of the limits of the containers that were there, and their number.
         obstacle: `lost`, `drained`, `capacity`, `gang` (too little beside its gang) or `hidden` (not in the container);
             None if it could be chosen.
     """
@@ -142,12 +142,10 @@ class Container(Record, frozen=True, kw_only=True):
         name: of its volume.
         engine: None until the Engine has listed it.
         since: when it entered its state.
-        mountpoint: folder of its volume.
         admit: `whole` if its first allocation waits until its whole limits are free, else `part`.
-        gang: name of its gang, empty without one.
-        residency: None if its memory never leaves its devices; else `running`, `stopping`, `stopped`, `waiting` (for
-            its turn), `restoring` or `busy` (did not stop in time, and runs on).
+        residency: None if its memory never leaves its devices; else one of `ResidenceState`.
         suspended: whether an administrator suspended it.
+        turn: on the card, None if its memory never leaves.
         placement: None for a container that has certain GPUs.
     """
 
@@ -166,6 +164,7 @@ class Container(Record, frozen=True, kw_only=True):
     waiting: tuple[Waiting, ...] = ()
     residency: str | None = None
     suspended: bool = False
+    turn: CardTurn | None = None
     placement: Placement | None = None
 
 
@@ -189,6 +188,7 @@ class Device(Record, frozen=True):
         granule: limit of a container that names none; 0 without one.
         reuse_count: how many containers of the granule may be here whose memory may leave; 0: any number.
         elastic: how many of those run here.
+        moves: between the device and the host.
     """
 
     uuid: str
@@ -208,6 +208,7 @@ class Device(Record, frozen=True):
     granule: int = 0
     reuse_count: int = 0
     elastic: int = 0
+    moves: DeviceMoves = DeviceMoves()
 
 
 class Devices(Record, frozen=True):
@@ -367,7 +368,6 @@ class TracedCall(Record, frozen=True, omit_defaults=True):
 
     Attributes:
         sequence: number within this trace.
-        time: Unix seconds.
         kind: `accepted`, `paused`, `granted` (after a pause) or `rejected`.
         size: bytes that the program asked for.
         waited: seconds of a pause that is over.

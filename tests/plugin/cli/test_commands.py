@@ -167,6 +167,7 @@ def test_ps_shows_a_table_or_data() -> None:
             "gang": "",
             "residency": None,
             "suspended": False,
+            "turn": None,
             "gpus": [
                 {
                     "index": 0,

@@ -177,7 +177,8 @@ class Feed:
         for container in self._latest.containers:
             for share in container.devices:
                 if share.grant and share.uuid in bands:
-                    bands[share.uuid].append((self._numbers[container.name], share.grant, share.usage))
+                    grant, usage = max(share.grant - share.out, 0), max(share.usage - share.out, 0)
+                    bands[share.uuid].append((self._numbers[container.name], grant, usage))
         return {
             device.uuid: {
                 "capacity": device.capacity,

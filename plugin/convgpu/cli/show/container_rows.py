@@ -9,7 +9,7 @@ from msgspec import to_builtins
 from convgpu.cli.connect.named_containers import NamedContainer, shortened
 from convgpu.cli.terminal.output import Column
 from convgpu.protocol.event_kinds import WAIT_TEXTS, WaitReason
-from convgpu.protocol.records import Container, Device, Devices, Waiting
+from convgpu.protocol.records import Container, Device, Devices, Share, Waiting
 from convgpu.protocol.sizes import format_size
 
 COLUMNS: Final = (
@@ -19,9 +19,13 @@ COLUMNS: Final = (
     Column("LIMIT", right=True),
     Column("GRANT", right=True),
     Column("USAGE", right=True),
+    Column("ON CARD", right=True, sparse=True),
+    Column("OUT", right=True, sparse=True),
     Column("STATE"),
     Column("SINCE", right=True),
 )
+
+_STATES: Final[Mapping[str, str]] = {"waiting": "waits for turn"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +47,14 @@ def rows(listed: Sequence[NamedContainer], devices: Devices, now: float) -> list
         style = {"waiting": "yellow", "ended": "dim"}.get(container.state, "")
         since = container.created if container.since is None else container.since
         head: tuple[str, str] = (entry.name, entry.image)
-        tail: tuple[str, str] = (container.state, age(now - since))
+        tail: tuple[str, str] = (state_of(container), age(now - since))
         for share in container.devices:
-            sizes = (format_size(share.limit), format_size(share.grant), format_size(share.usage))
-            result.append(Row((*head, _index(share.uuid, by_uuid), *sizes, *tail), style=style))
+            sizes = (format_size(size) for size in (share.limit, share.grant, share.usage))
+            cells = (*head, _index(share.uuid, by_uuid), *sizes, *places(container, share), *tail)
+            result.append(Row(cells, style=style))
             head, tail = ("", ""), ("", "")
         if not container.devices:
-            result.append(Row((*head, *_unplaced(container), "-", "-", *tail), style=style))
+            result.append(Row((*head, *_unplaced(container), "-", "-", "", "", *tail), style=style))
         result += [Row(note=f"  {note}", style=style) for note in notes(container, by_uuid, names, now)]
     return result
 
@@ -58,7 +63,7 @@ def notes(container: Container, devices: Mapping[str, Device], names: Mapping[st
     """Return a line for each paused allocation, and for each limit that is still being lowered."""
     lines = [waits(row, devices, names, now) for row in container.waiting]
     lines += _displaced(container, devices)
-    lines += _away(container, devices)
+    lines += _away(container, devices, names, now)
     lowered = [share for share in container.devices if share.target is not None]
     return lines + [
         f"limit on GPU {_index(share.uuid, devices)} goes down to {format_size(share.target or 0)} as memory is freed"
@@ -77,13 +82,36 @@ def _displaced(container: Container, devices: Mapping[str, Device]) -> list[str]
     return lines
 
 
-def _away(container: Container, devices: Mapping[str, Device]) -> list[str]:
+def state_of(container: Container) -> str:
+    """Return the state of a container in a word or two; of one whose memory can leave, what it does on its card."""
+    if container.residency in {None, "running"} or container.state in {"created", "ended"}:
+        return container.state
+    if container.residency == "stopped" and container.suspended:
+        return "suspended"
+    return _STATES.get(container.residency or "", container.residency or "")
+
+
+def places(container: Container, share: Share) -> tuple[str, str]:
+    """Return what of a container's memory is on the card and what on the host; nothing if it never leaves."""
+    if container.residency is None:
+        return "", ""
+    return format_size(max(share.usage - share.out, 0)), format_size(share.out)
+
+
+def _away(container: Container, devices: Mapping[str, Device], names: Mapping[str, str], now: float) -> list[str]:
     """Return a line for each GPU whose memory of the container is on the host, or that it waits for."""
     if container.residency in {None, "running"}:
         return []
-    state = {"busy": "did not stop in time, and runs on", "waiting": "waits for its turn on the card"}.get(
+    state = {"busy": "did not stop in time, and runs on", "waiting": "waits for its card turn"}.get(
         container.residency or "", "suspended" if container.suspended else str(container.residency)
     )
+    turn = container.turn
+    if turn is not None and container.residency == "waiting":
+        state += f" since {age(now - turn.since)}" if turn.since else ""
+        others = ", ".join(names.get(name, shortened(name)) for name in turn.behind)
+        state += f", behind {others}" if others else ""
+    elif container.residency == "stopped" and not container.suspended:
+        state = "stands still until it has work and its card turn"
     return [
         f"{state}: {format_size(share.out)} on the host, {format_size(max(share.usage - share.out, 0))} on GPU "
         f"{_index(share.uuid, devices)}"
@@ -151,6 +179,7 @@ def as_data(listed: Sequence[NamedContainer], devices: Devices) -> list[dict[str
             "gang": entry.container.gang,
             "residency": entry.container.residency,
             "suspended": entry.container.suspended,
+            "turn": to_builtins(entry.container.turn),
             "gpus": [{"index": index.get(row.uuid), **to_builtins(row)} for row in entry.container.devices],
             "placement": to_builtins(entry.container.placement),
             "waiting": [to_builtins(row) for row in entry.container.waiting],

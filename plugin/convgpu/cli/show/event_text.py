@@ -7,11 +7,18 @@ from typing import Any, Final
 from msgspec import to_builtins
 
 from convgpu.cli.connect.named_containers import shortened
-from convgpu.protocol.event_kinds import WAIT_TEXTS, EventKind
+from convgpu.protocol.event_kinds import WAIT_TEXTS, EventKind, SuspendReason
 from convgpu.protocol.records import Event
 from convgpu.protocol.sizes import format_size
 
 STYLES: Final[Mapping[str, str]] = {EventKind.PAUSED: "yellow", EventKind.REJECTED: "red", EventKind.GRANTED: "green"}
+
+_WHY_SUSPENDED: Final[Mapping[str, str]] = {
+    SuspendReason.ASKED: ", as it was asked to",
+    SuspendReason.PAUSED: ", because it waits",
+    SuspendReason.IDLE: ", because it is idle",
+    SuspendReason.TURN: ", because its card turn is over",
+}
 
 
 def describe(event: Event, gpus: Mapping[str, int], names: Mapping[str, str] | None = None) -> str:
@@ -44,7 +51,7 @@ def describe(event: Event, gpus: Mapping[str, int], names: Mapping[str, str] | N
         EventKind.ENDED: f"ended after {event.ran:.1f}s" if event.ran is not None else "ended",
         EventKind.REMOVED: "removed",
         EventKind.OVERUSED: f"holds {size}{where}, more than its limit",
-        EventKind.SUSPENDED: "suspended: its memory may leave",
+        EventKind.SUSPENDED: f"stands still{_WHY_SUSPENDED.get(event.reason or '', '')}: its memory may leave",
         EventKind.EVICTED: f"{size} went to the host{where}",
         EventKind.RESTORED: f"{size} came back{where}",
         EventKind.RESUMED: f"runs again{waited}",

@@ -10,7 +10,7 @@ from convgpu.cli.completion import complete_container
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import NamedContainer, find, list_containers
 from convgpu.cli.show import allocations as shown
-from convgpu.cli.show.container_rows import age, as_data, notes
+from convgpu.cli.show.container_rows import age, as_data, notes, places, state_of
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
 from convgpu.cli.terminal.output import Column, echo, echo_data, layout, width
@@ -30,6 +30,7 @@ that `convgpu ps --json` describes; with --allocations one of name, container an
 _SHARES: Final = (
     Column("GPU", right=True),
     *(Column(title, right=True) for title in ("LIMIT", "GRANT", "USAGE", "DRIVER SAYS")),
+    *(Column(title, right=True, sparse=True) for title in ("ON CARD", "OUT", "FIXED")),
     Column("UUID", shrinks=True),
 )
 _COMPARED: Final = (
@@ -90,12 +91,13 @@ def _show(entry: NamedContainer, devices: Devices, names: dict[str, str], now: f
     facts = {
         "Container": ", ".join(ids) or "not known to the Engine",
         "Volume": container.name,
-        "State": f"{container.state} for {age(now - since)}",
+        "State": f"{state_of(container)} for {age(now - since)}",
         "Created": f"{age(now - container.created)} ago",
         "Priority": str(container.priority) if container.priority else "",
         "Admitted": "as a whole" if container.admit == "whole" else "",
         "Gang": container.gang,
         "Placed": _place(container, by_uuid),
+        "Card turn": _turn(container, now),
     }
     for title, fact in facts.items():
         if fact:
@@ -134,6 +136,18 @@ def _place(container: Container, devices: dict[str, Device]) -> str:
     return f"on GPU {gpus}, by {placement.policy}" if placement.policy else f"on GPU {gpus}, which it was given"
 
 
+def _turn(container: Container, now: float) -> str:
+    turn = container.turn
+    if turn is None:
+        return ""
+    runs = container.residency in {"running", "busy"} and turn.since
+    parts = [f"for {age(now - turn.since)}"] if runs else []
+    parts.append(f"{turn.switches} switches, {format_size(turn.moved_out)} out, {format_size(turn.moved_in)} back")
+    if turn.drain is not None:
+        parts.append(f"stopped within {turn.drain * 1000:.0f} ms last")
+    return "; ".join(parts)
+
+
 def _compared(placement: Placement, devices: dict[str, Device]) -> list[tuple[str, ...]]:
     """Return the figures that the choice compared: limits and grants of others at that time."""
     return [
@@ -153,6 +167,8 @@ def _shares(entry: NamedContainer, devices: dict[str, Device]) -> list[tuple[str
             _index(share.uuid, devices),
             *(format_size(size) for size in (share.limit, share.grant, share.usage)),
             "-" if share.seen is None else format_size(share.seen),
+            *places(entry.container, share),
+            format_size(share.fixed) if entry.container.residency is not None else "",
             share.uuid,
         )
         for share in entry.container.devices

@@ -19,6 +19,9 @@ LIMIT is the most a container may use on a GPU, GRANT what is set aside for it s
 hold. STATE is created, running, waiting (an allocation of it is paused) or ended; SINCE for how long. Below a
 container that waits stands for how much, why, and who holds what it waits for.
 
+Of containers whose memory may leave (suspend=auto), ON CARD and OUT are the parts of USAGE on the GPU and on the host,
+and STATE may also be stopping, stopped, suspended (by hand), waits for turn, restoring, or busy (did not stop in time).
+
 \b
 --json prints a list, oldest container first; sizes are bytes, times Unix seconds:
   volume       name of its ConvGPU volume
@@ -29,6 +32,7 @@ container that waits stands for how much, why, and who holds what it waits for.
   priority     as it was given
   residency    null if its memory never leaves; else running, stopping, stopped, waiting, restoring, busy
   suspended    whether an administrator suspended it
+  turn         null if its memory never leaves; else since, behind, switches, moved_out, moved_in, drain
   admit, gang  part or whole; name of its gang, or empty
   placement    of a container whose GPUs the scheduler chooses: count, limits, uuids, policy, compared; else null
   gpus         per GPU: index, uuid, limit, grant, usage, seen (by the driver), target (of a limit being lowered),

@@ -101,13 +101,14 @@ def device_line(device: Device, width: int, bar: str) -> Line:
     """Return a device with a bar of its used, granted and free capacity."""
     room = max(8, width - _NAME - _FIGURES - 4)
     capacity = max(device.capacity, 1)
-    used = min(room, round(device.used / capacity * room))
-    granted = min(room, max(used, round(device.granted / capacity * room)))
+    used = min(room, round((device.used - device.out) / capacity * room))
+    granted = min(room, max(used, round((device.granted - device.out) / capacity * room)))
     drawn = bar[0] * used + bar[1] * (granted - used) + bar[2] * (room - granted)
     name = f"GPU {device.index} {device.name}"[: _NAME - 1]
     state = (
         "" if device.health == "ok" and not device.drained else "  " + ("drained" if device.drained else device.health)
     )
-    figures = f"{format_size(device.used)} of {format_size(device.capacity)}"
+    figures = f"{format_size(device.used - device.out)} of {format_size(device.capacity)}"
+    figures += f" + {format_size(device.out)} out" if device.out else ""
     style = "red" if device.health != "ok" else "yellow" if device.drained else ""
     return Line(f"{name:<{_NAME}}[{drawn}] {figures}{state}", style)

@@ -24,12 +24,14 @@ class Column:
         right: numbers and sizes stand to the right.
         shrinks: may be cut short where the terminal is narrow, with an ellipsis; a size cut short would be a wrong one.
         optional: is left out first.
+        sparse: is left out while none of its cells has anything.
     """
 
     title: str
     right: bool = False
     shrinks: bool = False
     optional: bool = False
+    sparse: bool = False
 
 
 def width() -> int | None:
@@ -75,15 +77,15 @@ def layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int |
         rows: a cell per column.
         room: characters; None: as many as it needs.
     """
-    shown = list(range(len(columns)))
+    shown = [i for i, column in enumerate(columns) if not column.sparse or any(row[i] for row in rows)]
     cells = [[column.title for column in columns], *([printable(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in shown]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
 
     def excess() -> int:
         return 0 if room is None else sum(widths[i] for i in shown) + len(GAP) * (len(shown) - 1) - room
 
     for i in reversed(range(len(columns))):
-        if excess() > 0 and columns[i].optional:
+        if excess() > 0 and columns[i].optional and i in shown:
             shown.remove(i)
     for i in shown:
         if excess() > 0 and columns[i].shrinks:

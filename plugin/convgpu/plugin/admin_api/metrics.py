@@ -30,6 +30,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 MAX_CONTAINERS: Final = 1000
 _MAX_TEXT: Final = 128  # characters of a name that somebody else chose
 _STATES: Final = ("created", "running", "waiting", "ended")
+_STANCES: Final = ("running", "stopping", "stopped", "waiting", "restoring", "busy")
 _CALLS: Final = {
     path: path.rpartition(".")[2]
     for path in (
@@ -50,6 +51,9 @@ _DEVICE_BYTES: Final[dict[str, tuple[str, Callable[[Device], int]]]] = {
     "used": ("Memory that containers hold, by the ledger.", lambda device: device.used),
     "settling": ("Memory of ended processes that the driver has not freed yet.", lambda device: device.settling),
     "external": ("Memory that programs outside ConvGPU hold.", lambda device: device.external),
+    "out": ("Memory of containers that lies on the host.", lambda device: device.out),
+    "pool": ("Host memory for what leaves the device.", lambda device: device.pool),
+    "promised": ("Memory that may be granted: the capacity, and what may leave beyond it.", lambda d: d.promised),
 }
 
 
@@ -150,6 +154,7 @@ class SchedulerCollector:
         )
         yield InfoMetricFamily("convgpu_policy", "The policy in force.", {"policy": devices.policy})
         yield from _devices(devices.devices)
+        yield from _moves(devices.devices)
         yield from _queue(devices.devices, containers, self._clock())
         yield from _containers(containers)
         yield from _totals(totals)
@@ -175,6 +180,21 @@ def _devices(devices: Sequence[Device]) -> Iterator[Metric]:
         yield family
 
 
+def _moves(devices: Sequence[Device]) -> Iterator[Metric]:
+    """Yield what moves between devices and the host."""
+    labels = ["device", "direction"]
+    moved = CounterMetricFamily("convgpu_device_moved_bytes", "Memory that went out and came back.", labels=labels)
+    rate = GaugeMetricFamily("convgpu_device_move_bytes_per_second", "How fast, as card turns reckon.", labels=labels)
+    drain = GaugeMetricFamily("convgpu_device_drain_seconds", "How long a container takes to stop.", labels=["device"])
+    for device in devices:
+        moves = device.moves
+        for way, size, speed in (("out", moves.moved_out, moves.rate_out), ("in", moves.moved_in, moves.rate_in)):
+            moved.add_metric([device.uuid, way], size)
+            rate.add_metric([device.uuid, way], speed)
+        drain.add_metric([device.uuid], moves.drain)
+    yield from (moved, rate, drain)
+
+
 def _queue(devices: Sequence[Device], containers: Sequence[Container], now: float) -> Iterator[Metric]:
     waiting = [allocation for container in containers for allocation in container.waiting]
     labels = ["device", "reason"]
@@ -197,6 +217,12 @@ def _containers(containers: Sequence[Container]) -> Iterator[Metric]:
     count = GaugeMetricFamily("convgpu_containers", "Containers with a ConvGPU volume, by state.", labels=["state"])
     for state in _STATES:
         count.add_metric([state], states[state])
+    elastic = GaugeMetricFamily(
+        "convgpu_elastic_containers", "Containers whose memory may leave, by what they do.", labels=["residency"]
+    )
+    stances = Counter(container.residency for container in containers)
+    for stance in _STANCES:
+        elastic.add_metric([stance], stances[stance])
     processes = GaugeMetricFamily(
         "convgpu_processes",
         "Processes that are connected to the scheduler.",
@@ -209,7 +235,7 @@ def _containers(containers: Sequence[Container]) -> Iterator[Metric]:
         f"Containers that run or wait and have no figures of their own, because there are more than {MAX_CONTAINERS}.",
         max(0, len(active) - MAX_CONTAINERS),
     )
-    yield from (count, processes, left_out, *_each(active[:MAX_CONTAINERS]))
+    yield from (count, elastic, processes, left_out, *_each(active[:MAX_CONTAINERS]))
 
 
 def _each(containers: Sequence[Container]) -> Iterator[Metric]:
@@ -218,6 +244,8 @@ def _each(containers: Sequence[Container]) -> Iterator[Metric]:
     limit = GaugeMetricFamily("convgpu_container_limit_bytes", "The most that a container may use.", labels=labels)
     grant = GaugeMetricFamily("convgpu_container_granted_bytes", "Memory set aside for a container.", labels=labels)
     usage = GaugeMetricFamily("convgpu_container_used_bytes", "Memory that a container holds.", labels=labels)
+    out = GaugeMetricFamily("convgpu_container_out_bytes", "Of that, what lies on the host.", labels=labels)
+    fixed = GaugeMetricFamily("convgpu_container_fixed_bytes", "Of that, what cannot leave.", labels=labels)
     for container in containers:
         if container.engine is not None:
             names = {"name": _bounded(container.engine.name), "image": _bounded(container.engine.image)}
@@ -230,7 +258,10 @@ def _each(containers: Sequence[Container]) -> Iterator[Metric]:
             limit.add_metric(where, share.limit)
             grant.add_metric(where, share.grant)
             usage.add_metric(where, share.usage)
-    yield from (info, limit, grant, usage)
+            if container.residency is not None:
+                out.add_metric(where, share.out)
+                fixed.add_metric(where, share.fixed)
+    yield from (info, limit, grant, usage, out, fixed)
 
 
 def _totals(totals: Totals) -> Iterator[Metric]:

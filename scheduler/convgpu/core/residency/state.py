@@ -7,8 +7,10 @@ from math import inf
 from typing import Final
 
 from convgpu.core.residency.events import Mover
+from convgpu.protocol.event_kinds import EventKind, SuspendReason
 
 GIB: Final = 1 << 30
+MOVES: Final = (EventKind.EVICTED, EventKind.RESTORED)
 _WEIGHT: Final = 0.25  # of a measurement beside those before it
 Sizes = dict[str, int]  # bytes by device
 
@@ -79,6 +81,8 @@ class Residence:
         since: when it got its turn.
         suspended_at: when it was told to stop.
         busy_until, back_off: it did not stop in time, and is not told again before that.
+        switches: how often it was stopped; `moved_out`, `moved_in`: bytes; `drained_in`: seconds of its last stop.
+        why: it was stopped last.
         restore_at: the driver refused memory for what is out, and is not asked again before that.
         asked_at, stepped_at: when its processes were told to stop, or to let a submission pass.
     """
@@ -98,6 +102,11 @@ class Residence:
     suspended_at: float = 0.0
     busy_until: float = 0.0
     back_off: float = 0.0
+    switches: int = 0
+    moved_out: int = 0
+    moved_in: int = 0
+    drained_in: float | None = None
+    why: SuspendReason = SuspendReason.ASKED
     restore_at: float = 0.0
     asked_at: float = 0.0
     stepped_at: float = 0.0
@@ -188,6 +197,7 @@ class Residency:
         piece: bytes that move together at least, where there are as many; a multiple of it where more are left.
         refused: containers whose `restore_at` is to come.
         stuck: containers of which bytes did not leave, and the devices.
+        moved: bytes that went out (EVICTED) and came back (RESTORED) since the scheduler started.
         is_tight: a container waits for room on a card, so that no headroom is given ahead.
     """
 
@@ -212,6 +222,7 @@ class Residency:
         self.piece = 1
         self.refused: dict[str, None] = {}
         self.stuck: dict[str, set[str]] = {}
+        self.moved: dict[EventKind, Sizes] = {kind: dict.fromkeys(self.devices, 0) for kind in MOVES}
         self.is_tight = False
 
     @property

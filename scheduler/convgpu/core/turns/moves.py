@@ -1,6 +1,6 @@
 """The steps of a move: a container stops, its memory goes out, comes back, and it goes on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from convgpu.core import events as e
@@ -11,12 +11,18 @@ from convgpu.core.step import StepBuilder
 from convgpu.core.turns.room import Room, VictimClass
 from convgpu.core.turns.waiting import is_overdue
 from convgpu.policies.eviction import EvictionPolicy
-from convgpu.protocol.event_kinds import EventKind
+from convgpu.protocol.event_kinds import EventKind, SuspendReason
 
 DEADLINE: Final = 2.0  # seconds in which a process has to drain
 STEP_AFTER: Final = 0.05  # seconds after which drained processes let a submission pass for those that are not
 FIRST_BACK_OFF: Final = 5.0
 MOST_BACK_OFF: Final = 300.0
+
+_REASONS: Final[Mapping[VictimClass | None, SuspendReason]] = {
+    VictimClass.PAUSED: SuspendReason.PAUSED,
+    VictimClass.IDLE: SuspendReason.IDLE,
+    VictimClass.PREEMPTED: SuspendReason.TURN,
+}
 
 Answer = Callable[[PendingAllocation, int | None], None]
 
@@ -45,6 +51,9 @@ class Moves:
     def stop(self, name: str) -> None:
         """Tell all processes of a container to stop: together, because one may wait for the work of another."""
         residence = self._residency.containers[name]
+        residence.why = _REASONS.get(self._room.victim_class(name), SuspendReason.ASKED)
+        if residence.is_suspended:
+            residence.why = SuspendReason.ASKED
         residence.phase = Phase.STOPPING
         residence.epoch += 1
         residence.asked_at = residence.stepped_at = self._state.now
@@ -63,7 +72,9 @@ class Moves:
             residence.phase = Phase.STOPPED
             residence.back_off = 0.0
             self._residency.inexact[name] = None
-            self._record(EventKind.SUSPENDED, name)
+            residence.switches += 1
+            residence.drained_in = self._state.now - residence.suspended_at
+            self._record(EventKind.SUSPENDED, name, waited=residence.drained_in, reason=residence.why)
             self._changed(name)
 
     def give_up(self, name: str) -> None:
@@ -219,11 +230,23 @@ class Moves:
     # -- history -----------------------------------------------------------------------------------------
 
     def record_moved(self, kind: EventKind, name: str, device: str, size: int) -> None:
-        """Record bytes that moved."""
+        """Count and record bytes that moved."""
+        residence = self._residency.containers[name]
+        residence.moved_out += size if kind is EventKind.EVICTED else 0
+        residence.moved_in += size if kind is EventKind.RESTORED else 0
+        self._residency.moved[kind][device] += size
         self._record(kind, name, device, size)
 
-    def _record(self, kind: EventKind, name: str, device: str = "", size: int = 0, waited: float | None = None) -> None:
-        self._step.add(e.HistoryEntry(kind, name, device, size, 0, waited=waited))
+    def _record(
+        self,
+        kind: EventKind,
+        name: str,
+        device: str = "",
+        size: int = 0,
+        waited: float | None = None,
+        reason: SuspendReason | None = None,
+    ) -> None:
+        self._step.add(e.HistoryEntry(kind, name, device, size, 0, waited=waited, reason=reason))
 
     def _changed(self, name: str) -> None:
         self._residency.changed[name] = None

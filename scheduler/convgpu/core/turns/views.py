@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from convgpu.core.residency.state import Phase, Residence
+from convgpu.core.residency.state import Phase, Residence, Turn
 from convgpu.core.state import State
+from convgpu.core.turns.reasons import find_behind
 from convgpu.core.turns.room import Room
 
 
@@ -30,8 +31,11 @@ class ResidenceView:
         on_card: its memory on the card, with what is fixed.
         out: on the host.
         fixed: on the card, and cannot leave.
-        waits_since: when it began to wait for its turn, on the clock of the events; None if it does not.
-        since: when it got its turn last.
+        waits_since: when it began to wait for its card turn, on the clock of the events; None if it does not.
+        since: when it got its card turn last.
+        behind: the containers whose ends, or turns, it waits for, the largest first.
+        switches: how often it was stopped; `moved_out`, `moved_in`: bytes, since the scheduler knows it.
+        drained_in: seconds of its last stop, None without one.
     """
 
     state: ResidenceState
@@ -41,6 +45,11 @@ class ResidenceView:
     fixed: Mapping[str, int]
     waits_since: float | None
     since: float
+    behind: tuple[str, ...] = ()
+    switches: int = 0
+    moved_out: int = 0
+    moved_in: int = 0
+    drained_in: float | None = None
 
 
 def view_residence(state: State, room: Room, name: str) -> ResidenceView | None:
@@ -68,7 +77,17 @@ def view_residence(state: State, room: Room, name: str) -> ResidenceView | None:
         fixed,
         turn.since if turn is not None and is_waiting else None,
         residence.since,
+        _behind(state, room, turn) if turn is not None and is_waiting else (),
+        residence.switches,
+        residence.moved_out,
+        residence.moved_in,
+        residence.drained_in,
     )
+
+
+def _behind(state: State, room: Room, turn: Turn) -> tuple[str, ...]:
+    found = [name for device in turn.need for name in find_behind(state, room, turn, device)]
+    return tuple(dict.fromkeys(found))
 
 
 def _state_of(state: State, residence: Residence, *, is_waiting: bool) -> ResidenceState:

@@ -1,9 +1,11 @@
 """Records of containers and devices for administrators."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from convgpu.core.memory.snapshot import LedgerSnapshot
+from convgpu.core.turns.views import ResidenceView
+from convgpu.daemon.admin_api.card_turns import CardTurns
 from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.containers.pause_text import PauseText
@@ -23,7 +25,7 @@ class Views:
         devices: all devices of the host.
         capacities: of the devices, kept up to date.
         report: of the audit.
-        host_pool: of a device, the host memory that is there for it, and what of that may be granted; in bytes.
+        turns: on the cards.
     """
 
     def __init__(
@@ -34,14 +36,14 @@ class Views:
         devices: Sequence[Device],
         capacities: Capacities,
         report: AuditReport,
-        host_pool: Callable[[str], tuple[int, int]],
+        turns: CardTurns,
     ) -> None:
         self._pauses, self._containers = pauses, pauses.containers
         self._driver = driver
         self._sessions = sessions
         self._capacities = capacities
         self._report = report
-        self._host_pool = host_pool
+        self._turns = turns
         self._devices = devices
 
     def containers(self, name: str | None) -> list[records.Container]:
@@ -69,7 +71,6 @@ class Views:
         self, container: VolumeContainer, sessions: Sequence[Session], waiting: Sequence[records.Waiting]
     ) -> records.Container:
         volume = container.volume
-        accounts = self._driver.machine.accounts(volume.name)
         residence = self._driver.machine.residence(volume.name)
         state: Literal["created", "running", "waiting", "ended"] = "running" if sessions else volume.state
         since = volume.since
@@ -86,24 +87,28 @@ class Views:
             created=volume.created,
             state=state,
             mounts=sum(mount.count for mount in volume.mounts.values()),
-            devices=tuple(
-                records.Share(
-                    uuid=uuid,
-                    limit=account.limit,
-                    grant=account.grant,
-                    usage=self._sessions.used(volume.name, uuid) + account.charged,
-                    seen=self._report.seen_of(volume.name, uuid),
-                    target=account.target,
-                    out=residence.out.get(uuid, 0) if residence else 0,
-                    fixed=residence.fixed.get(uuid, 0) if residence else 0,
-                )
-                for uuid, account in accounts.items()
-            ),
+            devices=self._shares(volume.name, residence),
             sessions=tuple(self._session(session) for session in sessions),
             waiting=tuple(waiting),
             residency=residence.state if residence else None,
             suspended=residence is not None and residence.is_suspended,
+            turn=self._turns.of(volume.name),
             placement=self._placement(volume.name),
+        )
+
+    def _shares(self, name: str, residence: ResidenceView | None) -> tuple[records.Share, ...]:
+        return tuple(
+            records.Share(
+                uuid=uuid,
+                limit=account.limit,
+                grant=account.grant,
+                usage=self._sessions.used(name, uuid) + account.charged,
+                seen=self._report.seen_of(name, uuid),
+                target=account.target,
+                out=residence.out.get(uuid, 0) if residence else 0,
+                fixed=residence.fixed.get(uuid, 0) if residence else 0,
+            )
+            for uuid, account in self._driver.machine.accounts(name).items()
         )
 
     def _placement(self, name: str) -> records.Placement | None:
@@ -166,6 +171,7 @@ class Views:
         return [self._device(device, capacity[device.uuid], ledger) for device in self._devices]
 
     def _device(self, device: Device, capacity: int, ledger: LedgerSnapshot) -> records.Device:
+        pool, promised = self._turns.host_pool(device.uuid)
         return records.Device(
             uuid=device.uuid,
             index=device.index,
@@ -179,9 +185,10 @@ class Views:
             health=self._report.health.get(device.uuid, "ok"),
             drained=device.uuid in self._driver.machine.drained,
             out=self._driver.machine.out(device.uuid),
-            pool=self._host_pool(device.uuid)[0],
-            promised=capacity + self._host_pool(device.uuid)[1],
             granule=self._containers.granule,
             reuse_count=self._driver.machine.reuse(device.uuid),
             elastic=self._driver.machine.elastic_beside("", device.uuid),
+            pool=pool,
+            promised=capacity + promised,
+            moves=self._turns.on(device.uuid),
         )

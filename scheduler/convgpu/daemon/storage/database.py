@@ -15,7 +15,7 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-VERSION: Final = 2
+VERSION: Final = 3
 _APPLICATION: Final = 0x43475055  # "CGPU", for file(1)
 # Another process that reads the file with sqlite3(1) may hold it for a moment.
 BUSY_MS: Final = 200
@@ -43,6 +43,7 @@ CREATE TABLE holdings (
     container TEXT NOT NULL REFERENCES containers ON DELETE CASCADE, device TEXT NOT NULL,
     most INTEGER NOT NULL CHECK (most > 0), target INTEGER CHECK (target > 0),
     granted INTEGER NOT NULL DEFAULT 0, used INTEGER NOT NULL DEFAULT 0,
+    out INTEGER NOT NULL DEFAULT 0, fixed INTEGER NOT NULL DEFAULT 0,
     since REAL NOT NULL, PRIMARY KEY (container, device)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE placements (
@@ -65,7 +66,11 @@ CREATE TABLE placements (
     container TEXT PRIMARY KEY REFERENCES containers ON DELETE CASCADE, choice TEXT NOT NULL CHECK (json_valid(choice)),
     placed TEXT CHECK (placed IS NULL OR json_valid(placed))
 ) STRICT, WITHOUT ROWID;
-"""
+""",
+    2: """
+ALTER TABLE holdings ADD COLUMN out INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE holdings ADD COLUMN fixed INTEGER NOT NULL DEFAULT 0;
+""",
 }
 # What is worth saving out of a damaged file, in an order that satisfies the references. History is not.
 _SALVAGED: Final = (

@@ -1,7 +1,7 @@
 """Rows of the database as the tables return them; pure."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from convgpu.core.liveness import Mount
 from convgpu.core.placement import Choice, Placement
@@ -9,6 +9,15 @@ from convgpu.protocol.records import EngineContainer
 from convgpu.protocol.requests import VolumeName
 
 State = Literal["created", "running", "ended"]
+
+
+class Holding(NamedTuple):
+    """What a container holds on a device, in bytes; `out` and `fixed` are parts of `used`."""
+
+    granted: int = 0
+    used: int = 0
+    out: int = 0
+    fixed: int = 0
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import msgspec
 
 from convgpu.core.liveness import Mount
 from convgpu.core.placement import Choice, Placement
-from convgpu.daemon.storage.rows import State, Volume
+from convgpu.daemon.storage.rows import Holding, State, Volume
 from convgpu.daemon.storage.transactions import Database, Execute
 from convgpu.daemon.storage.write_queue import Row
 from convgpu.protocol.records import EngineContainer
@@ -124,10 +124,10 @@ class VolumeTable:
         statement = "UPDATE holdings SET most = ?, target = ? WHERE container = ? AND device = ?"
         self._database.later(statement, (limit, target, name, device), _VolumeFact("limit", name, device))
 
-    def set_holding(self, name: str, device: str, granted: int, used: int) -> None:
+    def set_holding(self, name: str, device: str, holding: Holding) -> None:
         """Keep what a container holds on a device, soon; for people who read the database."""
-        statement = "UPDATE holdings SET granted = ?, used = ? WHERE container = ? AND device = ?"
-        self._database.later(statement, (granted, used, name, device), _VolumeFact("holding", name, device))
+        statement = "UPDATE holdings SET granted = ?, used = ?, out = ?, fixed = ? WHERE container = ? AND device = ?"
+        self._database.later(statement, (*holding, name, device), _VolumeFact("holding", name, device))
 
     def set_engine(self, name: str, engine: EngineContainer) -> None:
         """Keep how the Engine names a container, soon."""

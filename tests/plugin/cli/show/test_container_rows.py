@@ -7,6 +7,7 @@ from convgpu.cli.show.container_rows import Row, age, as_data, rows
 from convgpu.cli.terminal.errors import Refused
 from convgpu.protocol import records
 from convgpu.protocol.records import Container, Device, Devices, Session, SessionShare, Share, Waiting
+from convgpu.protocol.residency.records import CardTurn
 
 GIB = 1 << 30
 NOW = 1_000_100.0
@@ -28,7 +29,7 @@ OLDER = Container(
 )
 YOUNGER = Container(name="second", mountpoint="/d/s", created=1_000_050.0, state="created")
 SAME_AGE = Container(name="first", mountpoint="/d/f", created=1_000_050.0, state="created")
-RIGID = {"residency": None, "suspended": False}
+RIGID = {"residency": None, "suspended": False, "turn": None}
 UNSEEN = {"seen": None, "target": None, "out": 0, "fixed": 0}
 TRAIN = EngineContainer("c" * 64, "train", "pytorch:2")
 
@@ -43,10 +44,10 @@ def test_rows_have_one_line_per_gpu_name_each_container_once_and_say_why_it_wait
     waiting = replace(OLDER.waiting[0], reason="turn", behind=("first",), ahead=2, free=0)
     older = replace(OLDER, waiting=(waiting,), since=NOW - 7)
     assert rows([NamedContainer(older, (TRAIN,)), NamedContainer(SAME_AGE, ())], DEVICES, NOW) == [
-        Row(("train", "pytorch:2", "0", "6GiB", "512MiB", "256MiB", "waiting", "7s"), style="yellow"),
-        Row(("", "", "1", "6GiB", "0B", "0B", "", ""), style="yellow"),
+        Row(("train", "pytorch:2", "0", "6GiB", "512MiB", "256MiB", "", "", "waiting", "7s"), style="yellow"),
+        Row(("", "", "1", "6GiB", "0B", "0B", "", "", "", ""), style="yellow"),
         Row(note=note, style="yellow"),
-        Row(("first", "-", "-", "-", "-", "-", "created", "50s")),
+        Row(("first", "-", "-", "-", "-", "-", "", "", "created", "50s")),
     ]
 
 
@@ -184,3 +185,29 @@ def test_data_has_plain_integers() -> None:
 )
 def test_an_age_is_told_in_its_largest_unit(seconds: float, text: str) -> None:
     assert age(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("residency", "suspended", "state", "note"),
+    [
+        ("running", False, "running", []),
+        ("stopped", True, "suspended", ["  suspended: 3GiB on the host, 1GiB on GPU 0"]),
+        ("restoring", False, "restoring", ["  restoring: 3GiB on the host, 1GiB on GPU 0"]),
+        ("busy", False, "busy", ["  did not stop in time, and runs on: 3GiB on the host, 1GiB on GPU 0"]),
+        (
+            "waiting",
+            False,
+            "waits for turn",
+            ["  waits for its card turn since 12s, behind other: 3GiB on the host, 1GiB on GPU 0"],
+        ),
+    ],
+)
+def test_of_memory_that_can_leave_is_shown_where_it_is_and_what_its_container_does(
+    residency: str, suspended: bool, state: str, note: list[str]
+) -> None:
+    share = Share(uuid="GPU-a", limit=6 * GIB, grant=4 * GIB, usage=4 * GIB, out=3 * GIB, fixed=GIB)
+    turn = CardTurn(since=NOW - 12, behind=("other",))
+    elastic = replace(SAME_AGE, state="running", devices=(share,), residency=residency, suspended=suspended, turn=turn)
+    first, *notes = rows([NamedContainer(elastic, ())], DEVICES, NOW)
+    assert first.cells == ("first", "-", "0", "6GiB", "4GiB", "4GiB", "1GiB", "3GiB", state, "50s")
+    assert [row.note for row in notes] == note

@@ -14,7 +14,7 @@ from convgpu.core.liveness import Mount
 from convgpu.core.placement import Choice, Placement
 from convgpu.daemon.storage.database import DatabaseError, checkpoint
 from convgpu.daemon.storage.history import History
-from convgpu.daemon.storage.rows import PreviousSession, Volume
+from convgpu.daemon.storage.rows import Holding, PreviousSession, Volume
 from convgpu.daemon.storage.transactions import SLICE
 from convgpu.daemon.storage.write_queue import MAX_QUEUED_EVENTS
 
@@ -153,7 +153,7 @@ def test_what_can_be_read_of_a_damaged_file_is_kept(tmp_path: Path, caplog: pyte
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ("PRAGMA user_version = 9", "schema version 9, this scheduler writes 2"),
+        ("PRAGMA user_version = 9", "schema version 9, this scheduler writes 3"),
         ("DROP TABLE mounts", "it has 8 tables"),
     ],
 )
@@ -177,7 +177,10 @@ def test_a_database_of_the_version_before_gets_what_is_new(tmp_path: Path) -> No
     with opened(tmp_path) as store:
         before = store.volumes.all()
     connection = sqlite3.connect(tmp_path / "state.db")
-    connection.executescript("DROP TABLE placements; PRAGMA user_version = 1;")
+    connection.executescript(
+        "DROP TABLE placements; ALTER TABLE holdings DROP COLUMN out; ALTER TABLE holdings DROP COLUMN fixed;"
+        "PRAGMA user_version = 1;"
+    )
     connection.close()
     with opened(tmp_path) as store:
         assert store.volumes.all() == before
@@ -291,7 +294,7 @@ def test_queued_facts_of_a_removed_volume_are_not_written_to_the_next_of_its_nam
         for name in ("v", "w"):
             store.volumes.add(Volume(name, {}, 1.0, since=1.0, limits={"gpu": 1 << 30}))
             store.volumes.set_limit_in_force(name, "gpu", 8 << 30, 4 << 30)
-            store.volumes.set_holding(name, "gpu", 5, 4)
+            store.volumes.set_holding(name, "gpu", Holding(5, 4, 2, 1))
             store.volumes.set_engine(name, ENGINE)
         store.volumes.remove("v")
         store.volumes.add(again)

@@ -69,15 +69,17 @@ class Card {
     const notes = [device.health === "ok" ? "" : visible(device.health), device.drained ? "drained: no new grants" : ""];
     setText(this.notes, notes.filter(Boolean).join(" · "));
     setHidden(this.notes, !notes.some(Boolean));
-    const free = Math.max(0, device.capacity - device.granted - device.settling);
-    this.figure("Granted", device.granted);
-    this.figure("Used", device.used);
+    const granted = Math.max(0, device.granted - device.out);
+    const free = Math.max(0, device.capacity - granted - device.settling);
+    this.figure("Granted", granted);
+    this.figure("Used", device.used - device.out);
     this.figure("Free", free);
     this.figure("Settling", device.settling, device.settling === 0);
+    this.figure("On the host", device.out, device.out === 0);
     this.figure("External", device.external, device.external === 0);
     this.figure("Capacity", device.capacity);
     setText(this.top, bytes(device.capacity));
-    const text = `GPU ${device.index}: ${bytes(device.used)} used and ${bytes(device.granted)} granted of ${bytes(device.capacity)}`;
+    const text = `GPU ${device.index}: ${bytes(device.used - device.out)} used and ${bytes(granted)} granted of ${bytes(device.capacity)}`;
     if (this.canvas.ariaLabel !== text) this.canvas.ariaLabel = text;
   }
 

@@ -6,14 +6,16 @@ import { bytes, clock, containerName, duration, visible } from "./text.js";
 const WHY = {
   memory: "not enough is free",
   turn: "others come first",
+  card: "it waits for its card turn",
   safety: "it would fit, but then not everybody could end",
   gang: "others of its gang have not come",
   drained: "the GPU is drained",
   recovering: "the scheduler has just started",
 };
 const STATES = { created: "created", running: "runs", waiting: "waits", ended: "ended" };
+const TURNS = { stopping: "stops", stopped: "stands still", restoring: "comes back", busy: "busy", waiting: "waits for its card turn" };
 const WEIGHTY = new Set(["paused", "granted", "rejected"]);
-const NOTABLE = new Set([...WEIGHTY, "limited", "overused", "stopped"]);
+const NOTABLE = new Set([...WEIGHTY, "suspended", "resumed", "busy", "limited", "overused", "stopped"]);
 const MOST_BEHIND = 3;
 
 const cell = (text) => (node, item) => {
@@ -93,7 +95,7 @@ export class ContainerList {
 
   show(containers) {
     this.containers = containers;
-    const words = (item) => `${item.name} ${item.engine?.name ?? ""} ${item.engine?.image ?? ""} ${STATES[item.state]}`;
+    const words = (item) => `${item.name} ${item.engine?.name ?? ""} ${item.engine?.image ?? ""} ${stateOf(item)}`;
     const chosen = this.wanted ? containers.filter((item) => words(item).toLowerCase().includes(this.wanted)) : containers;
     this.table.show(chosen, (item) => item.name);
     const all = containers.length;
@@ -104,8 +106,14 @@ export class ContainerList {
   }
 }
 
+function stateOf(item) {
+  const turn = ["created", "ended"].includes(item.state) ? undefined : TURNS[item.residency];
+  if (item.residency === "stopped" && item.suspended) return "suspended";
+  return turn ?? STATES[item.state] ?? visible(item.state);
+}
+
 function state(node, item, row) {
-  setText(node, STATES[item.state] ?? visible(item.state));
+  setText(node, stateOf(item));
   if (row.dataset.state !== item.state) row.dataset.state = item.state;
 }
 
@@ -123,7 +131,8 @@ function meters(node, item, view) {
     setWidth(bar.children[1], part(share.usage));
     const where = item.devices.length > 1 && used.length ? `GPU ${view.index(share.uuid)}: ` : "";
     const target = share.target === null || share.target === undefined ? "" : ` → ${bytes(share.target)}`;
-    setText(text, `${where}${bytes(share.usage)}, ${bytes(share.grant)}, ${bytes(share.limit)}${target}`);
+    const out = share.out > 0 ? `, ${bytes(share.out)} on the host` : "";
+    setText(text, `${where}${bytes(share.usage)}, ${bytes(share.grant)}, ${bytes(share.limit)}${target}${out}`);
   });
 }
 
