@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from convgpu.plugin import log_setup
+from convgpu.plugin import log_setup, reader_access
 from convgpu.plugin.engine.propagation import needs_restart
 from convgpu.plugin.settings import Settings, read_possible_settings, read_settings
 from convgpu.plugin.supervisor import Supervisor
@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
     if settings.read_only_folders is not None and needs_restart(settings.directory):
         return 1
     settings.socket.parent.mkdir(parents=True, exist_ok=True)
-    return Supervisor(_commands(refusal), {**environment, **settings.environment()}).run()
+    commands = _commands(refusal, has_readers=reader_access.prepare(settings))
+    return Supervisor(commands, {**environment, **settings.environment()}).run()
 
 
 def _parse(arguments: Sequence[str] | None) -> dict[str, str]:
@@ -54,19 +55,17 @@ def _parse(arguments: Sequence[str] | None) -> dict[str, str]:
     return {f"CONVGPU_{name.upper()}": value for name, value in given.items() if value is not None}
 
 
-def _commands(refusal: Sequence[str]) -> dict[str, list[str]]:
+def _commands(refusal: Sequence[str], *, has_readers: bool) -> dict[str, list[str]]:
     """Return the processes; `refusal`: options of a scheduler that only says what is wrong with the settings."""
-    server = [
-        "-m",
-        "gunicorn",
-        "--config",
-        "python:convgpu.plugin.server.gunicorn_config",
-        "convgpu.plugin.server.wsgi:create()",
-    ]
-    return {
+    gunicorn = [sys.executable, "-m", "gunicorn", "--config"]
+    package = "convgpu.plugin.server"
+    commands = {
         "scheduler": [sys.executable, "-m", "convgpu.daemon", *refusal],
-        "server": [sys.executable, *server],
+        "server": [*gunicorn, f"python:{package}.gunicorn_config", f"{package}.wsgi:create()"],
     }
+    if has_readers:
+        commands["readers"] = [*gunicorn, f"python:{package}.readers_config", f"{package}.readers:create()"]
+    return commands
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from convgpu.logs.formatter import FORMATS
 from convgpu.protocol.durations import parse_duration
-from convgpu.protocol.layout import ADMIN_SOCKET_FILE, CONTAINERS_FOLDER
+from convgpu.protocol.layout import ADMIN_SOCKET_FILE, CONTAINERS_FOLDER, reader_socket
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -28,6 +28,7 @@ class Settings:
         jobs: folder of the shares of Slurm's jobs on this host; need not be there.
         keep: how long a volume that was made for one container stays after its last use.
         log: the lowest level that is logged.
+        readers: the group that may read without root: auto, a name, a number, or none.
         log_format: of its lines: text, or json.
     """
 
@@ -40,6 +41,7 @@ class Settings:
     rules: Path = Path("/host/etc/convgpu/rules.toml")
     jobs: Path = Path("/host/run/convgpu/jobs")
     keep: str = "1h"
+    readers: str = "auto"
     log: str = "info"
     log_format: str = "text"
 
@@ -47,6 +49,11 @@ class Settings:
     def admin_socket(self) -> Path:
         """The scheduler's own socket."""
         return self.directory / ADMIN_SOCKET_FILE
+
+    @property
+    def reader_socket(self) -> Path:
+        """Where members of the readers' group ask, beside the Engine's socket."""
+        return Path(reader_socket(str(self.engine.parent), self.name))
 
     @property
     def folders(self) -> Path:
@@ -129,6 +136,7 @@ _PARSERS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "rules": _absolute,
     "jobs": _absolute,
     "keep": _duration,
+    "readers": _text,
     "log": _one_of(*LOG_LEVELS),
     "log_format": _one_of(*FORMATS),
 }

@@ -29,7 +29,10 @@ class EventKind(StrEnum):
         "an allocation was refused: `limit`, `deadline`, `gang`, `device`, `displaced`, `driver` or `interrupted`",
     )
     RETURNED = "returned", "a process ended and gave back what it held"
-    LIMITED = "limited", "an administrator changed the limits: `limits`"
+    LIMITED = "limited", "an administrator changed the limits: `limits`; `by`: who"
+    DRAINED = "drained", "an administrator stopped new grants on a GPU; `by`: who"
+    UNDRAINED = "undrained", "an administrator allowed grants on a GPU again; `by`: who"
+    POLICY = "policy", "an administrator chose another policy, of memory or of placement: `reason`; `by`: who"
     OVERUSED = "overused", "by the driver's count the container holds `size` bytes, more than its limit"
     SUSPENDED = (
         "suspended",

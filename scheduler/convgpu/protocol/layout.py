@@ -20,3 +20,9 @@ MOUNT_PATH: Final = "/run/convgpu"
 LIBRARY_PATH: Final = f"{MOUNT_PATH}/{LIBRARY_FILE}"
 DRIVER_PATH: Final = f"{MOUNT_PATH}/{DRIVER_FOLDER}"
 PRELOAD_PATH: Final = "/etc/ld.so.preload"  # read by the dynamic linker (ld.so(8))
+
+
+def reader_socket(run: str, plugin: str) -> str:
+    """Return where members of the readers' group ask a plugin: below the folder `run` of the Engine's socket."""
+    name = plugin.partition(":")[0].replace("/", "_")
+    return f"{run}/convgpu/{name}.sock"

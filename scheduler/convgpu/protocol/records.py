@@ -232,11 +232,10 @@ class Event(Record, frozen=True, omit_defaults=True):
 
     Attributes:
         kind: one of `EventKind`, or a kind of a newer scheduler.
-        reason: of a rejection, one of `RejectReason`.
-        waited: seconds.
+        reason: of a rejection, one of `RejectReason`; `waited`: seconds.
         name: of a `removed` container in the Engine, so that its history can be found by it.
         behind: of a pause, the containers that hold what it waits for, largest first.
-        ran: of an `ended` container, the seconds since it started; `image`: its image.
+        by: who changed something; `ran`, `image`: of an `ended` container, its seconds since it started, and its image.
     """
 
     sequence: int
@@ -254,6 +253,7 @@ class Event(Record, frozen=True, omit_defaults=True):
     limits: dict[str, int] | None = None
     name: str | None = None
     behind: tuple[str, ...] = ()
+    by: str | None = None
     ran: float | None = None
     image: str | None = None
 

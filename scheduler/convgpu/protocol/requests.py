@@ -17,6 +17,7 @@ VolumeName = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*\Z
 MountId = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 OptionName = Annotated[str, msgspec.Meta(max_length=64)]
 OptionValue = Annotated[str, msgspec.Meta(max_length=4096)]
+Person = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[^\x00-\x1f]*\Z")]
 Cause = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[!-~]*\Z")]
 
 AnswerT = TypeVar("AnswerT", bound=records.Record)
@@ -145,10 +146,11 @@ class FollowCalls(Request[records.Trace], frozen=True, tag="trace"):
 
 
 class SetLimits(Request[records.LimitChanges], frozen=True, tag="set"):
-    """Change the limits of a container; `memory` as the option of a volume."""
+    """Change the limits of a container; `memory` as the option of a volume, `by`: who says so."""
 
     name: VolumeName
     memory: str
+    by: Person = ""
 
 
 class DrainDevice(Request[records.Done], frozen=True, tag="drain"):
@@ -156,6 +158,7 @@ class DrainDevice(Request[records.Done], frozen=True, tag="drain"):
 
     device: str
     drained: bool
+    by: Person = ""
 
 
 class SuspendContainer(Request[records.Done], frozen=True, tag="suspend"):
@@ -174,12 +177,14 @@ class ChoosePolicy(Request[records.PolicyChoice], frozen=True, tag="policy"):
     """Change the policy; None changes nothing and returns it."""
 
     policy: str | None = None
+    by: Person = ""
 
 
 class ChoosePlacement(Request[records.PolicyChoice], frozen=True, tag="placement"):
     """Change the policy of placement; None changes nothing and returns it."""
 
     policy: str | None = None
+    by: Person = ""
 
 
 class ListedContainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -22,11 +22,11 @@ def test_every_setting():
         "CONVGPU_RULES": "/r",
         "CONVGPU_JOBS": "/j",
         "CONVGPU_KEEP": "5m",
+        "CONVGPU_READERS": "lab",
         "CONVGPU_LOG": "DEBUG",
     }
-    expected = Settings(
-        "limits", Path("/d"), Path("/s"), Path("/e"), "simulated:1GiB", "yes", Path("/r"), Path("/j"), "5m", "debug"
-    )
+    paths = (Path("/d"), Path("/s"), Path("/e"))
+    expected = Settings("limits", *paths, "simulated:1GiB", "yes", Path("/r"), Path("/j"), "5m", "lab", "debug")
     assert read_settings(given) == expected
     assert read_settings(expected.environment()) == expected
     assert expected.admin_socket == Path("/d/admin.sock")

@@ -1,5 +1,6 @@
 """The scheduler as the command line sees it: behind the plugin's HTTP socket or a plain `admin.sock`."""
 
+import os
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
@@ -38,6 +39,7 @@ from convgpu.protocol.requests import (
 
 _TIMEOUT: Final = 10.0  # seconds
 _FAILED: Final = 503
+_FORBIDDEN: Final = 403
 _CANNOT_START: Final = "the scheduler cannot start"
 
 
@@ -113,7 +115,8 @@ class PluginTransport:
     def _explain(self, error: Exception) -> Unavailable:
         if isinstance(error, PermissionError):
             return Unavailable(
-                f"no permission to open the plugin's socket {self._http.path}.\nRun this as root: sudo convgpu ..."
+                f"no permission to open the plugin's socket {self._http.path}.\nRun this as root: sudo convgpu ... "
+                "(reading works for a group, too: docs/operations.md, CONVGPU_READERS)"
             )
         reason = getattr(error, "strerror", None) or error
         return Unavailable(
@@ -132,19 +135,23 @@ def route(request: Request[Any]) -> tuple[str, str, object]:
         case FollowCalls(name=name, since=since):
             return "GET", f"/v1/containers/{quote(name, safe='')}/trace?since={since}", None
         case ChoosePolicy(policy=str(policy)) | ChoosePlacement(policy=str(policy)):
-            return "POST", f"/v1/{request.operation}", {"policy": policy}
+            return "POST", f"/v1/{request.operation}", {"policy": policy, **_by(request)}
         case _:
             fields = msgspec.to_builtins(request)
             operation = fields.pop("op")
             return "GET", f"/v1/{operation}" + (f"?{urlencode(fields, doseq=True)}" if fields else ""), None
 
 
+def _by(request: SetLimits | DrainDevice | ChoosePolicy | ChoosePlacement) -> dict[str, str]:
+    return {"by": request.by} if request.by else {}
+
+
 def _route_change(request: SetLimits | DrainDevice | SuspendContainer | ResumeContainer) -> tuple[str, str, object]:
     match request:
         case SetLimits(name=name, memory=memory):
-            return "POST", f"/v1/containers/{quote(name, safe='')}/limits", {"memory": memory}
+            return "POST", f"/v1/containers/{quote(name, safe='')}/limits", {"memory": memory, **_by(request)}
         case DrainDevice(device=device, drained=drained):
-            return "POST", f"/v1/devices/{quote(device, safe='')}/drain", {"drained": drained}
+            return "POST", f"/v1/devices/{quote(device, safe='')}/drain", {"drained": drained, **_by(request)}
         case _:
             return "POST", f"/v1/containers/{quote(request.name, safe='')}/{request.operation}", {}
 
@@ -173,6 +180,8 @@ def _refusal(status: int, answer: object) -> Refused | Unavailable:
     text = str(problem.get("text")) if isinstance(problem, dict) else ""
     if status in {400, 404, 409} and isinstance(problem, dict) and problem.get("code") != "http":
         return Refused(text)
+    if status == _FORBIDDEN:
+        return Refused(text)
     if status in {404, 405}:
         return Unavailable("the plugin is older than this command and cannot do that.\nUpgrade it (docs/operations.md)")
     if status == _FAILED and text.startswith(_CANNOT_START):
@@ -181,6 +190,17 @@ def _refusal(status: int, answer: object) -> Refused | Unavailable:
             "settings are changed by docker plugin disable -f, set, enable."
         )
     return Unavailable(f"the plugin answered {status}: {text}")
+
+
+def person() -> str:
+    """Return who runs this command: who called sudo, or else the user of this process."""
+    import pwd  # noqa: PLC0415 - changes only
+
+    try:
+        name = os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = f"uid {os.getuid()}"
+    return "".join(character for character in name if character.isprintable())[:64]
 
 
 class Scheduler:
@@ -217,11 +237,11 @@ class Scheduler:
 
     def set_limits(self, name: str, memory: str) -> tuple[LimitChange, ...]:
         """Change the limits of a container, by the name of its volume."""
-        return self._transport.ask(SetLimits(name, memory)).devices
+        return self._transport.ask(SetLimits(name, memory, by=person())).devices
 
     def drain(self, device: str, *, drained: bool) -> None:
         """Stop giving new grants on a device, or give them again."""
-        self._transport.ask(DrainDevice(device, drained))
+        self._transport.ask(DrainDevice(device, drained, by=person()))
 
     def suspend(self, name: str) -> None:
         """Suspend a container, by the name of its volume, until it is resumed."""
@@ -244,8 +264,8 @@ class Scheduler:
 
     def policy(self, name: str | None = None) -> PolicyChoice:
         """Change the policy; None changes nothing and returns it."""
-        return self._transport.ask(ChoosePolicy(name))
+        return self._transport.ask(ChoosePolicy(name, by=person() if name else ""))
 
     def placement(self, name: str | None = None) -> PolicyChoice:
         """Change the policy that chooses GPUs; None changes nothing and returns it."""
-        return self._transport.ask(ChoosePlacement(name))
+        return self._transport.ask(ChoosePlacement(name, by=person() if name else ""))

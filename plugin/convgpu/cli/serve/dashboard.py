@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from convgpu.cli.connect.engine import Engine
+from convgpu.cli.connect.discovery import find_socket
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
 from convgpu.cli.serve.feed import Feed
@@ -32,7 +32,7 @@ address holds a secret that is another one each time. From another machine: ssh 
 @volume_driver
 def dashboard(*, port: int, browse: bool, socket: Path | None, driver: str) -> None:
     """Serve the page until interrupted."""
-    http = RequestsHttp(socket or Engine.connect(RequestsHttp).plugin(driver).socket)
+    http = RequestsHttp(socket or find_socket(driver, RequestsHttp))
     scheduler = Scheduler(PluginTransport(http))
     scheduler.devices()  # now, so that a plugin that does not answer is an error of this command
     feed = Feed(scheduler)

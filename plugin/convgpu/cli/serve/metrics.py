@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from convgpu.cli.connect.engine import Engine
+from convgpu.cli.connect.discovery import find_socket
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.unix_http import HttpClient
 from convgpu.cli.serve.http_server import BoundedServer, ReadOnlyHandler
@@ -48,7 +48,7 @@ def _address(_ctx: click.Context, _parameter: click.Parameter, text: str | None)
 @volume_driver
 def metrics(*, listen: tuple[str, int] | None, output: Path | None, socket: Path | None, driver: str) -> None:
     """Print, write or serve the figures."""
-    http = RequestsHttp(socket or Engine.connect(RequestsHttp).plugin(driver).socket)
+    http = RequestsHttp(socket or find_socket(driver, RequestsHttp))
     text = _read(http)  # now, so that a plugin that does not answer is an error at once
     if output is not None:
         _replace(output, text)

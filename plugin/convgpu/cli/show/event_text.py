@@ -57,9 +57,20 @@ def describe(event: Event, gpus: Mapping[str, int], names: Mapping[str, str] | N
         EventKind.RESUMED: f"runs again{waited}",
         EventKind.BUSY: "did not stop: its work on the GPU goes on",
         EventKind.STOPPED: f"was stopped{why}",
-        EventKind.LIMITED: f"limit is now {limits}" if limits else "limit changed",
+        **_describe_changes(event, where, limits),
     }
     return texts.get(event.kind, f"{event.kind}{where}{why}")
+
+
+def _describe_changes(event: Event, where: str, limits: str) -> dict[str, str]:
+    """Return the texts of what people change, with who did."""
+    by = f", by {event.by}" if event.by else ""
+    return {
+        EventKind.LIMITED: (f"limit is now {limits}" if limits else "limit changed") + by,
+        EventKind.DRAINED: f"gives no new memory{where}{by}",
+        EventKind.UNDRAINED: f"gives memory again{where}{by}",
+        EventKind.POLICY: f"policy is now {event.reason}{by}",
+    }
 
 
 def _why_paused(event: Event, names: Mapping[str, str] | None) -> str:

@@ -47,8 +47,8 @@ class BadQuestion(ValueError):  # noqa: N818 - the state of a request
     """A query that this interface does not know; the text is for the user."""
 
 
-def create_blueprint(scheduler: Scheduler) -> Blueprint:
-    """Return the routes below `/v1`."""
+def create_blueprint(scheduler: Scheduler, *, changes: bool = True) -> Blueprint:
+    """Return the routes below `/v1`; without `changes` those that read."""
     blueprint = Blueprint("administration", __name__, url_prefix="/v1")
 
     @blueprint.get("/devices")
@@ -83,7 +83,8 @@ def create_blueprint(scheduler: Scheduler) -> Blueprint:
         return _pass(scheduler.ask_json(ChoosePlacement()))
 
     _add_inspection(blueprint, scheduler)
-    _add_changes(blueprint, scheduler)
+    if changes:
+        _add_changes(blueprint, scheduler)
     return blueprint
 
 
@@ -101,7 +102,7 @@ def _add_inspection(blueprint: Blueprint, scheduler: Scheduler) -> None:
 def _add_changes(blueprint: Blueprint, scheduler: Scheduler) -> None:
     @blueprint.post("/containers/<name>/limits")
     def set_limits(name: str) -> Response:
-        return _pass(scheduler.ask_json(SetLimits(name, _field("memory", str))))
+        return _pass(scheduler.ask_json(SetLimits(name, _field("memory", str), by=_by())))
 
     @blueprint.post("/containers/<name>/suspend")
     def suspend(name: str) -> Response:
@@ -113,15 +114,15 @@ def _add_changes(blueprint: Blueprint, scheduler: Scheduler) -> None:
 
     @blueprint.post("/devices/<device>/drain")
     def drain(device: str) -> Response:
-        return _pass(scheduler.ask_json(DrainDevice(device, _field("drained", bool))))
+        return _pass(scheduler.ask_json(DrainDevice(device, _field("drained", bool), by=_by())))
 
     @blueprint.post("/policy")
     def choose_policy() -> Response:
-        return _pass(scheduler.ask_json(ChoosePolicy(_field("policy", str))))
+        return _pass(scheduler.ask_json(ChoosePolicy(_field("policy", str), by=_by())))
 
     @blueprint.post("/placement")
     def choose_placement() -> Response:
-        return _pass(scheduler.ask_json(ChoosePlacement(_field("policy", str))))
+        return _pass(scheduler.ask_json(ChoosePlacement(_field("policy", str), by=_by())))
 
 
 def administration_error(error: Exception) -> Response:
@@ -188,6 +189,15 @@ def _field(name: str, kind: type[FieldT]) -> FieldT:
         words = {str: "text", bool: "true or false"}[kind]
         raise BadQuestion(f'the request\'s body must be a JSON object with "{name}", which is {words}')
     return value
+
+
+def _by() -> str:
+    """Return who asks for a change, as root says: nobody else reaches the socket."""
+    document = request.get_json(force=True, silent=True)
+    by = document.get("by", "") if isinstance(document, dict) else ""
+    if not isinstance(by, str):
+        raise BadQuestion('"by" must be text: who asks for the change')
+    return by
 
 
 def _error(status: int, code: str, text: str) -> Response:

@@ -81,7 +81,7 @@ class LiveSettings:
         self._store.settings.set(_SUSPENDED, " ".join([*others, name] if suspended else others) or None)
         self._driver.dispatch(SuspendAsked(name) if suspended else ResumeAsked(name))
 
-    def set_limits(self, name: str, memory: str) -> records.LimitChanges:
+    def set_limits(self, name: str, memory: str, by: str = "") -> records.LimitChanges:
         """Set targets for the limits; a lower limit comes into force as memory is freed.
 
         Raises:
@@ -94,7 +94,7 @@ class LiveSettings:
             self._containers.declare(name, memory)
         self._store.volumes.set_targets(name, limits)
         cause = current_cause() or f"set:{name}"
-        self._history.add(EventKind.LIMITED, name, cause, limits=limits)
+        self._history.add(EventKind.LIMITED, name, cause, limits=limits, by=by or None)
         self._driver.dispatch(e.LimitsChanged(name, limits))
         rows = [self._describe(name, uuid, limit) for uuid, limit in limits.items()]
         return records.LimitChanges(devices=tuple(rows))
@@ -127,7 +127,7 @@ class LiveSettings:
         if parts:
             parse_limits(",".join(parts), placed)
 
-    def drain(self, device: str, *, drained: bool) -> None:
+    def drain(self, device: str, *, drained: bool, by: str = "") -> None:
         """Give no new grants on a device (UUID or index), or give them again.
 
         Raises:
@@ -137,12 +137,13 @@ class LiveSettings:
         for row in self._containers.devices:
             if device in {row.uuid, str(row.index)}:
                 self._store.devices.set_drained(row.uuid, drained)
+                self._record(EventKind.DRAINED if drained else EventKind.UNDRAINED, by, uuid=row.uuid)
                 self._driver.dispatch(e.DeviceDrained(row.uuid, drained=drained))
                 return
         known = ", ".join(f"{row.index} ({row.uuid})" for row in self._containers.devices)
         raise ContainerRefusedError("unknown", f"no device {device!r}; devices: {known}")
 
-    def choose_policy(self, name: str | None) -> records.PolicyChoice:
+    def choose_policy(self, name: str | None, by: str = "") -> records.PolicyChoice:
         """Choose another policy; None changes nothing.
 
         Raises:
@@ -153,10 +154,11 @@ class LiveSettings:
             if name not in POLICIES:
                 raise ContainerRefusedError("invalid", f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
             self._store.settings.set("policy", f"{self._setting} {name}")
+            self._record(EventKind.POLICY, by, reason=name)
             self._driver.dispatch(e.PolicyChosen(name, draw_seed()))
         return records.PolicyChoice(policy=self.policy, known=tuple(sorted(POLICIES)))
 
-    def choose_placement(self, name: str | None) -> records.PolicyChoice:
+    def choose_placement(self, name: str | None, by: str = "") -> records.PolicyChoice:
         """Choose another policy of placement; None changes nothing.
 
         Raises:
@@ -168,8 +170,13 @@ class LiveSettings:
             if name not in PLACEMENT_POLICIES:
                 raise ContainerRefusedError("invalid", f"no policy of placement {name!r}; there are {', '.join(known)}")
             self._store.settings.set("placement", f"{self._placement_setting} {name}")
+            self._record(EventKind.POLICY, by, reason=f"placement {name}")
             self._driver.dispatch(PlacementPolicyChosen(name))
         return records.PolicyChoice(policy=self.placement, known=known)
+
+    def _record(self, kind: EventKind, by: str, **fields: object) -> None:
+        """Record a change that concerns no single container."""
+        self._history.add(kind, "", current_cause() or f"{kind}", by=by or None, **fields)
 
     @property
     def placement(self) -> str:

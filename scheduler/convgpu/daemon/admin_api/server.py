@@ -121,9 +121,9 @@ class AdminServer:
     ) -> Answer:
         match request:
             case r.SetLimits(name=name, memory=memory):
-                return self._live_settings.set_limits(name, memory)
+                return self._live_settings.set_limits(name, memory, request.by)
             case r.DrainDevice(device=device, drained=drained):
-                self._live_settings.drain(device, drained=drained)
+                self._live_settings.drain(device, drained=drained, by=request.by)
                 return records.Done()
             case r.SuspendContainer(name=name):
                 self._live_settings.suspend(name, suspended=True)
@@ -132,9 +132,9 @@ class AdminServer:
                 self._live_settings.suspend(name, suspended=False)
                 return records.Done()
             case r.ChoosePolicy(policy=policy):
-                return self._live_settings.choose_policy(policy)
+                return self._live_settings.choose_policy(policy, request.by)
             case r.ChoosePlacement(policy=policy):
-                return self._live_settings.choose_placement(policy)
+                return self._live_settings.choose_placement(policy, request.by)
 
     def _create(self, request: r.CreateVolume) -> Coroutine[Any, Any, Answer]:
         self._check_time(request)

@@ -40,16 +40,25 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     ),
     "/v1/devices": (503, {"error": {"code": "unavailable", "text": "the scheduler is starting: try again"}}),
     "/v1/events?since=0": (200, {"events": "none"}),
-    '/v1/containers/v%2Fw/limits {"memory": "4g"}': (
+    '/v1/containers/v%2Fw/limits {"memory": "4g", "by": "alice"}': (
         200,
         {"devices": [{"uuid": "GPU-a", "limit": 4, "target": 3, "usage": 2}]},
     ),
-    '/v1/containers/v/limits {"memory": "4t"}': (400, {"error": {"code": "invalid", "text": "memory=4t: too much"}}),
-    '/v1/devices/GPU-a/drain {"drained": true}': (200, {}),
+    '/v1/containers/v/limits {"memory": "4t", "by": "alice"}': (
+        400,
+        {"error": {"code": "invalid", "text": "memory=4t: too much"}},
+    ),
+    '/v1/devices/GPU-a/drain {"drained": true, "by": "alice"}': (200, {}),
     "/v1/policy": (200, {"policy": "fifo", "known": ["best-fit", "fifo"]}),
-    '/v1/policy {"policy": "fifo"}': (404, {"error": {"code": "http", "text": "not found"}}),
+    '/v1/policy {"policy": "fifo", "by": "alice"}': (404, {"error": {"code": "http", "text": "not found"}}),
     "/v1/history?container=v&kinds=paused&kinds=granted&after=1.5&limit=10": (200, {"events": []}),
 }
+
+
+@pytest.fixture(autouse=True)
+def sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes name who called sudo."""
+    monkeypatch.setenv("SUDO_USER", "alice")
 
 
 class Answering(BaseHTTPRequestHandler):

@@ -93,3 +93,21 @@ def test_a_policy_chosen_live_holds_until_the_setting_is_another(tmp_path: Path)
         daemon.options[-1] = "--policy=recent-use"
         restart(daemon)
         assert daemon.admin.request("policy")["policy"] == "recent-use"
+
+
+def test_who_changed_what_is_in_the_events(daemon: Daemon) -> None:
+    daemon.container("a", memory="2g")
+    daemon.admin.request("set", name="a", memory="1g", by="alice")
+    daemon.admin.request("drain", device="0", drained=True, by="bob")
+    daemon.admin.request("drain", device="0", drained=False)
+    daemon.admin.request("policy", policy="fifo", by="carol")
+    daemon.admin.request("policy")  # asks only
+    daemon.admin.request("placement", policy="spread", by="carol")
+    kinds = ("limited", "drained", "undrained", "policy")
+    assert [(event["kind"], event.get("by"), event.get("reason")) for event in daemon.events(*kinds)] == [
+        ("limited", "alice", None),
+        ("drained", "bob", None),
+        ("undrained", None, None),
+        ("policy", "carol", "fifo"),
+        ("policy", "carol", "placement spread"),
+    ]
