@@ -117,7 +117,7 @@ def test_by_compose(engine, plugin, compose):
     before = max((event["sequence"] for event in events(0)), default=0)
     files = ("-f", "compose.yaml", "-f", "simulated.yaml")
     compose(*files, "up", "--no-color")
-    told = [event for event in events(before) if event["container"].startswith("compose_")]
+    told = [event for event in events(before + 1) if event["container"].startswith("compose_")]
     compose(*files, "down", "-v")
     placed = {event["container"]: list(event["limits"]) for event in told if event["kind"] == "placed"}
     assert sorted(len(uuids) for uuids in placed.values()) == [1, 1], placed

@@ -164,12 +164,21 @@ def propose(state: State, name: str, visible: Sequence[str] = (), held: Sequence
     if taken := [device for device in seen if device in held]:
         return Placement(tuple(taken), "", compared)
     if choice.is_default and _is_given_certain(state, visible):
-        able = [row.device for row in compared if row.device in seen and row.obstacle is not Obstacle.CAPACITY]
-        return Placement(tuple(able or seen), "", compared)
+        return Placement(_given(compared), "", compared)
     candidates = [_candidate(place, row) for place, row in enumerate(compared) if row.obstacle is None]
     ranked = [candidate.device for candidate in policy.rank(candidates, _placed_limits(state, name))]
     best = _choose(state, name, container, ranked, choice.count)
     return Placement(tuple(device for device in seen if device in best), policy.name, compared)
+
+
+def _given(compared: Sequence[Compared]) -> tuple[str, ...]:
+    """Return the devices that a process was given: those that can hold the limit, or all, where it waits.
+
+    None if as many containers as may are on all of them.
+    """
+    seen = [row for row in compared if row.obstacle not in {Obstacle.HIDDEN, Obstacle.REUSE}]
+    able = [row.device for row in seen if row.obstacle is not Obstacle.CAPACITY]
+    return tuple(able or [row.device for row in seen])
 
 
 def _choose(state: State, name: str, container: Container, ranked: list[str], count: int) -> tuple[str, ...]:

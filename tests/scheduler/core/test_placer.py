@@ -297,3 +297,13 @@ def test_a_device_takes_no_more_elastic_containers_than_its_reuse_count() -> Non
     made.finish("b")
     assert made.start("e")
     assert devices(made, "e") == "g1"
+
+
+def test_devices_that_a_container_was_given_keep_their_reuse_count() -> None:
+    made = host()
+    made.dispatch(ReuseBounded("g1", 1))
+    for name, visible in (("a", ("g1",)), ("b", ("g1", "g2")), ("c", ("g1",))):
+        made.create(name, dict.fromkeys(SIZES, 4), choice=Choice(is_default=True))
+        made.dispatch(ElasticSet(name, dict.fromkeys(SIZES, 1)))
+        made.start(name, visible=visible)
+    assert [devices(made, name) for name in "abc"] == ["g1", "g2", ""]
