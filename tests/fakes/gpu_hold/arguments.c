@@ -12,7 +12,7 @@
 
 static const char usage[] =
     "usage: gpu-hold [--device N] [--steps S] [--pause-before SECONDS] [--hold SECONDS] [--wait-for-stdin]\n"
-    "                [--free] SIZE...\n"
+    "                [--check] [--free] SIZE...\n"
     "SIZE: bytes, or as Docker writes it (512m, 2g), or in IEC form (2GiB)\n";
 
 static bool parse_size(const char *word, size_t *size) {
@@ -61,6 +61,8 @@ static bool parse_option(struct arguments *arguments, int option, long *steps) {
         return parse_seconds(optarg, &arguments->hold);
     case 'w':
         return arguments->wait_for_stdin = true;
+    case 'c':
+        return arguments->check = true;
     case 'f':
         return arguments->free = true;
     default:
@@ -93,6 +95,7 @@ bool arguments_parse(struct arguments *arguments, int count, char **words) {
         {"pause-before", required_argument, NULL, 'p'},
         {"hold", required_argument, NULL, 'h'},
         {"wait-for-stdin", no_argument, NULL, 'w'},
+        {"check", no_argument, NULL, 'c'},
         {"free", no_argument, NULL, 'f'},
         {NULL, 0, NULL, 0},
     };

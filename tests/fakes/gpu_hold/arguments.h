@@ -13,6 +13,7 @@ struct arguments {
     double pause_before; /* seconds before each allocation */
     double hold;         /* seconds after the last one */
     bool wait_for_stdin; /* and then until a line or the end of stdin */
+    bool check;          /* write to each allocation, and compare at the end */
     bool free;           /* free before the exit, instead of leaving it to the driver */
     size_t *step;        /* bytes of each allocation */
     size_t step_count;

@@ -9,6 +9,7 @@
  *   TIME request SIZE                    about to call cuMemAlloc, bytes
  *   TIME allocate SIZE RESULT DURATION   it returned
  *   TIME hold HELD                       holding that many bytes from now on
+ *   TIME check SIZE right|wrong          with --check: what was written there after it was allocated
  *   TIME free SIZE RESULT DURATION
  *   TIME exit STATUS                     0; 3 when CUDA said out of memory; 1 for any other error
  */
@@ -24,6 +25,7 @@
 #include "arguments.h"
 
 #define OUT_OF_MEMORY        2
+#define CHECKED              ((size_t)1 << 20) /* bytes of each allocation that are written and compared */
 #define STATUS_OUT_OF_MEMORY 3
 
 typedef unsigned long long address;
@@ -36,6 +38,8 @@ static struct {
     int (*set_current)(void *context);
     int (*allocate)(address *address, size_t size);
     int (*free)(address address);
+    int (*fill)(address address, unsigned char value, size_t size);
+    int (*read)(void *to, address from, size_t size);
     int (*memory)(size_t *free, size_t *total);
 } cuda;
 
@@ -94,6 +98,8 @@ static void load_cuda(void) {
         {"cuCtxSetCurrent", &cuda.set_current},
         {"cuMemAlloc", &cuda.allocate},
         {"cuMemFree", &cuda.free},
+        {"cuMemsetD8", &cuda.fill},
+        {"cuMemcpyDtoH", &cuda.read},
         {"cuMemGetInfo", &cuda.memory},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
@@ -128,6 +134,10 @@ static void pause_for(double seconds) {
     while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
 }
 
+static unsigned char value_of(size_t step) {
+    return (unsigned char)(step % 251 + 1);
+}
+
 static void allocate(const struct arguments *arguments, size_t step, address *block) {
     size_t size = arguments->step[step];
     if (arguments->pause_before > 0) pause_for(arguments->pause_before);
@@ -136,6 +146,19 @@ static void allocate(const struct arguments *arguments, size_t step, address *bl
     int error = cuda.allocate(block, size);
     report("allocate %zu %s %.6f", size, name_of(error), now(CLOCK_MONOTONIC) - begin);
     demand(error, "cuMemAlloc");
+    if (arguments->check)
+        demand(cuda.fill(*block, value_of(step), size < CHECKED ? size : CHECKED), "cuMemsetD8");
+}
+
+/* Ends the program if the memory does not have what was written to it. */
+static void check(const struct arguments *arguments, size_t step, address block) {
+    static unsigned char bytes[CHECKED];
+    size_t size = arguments->step[step] < CHECKED ? arguments->step[step] : CHECKED;
+    demand(cuda.read(bytes, block, size), "cuMemcpyDtoH");
+    bool right = true;
+    for (size_t i = 0; i < size; i++) right &= bytes[i] == value_of(step);
+    report("check %zu %s", size, right ? "right" : "wrong");
+    if (!right) finish(1);
 }
 
 int main(int count, char **words) {
@@ -157,6 +180,8 @@ int main(int count, char **words) {
         char byte;
         while (read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n') continue;
     }
+    for (size_t step = 0; arguments.check && step < arguments.step_count; step++)
+        check(&arguments, step, block[step]);
     for (size_t step = 0; arguments.free && step < arguments.step_count; step++) {
         double begin = now(CLOCK_MONOTONIC);
         int error = cuda.free(block[step]);

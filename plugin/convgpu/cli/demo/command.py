@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from convgpu.cli.demo.svg import draw
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.options import as_json, directory
 from convgpu.cli.terminal.signals import exit_on_signals
+from convgpu.protocol.records import Device
 
 _HELP: Final = """Let four containers compete for one GPU, and show what happens.
 
@@ -25,12 +27,17 @@ Together they want more memory than the GPU has. At least one is paused in the m
 on by itself when another ends. It takes about ten seconds, and ends with a table and a timeline of the
 scheduler's events. The exit code is 0 only if a pause and its end were really seen and every container did well.
 
+With --suspend two containers take more than half of the GPU each. The first becomes idle, so its memory leaves for the
+second; at its end it compares what came back with what it wrote. This needs CONVGPU_OVERSUBSCRIBE=2, which the
+scheduler of --processes has.
+
 \b
 --json prints one object; sizes are bytes, times seconds since the first container started:
   played_by    what ran the containers
   policy       the policy that chose who went on
   device       uuid, index, name, capacity
-  containers   name, limit, started, pauses (size, begin, end, granted), ended, exit_code
+  containers   name, limit, started, pauses (size, begin, end, granted), stops (size that left, begin, end), ended,
+               exit_code
   pause_seen   whether all went as it should
   problems     if not, why
   events       the scheduler's own events of these containers
@@ -46,6 +53,7 @@ scheduler's events. The exit code is 0 only if a pause and its end were really s
     metavar="FILE",
     help="Write the timeline as an SVG, too.",
 )
+@click.option("--suspend", is_flag=True, help="Show memory that leaves the GPU for another container and comes back.")
 @click.option("--processes", is_flag=True, help="Use plain processes, and a scheduler of their own: no Docker.")
 @click.option(
     "--gpu-volume-driver",
@@ -56,15 +64,17 @@ scheduler's events. The exit code is 0 only if a pause and its end were really s
     help="The name of the ConvGPU plugin in the Engine.  [default: convgpu-demo, which `make demo` installs, "
     "or else convgpu]",
 )
-def demo(*, as_json: bool, directory: Path | None, picture: Path | None, processes: bool, driver: str | None) -> None:
+def demo(
+    *, as_json: bool, directory: Path | None, picture: Path | None, suspend: bool, processes: bool, driver: str | None
+) -> None:
     """Show a container that waits and goes on."""
     progress = Console(stderr=as_json, highlight=False)
     if processes or directory is not None:
         progress.print("Without Docker: the same scenario with plain processes in place of containers.")
-        backend: DemoBackend = ProcessBackend(None if processes else directory)
+        backend: DemoBackend = ProcessBackend(None if processes else directory, may_leave=suspend)
     else:
         backend = ContainerBackend([driver] if driver else ["convgpu-demo", "convgpu"])
-    result = _run(backend, progress)
+    result = _run(backend, progress, scenario.leaving_containers if suspend else scenario.containers)
     if picture is not None:
         _write(picture, result)
     if as_json:
@@ -81,7 +91,9 @@ def _write(file: Path, result: DemoResult) -> None:
         raise Refused(f"{file} cannot be written: {error.strerror}.\nName another --picture") from error
 
 
-def _run(backend: DemoBackend, progress: Console) -> DemoResult:
+def _run(
+    backend: DemoBackend, progress: Console, choose: Callable[[Device], tuple[scenario.DemoContainer, ...]]
+) -> DemoResult:
     # A scheduler of jobs that ends us shall not leave our containers behind.
     exit_on_signals()
     with backend:
@@ -89,7 +101,7 @@ def _run(backend: DemoBackend, progress: Console) -> DemoResult:
         if not devices.devices:
             raise Unavailable("the scheduler has no GPU.\nWithout a card: CONVGPU_DEVICES=simulated:16GiB")
         try:
-            containers = scenario.containers(devices.devices[0])
+            containers = choose(devices.devices[0])
         except ValueError as error:
             raise Unavailable(str(error)) from error
         return run_demo(backend, devices, containers, lambda line: progress.print(line, markup=False, soft_wrap=True))

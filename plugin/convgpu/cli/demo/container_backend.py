@@ -74,7 +74,8 @@ class ContainerBackend:
         full_name = f"convgpu-demo-{os.getpid()}-{container.name.lower()}"
         options = ["--name", full_name, "--network", "none", *(["-i"] if container.stays else [])]
         line = scan([*options, IMAGE, _HOLD, *container.arguments], {})
-        words, _ = prepare(line, Request(container.memory, None, self._driver), self._engine)
+        suspend = "auto" if container.may_leave else None
+        words, _ = prepare(line, Request(container.memory, None, self._driver, suspend=suspend), self._engine)
         self._containers[full_name] = container
         self._running[container.name] = DemoProcess(words, container)
 

@@ -18,6 +18,7 @@ from convgpu.protocol.requests import CreateVolume, ListDevices, MountVolume, Re
 
 _CHECKOUT: Final = Path(__file__).resolve().parents[4]
 _DEVICES: Final = "simulated:16GiB"
+_SMALL: Final = "simulated:4GiB"  # what leaves takes as much memory of this host
 _START_TIME: Final = 10.0  # seconds for a daemon to answer
 _STOP_TIME: Final = 5.0
 
@@ -27,20 +28,22 @@ class ProcessBackend:
 
     Args:
         directory: of a daemon that runs; None starts one with a simulated device, and ends it again.
+        may_leave: that one promises its device twice, so that memory leaves it.
 
     Raises:
         Unavailable: something that has to be built is missing, or no daemon answers.
     """
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | None, *, may_leave: bool = False) -> None:
         self._stack = ExitStack()
         self._driver = _built("CONVGPU_SIMULATED_DRIVER", "tests/fakes/build", "gpu-hold")
         self._running: dict[str, DemoProcess] = {}
         self._volumes: dict[str, DemoContainer] = {}
         self._mounted: set[str] = set()
         if directory is None:
-            self.description = f"plain processes and a scheduler of their own ({_DEVICES})"
-            directory = self._stack.enter_context(_daemon(self._driver))
+            devices = _SMALL if may_leave else _DEVICES
+            self.description = f"plain processes and a scheduler of their own ({devices})"
+            directory = self._stack.enter_context(_daemon(self._driver, devices, may_leave=may_leave))
         else:
             self.description = f"plain processes and the scheduler in {directory}"
         self._transport = DaemonTransport(directory, _START_TIME)
@@ -62,7 +65,8 @@ class ProcessBackend:
     def start(self, container: DemoContainer) -> None:
         """See `DemoBackend`."""
         volume = f"demo-{os.getpid()}-{container.name.lower()}"
-        self._transport.ask(CreateVolume(volume, {"memory": container.memory}))
+        leaves = {"suspend": "auto"} if container.may_leave else {}
+        self._transport.ask(CreateVolume(volume, {"memory": container.memory, **leaves}))
         self._volumes[volume] = container
         mountpoint = Path(self._transport.ask(MountVolume(volume, volume)).mountpoint)
         self._mounted.add(volume)
@@ -106,15 +110,18 @@ def _built(variable: str, folder: str, file: str) -> Path:
 
 
 @contextmanager
-def _daemon(driver: Path) -> Iterator[Path]:
+def _daemon(driver: Path, devices: str, *, may_leave: bool) -> Iterator[Path]:
     """Run a scheduler with one simulated device in a directory of its own; yield the directory."""
     libraries = _built("CONVGPU_LIBRARIES", "hook/build", LIBRARY_FILE)
     with tempfile.TemporaryDirectory(prefix="convgpu-demo-") as name:
         directory = Path(name)
         command = [
-            *(sys.executable, "-m", "convgpu.daemon", "--devices", _DEVICES, "--directory", name),
+            *(sys.executable, "-m", "convgpu.daemon", "--devices", devices, "--directory", name),
             *("--libraries", str(libraries), "--simulated-driver", str(driver)),
         ]
+        if may_leave:
+            porter = _built("CONVGPU_PORTER_FOLDER", "porter/build", "convgpu-porter") / "convgpu-porter"
+            command += ["--porter", str(porter), "--oversubscribe", "2"]
         with (directory / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         try:

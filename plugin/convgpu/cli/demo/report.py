@@ -77,7 +77,12 @@ class DemoResult:
     @property
     def problems(self) -> tuple[str, ...]:
         """Why the demonstration failed; empty if it succeeded."""
-        return problems(self.timelines, self.exits)
+        return problems(self.timelines, self.exits, may_leave=self.may_leave)
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether the scenario is of memory that leaves."""
+        return any(container.may_leave for container in self.containers)
 
 
 def caption(result: DemoResult) -> str:
@@ -97,6 +102,10 @@ def progress_line(event: Event, name: str, seconds: float) -> str | None:
         EventKind.GRANTED: f"GOES ON{waited}: has got its {size}",
         EventKind.REJECTED: f"is rejected{waited}: asked for {size}{call}, reason {event.reason}",
         EventKind.ENDED: "has ended and given its memory back",
+        EventKind.SUSPENDED: "stands still: its memory may leave",
+        EventKind.EVICTED: f"LEAVES: {size} went to the host",
+        EventKind.RESTORED: f"COMES BACK: {size} from the host",
+        EventKind.RESUMED: f"GOES ON{waited} with all its memory",
     }
     text = texts.get(event.kind)
     return None if text is None else f"{seconds:5.1f}s  {name} {text}"
@@ -119,7 +128,9 @@ def show(result: DemoResult, console: Console) -> None:
         if exited.exit_code != 0:
             console.print(Text(f"{name} said: {exited.output}"))
     if not result.problems:
-        console.print(Text("A container was paused, and went on by itself when another ended.", style="green"))
+        what = "was paused, and went on by itself when another ended"
+        what = "left the GPU for another, and came back with what it had" if result.may_leave else what
+        console.print(Text(f"A container {what}.", style="green"))
 
 
 def glyphs(encoding: str) -> Glyphs:
@@ -131,11 +142,13 @@ def timeline_lines(timelines: Sequence[Timeline], length: float, width: int, cha
     """Return one bar per container and the axis of `length` s, in at most `width` characters, and the legend."""
     room = min(width - _NAME - 4, _WIDEST)
     ticks, labels = axis(length, room)
+    shows_out = any(timeline.stops for timeline in timelines)
+    out = f"   {characters.out} stands still, its memory on the host" if shows_out else ""
     return [
         *(f"{timeline.name:<{_NAME}}{bar(timeline, length, room, characters)}".rstrip() for timeline in timelines),
         " " * _NAME + ticks,
         " " * _NAME + labels,
-        f"{'':<{_NAME}}{characters.running} runs   {characters.paused} paused, waits for memory",
+        f"{'':<{_NAME}}{characters.running} runs   {characters.paused} paused, waits for memory{out}",
     ]
 
 

@@ -16,7 +16,8 @@ class DemoContainer:
     """A container of the scenario: takes `size` bytes in `steps` allocations over a second, holds them for `hold` s.
 
     `wave` 0 starts first; wave 1 starts when wave 0 has its memory. `stays`: it ends only when it is released,
-    so that on a slow machine too the others find the memory taken.
+    so that on a slow machine too the others find the memory taken. `may_leave`: its memory may leave the GPU, and at
+    its end it compares what it has there with what it wrote.
     """
 
     name: str
@@ -26,6 +27,7 @@ class DemoContainer:
     wave: int
     stays: bool = False
     steps: int = 10
+    may_leave: bool = False
 
     @property
     def memory(self) -> str:
@@ -36,6 +38,7 @@ class DemoContainer:
     def arguments(self) -> tuple[str, ...]:
         """The arguments of `gpu-hold`."""
         stay = ["--wait-for-stdin"] if self.stays else []
+        stay += ["--check"] if self.may_leave else []
         steps = ("--steps", str(self.steps), "--pause-before", f"{1 / self.steps:g}")
         return (*steps, "--hold", f"{self.hold:g}", *stay, f"{self.size // MIB}m")
 
@@ -63,6 +66,24 @@ def containers(device: Device) -> tuple[DemoContainer, ...]:
         container("B", 8, 5.0, 0),
         container("C", 6, 2.0, 1),
         container("D", 4, 1.5, 1),
+    )
+
+
+def leaving_containers(device: Device) -> tuple[DemoContainer, ...]:
+    """Return the scenario of memory that leaves: two containers of ten sixteenths, of which the first becomes idle.
+
+    Raises:
+        ValueError: the device is too small.
+    """
+    limit = device.capacity * 10 // 16 // MIB * MIB
+    if limit < 2 * CONTEXT:
+        raise ValueError(
+            f"the demonstration needs a GPU with 4GiB; {device.name} has {format_size(device.capacity)} to hand out"
+        )
+    size = limit - CONTEXT * 3 // 4
+    return (
+        DemoContainer("A", limit, size, 0.5, 0, stays=True, may_leave=True),
+        DemoContainer("B", limit, size, 1.5, 1, may_leave=True),
     )
 
 

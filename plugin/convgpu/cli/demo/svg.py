@@ -18,6 +18,7 @@ _STYLE: Final = """
 text { font: 14px system-ui, sans-serif; fill: #1f2328 }
 .title { font-weight: 600 } .small { font-size: 12px; fill: #59636e } .line { stroke: #d1d9e0 }
 .page { fill: #ffffff } .run { fill: #2f81f7 } .wait { fill: url(#waits) } .edge { fill: none; stroke: #bf8700 }
+.out { fill: #8250df }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3 } .small { fill: #9198a1 } .line { stroke: #3d444d } .page { fill: #0d1117 }
 }
@@ -44,7 +45,7 @@ def draw(timelines: Sequence[Timeline], length: float, caption: str) -> str:
             for number, timeline in enumerate(timelines)
             for line in _life(timeline, length, scale, _TOP + _ROW * number)
         ),
-        *_legend(height - 40),
+        *_legend(height - 40, shows_out=any(timeline.stops for timeline in timelines)),
         f'<text class="small" x="{_RIGHT}" y="{height - 12}">{escape(caption)}</text>',
         "</svg>",
     ]
@@ -86,11 +87,17 @@ def _life(timeline: Timeline, length: float, scale: float, y: int) -> list[str]:
     for pause in timeline.pauses:
         until = end if pause.end is None else pause.end
         lines += [bar("wait", pause.begin, until), bar("edge", pause.begin, until)]
+    lines += [bar("out", stop.begin, end if stop.end is None else stop.end) for stop in timeline.stops]
     return lines
 
 
-def _legend(y: int) -> list[str]:
+def _legend(y: int, *, shows_out: bool) -> list[str]:
+    out = [
+        f'<rect class="out" x="{_LEFT + 400}" y="{y - 11}" width="24" height="12"/>',
+        f'<text class="small" x="{_LEFT + 432}" y="{y}">stands still, its memory on the host</text>',
+    ]
     return [
+        *(out if shows_out else []),
         f'<rect class="run" x="{_LEFT}" y="{y - 11}" width="24" height="12"/>',
         f'<text class="small" x="{_LEFT + 32}" y="{y}">runs</text>',
         f'<rect class="wait" x="{_LEFT + 96}" y="{y - 11}" width="24" height="12"/>',

@@ -29,6 +29,15 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """A time in which a container stood still, and `size` bytes of it left the GPU; `end`: when it ran again."""
+
+    size: int
+    begin: float
+    end: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """One container from its start to its end; None for a time that has not come."""
 
@@ -37,6 +46,7 @@ class Timeline:
     started: float | None = None
     pauses: tuple[Pause, ...] = ()
     ended: float | None = None
+    stops: tuple[Stop, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +55,10 @@ class Glyphs:
 
     running: str = "█"
     paused: str = "░"
+    out: str = "▒"
 
 
-ASCII: Final = Glyphs("#", ".")
+ASCII: Final = Glyphs("#", ".", "o")
 
 
 @dataclass(slots=True)
@@ -58,6 +69,7 @@ class _Builder:
     ended: float | None = None
     pauses: list[Pause] = field(default_factory=list)
     keys: list[tuple[object, ...]] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
 
     def begin(self, event: Event) -> None:
         self.pauses.append(Pause(event.size or 0, event.time))
@@ -69,6 +81,17 @@ class _Builder:
         same = [i for i in waiting if self.keys[i] == _allocation(event)]
         for i in (same or waiting)[:1]:
             self.pauses[i] = replace(self.pauses[i], end=event.time, granted=granted)
+
+    def stop(self, time: float) -> None:
+        self.stops.append(Stop(0, time))
+
+    def leave(self, size: int) -> None:
+        if self.stops:
+            self.stops[-1] = replace(self.stops[-1], size=self.stops[-1].size + size)
+
+    def resume(self, time: float) -> None:
+        if self.stops:
+            self.stops[-1] = replace(self.stops[-1], end=time)
 
     def close(self, time: float) -> None:
         self.ended = time
@@ -109,8 +132,20 @@ def _follow(builder: _Builder, event: Event) -> None:
             builder.end(event, granted=False)
         case EventKind.ENDED:
             builder.close(event.time)
+        case EventKind.SUSPENDED | EventKind.EVICTED | EventKind.RESUMED:
+            _follow_stop(builder, event)
         case _:
             pass
+
+
+def _follow_stop(builder: _Builder, event: Event) -> None:
+    match event.kind:
+        case EventKind.SUSPENDED:
+            builder.stop(event.time)
+        case EventKind.EVICTED:
+            builder.leave(event.size or 0)
+        case _:
+            builder.resume(event.time)
 
 
 def _finish(name: str, limit: int, builder: _Builder, origin: float) -> Timeline:
@@ -120,21 +155,29 @@ def _finish(name: str, limit: int, builder: _Builder, origin: float) -> Timeline
     pauses = tuple(
         replace(pause, begin=round(pause.begin - origin, 6), end=since(pause.end)) for pause in builder.pauses
     )
-    return Timeline(name, limit, since(builder.started), pauses, since(builder.ended))
+    stops = tuple(replace(stop, begin=round(stop.begin - origin, 6), end=since(stop.end)) for stop in builder.stops)
+    return Timeline(name, limit, since(builder.started), pauses, since(builder.ended), stops)
 
 
-def problems(timelines: Sequence[Timeline], exits: Mapping[str, int | None]) -> tuple[str, ...]:
+def problems(
+    timelines: Sequence[Timeline], exits: Mapping[str, int | None], *, may_leave: bool = False
+) -> tuple[str, ...]:
     """Return why the demonstration failed; empty if a pause and its end were seen and every container exited with 0.
 
     Args:
         timelines: of all containers.
         exits: exit code by name; None for a container that had to be stopped.
+        may_leave: instead of a pause, memory that left the GPU and came back must have been seen.
     """
     found = []
     pauses = [pause for timeline in timelines for pause in timeline.pauses]
-    if not pauses:
+    stops = [stop for timeline in timelines for stop in timeline.stops if stop.size]
+    if may_leave and not any(stop.end is not None for stop in stops):
+        what = "memory left the GPU, but none came back" if stops else "no memory left the GPU"
+        found.append(f"{what}: it needs twice the promise (CONVGPU_OVERSUBSCRIBE=2)")
+    elif not may_leave and not pauses:
         found.append("no allocation was paused")
-    elif not any(pause.granted for pause in pauses):
+    elif not may_leave and not any(pause.granted for pause in pauses):
         found.append("an allocation was paused, but none went on")
     for timeline in timelines:
         code = exits.get(timeline.name)
@@ -174,6 +217,7 @@ def span(timelines: Sequence[Timeline]) -> float:
     for timeline in timelines:
         times += [time for time in (timeline.started, timeline.ended) if time is not None]
         times += [pause.end if pause.end is not None else pause.begin for pause in timeline.pauses]
+        times += [stop.end if stop.end is not None else stop.begin for stop in timeline.stops]
     return max(times)
 
 
@@ -189,6 +233,8 @@ def bar(timeline: Timeline, length: float, width: int, glyphs: Glyphs) -> str:
     _fill(cells, timeline.started, end, length, glyphs.running)
     for pause in timeline.pauses:
         _fill(cells, pause.begin, end if pause.end is None else pause.end, length, glyphs.paused)
+    for stop in timeline.stops:
+        _fill(cells, stop.begin, end if stop.end is None else stop.end, length, glyphs.out)
     return "".join(cells)
 
 

@@ -10,10 +10,10 @@ CHECKOUT = Path(__file__).resolve().parents[4]
 GIB = 1 << 30
 
 
-def test_a_process_is_paused_and_goes_on_by_itself() -> None:
+def demo(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CONVGPU_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "convgpu.cli", "demo", "--processes", "--json"],
+    return subprocess.run(
+        [sys.executable, "-m", "convgpu.cli", "demo", "--processes", "--json", *words],
         env=environment,
         cwd=CHECKOUT,
         capture_output=True,
@@ -21,6 +21,20 @@ def test_a_process_is_paused_and_goes_on_by_itself() -> None:
         timeout=60,
         check=False,
     )
+
+
+def test_memory_leaves_for_another_process_and_comes_back() -> None:
+    done = demo("--suspend")
+    assert done.returncode == 0, done.stdout + done.stderr
+    first = json.loads(done.stdout)["containers"][0]
+    assert first["exit_code"] == 0  # it has compared what came back
+    assert next(stop["size"] > 0 and stop["end"] is not None for stop in first["stops"])
+    assert "LEAVES" in done.stderr
+    assert "COMES BACK" in done.stderr
+
+
+def test_a_process_is_paused_and_goes_on_by_itself() -> None:
+    done = demo()
     assert done.returncode == 0, done.stdout + done.stderr
     data = json.loads(done.stdout)
     assert (data["pause_seen"], data["problems"]) == (True, [])

@@ -2,7 +2,18 @@ from typing import Any
 
 import pytest
 
-from convgpu.cli.demo.timeline import ASCII, Pause, Timeline, axis, bar, build_timelines, problems, span, table_rows
+from convgpu.cli.demo.timeline import (
+    ASCII,
+    Pause,
+    Stop,
+    Timeline,
+    axis,
+    bar,
+    build_timelines,
+    problems,
+    span,
+    table_rows,
+)
 from convgpu.protocol.records import Event
 
 GIB = 1 << 30
@@ -130,3 +141,21 @@ def test_a_bar_shows_running_and_paused(timeline: Timeline, expected: str) -> No
 )
 def test_the_axis_names_seconds(length: float, width: int, expected: tuple[str, str]) -> None:
     assert axis(length, width) == expected
+
+
+def test_memory_that_left_is_a_stop_with_its_size_and_has_a_colour_of_its_own() -> None:
+    events = history(
+        (100.0, "mounted", "volume-a"),
+        (102.0, "suspended", "volume-a", {"reason": "idle"}),
+        (102.5, "evicted", "volume-a", {"uuid": "GPU-a", "size": 2 * GIB}),
+        (103.0, "evicted", "volume-a", {"uuid": "GPU-a", "size": GIB}),
+        (106.0, "resumed", "volume-a", {"waited": 4.0}),
+        (108.0, "ended", "volume-a"),
+    )
+    [seen, _] = build_timelines(events, CAST)
+    assert seen.stops == (Stop(3 * GIB, 2.0, 6.0),)
+    assert bar(seen, 8.0, 8, ASCII) == "##oooo##"
+    assert problems([seen], {"A": 0}, may_leave=True) == ()
+    assert problems([A], {"A": 0}, may_leave=True) == (
+        "no memory left the GPU: it needs twice the promise (CONVGPU_OVERSUBSCRIBE=2)",
+    )
