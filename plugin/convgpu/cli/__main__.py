@@ -148,7 +148,8 @@ def _open_streams() -> None:
 
 
 def _start() -> None:
-    if os.path.basename(sys.argv[0]) == "docker-convgpu":  # noqa: PTH119 - pathlib is not imported for a name
+    is_plugin = os.environ.pop("CONVGPU_DOCKER_PLUGIN", "") == "1"
+    if is_plugin or os.path.basename(sys.argv[0]) == "docker-convgpu":  # noqa: PTH119 - no pathlib for a name
         from convgpu.cli.docker_plugin import start_plugin  # noqa: PLC0415 - not needed otherwise
 
         start_plugin(main, sys.argv[1:])

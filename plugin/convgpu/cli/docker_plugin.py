@@ -8,27 +8,17 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Final, NoReturn
 
 import click
 
-METADATA: Final = "docker-cli-plugin-metadata"
+from convgpu.cli.setup.docker_script import METADATA, metadata
+
 _NAME: Final = "convgpu"
 _WITH_VALUE: Final = frozenset({
     "-H", "--host", "-c", "--context", "--config", "-l", "--log-level", "--tlscacert", "--tlscert", "--tlskey",
 })  # fmt: skip
 _COMPLETE: Final = frozenset({"__complete", "__completeNoDesc"})
-
-
-def metadata() -> dict[str, str]:
-    """Return the metadata that Docker asks for."""
-    return {
-        "SchemaVersion": "0.1.0",
-        "Vendor": "ConvGPU",
-        "Version": version("convgpu"),
-        "ShortDescription": "Share NVIDIA GPUs: memory limits, and a pause instead of out-of-memory",
-    }
 
 
 def split(words: Sequence[str]) -> tuple[str, list[str], list[str]]:

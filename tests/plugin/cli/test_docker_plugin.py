@@ -12,6 +12,7 @@ from daemon import running_daemon
 from convgpu.cli.__main__ import COMMANDS, main
 from convgpu.cli.completion import complete
 from convgpu.cli.docker_plugin import split
+from convgpu.cli.setup.docker_script import script
 
 CONVGPU = Path(sys.executable).parent / "convgpu"
 
@@ -34,11 +35,15 @@ def test_the_words_of_docker_are_taken_apart(words: list[str], expected: tuple[s
     assert split(words) == expected
 
 
-@pytest.fixture
-def plugin(tmp_path: Path) -> Path:
-    link = tmp_path / "docker-convgpu"
-    link.symlink_to(CONVGPU)
-    return link
+@pytest.fixture(params=["script", "link of an earlier version"])
+def plugin(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    file = tmp_path / "docker-convgpu"
+    if request.param == "script":
+        file.write_text(script(str(CONVGPU)))
+        file.chmod(0o755)
+    else:
+        file.symlink_to(CONVGPU)
+    return file
 
 
 def test_docker_learns_what_it_wants_to_know(plugin: Path) -> None:
@@ -94,10 +99,28 @@ def test_install_links_and_undoes_it(tmp_path: Path) -> None:
     link = tmp_path / "cli-plugins/docker-convgpu"
     for _ in range(2):  # again is no error
         assert install(tmp_path).exit_code == 0
-        assert link.readlink() == CONVGPU
+        assert link.read_text() == script(str(CONVGPU))
+        assert link.stat().st_mode & 0o777 == 0o755
     assert install(tmp_path, "--uninstall").stdout == f"Removed {link}\n"
     assert list(link.parent.iterdir()) == []
     assert install(tmp_path, "--uninstall").stdout == f"There is no {link}: nothing to remove.\n"
+
+
+def test_install_replaces_the_link_of_an_earlier_version(tmp_path: Path) -> None:
+    link = tmp_path / "cli-plugins/docker-convgpu"
+    link.parent.mkdir()
+    link.symlink_to("/somewhere/bin/convgpu")
+    assert install(tmp_path).exit_code == 0
+    assert not link.is_symlink()
+
+
+def test_a_script_whose_program_is_gone_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "docker-convgpu"
+    file.write_text(script(f"{tmp_path}/it's gone"))
+    file.chmod(0o755)
+    done = subprocess.run([file, "docker-cli-plugin-metadata"], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (127, "")
+    assert done.stderr == f"{tmp_path}/it's gone: not there any more; convgpu install docker\n"
 
 
 def test_install_leaves_alone_what_it_did_not_make(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from convgpu.cli.connect.engine import Engine, Plugin
+from convgpu.cli.setup.docker_script import MARK, script
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.options import volume_driver
 from convgpu.protocol.records import Devices
@@ -22,7 +23,7 @@ _CDI_FOLDER: Final = Path("/etc/cdi")
 _HELP: Final = """Put ConvGPU where Docker finds it; --uninstall undoes it.
 
 \b
-docker   `docker convgpu ...`: links this command into ~/.docker/cli-plugins (or
+docker   `docker convgpu ...`: puts a script for this command into ~/.docker/cli-plugins (or
          $DOCKER_CONFIG/cli-plugins), with --system for all users
 cdi      `docker run --device convgpu.io/memory=2g IMAGE` on Docker 28.2 and newer:
          writes /etc/cdi/convgpu.json
@@ -96,13 +97,19 @@ def _make_link(link: Path) -> None:
     link.parent.mkdir(parents=True, exist_ok=True)
     fresh = link.with_name(f".{_LINK}.new")
     fresh.unlink(missing_ok=True)
-    fresh.symlink_to(target)
+    fresh.write_text(script(str(target)), encoding="utf-8")
+    fresh.chmod(0o755)
     fresh.replace(link)
     click.echo(f"{link} -> {target}\nTry it: docker convgpu ps")
 
 
 def _is_our_link(link: Path) -> bool:
-    return link.is_symlink() and link.readlink().name == "convgpu"
+    if link.is_symlink():  # as earlier versions made it
+        return link.readlink().name == "convgpu"
+    try:
+        return MARK in link.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
 
 
 def describe_host(engine: Engine, plugin: Plugin, devices: Devices) -> Host:
