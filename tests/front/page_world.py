@@ -33,7 +33,9 @@ class House:
     def start_server(self) -> None:
         with (self.directory / "server.log").open("ab") as log:
             environment = {**os.environ, **self.settings.environment()}
-            self.server = subprocess.Popen(_commands()["server"], env=environment, stdout=log, stderr=log)
+            self.server = subprocess.Popen(
+                _commands((), has_readers=False)["server"], env=environment, stdout=log, stderr=log
+            )
         wait_until(self._answers, "the plugin's server answers")
 
     def start_dashboard(self, *options: str) -> None:

@@ -45,7 +45,7 @@ def ask(path, raw=b"", method="POST", target=wire.CAPABILITIES):
 def server(settings, admin_socket, wait_until_served, tmp_path):  # noqa: ARG001
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
-            _commands()["server"],
+            _commands((), has_readers=False)["server"],
             env={**os.environ, **settings.environment()},
             stdout=log,
             stderr=subprocess.STDOUT,
