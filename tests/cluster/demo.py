@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SLURM = ROOT / "scripts/slurm"
 TICK = 0.5  # seconds between two samples
+HEAD_START = 3.0  # seconds of the long gang before the short job comes
 MOST = 150.0  # seconds that the jobs may take together
 # It needs STEPS steps of 0.25 s, keeps its place in a file, and obeys SIGTERM by writing it.
 TRAIN = """
@@ -43,26 +44,29 @@ class Timeline:
     """Who had which GPU when: samples of what the nodes' Prologs wrote."""
 
     def __init__(self) -> None:
+        self.times: list[float] = []
         self.samples: dict[tuple[str, int, int, str], set[int]] = defaultdict(set)
-        self.ticks = 0
 
-    def add(self, jobs: dict[int, dict[str, object]], gpus: dict[str, tuple[str, int]], shares: list[dict]) -> None:
-        """Add one moment."""
+    def add(self, now: float, jobs: dict[int, dict], gpus: dict[str, tuple[str, int]], shares: list[dict]) -> None:
+        """Add one moment, in seconds."""
         for share in shares:
             for uuid, size in share["cards"].items():
                 node, card = gpus[uuid]
-                name = str(jobs[share["job"]]["name"])
-                self.samples[node, card, share["job"], f"{name}, {size >> 30} GiB"].add(self.ticks)
-        self.ticks += 1
+                label = f"{jobs[share['job']]['name']}, {size >> 30} GiB"
+                self.samples[node, card, share["job"], label].add(len(self.times))
+        self.times.append(now)
 
     def text(self) -> str:
-        """Draw it: a line for each job on each GPU."""
-        lines = [f"{'':38}0 s{'time':>{max(self.ticks - 8, 5)}}  {self.ticks * TICK:.0f} s"]
+        """Draw it: a line for each job on each GPU, a column for each TICK."""
+        columns = int(self.times[-1] / TICK) + 1
+        # What a column shows was seen at its end, or by the next sample.
+        seen = [next(at for at, time in enumerate(self.times) if time >= column * TICK) for column in range(columns)]
+        lines = [f"{'':38}0 s{f'{self.times[-1]:.0f} s':>{max(columns - 3, 5)}}"]
         before = None
-        for (node, card, job, label), ticks in sorted(self.samples.items()):
+        for (node, card, job, label), moments in sorted(self.samples.items()):
             place = f"{node} GPU {card}" if (node, card) != before else ""
             before = node, card
-            bar = "".join("█" if tick in ticks else "·" for tick in range(self.ticks))
+            bar = "".join("█" if at in moments else "·" for at in seen)
             lines.append(f"{place:<9}  {job}: {label:<24}{bar}")
         return "\n".join(lines)
 
@@ -72,23 +76,25 @@ def gpus_by_uuid(settings: dict) -> dict[str, tuple[str, int]]:
     return {card["uuid"]: (node, at) for node, cards in settings["nodes"].items() for at, card in enumerate(cards)}
 
 
-def jobs_now() -> dict[int, dict[str, object]]:
-    """Return the jobs, ended ones too, by id."""
-    return {row["job"]: row for row in json.loads(run("convgpu", "jobs", "--all", "--json"))["jobs"]}
+def jobs_now(*numbers: int) -> dict[int, dict]:
+    """Return jobs, also ended ones, by id."""
+    rows = json.loads(run("convgpu", "jobs", "--all", "--json"))["jobs"]
+    return {row["job"]: row for row in rows if row["job"] in numbers}
 
 
-def watch(settings: dict, expected: int) -> Timeline:
+def watch(settings: dict, *numbers: int) -> Timeline:
     """Sample until all jobs have ended, and say what changes."""
     timeline, seen, begin = Timeline(), {}, time.monotonic()
     gpus = gpus_by_uuid(settings)
     while time.monotonic() - begin < MOST:
-        jobs = jobs_now()
+        jobs = jobs_now(*numbers)
         shares = [json.loads(path.read_text()) for path in sorted(Path(settings["jobs"]).glob("*.json"))]
-        timeline.add(jobs, gpus, [share for share in shares if share["job"] in jobs])
+        now = time.monotonic() - begin
+        timeline.add(now, jobs, gpus, [share for share in shares if share["job"] in jobs])
         for number, job in jobs.items():
-            now = (job["state"], job["restarts"])
-            if seen.get(number) != now:
-                seen[number] = now
+            known = (job["state"], job["restarts"])
+            if seen.get(number) != known:
+                seen[number] = known
                 again = f", run {job['restarts'] + 1}" if job["restarts"] else ""
                 where = f" on {job['nodes']}" if job["nodes"] else ""
                 print(
@@ -96,31 +102,32 @@ def watch(settings: dict, expected: int) -> Timeline:
                     flush=True,
                 )
         ended = [job for job in jobs.values() if job["state"] in {"completed", "failed", "cancelled", "timeout"}]
-        if len(ended) == expected:
+        if len(ended) == len(numbers):
             return timeline
-        time.sleep(max(0.0, timeline.ticks * TICK - (time.monotonic() - begin)))
+        time.sleep(max(0.0, now + TICK - (time.monotonic() - begin)))
     sys.exit("the jobs did not end in time")
 
 
 def play(folder: Path) -> None:
     """Submit, watch, draw, and check what was to be seen."""
     settings = json.loads(run("sh", "-c", 'cat "$(dirname "$SLURM_CONF")/convgpu.json"'))
-    print("\nTwo gangs that share GPUs, and a short job that needs whole ones:\n")
+    print("\nTwo gangs that share GPUs, and a short job for which no GPU has room:\n")
     long = submit("long gang", 80, folder, "--nodes", "4", "--gpus", "2", "--gpu-memory", "10g")
     other = submit("small gang", 60, folder, "--nodes", "2", "--gpus", "2", "--gpu-memory", "6g")
-    while jobs_now()[long]["state"] != "running":
+    log = folder / f"{long}.log"
+    while not log.exists() or log.read_text().count("begins") < 4:
         time.sleep(TICK)
-    short = submit("short job", 12, folder, "--partition", "short", "--gpus", "2")
+    time.sleep(HEAD_START)
+    short = submit("short job", 12, folder, "--partition", "short", "--gpu-memory", "8g")
     print()
-    timeline = watch(settings, 3)
+    timeline = watch(settings, long, other, short)
     print(f"\n{timeline.text()}\n")
-    print((folder / f"{long}.log").read_text())
-    jobs = jobs_now()
-    displaced = [number for number in (long, other) if jobs[number]["restarts"]]
-    done = all(jobs[number]["state"] == "completed" for number in (long, other, short))
-    if not (done and displaced):
-        sys.exit("demo-cluster: not all jobs completed, or none was displaced")
-    print(f"The short job overtook; job {displaced[0]} was displaced, and went on from its checkpoint.")
+    lines = [line for line in log.read_text().splitlines() if line.startswith(("run ", "node "))]
+    print(f"What job {long} printed:\n  " + "\n  ".join(lines))
+    again = [line for line in lines if line.startswith("run 2 ") and not line.endswith("step 0")]
+    if len(again) != 4 or any(job["state"] != "completed" for job in jobs_now(long, other, short).values()):
+        sys.exit("demo-cluster: not all jobs completed, or the long gang did not go on from its checkpoint")
+    print("The gangs shared GPUs and started whole; the short job overtook; the long one went on from its checkpoint.")
 
 
 def main() -> None:

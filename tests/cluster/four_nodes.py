@@ -102,8 +102,8 @@ class FourNodes:
     def _prepare(self) -> None:
         for name in ("etc", "munge", "state", "dev", *(f"spool/{node}" for node in NODES)):
             (self.folder / name).mkdir(parents=True)
-        for name in ("munge", "state"):
-            (self.folder / name).chmod(0o700)
+        self.folder.chmod(0o755)  # users reach munge's socket
+        (self.folder / "state").chmod(0o700)
         (self.folder / "munge/key").write_bytes(os.urandom(128))
         (self.folder / "munge/key").chmod(0o600)
         for card in range(CARDS):

@@ -118,6 +118,26 @@ def test_one_container_of_a_gang_that_fails_ends_the_gang(cluster):
     cluster.wait_until_gone(job)
 
 
+def test_bandwidth_is_counted(cluster):
+    words = ("--network", "60gbit", "--gpu-memory", "1g", "--sbatch=--nodelist=n1", IMAGE, "sh", "-c", OBEDIENT)
+    first, second = cluster.submit(*words), cluster.submit(*words)
+    cluster.wait_until_printed(first, "run 0")
+    assert (cluster.state(second), cluster.shares(second)) == ("pending", {})
+    cluster.nodes("convgpu", "cancel", str(first))
+    cluster.wait_until_printed(second, "run 0")
+
+
+def test_nodes_at_one_switch_are_waited_for_and_not_for_ever(cluster):
+    """n1 and n2 are at one switch, n3 and n4 at another; of each pair one node is taken."""
+    for node in ("n1", "n3"):
+        taken = cluster.submit("--gpus", "2", f"--sbatch=--nodelist={node}", IMAGE, "sh", "-c", OBEDIENT)
+        cluster.wait_until(taken, "running")
+    gang = cluster.submit("--nodes", "2", "--gpus", "2", "--near", "4s", IMAGE, "true")
+    assert cluster.state(gang) == "pending"
+    cluster.result(gang)
+    assert cluster.job(gang)["nodes"] == "n[2,4]"
+
+
 def test_plain_scripts_of_sbatch_and_srun_work(cluster):
     hold = f"convgpu job {IMAGE} gpu-hold 2g"
     batch = cluster.sbatch("--gres=gpumem:3G", wrap=f"{hold} && {hold}")  # one after the other
@@ -149,6 +169,27 @@ def test_what_users_see_of_their_jobs(cluster):
     followed = cluster.nodes("convgpu", "logs", "-f", str(job))
     assert "stopped" in followed
     assert "cancelled" in cluster.nodes("convgpu", "jobs", "--all")
+
+
+def test_the_cluster_is_as_it_has_to_be(cluster):
+    assert cluster.nodes("convgpu", "slurm", "check").splitlines() == [
+        "ok    slurm     version, job_submit.lua, selection, Prolog and Epilog are as they have to be",
+        "ok    nodes     4 nodes with 8 GPUs, each in shards of 1 GiB",
+    ]
+
+
+def test_a_job_submit_lua_of_another_is_noticed(cluster):
+    lua = cluster.nodes.folder / "etc/job_submit.lua"
+    ours = lua.read_text()
+    lua.write_text(
+        "function slurm_job_submit() return slurm.SUCCESS end\n"
+        "function slurm_job_modify() return slurm.SUCCESS end\nreturn slurm.SUCCESS\n"
+    )
+    done = cluster.nodes.run("convgpu", "slurm", "check", check=False)
+    lua.write_text(ours)
+    assert done.returncode == 1
+    assert done.stdout.startswith("fail  slurm     Slurm's job_submit.lua is not ConvGPU's: shares would be split\n")
+    assert "convgpu: 1 GiB" in cluster.nodes.run("sbatch", "--test-only", "--gres=gpumem:1G", "--wrap=true").stderr
 
 
 def test_the_script_by_which_people_enter_the_cluster(cluster, tmp_path):

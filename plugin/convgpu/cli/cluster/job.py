@@ -1,6 +1,7 @@
 """`convgpu job`: in a script of `sbatch` or `srun`, one container with all cards that the job has on this node."""
 
 import os
+import shlex
 import subprocess
 from dataclasses import replace
 from itertools import pairwise
@@ -50,14 +51,14 @@ def job(line: CommandLine, /, *, pull_only: bool, dry_run: bool, **pyxis: str | 
     _pull(engine, line.image[0], share.node)
     if pull_only:
         return
-    _remove_ended(engine, share)
     ours = _our_words(line, share, engine)
     line = replace(line, docker=(*line.docker, *ours), options=(*line.options, *_environment_options(ours)))
     memory = ",".join(f"{uuid}:{size}" for uuid, size in share.cards.items())
-    words, added = prepare(line, Request(memory, None, settings.plugin), engine)
+    words, added = prepare(line, Request(memory, None, settings.plugin), engine, probe=False)
     if dry_run:
-        click.echo("\n".join([*(f"# {text}" for text in added), " ".join(words)]))
+        click.echo("\n".join([*(f"# {text}" for text in added), shlex.join(words)]))
         return
+    _remove_ended(engine, share)
     execute(words)
 
 
@@ -126,7 +127,8 @@ def _remove_ended(engine: Engine, share: NodeJob) -> None:
     """Remove the containers of this job here that have ended; the Epilog removes the last."""
     labels = [f"{LABEL}={share.job}", f"{NODE_LABEL}={share.node}"]
     ended = engine.get("/containers/json", all=1, filters={"label": labels, "status": ["exited"]})
-    engine.remove_containers([row["Id"] for row in ended])
+    if ended:  # the import of Docker's SDK takes longer than all else here
+        engine.remove_containers([row["Id"] for row in ended])
 
 
 def _our_words(line: CommandLine, share: NodeJob, engine: Engine) -> list[str]:

@@ -97,7 +97,12 @@ def cancel(numbers: tuple[int, ...]) -> None:
         job = slurm_client.job(number)
         if job.ended:
             raise Refused(f"job {number} has ended already ({job.state}).\nSee: convgpu logs {number}")
-        slurm_client.call("scancel", str(number))
+        try:
+            slurm_client.call("scancel", str(number))
+        except Refused as error:
+            if "permission denied" not in error.message:
+                raise
+            raise Refused(f"job {number} is that of {job.user_name}: ask its user, or an operator of Slurm") from error
         echo(f"job {number}: cancelled")
 
 

@@ -149,6 +149,12 @@ def check() -> None:
     """Say whether this cluster is one with ConvGPU; the exit code is 1 if it is not."""
     problems = list(configuration.faults(slurm_client.config()))
     findings = [Finding("slurm", "fail", problem) for problem in problems]
+    if not problems and not slurm_client.rewrites_requests():
+        folder = slurm_client.settings_path().parent
+        mend = f"Put that of {folder} beside the controller's slurm.conf, and type: scontrol reconfigure"
+        findings.append(
+            Finding("slurm", "fail", "Slurm's job_submit.lua is not ConvGPU's: shares would be split", mend)
+        )
     sizes = [size for size in slurm_client.sizes(None) if size.cards]
     if not sizes:
         findings.append(Finding("nodes", "fail", "no node has GPUs", "On each node: convgpu slurm setup --node NAME"))

@@ -21,6 +21,19 @@ def call(*command: str, text: str | None = None) -> str:
         Unavailable: it is not there, or Slurm does not answer.
         Refused: Slurm refuses; the message is Slurm's own.
     """
+    return _run(*command, text=text).stdout
+
+
+def rewrites_requests() -> bool:
+    """Tell whether Slurm's job_submit.lua is ours: it says what it makes of a request. Nothing is submitted."""
+    try:
+        return "convgpu:" in _run("sbatch", "--test-only", "--gres=gpumem:1G", "--wrap", "true").stderr
+    except Refused:
+        return False
+
+
+def _run(*command: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command of Slurm; errors as of `call`."""
     try:
         done = subprocess.run(
             command, input=text, check=False, capture_output=True, text=True, timeout=_SECONDS, stdin=_no_input(text)
@@ -31,7 +44,7 @@ def call(*command: str, text: str | None = None) -> str:
         raise Unavailable(f"Slurm does not answer within {_SECONDS} s.\nSee: scontrol ping") from error
     if done.returncode != 0:
         _fail(done.stderr)
-    return done.stdout
+    return done
 
 
 def _no_input(text: str | None) -> int | None:

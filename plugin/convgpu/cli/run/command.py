@@ -190,8 +190,14 @@ def execute(words: list[str]) -> NoReturn:
         raise Unavailable("the program docker is not installed.\nInstall it: apt install docker.io") from error
 
 
-def prepare(line: CommandLine, request: Request, engine: Engine) -> tuple[list[str], list[str]]:
+def prepare(line: CommandLine, request: Request, engine: Engine, *, probe: bool = True) -> tuple[list[str], list[str]]:
     """Return the whole docker command for a scanned command line, and what was added to it in words.
+
+    Args:
+        line: of the user.
+        request: of ConvGPU.
+        engine: that runs it.
+        probe: look into the image for files where the volume has to be, which takes a container.
 
     Raises:
         click.UsageError: the command line cannot work.
@@ -209,7 +215,7 @@ def prepare(line: CommandLine, request: Request, engine: Engine) -> tuple[list[s
         env_files=[_read(path) for path in line.values("env-file")],
         image_environment=image.environment if image else (),
         image_volumes=image.volumes if image else (),
-        occupied=image is not None and engine.image_has(name, MOUNT_PATH),
+        occupied=probe and image is not None and engine.image_has(name, MOUNT_PATH),
     )
     try:
         return docker_words(line, request, around), explain(line, request, around)
