@@ -12,6 +12,7 @@ from _report import Figure, at_most, percentile, report
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.step import Step
+from convgpu.daemon.system.garbage_collection import GarbageCollection
 from convgpu.policies.memory import POLICIES, make_policy
 from convgpu.simulate.host import SimulatedHost
 
@@ -60,7 +61,7 @@ class Workload:
 
     def __init__(self, policy: str, devices: int, capacity: int, limits: Limits, context: int = 0) -> None:
         gc.collect()
-        gc.freeze()  # as the scheduler does: what earlier workloads left is no part of a decision
+        GarbageCollection(lambda _seconds, _call: None).start()  # as the scheduler does, between intervals
         self.draw = random.Random(1)  # noqa: S311 - a workload, not a secret
         self.machine = Timed({f"g{number}": capacity for number in range(devices)}, make_policy(policy, seed=1), 60.0)
         self.host = SimulatedHost(self.machine)

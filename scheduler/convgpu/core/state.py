@@ -135,12 +135,9 @@ class Queue:
         return min((turns[0] for turns in self._turns.values() if turns), default=None)
 
     def fitting(self, device: str, free: int) -> list[PendingAllocation]:
-        """Return those that wait for at most `free` bytes of the device, oldest first."""
-        sizes = self._sizes[device]
-        end = bisect_left(sizes, (free + 1, 0))
-        if end == len(sizes):
-            return list(self._by_device[device].values())
-        return [self._all[sequence] for sequence in sorted([sequence for _, sequence in sizes[:end]])]
+        """Return those that wait for at most `free` bytes of the device, smallest first."""
+        sizes, waiting = self._sizes[device], self._all
+        return [waiting[sequence] for _, sequence in sizes[: bisect_left(sizes, (free + 1, 0))]]
 
     def has_any_on(self, device: str) -> bool:
         """Return whether anything waits for memory of the device."""

@@ -1,7 +1,6 @@
 """`convgpud`: settings, logging, signals."""
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -19,6 +18,7 @@ from convgpu.daemon.replay import replay
 from convgpu.daemon.service import Service
 from convgpu.daemon.settings import Settings
 from convgpu.daemon.system.directory_lock import DirectoryInUseError
+from convgpu.daemon.system.garbage_collection import GarbageCollection
 from convgpu.daemon.system.log_rate_limit import LogRateLimit
 from convgpu.daemon.system.log_writer import LogWriter
 from convgpu.logs.formatter import FORMATS, create_formatter
@@ -232,7 +232,7 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     service = Service(settings)
-    gc.freeze()  # modules and tables stay: collections are shorter without them
+    GarbageCollection(loop.call_later).start()
     log.info("ready directory=%s policy=%s", settings.directory, settings.policy)
     ends = [asyncio.ensure_future(event.wait()) for event in (stop, service.broken)]
     try:

@@ -26,11 +26,11 @@ def test_an_answered_allocation_leaves_no_deadline_behind() -> None:
     assert queue.next_deadline() is None
 
 
-def test_what_fits_comes_oldest_first() -> None:
+def test_what_fits_comes_smallest_first_and_oldest_of_equals() -> None:
     queue = Queue(["gpu"])
     for sequence, size in enumerate([30, 10, 20, 10, 40], start=1):
         queue.add(pending(sequence, size))
-    assert [(p.sequence, p.size) for p in queue.fitting("gpu", 20)] == [(2, 10), (3, 20), (4, 10)]
-    assert [p.sequence for p in queue.fitting("gpu", 100)] == [1, 2, 3, 4, 5]
+    assert [(p.sequence, p.size) for p in queue.fitting("gpu", 20)] == [(2, 10), (4, 10), (3, 20)]
+    assert [p.sequence for p in queue.fitting("gpu", 100)] == [2, 4, 3, 1, 5]
     assert queue.fitting("gpu", 9) == []
     assert queue.has_any_on("gpu")

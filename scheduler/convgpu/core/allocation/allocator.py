@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from convgpu.core import events as e
 from convgpu.core.allocation.admission import GANG_TIMEOUT, admit, can_be_admitted, required
-from convgpu.core.allocation.backfill import Backfill
+from convgpu.core.allocation.backfill import Backfill, ReleaseSums
 from convgpu.core.allocation.fairness import eligible, overtakes_overdue, serving_order
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.allocation.hold_back import hold_back
@@ -36,6 +36,7 @@ class Allocator:
         self._headroom = headroom
         self._ladder = ReclaimLadder(state, headroom)
         self._reservations = CardReservations(state)
+        self._release_sums = ReleaseSums(state.ledger)
         state.ledger.allows_raise = self._reservations.allow_raise
         self._step = step
 
@@ -121,8 +122,8 @@ class Allocator:
 
     def _next_in_order(self) -> PendingAllocation | None:
         state, held_back = self._state, hold_back(self._state, self._state.now)
-        backfill = Backfill(state, held_back, state.now)
-        for chosen in serving_order(state, eligible(state, held_back), state.now):
+        backfill = Backfill(state, held_back, self._release_sums)
+        for chosen in serving_order(state, eligible(state, held_back, backfill.most_behind), state.now):
             is_safe = self._is_safe(chosen) and self._reservations.allow(chosen.container)
             if is_safe and backfill.allows(chosen):
                 pending = state.queue[chosen.sequence]

@@ -6,16 +6,23 @@ After R. Lifka, The ANL/IBM SP Scheduling System (1995), with limits and ends in
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from heapq import merge
+from math import inf
+from operator import itemgetter
 from typing import Final
 
 from convgpu.core.allocation.admission import joint_containers, required, waits_for_holders
 from convgpu.core.allocation.hold_back import HoldBack
 from convgpu.core.allocation.turns import is_overdue
-from convgpu.core.state import State
+from convgpu.core.memory.ledger import CURRENT, Ledger, Needs
+from convgpu.core.state import PendingAllocation, State
 from convgpu.policies.memory.base import WaitingAllocation
 
 _MOST_SUMS: Final = 1024  # of what holders may release; with more of them nothing is proved
+_MOST_SIZES: Final = 44  # n different sizes have at least n (n + 1) / 2 + 1 sums
+
+Turn = tuple[float, int]
 
 
 class Backfill:
@@ -24,15 +31,20 @@ class Backfill:
     Args:
         state: of the machine; must not change while this is in use.
         held_back: the overdue allocations behind which newcomers are held back.
-        now: seconds, on the clock of the events.
+        sums: of what holders may release.
     """
 
-    def __init__(self, state: State, held_back: HoldBack, now: float) -> None:
+    def __init__(self, state: State, held_back: HoldBack, sums: "ReleaseSums") -> None:
         self._state = state
-        self._now = now
         self._ledger = state.ledger
         self._held_back = held_back
-        self._sums: dict[str, list[int] | None] = {}
+        self._sums = sums
+        self._room: Needs | None = None
+        # Of the overdue allocations regarded so far: their turns, and the most that a newcomer behind so many of them
+        # may claim of each device.
+        self._overdue = self._by_turn()
+        self._turns: list[Turn] = []
+        self._most: dict[tuple[int, str], list[float]] = {}
 
     def allows(self, waiting: WaitingAllocation) -> bool:
         """Return whether an allocation is not held back, or cannot delay any of those before it."""
@@ -44,74 +56,123 @@ class Backfill:
 
     def _cannot_delay(self, waiting: WaitingAllocation) -> bool:
         names = joint_containers(self._state, waiting.container)
-        claim = self._need(names)
-        if any(size > self._ledger.free[device] for device, size in claim.items()):
+        claim, free = self._ledger.needs(names), self._ledger.free
+        if any(size > free[device] for (scenario, device), size in claim.items() if scenario == CURRENT):
             return False
-        before = list(self._before(waiting, claim))
-        if any(self._takes_what_lacks(claim, other) for other in before):
+        return self._leaves_enough(waiting.turn, claim) and self._ledger.can_all_end_beside(names)
+
+    def most_behind(self, overdue: WaitingAllocation, device: str) -> float:
+        """Return the most bytes of a device that a newcomer may claim that goes past one overdue allocation."""
+        return self._most_beside(overdue).get((CURRENT, device), inf)
+
+    # -- the overdue allocations before a newcomer -------------------------------------------------------
+
+    def _leaves_enough(self, turn: Turn, claim: Needs) -> bool:
+        """Return whether none of the overdue allocations of an earlier turn would miss what a newcomer claims.
+
+        They are regarded in the order of their turns, once for all newcomers, and only until one of them refuses.
+        """
+        regarded = bisect_left(self._turns, turn)
+        if regarded and any(size > self._most[key][regarded - 1] for key, size in claim.items() if key in self._most):
             return False
-        others = {tuple(joint_containers(self._state, other.container)): None for other in before}
-        return self._ledger.can_all_end_beside(names, others)
-
-    def _need(self, names: Iterable[str]) -> Counter[str]:
-        """Return the bytes by device that containers may still be granted together."""
-        sizes: Counter[str] = Counter()
-        for name in names:
-            sizes.update({device: self._ledger.need(name, device) for device in self._ledger.accounts[name]})
-        return sizes
-
-    def _before(self, waiting: WaitingAllocation, claim: Mapping[str, int]) -> Iterator[WaitingAllocation]:
-        """Yield the overdue allocations of an earlier turn whose containers share a device with the newcomer."""
-        state, own = self._state, claim.keys()
-        for device in state.settling:
-            for pending in state.queue.by_turn(device):
-                other = pending.view
-                if other.turn >= waiting.turn or not is_overdue(state, other, self._now):
-                    break
-                is_shared = any(device in own for device in self._devices(other))
-                if is_shared and device not in state.drained and waits_for_holders(state, pending):
-                    yield other
-
-    def _devices(self, waiting: WaitingAllocation) -> Iterator[str]:
-        for name in joint_containers(self._state, waiting.container):
-            yield from self._ledger.accounts[name]
-
-    def _takes_what_lacks(self, claim: Mapping[str, int], other: WaitingAllocation) -> bool:
-        """Return whether holders may end so that `other` gets what it lacks of a device without the newcomer only."""
-        needs = self._need(joint_containers(self._state, other.container))
-        least = dict(needs) | dict(required(self._state, other))
-        for device, own in claim.items():
-            need, free = needs.get(device, 0), self._ledger.free[device]
-            if own and need and self._may_release(device, least[device] - free, need + own - free):
+        while not self._turns or self._turns[-1] < turn:
+            overdue = next(self._overdue, None)
+            if overdue is None:
                 return True
-        return False
+            most = self._regard(overdue)
+            if overdue.view.turn < turn and any(size > most.get(key, inf) for key, size in claim.items()):
+                return False
+        return True
 
-    def _may_release(self, device: str, least: int, below: int) -> bool:
-        """Return whether some holders together hold at least `least` bytes of the device, and less than `below`."""
-        if device not in self._sums:
-            self._sums[device] = subset_sums(self._holdings(device))
-        sums = self._sums[device]
+    def _by_turn(self) -> Iterator[PendingAllocation]:
+        """Yield the overdue allocations that wait for holders, in the order of their turns."""
+        state = self._state
+        devices = [device for device in state.settling if device not in state.drained]
+        return (pending for _, pending in merge(*map(self._overdue_on, devices), key=itemgetter(0)))
+
+    def _overdue_on(self, device: str) -> Iterator[tuple[Turn, PendingAllocation]]:
+        for pending in self._state.queue.by_turn(device):
+            if not is_overdue(self._state, pending.view, self._state.now):
+                return
+            if waits_for_holders(self._state, pending):
+                yield pending.view.turn, pending
+
+    def _regard(self, overdue: PendingAllocation) -> Mapping[tuple[int, str], float]:
+        """Regard a further overdue allocation; return the most that a newcomer may claim of its devices beside it."""
+        most = self._most_beside(overdue.view)
+        for key in most.keys() - self._most.keys():
+            self._most[key] = [inf] * len(self._turns)
+        for key, minima in self._most.items():
+            minima.append(min(minima[-1] if minima else inf, most.get(key, inf)))
+        self._turns.append(overdue.view.turn)
+        return most
+
+    def _most_beside(self, other: WaitingAllocation) -> dict[tuple[int, str], float]:
+        """Return the most that a newcomer may claim of each device of an allocation's containers.
+
+        Two rules: the holders may never end so that `other` gets what it lacks without the newcomer only; and when all
+        of them have ended, the whole limits of its containers are free. Less than 0: nobody may go past it.
+        """
+        names, ledger = joint_containers(self._state, other.container), self._ledger
+        needs, sizes = ledger.needs(names), required(self._state, other)
+        lacking = ledger.needs([name for name in names if name not in ledger.holders])
+        if self._room is None:
+            self._room = ledger.room_when_all_ended()
+        room = self._room
+        if any(size > room[key] for key, size in lacking.items() if size):
+            return dict.fromkeys(needs, -1)
+        most: dict[tuple[int, str], float] = {}
+        for key, need in needs.items():
+            most[key] = room[key] - lacking[key] if lacking.get(key) else inf
+            scenario, device = key
+            if need and scenario == CURRENT:
+                free = ledger.free[device]
+                released = self._sums.least_release(device, sizes.get(device, need) - free)
+                most[key] = min(most[key], max(released - need + free, 0))
+        return most
+
+
+class ReleaseSums:
+    """What holders may release together of each device; remembered as long as none of their holdings changes."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._sums: dict[str, tuple[int, list[int] | None]] = {}  # by device, with the number of changes before
+
+    def least_release(self, device: str, least: int) -> float:
+        """Return the least that some holders together hold of the device, of at least `least` bytes.
+
+        Infinite if all hold less, and less than all sizes if there are too many sums to say.
+        """
+        changes, sums = self._sums.get(device, (-1, None))
+        if changes != self._ledger.holdings.changes[device]:
+            sums = subset_sums(self._holdings(device))
+            self._sums[device] = self._ledger.holdings.changes[device], sums
         if sums is None:
-            return True
+            return -inf
         place = bisect_left(sums, least)
-        return place < len(sums) and sums[place] < below
+        return sums[place] if place < len(sums) else inf
 
-    def _holdings(self, device: str) -> Iterator[int]:
-        for name in self._ledger.holders:
-            account = self._ledger.accounts[name].get(device)
-            if account is not None:
-                yield account.grant
-                yield account.charged
+    def _holdings(self, device: str) -> Mapping[int, int]:
+        """Return how many holdings of each size above 0 there are: what holders were granted, and their charges."""
+        ledger = self._ledger
+        if ledger.usable[device] == ledger.capacity[device] + ledger.pool[device]:
+            return ledger.holdings.sizes[device]  # nothing is charged
+        accounts = (ledger.accounts[name].get(device) for name in ledger.holders)
+        charges = Counter(account.charged for account in accounts if account is not None and account.charged)
+        return ledger.holdings.sizes[device] + charges
 
 
-def subset_sums(sizes: Iterable[int]) -> list[int] | None:
+def subset_sums(sizes: Mapping[int, int]) -> list[int] | None:
     """Return the sums of all subsets of `sizes`, in order; None if they are too many.
 
     Equal sizes are taken 1, 2, 4 ... at a time, and rare sizes first: those make the sums too many soonest.
     """
+    if len(sizes) > _MOST_SIZES:
+        return None
     sums = {0}
-    for size, count in sorted(Counter(sizes).items(), key=lambda item: (item[1], item[0])):
-        for times in _binary_parts(count) if size else ():
+    for size, count in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
+        for times in _binary_parts(count):
             sums |= {size * times + other for other in sums}
             if len(sums) > _MOST_SUMS:
                 return None

@@ -1,13 +1,15 @@
 """The serving order of waiting allocations (docs/policies.md)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
-from convgpu.core.allocation.admission import waits_for_holders
+from convgpu.core.allocation.admission import is_newcomer, waits_for_holders
 from convgpu.core.allocation.hold_back import HoldBack
 from convgpu.core.allocation.turns import first_overdue_on, is_overdue
 from convgpu.core.state import PendingAllocation, State
 from convgpu.policies.memory.base import WaitingAllocation
+
+MostBehind = Callable[[WaitingAllocation, str], float]
 
 
 def serving_order(state: State, waiting: Sequence[WaitingAllocation], now: float) -> Iterator[WaitingAllocation]:
@@ -63,34 +65,66 @@ def overtakes_overdue(state: State, waiting: WaitingAllocation) -> bool:
     return not _raises_high_water_mark(state, waiting, _oldest_waiting_on(state, waiting.device))
 
 
-def eligible(state: State, held_back: HoldBack) -> list[WaitingAllocation]:
-    """Return all that fit into free memory, without most of those that are held back and may not go on either.
+def eligible(state: State, held_back: HoldBack, most_behind: MostBehind) -> list[WaitingAllocation]:
+    """Return all that fit into free memory, without those that were found unsafe and still are.
 
-    A newcomer that is held back may go on only if its whole limits are free (backfill.py).
+    Nor with most of those that are held back and may not go on either.
+
+    A newcomer that is held back may go on only if its whole limits are free, and no more than `most_behind` says of the
+    overdue allocation and the device (backfill.py).
     """
-    fits = _fitting(state)
-    if not held_back.requesting:
-        return fits
-    # Most newcomers are held back by the first overdue allocation of their own device: a cheap test first.
-    ledger, requesting = state.ledger, held_back.requesting
-    first = {device: requesting[device].turn if device in requesting else (inf, 0) for device in state.settling}
-    return [
-        w
-        for w in fits
-        if w.container in ledger.holders
-        or w.turn <= first[w.device]
-        or ledger.accounts[w.container][w.device].limit <= ledger.free[w.device]
-    ]
+    found: list[WaitingAllocation] = []
+    for device, free in state.ledger.free.items():
+        if free > 0 and device not in state.drained:
+            first = held_back.requesting.get(device)
+            fits = [pending.view for pending in state.queue.fitting(device, free)]
+            if first is not None and fits:
+                passing = _small_enough(state, first, device, fits, most_behind)
+                fits = _not_behind(state, first, device, fits) + passing
+            for refused, ceiling in state.ledger.refusals(device):
+                fits = [w for w in fits if not refused.get(w.container, inf) <= min(w.size, ceiling)]
+            found += fits
+            found += [p.view for p in state.reserved.values() if p.device == device and _lacks_at_most(state, p, free)]
+    return found
+
+
+def _not_behind(
+    state: State, first: WaitingAllocation, device: str, fits: Sequence[WaitingAllocation]
+) -> list[WaitingAllocation]:
+    """Return those that fit and are not held back behind the first overdue allocation of the device."""
+    holders, free = state.ledger.holders, state.ledger.free[device]
+    if state.gangs:
+        found = [w for w in fits if not is_newcomer(state, w.container)]
+    else:
+        found = [w for w in fits if w.container in holders]
+    for pending in state.queue.by_turn(device):
+        if pending.view.turn > first.turn:
+            break
+        if pending.size <= free and is_newcomer(state, pending.container):
+            found.append(pending.view)
+    return found
+
+
+def _small_enough(
+    state: State,
+    first: WaitingAllocation,
+    device: str,
+    fits: Sequence[WaitingAllocation],
+    most_behind: MostBehind,
+) -> list[WaitingAllocation]:
+    """Return the newcomers behind the first overdue allocation whose limits are free, and small enough to pass it."""
+    ledger, free = state.ledger, state.ledger.free[device]
+    holders, accounts = ledger.holders, ledger.accounts
+    if not any(w.container not in holders and accounts[w.container][device].limit <= free for w in fits):
+        return []
+    most = min(most_behind(first, device), free)
+    found = []
+    for pending in state.queue.fitting(device, int(max(most, 0))):
+        account = accounts[pending.container][device]
+        if account.limit <= free and account.limit - account.charged <= most:
+            found.append(pending.view)
+    return [w for w in found if w.turn > first.turn and is_newcomer(state, w.container)]
 
 
 def _lacks_at_most(state: State, pending: PendingAllocation, free: int) -> bool:
     return pending.size > free >= pending.size - state.account(pending).idle
-
-
-def _fitting(state: State) -> list[WaitingAllocation]:
-    fits = []
-    for device, free in state.ledger.free.items():
-        if free > 0 and device not in state.drained:
-            fits += [pending.view for pending in state.queue.fitting(device, free)]
-            fits += [p.view for p in state.reserved.values() if p.device == device and _lacks_at_most(state, p, free)]
-    return fits

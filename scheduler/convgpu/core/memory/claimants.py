@@ -8,7 +8,7 @@ A state that is safe in this sense is safe in the other as well.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from convgpu.core.memory import bankers
 from convgpu.core.memory.bankers import Claim
@@ -80,22 +80,24 @@ class Claimants:
         claim = check.claim_with_limit(container, device, limit)
         return self.are_plain or self._left(check, self._apart, {container: claim}) is not None
 
-    def can_all_end_beside(
-        self, check: SafetyCheck, newcomers: Sequence[str], waiting: Collection[Sequence[str]]
-    ) -> bool:
-        """Return whether all holders can end, and then each group of `waiting` can, even if the newcomers never do.
+    def can_all_end_beside(self, check: SafetyCheck, newcomers: Sequence[str]) -> bool:
+        """Return whether all holders can end, even if the newcomers never do.
 
         The newcomers count as if they took their whole limits, and so do those that are set apart.
         """
-        left = self._left(check, [*self._apart, *newcomers], {name: check.claim(name) for name in newcomers})
-        return left is not None and all(self._fits(check, group, left) for group in waiting)
+        changed = {name: check.claim(name) for name in newcomers}
+        return self._left(check, [*self._apart, *newcomers], changed) is not None
 
-    def _fits(self, check: SafetyCheck, group: Sequence[str], left: Mapping[str, int]) -> bool:
-        need: Counter[str] = Counter()
-        for name in group:
-            if name not in self._holders:
-                need.update(dict(check.claim(name).need))
-        return all(size <= left[device] for device, size in need.items())
+    def room_when_all_ended(self, check: SafetyCheck) -> dict[str, int]:
+        """Return what will be free when all holders have ended but those set apart, which have their whole limits."""
+        room = {device: size + check.usable[device] - check.free[device] for device, size in check.available.items()}
+        for name in self._apart:
+            if name not in self._holders:  # it returned everything since they were set apart
+                continue
+            claim = check.claim(name)
+            for device, size in (*claim.granted, *claim.need):
+                room[device] -= size
+        return room
 
     def _left(self, check: SafetyCheck, apart: Sequence[str], changed: Mapping[str, Claim]) -> Mapping[str, int] | None:
         """Return what is free when all holders but `apart` have ended and those have their whole limits.

@@ -14,13 +14,18 @@ that devices have now, and with their nominal capacity, when everything that was
 (docs/decisions/0020).
 """
 
-from collections.abc import Callable, Collection, KeysView, Mapping, Sequence
+from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
+from typing import Final
 
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.memory.account import Account
 from convgpu.core.memory.claimants import Claimants
+from convgpu.core.memory.holdings import Holdings
 from convgpu.core.memory.safety_check import SafetyCheck
 from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot
+
+CURRENT: Final = 0  # number of the scenario with the capacity that devices have now
+Needs = dict[tuple[int, str], int]  # bytes by scenario and device; scenarios that equal another are left out
 
 
 def _allow(_container: str, _device: str, _limit: int) -> bool:
@@ -44,6 +49,7 @@ class Ledger:
         leased: bytes per device that are leased to processes.
         lease_changes: containers whose leases changed since the last decision about residency.
         allows_raise: whether a container may have a higher limit on a device, beside what safety says.
+        holdings: how many grants of each size there are.
         newest_waiting: sequence of the newest allocation that waits, or ever waited; tags high-water marks.
     """
 
@@ -58,6 +64,7 @@ class Ledger:
         self.lease_changes: dict[str, None] = {}
         self.allows_raise: Callable[[str, str, int], bool] = _allow
         self.newest_waiting = 0
+        self.holdings = Holdings(capacity)
         # Containers with a grant: few, however many wait, because each holds memory of a device.
         self._holders: dict[str, None] = {}
         self.claimants = Claimants(self._holders)
@@ -128,6 +135,7 @@ class Ledger:
     def close(self, container: str) -> None:
         """Forget a container, and with it its grants."""
         for device, account in self.accounts.pop(container, {}).items():
+            self.holdings.change(device, account.grant, 0)
             for check in self._scenarios:
                 check.change_free(container, device, account.grant)
             if account.charged:
@@ -173,6 +181,7 @@ class Ledger:
         """Charge unleased memory to a container, even above its limit and if nothing is free."""
         account = self.accounts[container][device]
         change, account.charged = size - account.charged, size
+        self.holdings.change(device, account.grant, account.grant)
         self._change_usable(device, -change)
         self._adjust(container, device)
 
@@ -197,7 +206,9 @@ class Ledger:
     def grant(self, container: str, device: str, size: int) -> None:
         """Set `size` more bytes aside for a container; a negative size takes some back."""
         accounts = self.accounts[container]
+        before = accounts[device].grant
         accounts[device].grant += size
+        self.holdings.change(device, before, before + size)
         for check in self._scenarios:
             check.change_free(container, device, -size)
         if size > 0:
@@ -284,15 +295,34 @@ class Ledger:
         account = self.accounts[container][device]
         if size > self.free[device] or account.grant + account.charged + size > account.limit:
             return False
-        return all(
-            check.is_grant_safe(container, device, size)
-            and self.claimants.is_grant_safe(check, container, device, size)
-            for check in self._distinct
-        )
+        for check in self._distinct:
+            if not check.is_grant_safe(container, device, size):
+                return False
+            if not self.claimants.is_grant_safe(check, container, device, size):
+                return False
+        return True
 
-    def can_all_end_beside(self, newcomers: Sequence[str], waiting: Collection[Sequence[str]]) -> bool:
-        """Return whether all holders can end, and then each group of `waiting`, even if the newcomers never do."""
-        return all(self.claimants.can_all_end_beside(check, newcomers, waiting) for check in self._distinct)
+    def refusals(self, device: str) -> list[tuple[Mapping[str, float], float]]:
+        """Return the sizes that were found unsafe for containers on a device, and up to which size that still holds."""
+        return [refusals for check in self._distinct if (refusals := check.refusals(device)) is not None]
+
+    def can_all_end_beside(self, newcomers: Sequence[str]) -> bool:
+        """Return whether all holders can end even if the newcomers take their whole limits and never end."""
+        return all(self.claimants.can_all_end_beside(check, newcomers) for check in self._distinct)
+
+    def needs(self, names: Iterable[str]) -> Needs:
+        """Return what containers may still be granted together: up to their limits and to what is usable."""
+        sizes: Needs = {}
+        for name in names:
+            for number, check in enumerate(self._distinct):
+                for device in self.accounts[name]:
+                    sizes[number, device] = sizes.get((number, device), 0) + check.need(name, device)
+        return sizes
+
+    def room_when_all_ended(self) -> Needs:
+        """Return what will be free when all holders have ended but those that are set apart."""
+        rooms = (self.claimants.room_when_all_ended(check) for check in self._distinct)
+        return {(number, device): size for number, room in enumerate(rooms) for device, size in room.items()}
 
     # -- targets and deficits ----------------------------------------------------------------------------
 

@@ -156,6 +156,11 @@ class SafetyCheck:
         claim = self._claim(container)
         return claim.fits(self._available) or self._can_end_after_others(container, claim, device, size)
 
+    def refusals(self, device: str) -> tuple[Mapping[str, float], float] | None:
+        """Return by container the sizes that were found unsafe on a device, and up to which size they still are."""
+        margins = self._margins.get(device)
+        return (margins.refused, margins.ceiling) if margins is not None and margins.refused else None
+
     def is_limit_safe(self, container: str, device: str, limit: int) -> bool:
         """Return whether the state would be safe if this limit of a holder were `limit` bytes."""
         if self.free[device] < 0:

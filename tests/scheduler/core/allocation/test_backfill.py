@@ -122,5 +122,7 @@ def test_external_memory_ends_the_proof_and_nobody_deadlocks() -> None:
 
 
 def test_sums_of_subsets() -> None:
-    assert subset_sums([3, 8, 0]) == [0, 3, 8, 11]
-    assert subset_sums(2**power for power in range(11)) is None
+    assert subset_sums({3: 1, 8: 1}) == [0, 3, 8, 11]
+    assert subset_sums({3: 2, 8: 1}) == [0, 3, 6, 8, 11, 14]
+    assert subset_sums({2**power: 1 for power in range(11)}) is None
+    assert subset_sums(dict.fromkeys(range(1, 46), 1)) is None  # at least 1,036
