@@ -164,7 +164,7 @@ static bool drain(uint64_t end) {
     return true;
 }
 
-static void settle(uint64_t begin, uint64_t end) {
+static void finish_drain(uint64_t begin, uint64_t end) {
     bool still = drain(end);
     uint32_t outcome = still                  ? CONVGPU_OUTCOME_DRAINED
                        : captures_count() > 0 ? CONVGPU_OUTCOME_CAPTURING
@@ -182,7 +182,7 @@ static void stop(const struct order *order) {
     go_is_due = false;
     announced = false;
     gate_close();
-    settle(begin, begin + (uint64_t)order->deadline * 1000000);
+    finish_drain(begin, begin + (uint64_t)order->deadline * 1000000);
 }
 
 static void step(const struct order *order) {
@@ -194,7 +194,7 @@ static void step(const struct order *order) {
     while (gate_permits() > 0 && nanoseconds() - begin < STEP_MS * UINT64_C(1000000))
         queue_wait(queue_changes(), POLL_MS);
     gate_permit(0);
-    settle(begin, begin + (uint64_t)deadline * 1000000);
+    finish_drain(begin, begin + (uint64_t)deadline * 1000000);
 }
 
 /* The gate never opens before everything is back: a program that reads what is out would die. */
