@@ -15,7 +15,7 @@ const WHY = {
 const STATES = { created: "created", running: "runs", waiting: "waits", ended: "ended" };
 const TURNS = { stopping: "stops", stopped: "stands still", restoring: "comes back", busy: "busy", waiting: "waits for its card turn" };
 const WEIGHTY = new Set(["paused", "granted", "rejected"]);
-const NOTABLE = new Set([...WEIGHTY, "suspended", "resumed", "busy", "limited", "overused", "stopped"]);
+const NOTABLE = new Set([...WEIGHTY, "displaced", "suspended", "resumed", "busy", "limited", "overused", "stopped"]);
 const MOST_BEHIND = 3;
 
 const cell = (text) => (node, item) => {
