@@ -18,6 +18,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "create": ("convgpu.cli.run.command:create", "docker create, with a limit on GPU memory"),
         "ps": ("convgpu.cli.show.ps:ps", "who has how much GPU memory, and who waits for whom"),
         "inspect": ("convgpu.cli.show.inspect_container:inspect", "all that is known of a container"),
+        "wait": ("convgpu.cli.show.wait:wait", "block until containers have the memory they wait for"),
         "trace": ("convgpu.cli.show.trace:trace", "the calls of a container that take memory, live"),
         "events": ("convgpu.cli.show.events:events", "what happens: starts, pauses, refusals, ends"),
         "history": ("convgpu.cli.show.events:history", "what happened, also before a restart"),

@@ -8,9 +8,10 @@ import click
 
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import list_containers
+from convgpu.cli.show import selection
 from convgpu.cli.show.container_rows import COLUMNS, Row, as_data, rows
 from convgpu.cli.terminal.errors import EXIT_CODES
-from convgpu.cli.terminal.options import as_json, directory, volume_driver
+from convgpu.cli.terminal.options import as_json, checked, directory, volume_driver
 from convgpu.cli.terminal.output import echo_all, echo_data, layout, width
 
 _HELP: Final = """Show the containers that share the GPUs: limit, grant, usage, and what they wait for.
@@ -43,20 +44,59 @@ and STATE may also be stopping, stopped, suspended (by hand), waits for turn, re
 """
 
 
+def _check_filters(
+    _context: click.Context, _parameter: click.Parameter, words: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    try:
+        return tuple(selection.check_filter(word) for word in words)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 @click.command(help=_HELP, epilog=EXIT_CODES)
 @as_json
+@click.option("-q", "--quiet", is_flag=True, help="Print names only.")
+@click.option(
+    "-f",
+    "--filter",
+    "filters",
+    multiple=True,
+    callback=_check_filters,
+    metavar="KEY=VALUE",
+    help=f"Show containers of that {', '.join(selection.FILTERS)}; again for more.",
+)
+@click.option(
+    "--format",
+    "form",
+    callback=checked(selection.check_format),
+    metavar="TEXT",
+    help=f"Print this for each container and GPU, as '{{{{.Name}}}} {{{{.State}}}}': .{', .'.join(selection.FIELDS)}.",
+)
 @directory
 @volume_driver
-def ps(*, as_json: bool, directory: Path | None, driver: str) -> None:
+def ps(
+    *,
+    as_json: bool,
+    quiet: bool,
+    filters: tuple[tuple[str, str], ...],
+    form: str | None,
+    directory: Path | None,
+    driver: str,
+) -> None:
     """Show the containers that share the GPUs."""
     scheduler = open_scheduler(directory, driver)
     devices = scheduler.devices()
-    listed = list_containers(scheduler, directory)
+    every = list_containers(scheduler, directory)
+    listed = selection.choose(every, filters, devices)
     if as_json:
         echo_data(as_data(listed, devices))
-        return
-    show(rows(listed, devices, time.time()), width())
-    if not listed:
+    elif quiet:
+        echo_all([(entry.name, "") for entry in listed])
+    elif form is not None:
+        echo_all([(line, "") for line in selection.format_rows(form, rows(listed, devices, time.time()))])
+    else:
+        show(rows(listed, devices, time.time()), width())
+    if not every and not (as_json or quiet or form):
         click.echo("No container has a ConvGPU volume. Start one: convgpu run --gpu-memory 2g IMAGE", err=True)
 
 

@@ -7,7 +7,7 @@ import termios
 import time
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -54,7 +54,8 @@ def top(*, interval: float, directory: Path | None, driver: str) -> None:
     scheduler = open_scheduler(directory, driver, RequestsHttp)
     seen = _poll(scheduler, directory)  # an error is printed before the screen is taken
     console = Console(highlight=False)
-    with _keyboard() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+    live = Live(console=console, screen=True, auto_refresh=False)
+    with suppress(KeyboardInterrupt), _keyboard() as keys, live:  # Ctrl-C also ends a poll that waits for its answer
         _show(live, console, scheduler, directory, seen, keys, interval)
 
 

@@ -51,6 +51,8 @@ def echo(line: str, style: str = "") -> None:
 
 def echo_all(lines: Sequence[tuple[str, str]]) -> None:
     """Print lines with their styles, in one write; characters that are not printable are escaped."""
+    if not lines:
+        return
     coloured = colour()
     shown = [(printable(line), style) for line, style in lines]
     click.echo("\n".join(_styled(line, style) if coloured else line for line, style in shown), color=coloured)
