@@ -62,8 +62,10 @@ again:
              seen = changes;
 #endif
              changes != seen; /* futex_wait */
-             waiting = waiting - 1;
-             seen = changes;
+             atomic {
+                 waiting = waiting - 1;
+                 seen = changes
+             }
              goto again
           fi
        fi;
@@ -71,8 +73,10 @@ again:
            assert(!stopped);
            work = work + 1
        }
-       store[me]!false;
-       left = left - 1
+       atomic {
+           store[me]!false;
+           left = left - 1
+       }
     od;
     ended = ended + 1
 }
@@ -122,8 +126,10 @@ inline wait_for_silence() {
 }
 
 inline open() {
-    permits = 0;
-    gate = OPEN;
+    atomic {
+        permits = 0;
+        gate = OPEN
+    }
     changes = changes + 1
 }
 
@@ -139,10 +145,13 @@ inline settle() {
     if
     :: busy -> open()
     :: else ->
-       stopped = true;
+       atomic {
+           stopped = true;
+           assert(work == 0)
+       }
        run_told = waiting > 0
     fi;
-    stopped_or_busy!!busy
+    stopped_or_busy!busy
 }
 
 active proctype mover() {
@@ -200,12 +209,14 @@ init {
        stops = stops - 1;
        order(STOP);
        stopped_or_busy?busy;
+#ifdef STEPS
        if
        :: !busy ->
           order(STEP);
           stopped_or_busy?busy
        :: true
        fi;
+#endif
        if
        :: busy
        :: else ->
