@@ -33,6 +33,12 @@ void control_gone(uint32_t kind, uint64_t session, uint64_t size) {
            sizeof(struct convgpu_gone));
 }
 
+void control_checkpointed(uint64_t session, bool restored, uint32_t error) {
+    struct convgpu_checkpointed frame = {
+        .kind = CONVGPU_PORTER_CHECKPOINTED, .restored = restored, .session = session, .error = error};
+    report(&frame, sizeof frame);
+}
+
 void control_pool(void) {
     static struct pool_figures last = {.size = UINT64_MAX};
     struct pool_figures figures = pool_figures();

@@ -14,6 +14,8 @@ void control_open(int socket);
 
 void control_moved(const struct convgpu_moved *moved);
 
+void control_checkpointed(uint64_t session, bool restored, uint32_t error);
+
 /* `kind`: GONE or BROKEN. */
 void control_gone(uint32_t kind, uint64_t session, uint64_t size);
 

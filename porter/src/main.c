@@ -62,6 +62,8 @@ static bool read_control(int control) {
     bool known = true;
     if (kind == CONVGPU_PORTER_POOL && packet.size == sizeof(struct convgpu_pool)) {
         pool_resize(((const struct convgpu_pool *)packet.bytes)->size);
+    } else if (kind == CONVGPU_PORTER_CHECKPOINT && packet.size == sizeof(struct convgpu_checkpoint)) {
+        process_checkpoint((const struct convgpu_checkpoint *)packet.bytes);
     } else if (kind == CONVGPU_PORTER_SESSION) {
         known = process_session(&packet);
     } else {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "checkpoint.h"
 #include "control.h"
 
 #define PACKETS_AT_ONCE 32 /* of one carrier, before others have their turn */
@@ -311,6 +312,7 @@ static void open_carrier(struct process *process) {
     pthread_mutex_unlock(&process->lock);
     process->next.size = 0;
     loop.watch(process->carrier, process);
+    checkpoint_adopt(process->session, (int)process->owner.pid);
 }
 
 bool process_session(struct packet *packet) {
@@ -335,6 +337,13 @@ bool process_session(struct packet *packet) {
     packet->descriptor[0] = -1;
     loop.poke();
     return true;
+}
+
+void process_checkpoint(const struct convgpu_checkpoint *order) {
+    process_settle(); /* its SESSION may have come just before */
+    const struct process *process = processes;
+    while (process != NULL && process->session != order->session) process = process->other;
+    if (process != NULL) checkpoint_begin(order->session, (int)process->owner.pid, order->restore);
 }
 
 static void remove_process(struct process **link) {

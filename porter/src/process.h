@@ -25,6 +25,9 @@ void process_adopt(struct owner owner);
 /* SESSION: takes the packet's descriptors. False: it is not one. */
 bool process_session(struct packet *packet);
 
+/* CHECKPOINT: answered by CHECKPOINTED, later. */
+void process_checkpoint(const struct convgpu_checkpoint *order);
+
 /* A descriptor of this process is readable. */
 void process_event(void *process, int descriptor);
 

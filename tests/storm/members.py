@@ -26,7 +26,7 @@ BLOCKS: Final = (2 * MIB, 6 * MIB, PIECE + 2 * MIB)
 HELD: Final = sum(BLOCKS)
 POOL: Final = 256 * MIB
 NAMES: Final = ("a", "b")
-BOUND: Final = 60.0  # seconds after which something counts as waiting for ever
+BOUND: Final = 120.0  # seconds after which something counts as waiting for ever
 SHORT: Final = 1.0  # seconds for the answer of a scheduler that may have been killed
 _INDEX_OFFSET: Final = 4096
 _UNIT: Final = struct.Struct("=IIQQ16sII")  # of the pool's index: state first
@@ -132,6 +132,7 @@ class Host:
 
     def __init__(self, daemon: Daemon, built: Path, plan: Plan) -> None:
         self.daemon, self.plan = daemon, plan
+        daemon.admin = JsonAdmin(str(daemon.directory / "admin.sock"), timeout=BOUND)  # a start may take long
         self.members = {name: Member(daemon, name, built, plan) for name in NAMES}
         self.wanted: set[str] = set()
         self._observer = CudaProcess(daemon.directory / "driver", {}, [])

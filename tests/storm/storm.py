@@ -4,6 +4,7 @@ A round brings the containers into a state, plans a kill, and does something. Wh
 then everything must be where it was asked to be: `Host.check`.
 """
 
+import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from members import BOUND, NAMES, Host
 from steps import ITSELF
 
 VICTIMS: Final = ("itself", "a", "b", "porter", "scheduler")
+DEAR: Final = 5  # of so many rounds one restarts the scheduler
 BOTH: Final = set(NAMES)
 
 
@@ -53,6 +55,12 @@ class Kill:
     victim: str
     skip: int = 0
 
+    @property
+    def restarts(self) -> bool:
+        """Whether the scheduler is started again."""
+        dies = self.victim == "scheduler" or (self.victim == "itself" and self.step.startswith("scheduler"))
+        return dies or self.action == "new scheduler"
+
     def __str__(self) -> str:
         return f"{self.action}: {self.victim} at `{self.step}`, {self.skip + 1}."
 
@@ -77,14 +85,27 @@ def list_steps(host: Host) -> dict[str, list[str]]:
 
 
 def kills(steps: dict[str, list[str]], seed: int, victims: Sequence[str] = VICTIMS) -> Iterator[Kill]:
-    """Yield every combination in an order that the seed gives, then again with the next skip, without end."""
+    """Yield every combination in an order that the seed gives, then again with the next skip, without end.
+
+    One in five restarts the scheduler, which takes longest.
+    """
     chance = random.Random(seed)  # noqa: S311 - an order of tests
-    skip = 0
-    while True:
-        found = [Kill(name, step, victim, skip) for name in steps for step in steps[name] for victim in victims]
+    dear, cheap = (_combinations(steps, victims, chance, restarts=restarts) for restarts in (True, False))
+    for number in itertools.count():
+        kill = next(dear if number % DEAR == 0 else cheap, None)
+        yield kill if kill is not None else next(dear)
+
+
+def _combinations(
+    steps: dict[str, list[str]], victims: Sequence[str], chance: random.Random, *, restarts: bool
+) -> Iterator[Kill]:
+    for skip in itertools.count():
+        every = [Kill(name, step, victim, skip) for name in steps for step in steps[name] for victim in victims]
+        found = [kill for kill in every if kill.restarts == restarts]
+        if not found:
+            return
         chance.shuffle(found)
         yield from found
-        skip += 1
 
 
 def run_round(host: Host, kill: Kill) -> bool:

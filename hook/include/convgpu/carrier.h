@@ -48,13 +48,15 @@
 
 /* Kinds of control frames: X(NAME, number). Below 16: from the scheduler. */
 #define CONVGPU_PORTER_KINDS(X)                                                                              \
-    X(POOL, 1)     /* how much host memory to have */                                                        \
-    X(SESSION, 2)  /* a process, with its carrier and its pidfd, in this order */                            \
-    X(POOLED, 16)  /* the porter's host memory has changed */                                                \
-    X(MOVED, 17)   /* a piece of a process was copied out (COPIED) or in (FILLED) */                         \
-    X(GONE, 18)    /* a process has ended: its copies are freed */                                           \
-    X(DROPPED, 19) /* a process gave up a piece that was out (FORGET): its copy is freed */                  \
-    X(BROKEN, 20)  /* a carrier was closed because of what came on it; copies stay until the process ends */
+    X(POOL, 1)       /* how much host memory to have */                                                      \
+    X(SESSION, 2)    /* a process, with its carrier and its pidfd, in this order */                          \
+    X(CHECKPOINT, 3) /* have the driver take what is left of a process off its devices, or put it back */    \
+    X(POOLED, 16)    /* the porter's host memory has changed */                                              \
+    X(MOVED, 17)     /* a piece of a process was copied out (COPIED) or in (FILLED) */                       \
+    X(GONE, 18)      /* a process has ended: its copies are freed */                                         \
+    X(DROPPED, 19)   /* a process gave up a piece that was out (FORGET): its copy is freed */                \
+    X(BROKEN, 20) /* a carrier was closed because of what came on it; copies stay until the process ends */  \
+    X(CHECKPOINTED, 21) /* answer to CHECKPOINT; also of a new session that the driver has taken off */
 
 #define CONVGPU_PIECE_FIELDS(X, A)                                                                           \
     X(uint32_t, kind)                                                                                        \
@@ -78,6 +80,18 @@
     X(uint32_t, reserved)
 
 #define CONVGPU_CARRIER_DEVICE_FIELDS(X, A) A(uint8_t, uuid, 16)
+
+#define CONVGPU_CHECKPOINT_FIELDS(X, A)                                                                      \
+    X(uint32_t, kind)                                                                                        \
+    X(uint32_t, restore) /* 0: take off; 1: put back */                                                      \
+    X(uint64_t, session)
+
+#define CONVGPU_CHECKPOINTED_FIELDS(X, A)                                                                    \
+    X(uint32_t, kind)                                                                                        \
+    X(uint32_t, restored) /* as CHECKPOINT.restore */                                                        \
+    X(uint64_t, session)                                                                                     \
+    X(uint32_t, error) /* the driver's; 0: done */                                                           \
+    X(uint32_t, reserved)
 
 #define CONVGPU_POOLED_FIELDS(X, A)                                                                          \
     X(uint32_t, kind)                                                                                        \
@@ -109,7 +123,9 @@
     S(carrier_device, CONVGPU_CARRIER_DEVICE_FIELDS, 16)                                                     \
     S(pooled, CONVGPU_POOLED_FIELDS, 24)                                                                     \
     S(moved, CONVGPU_MOVED_FIELDS, 40)                                                                       \
-    S(gone, CONVGPU_GONE_FIELDS, 24)
+    S(gone, CONVGPU_GONE_FIELDS, 24)                                                                         \
+    S(checkpoint, CONVGPU_CHECKPOINT_FIELDS, 16)                                                             \
+    S(checkpointed, CONVGPU_CHECKPOINTED_FIELDS, 24)
 
 #define CONVGPU_CARRIER_FIELD(type, name)        type name;
 #define CONVGPU_CARRIER_ARRAY(type, name, count) type name[count];

@@ -8,17 +8,21 @@
 
 struct driver cu;
 
-static bool find(void *library, const char *symbol, void *field) {
+/* False: the driver has none. */
+static bool look_up(void *library, const char *symbol, void *field) {
     void *function = dlsym(library, symbol);
-    if (function == NULL) {
-        log_line("the driver has no %s", symbol);
-        return false;
-    }
     memcpy(field, &function, sizeof function); /* ISO C converts no object pointer to a function pointer */
-    return true;
+    return function != NULL;
 }
 
-#define DRIVER_FIND(field, symbol, parameters) complete &= find(library, symbol, &cu.field);
+static bool find(void *library, const char *symbol, void *field) {
+    bool found = look_up(library, symbol, field);
+    if (!found) log_line("the driver has no %s", symbol);
+    return found;
+}
+
+#define DRIVER_FIND(field, symbol, parameters)     complete &= find(library, symbol, &cu.field);
+#define DRIVER_FIND_ANY(field, symbol, parameters) (void)look_up(library, symbol, &cu.field);
 
 bool driver_open(const char *path) {
     void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
@@ -28,6 +32,7 @@ bool driver_open(const char *path) {
     }
     bool complete = true;
     DRIVER_CALLS(DRIVER_FIND)
+    CHECKPOINT_CALLS(DRIVER_FIND_ANY)
     if (!complete) return false;
     CUresult result = cu.init(0);
     if (result != CU_SUCCESS) log_line("cuInit: %s", driver_error(result));

@@ -37,6 +37,7 @@ struct cu_access { /* CUmemAccessDesc */
 enum {
     CU_SUCCESS = 0,
     CU_OUT_OF_MEMORY = 2,
+    CU_NOT_SUPPORTED = 801,
     CU_LOCATION_DEVICE = 1,
     CU_READ_WRITE = 3,
     CU_POSIX_DESCRIPTOR = 1,
@@ -71,9 +72,18 @@ enum {
     X(host_unregister, "cuMemHostUnregister", (void *))                                                      \
     X(error_name, "cuGetErrorName", (CUresult, const char **))
 
+/* Since driver 570; NULL where the driver is older. */
+#define CHECKPOINT_CALLS(X)                                                                                  \
+    X(checkpoint_state, "cuCheckpointProcessGetState", (int, int *))                                         \
+    X(checkpoint_lock, "cuCheckpointProcessLock", (int, void *))                                             \
+    X(checkpoint_take, "cuCheckpointProcessCheckpoint", (int, void *))                                       \
+    X(checkpoint_restore, "cuCheckpointProcessRestore", (int, void *))                                       \
+    X(checkpoint_unlock, "cuCheckpointProcessUnlock", (int, void *))
+
 #define DRIVER_FIELD(field, symbol, parameters) CUresult(*field) parameters;
 struct driver {
     DRIVER_CALLS(DRIVER_FIELD)
+    CHECKPOINT_CALLS(DRIVER_FIELD)
 };
 
 extern struct driver cu;

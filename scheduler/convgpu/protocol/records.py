@@ -136,15 +136,14 @@ class Placement(Record, frozen=True):
 
 
 class Container(Record, frozen=True, kw_only=True):
-    """One container.
+    """One container, by the name of its volume.
 
     Attributes:
-        name: of its volume.
         engine: None until the Engine has listed it.
         since: when it entered its state.
         admit: `whole` if its first allocation waits until its whole limits are free, else `part`.
         residency: None if its memory never leaves its devices; else one of `ResidenceState`.
-        suspended: whether an administrator suspended it.
+        suspended: whether an administrator suspended it; `deep`: its contexts leave too, if the driver can.
         turn: on the card, None if its memory never leaves.
         placement: None for a container that has certain GPUs.
     """
@@ -165,6 +164,7 @@ class Container(Record, frozen=True, kw_only=True):
     residency: str | None = None
     suspended: bool = False
     turn: CardTurn | None = None
+    deep: bool = False
     placement: Placement | None = None
 
 

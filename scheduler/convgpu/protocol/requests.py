@@ -162,9 +162,13 @@ class DrainDevice(Request[records.Done], frozen=True, tag="drain"):
 
 
 class SuspendContainer(Request[records.Done], frozen=True, tag="suspend"):
-    """Stop a container and move its memory to the host, until it is resumed."""
+    """Stop a container and move its memory to the host, until it is resumed.
+
+    `deep`: what cannot be moved piece by piece leaves as well, by the driver's checkpoint.
+    """
 
     name: VolumeName
+    deep: bool = False
 
 
 class ResumeContainer(Request[records.Done], frozen=True, tag="resume"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from built import build_porter
 from daemon import Daemon, host_pool, running_daemon, wait_until
+from gpu_host import CudaProcess
 from hooked_program import Program
 
 from convgpu.client.admin import SchedulerRefused
@@ -134,6 +135,59 @@ def test_a_suspension_outlives_the_scheduler(daemon, join: Join) -> None:
     assert wrong_bytes(program, address, SIZE, 6) == 0
 
 
+def free_memory(directory: Path) -> int:
+    """Bytes that the driver says are free, seen from a process of its own with a context."""
+    process = CudaProcess(directory, {}, [])
+    process.start()
+    free = process.free_memory()
+    process.kill()
+    return free
+
+
+def test_a_deep_suspension_takes_the_contexts_too(daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="3g", suspend="auto"))
+    address, small = filled(program, SIZE, 5), filled(program, 4096, 6)
+    wait_until(lambda: daemon.admin.request("devices")["devices"][0]["pool"] > 0, "the porter has its context")
+    before, usage = free_memory(daemon.directory / "driver"), daemon.state("a")["devices"][0]["usage"]
+    daemon.admin.request("suspend", name="a", deep=True)
+    wait_until(lambda: out_of(daemon, "a") == usage, "everything of it is out")
+    assert (daemon.state("a")["residency"], daemon.state("a")["deep"]) == ("stopped", True)
+    wait_until(lambda: free_memory(daemon.directory / "driver") == before + usage, "the device has all of it back")
+    program.begin(f"compare {address} 65536 5")
+    resume(daemon, "a")
+    assert program.result().values == ("0",)
+    assert wrong_bytes(program, address, SIZE, 5) == 0
+    assert program.call(f"compare {small} 4096 6").values == ("0",)
+    wait_until(lambda: free_memory(daemon.directory / "driver") == before, "the device holds it again")
+
+
+def test_a_deep_suspension_outlives_scheduler_and_porter(daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="3g", suspend="auto"))
+    address, usage = filled(program, SIZE, 5), daemon.state("a")["devices"][0]["usage"]
+    daemon.admin.request("suspend", name="a", deep=True)
+    wait_until(lambda: out_of(daemon, "a") == usage, "everything of it is out")
+    daemon.kill()
+    daemon.start()
+    wait_until(lambda: out_of(daemon, "a") == usage, "the new scheduler knows it")
+    resume(daemon, "a")
+    assert wrong_bytes(program, address, SIZE, 5) == 0
+
+
+def test_a_deep_suspension_comes_back_when_an_outsider_has_left_the_card(daemon, join: Join) -> None:
+    program = join(daemon.container("a", memory="3g", suspend="auto"))
+    address, usage = filled(program, SIZE, 5), daemon.state("a")["devices"][0]["usage"]
+    daemon.admin.request("suspend", name="a", deep=True)
+    wait_until(lambda: out_of(daemon, "a") == usage, "everything of it is out")
+    outsider = CudaProcess(daemon.directory / "driver", {}, [])
+    outsider.start()
+    outsider.allocate(outsider.free_memory() - usage // 2)
+    daemon.admin.request("resume", name="a")
+    wait_until(lambda: daemon.state("a")["residency"] == "restoring", "it waits for the card")
+    outsider.kill()
+    wait_until(lambda: daemon.state("a")["residency"] == "running", "it is back")
+    assert wrong_bytes(program, address, SIZE, 5) == 0
+
+
 def convgpu(daemon: Daemon, *words: str) -> str:
     command = [sys.executable, "-m", "convgpu.cli", words[0], "--directory", str(daemon.directory), *words[1:]]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
@@ -145,6 +199,9 @@ def test_the_command_line_suspends_shows_and_resumes(daemon, join: Join) -> None
     suspended = json.loads(convgpu(daemon, "suspend", "a", "--json"))
     assert (suspended["state"], suspended["suspended"], suspended["gpus"][0]["out"]) == ("stopped", True, SIZE)
     assert "suspended: 326MiB on the host" in convgpu(daemon, "ps")
+    assert convgpu(daemon, "resume", "a").startswith("a: runs with")
+    deep = json.loads(convgpu(daemon, "suspend", "a", "--deep", "--json"))
+    assert deep["gpus"][0]["out"] == deep["gpus"][0]["usage"]
     assert convgpu(daemon, "resume", "a").startswith("a: runs with")
     assert json.loads(convgpu(daemon, "ps", "--json"))[0]["residency"] == "running"
     assert wrong_bytes(program, address, SIZE, 8) == 0

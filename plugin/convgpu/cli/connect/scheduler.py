@@ -243,9 +243,9 @@ class Scheduler:
         """Stop giving new grants on a device, or give them again."""
         self._transport.ask(DrainDevice(device, drained, by=person()))
 
-    def suspend(self, name: str) -> None:
-        """Suspend a container, by the name of its volume, until it is resumed."""
-        self._transport.ask(SuspendContainer(name))
+    def suspend(self, name: str, *, deep: bool = False) -> None:
+        """Suspend a container, by the name of its volume, until it is resumed; `deep`: its contexts as well."""
+        self._transport.ask(SuspendContainer(name, deep=deep))
 
     def resume(self, name: str) -> None:
         """Let a suspended container run again when its turn comes."""

@@ -18,9 +18,10 @@ from convgpu.protocol.sizes import format_size
 
 _SUSPEND: Final = """Stop a container before the GPU, and move its memory to the host until it is resumed.
 
-Its programs stand still at their next call that needs the GPU. Contexts and small allocations stay on the card. The
-container must have been started with --suspend auto (volume option suspend=auto). Ends when all of its memory that can
-leave has left; with --no-wait at once.
+Its programs stand still at their next call that needs the GPU. Contexts and small allocations stay on the card, unless
+--deep has the driver take them too (from driver 570 on; about half a second more). The container must have been started
+with --suspend auto (volume option suspend=auto). Ends when all of its memory that can leave has left; with --no-wait at
+once.
 
 \b
 --json prints an object: container, state, suspended, gpus (uuid, usage, out, fixed; bytes).
@@ -39,15 +40,16 @@ _no_wait = click.option("--no-wait", is_flag=True, help="Do not wait for the end
 
 @click.command(help=_SUSPEND, epilog=EXIT_CODES)
 @click.argument("container", shell_complete=complete_container)
+@click.option("--deep", is_flag=True, help="Take contexts off the GPU as well, by the driver's checkpoint.")
 @_no_wait
 @as_json
 @directory
 @volume_driver
-def suspend(*, container: str, no_wait: bool, as_json: bool, directory: Path | None, driver: str) -> None:
+def suspend(*, container: str, deep: bool, no_wait: bool, as_json: bool, directory: Path | None, driver: str) -> None:
     """Suspend a container."""
     scheduler = open_scheduler(directory, driver)
     entry = find(list_containers(scheduler, directory), container)
-    scheduler.suspend(entry.container.name)
+    scheduler.suspend(entry.container.name, deep=deep)
     _finish(scheduler, entry, is_suspended=True, waits=not no_wait, as_json=as_json)
 
 
@@ -91,7 +93,8 @@ def is_over(container: Container, *, is_suspended: bool) -> bool:
         return True
     if not is_suspended:
         return container.residency in _RUNS
-    left = any(share.usage - share.out - share.fixed > 0 for share in container.devices)
+    stays = 0 if container.deep else 1
+    left = any(share.usage - share.out - stays * share.fixed > 0 for share in container.devices)
     return container.residency == "stopped" and not left
 
 

@@ -124,7 +124,11 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         errors=(400, 404, 409, 413),
     ),
     ("POST", "/v1/containers/{name}/suspend"): Operation(
-        "Stop a container and move its memory to the host", records.Done, path={"name": _NAME}, errors=(400, 404)
+        "Stop a container and move its memory to the host; `deep`: its contexts leave as well",
+        records.Done,
+        query={"deep": {"type": "boolean"}},
+        path={"name": _NAME},
+        errors=(400, 404),
     ),
     ("POST", "/v1/containers/{name}/resume"): Operation(
         "Let a suspended container run again", records.Done, path={"name": _NAME}, errors=(400, 404)

@@ -106,7 +106,7 @@ def _add_changes(blueprint: Blueprint, scheduler: Scheduler) -> None:
 
     @blueprint.post("/containers/<name>/suspend")
     def suspend(name: str) -> Response:
-        return _pass(scheduler.ask_json(SuspendContainer(name)))
+        return _pass(scheduler.ask_json(SuspendContainer(name, deep=_flag("deep"))))
 
     @blueprint.post("/containers/<name>/resume")
     def resume(name: str) -> Response:
@@ -198,6 +198,14 @@ def _by() -> str:
     if not isinstance(by, str):
         raise BadQuestion('"by" must be text: who asks for the change')
     return by
+
+
+def _flag(name: str) -> bool:
+    """Return the field of the request's query: `true`, or `false` and without it no."""
+    text = request.args.get(name, "false")
+    if text not in {"true", "false"}:
+        raise BadQuestion(f"{name}={text}: give true or false")
+    return text == "true"
 
 
 def _error(status: int, code: str, text: str) -> Response:

@@ -192,6 +192,8 @@ class ResidencyTransitions:
         if found is None:
             return
         name, residence, memory = found
+        if memory.checkpoint in {Checkpointing.TAKEN, Checkpointing.RESTORING}:
+            return  # a new porter says it again
         memory.checkpoint = Checkpointing.NONE if event.failed else Checkpointing.TAKEN
         residence.is_deep &= not event.failed
         for device, account in self._state.ledger.accounts[name].items() if not event.failed else ():

@@ -28,6 +28,7 @@ class ResidenceView:
     Attributes:
         state: what it does.
         is_suspended: an administrator suspended it.
+        is_deep: its contexts leave as well; no more when the driver cannot.
         on_card: its memory on the card, with what is fixed.
         out: on the host.
         fixed: on the card, and cannot leave.
@@ -40,6 +41,7 @@ class ResidenceView:
 
     state: ResidenceState
     is_suspended: bool
+    is_deep: bool
     on_card: Mapping[str, int]
     out: Mapping[str, int]
     fixed: Mapping[str, int]
@@ -72,6 +74,7 @@ def view_residence(state: State, room: Room, name: str) -> ResidenceView | None:
     return ResidenceView(
         _state_of(state, residence, is_waiting=is_waiting),
         residence.is_suspended,
+        residence.is_deep,
         on_card,
         out,
         fixed,

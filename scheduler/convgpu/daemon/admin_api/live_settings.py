@@ -20,6 +20,7 @@ from convgpu.protocol import records
 from convgpu.protocol.event_kinds import EventKind
 
 _SUSPENDED: Final = "suspended"  # names of volumes, which have no spaces
+_DEEP: Final = "suspended_deep"  # of these, whose contexts leave as well
 
 
 class LiveSettings:
@@ -60,14 +61,18 @@ class LiveSettings:
         for name, targets in self._store.volumes.targets().items():
             if name in self._containers.by_name:
                 self._driver.dispatch(e.LimitsChanged(name, targets))
-        for name in self._suspended():
+        for name in self._names(_SUSPENDED):
             if name in self._containers.by_name:
-                self._driver.dispatch(SuspendAsked(name))
+                self._driver.dispatch(SuspendAsked(name, name in self._names(_DEEP)))
 
-    def _suspended(self) -> list[str]:
-        return list(filter(None, (self._store.settings.get(_SUSPENDED) or "").split(" ")))
+    def _names(self, setting: str) -> list[str]:
+        return list(filter(None, (self._store.settings.get(setting) or "").split(" ")))
 
-    def suspend(self, name: str, *, suspended: bool) -> None:
+    def _keep(self, setting: str, name: str, *, kept: bool) -> None:
+        others = [other for other in self._names(setting) if other != name and other in self._containers.by_name]
+        self._store.settings.set(setting, " ".join([*others, name] if kept else others) or None)
+
+    def suspend(self, name: str, *, suspended: bool, deep: bool = False) -> None:
         """Suspend a container until it is resumed, or resume it; over restarts too.
 
         Raises:
@@ -77,9 +82,9 @@ class LiveSettings:
         if not self._containers.require(name).terms.may_leave:
             text = f"the memory of {name} may not leave its GPUs: create its volume with the option suspend=auto"
             raise ContainerRefusedError("invalid", text)
-        others = [other for other in self._suspended() if other != name and other in self._containers.by_name]
-        self._store.settings.set(_SUSPENDED, " ".join([*others, name] if suspended else others) or None)
-        self._driver.dispatch(SuspendAsked(name) if suspended else ResumeAsked(name))
+        self._keep(_DEEP, name, kept=deep)
+        self._keep(_SUSPENDED, name, kept=suspended)
+        self._driver.dispatch(SuspendAsked(name, deep) if suspended else ResumeAsked(name))
 
     def set_limits(self, name: str, memory: str, by: str = "") -> records.LimitChanges:
         """Set targets for the limits; a lower limit comes into force as memory is freed.

@@ -125,8 +125,8 @@ class AdminServer:
             case r.DrainDevice(device=device, drained=drained):
                 self._live_settings.drain(device, drained=drained, by=request.by)
                 return records.Done()
-            case r.SuspendContainer(name=name):
-                self._live_settings.suspend(name, suspended=True)
+            case r.SuspendContainer(name=name, deep=deep):
+                self._live_settings.suspend(name, suspended=True, deep=deep)
                 return records.Done()
             case r.ResumeContainer(name=name):
                 self._live_settings.suspend(name, suspended=False)

@@ -93,6 +93,7 @@ class Views:
             residency=residence.state if residence else None,
             suspended=residence is not None and residence.is_suspended,
             turn=self._turns.of(volume.name),
+            deep=residence is not None and residence.is_deep,
             placement=self._placement(volume.name),
         )
 

@@ -37,6 +37,7 @@ class Elastic:
         session: of the process.
         out, inwards: what is on its way.
         fixed: by device, what cannot leave, as it said last.
+        checkpoint: what the porter was told to have the driver do, and has not answered.
         stopping: epoch of a Stop or Step without an answer, 0 without one.
         can_watch: it answers WATCH.
         idle_since: when it worked last, on the clock of the events; None while it works, or is not asked.
@@ -49,6 +50,7 @@ class Elastic:
     stopping: int = 0
     can_watch: bool = False
     idle_since: float | None = None
+    checkpoint: r.Checkpoint | r.RestoreCheckpoint | None = None
 
 
 class ElasticSessions:
@@ -180,14 +182,12 @@ class ElasticSessions:
 
     def perform(self, order: Order | r.Checkpoint | r.RestoreCheckpoint) -> None:
         """Tell a process what to do."""
-        if isinstance(order, r.Checkpoint):
-            self._driver.dispatch(r.CheckpointTaken(order.session, failed=True))
-            return
-        if isinstance(order, r.RestoreCheckpoint):
-            self._driver.dispatch(r.CheckpointRestored(order.session))
-            return
         known = self._known.get(order.session)
         if known is None:
+            return
+        if isinstance(order, r.Checkpoint | r.RestoreCheckpoint):
+            known.checkpoint = order
+            self._order_checkpoint(known)
             return
         if isinstance(order, r.Watch) and not known.can_watch:
             return
@@ -201,6 +201,12 @@ class ElasticSessions:
             known.inwards.ask(order.device, order.size)
         known.session.connection.send(message_of(order, known.session), ORDER_ID)
 
+    def _order_checkpoint(self, known: Elastic) -> None:
+        """Pass an order on that has no answer; without a porter the next one gets it."""
+        if self._porter is not None and known.checkpoint is not None:
+            is_restore = isinstance(known.checkpoint, r.RestoreCheckpoint)
+            self._porter.checkpoint(known.session.number, restore=is_restore)
+
     # -- what the porter says --------------------------------------------------------------------------------
 
     def greet(self) -> None:
@@ -211,18 +217,16 @@ class ElasticSessions:
         self._porter.resize(self._pool.size)
         for known in self._known.values():
             self._bring(self._porter, known)
+            self._order_checkpoint(known)
 
     def report(self, report: p.PorterReport) -> None:
         """Handle what the porter says."""
         match report:
             case p.Pooled():
                 self._resize(report)
-            case p.Moved(session=number):
+            case p.Moved(session=number) | p.Dropped(session=number) | p.Checkpointed(session=number):
                 if (known := self._known.get(number)) is not None:
-                    self._count_copy(known, known.session.rows[report.device], report)
-            case p.Dropped(session=number, device=row, size=size):
-                if (known := self._known.get(number)) is not None:
-                    self._driver.dispatch(r.Discarded(number, known.session.rows[row], size))
+                    self._note_of_process(known, report)
             case p.Broken(session=number):
                 log.warning("a process spoke nonsense to the porter, or did not listen: session %d", number)
                 if self._porter is not None and (known := self._known.get(number)) is not None:
@@ -232,10 +236,32 @@ class ElasticSessions:
                 if self._porter is not None and not self._known:
                     self._porter.resize(0)
 
+    def _note_of_process(self, known: Elastic, report: p.Moved | p.Dropped | p.Checkpointed) -> None:
+        match report:
+            case p.Moved(device=row):
+                self._count_copy(known, known.session.rows[row], report)
+            case p.Dropped(session=number, device=row, size=size):
+                self._driver.dispatch(r.Discarded(number, known.session.rows[row], size))
+            case p.Checkpointed():
+                self._note_checkpoint(known, report)
+
     def _count_copy(self, known: Elastic, device: str, report: p.Moved) -> None:
         way = known.inwards if report.inwards else known.out
         way.copied[device] += report.size
         self._rates.add(device, report.size, report.nanoseconds, inwards=report.inwards)
+
+    def _note_checkpoint(self, known: Elastic, report: p.Checkpointed) -> None:
+        number, failed = known.session.number, bool(report.error)
+        if failed:
+            log.error(
+                "the driver's checkpoint of %s (pid %d) failed with error %d: what could not move stays as it is",
+                known.session.container,
+                known.session.pid,
+                report.error,
+            )
+        known.checkpoint = None
+        event = r.CheckpointRestored if report.restored else r.CheckpointTaken
+        self._driver.dispatch(event(number, failed))
 
     def _resize(self, report: p.Pooled) -> None:
         if report.error and report.error != self.host_memory.error:

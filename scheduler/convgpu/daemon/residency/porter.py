@@ -160,6 +160,10 @@ class Porter:
         """Ask for so many bytes of host memory; POOLED says what came of it."""
         self._send(p.pack_pool(size), [])
 
+    def checkpoint(self, session: int, *, restore: bool) -> None:
+        """Have the driver take what is left of a process off its devices, or put it back; CHECKPOINTED follows."""
+        self._send(p.pack_checkpoint(session, restore=restore), [])
+
     def bring(self, session: Session) -> socket.socket | None:
         """Return a carrier of a process to the porter; None while no porter runs, or the process has ended."""
         if self._control is None or session.process is None or not session.started:

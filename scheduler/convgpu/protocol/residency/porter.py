@@ -17,11 +17,13 @@ class PorterKind(IntEnum):
 
     POOL = 1
     SESSION = 2
+    CHECKPOINT = 3
     POOLED = 16
     MOVED = 17
     GONE = 18
     DROPPED = 19
     BROKEN = 20
+    CHECKPOINTED = 21
 
 
 # Struct name -> its fields as (C type, name, count), in the form of `wire.STRUCTS`.
@@ -57,6 +59,14 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
         ("uint64_t", "session", 1),
         ("uint64_t", "size", 1),
     ),
+    "checkpoint": (("uint32_t", "kind", 1), ("uint32_t", "restore", 1), ("uint64_t", "session", 1)),
+    "checkpointed": (
+        ("uint32_t", "kind", 1),
+        ("uint32_t", "restored", 1),
+        ("uint64_t", "session", 1),
+        ("uint32_t", "error", 1),
+        ("uint32_t", "reserved", 1),
+    ),
 }
 
 _POOL: Final = struct.Struct("=IIQ")
@@ -64,6 +74,8 @@ _SESSION: Final = struct.Struct("=IIQQII")
 _POOLED: Final = struct.Struct("=IIQQ")
 _MOVED: Final = struct.Struct("=IIQQIIQ")
 _GONE: Final = struct.Struct("=IIQQ")
+_CHECKPOINT: Final = struct.Struct("=IIQ")
+_CHECKPOINTED: Final = struct.Struct("=IIQII")
 _KIND: Final = struct.Struct("=I")
 
 
@@ -114,7 +126,19 @@ class Broken:
     session: int
 
 
-PorterReport = Pooled | Moved | Dropped | Gone | Broken
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """The driver has taken what was left of a process off its devices, or put it back (`restored`).
+
+    `error`: why it could not, by the driver's number; 0: it could.
+    """
+
+    session: int
+    restored: bool
+    error: int = 0
+
+
+PorterReport = Pooled | Moved | Dropped | Gone | Broken | Checkpointed
 
 
 class PorterProtocolError(ValueError):
@@ -129,6 +153,11 @@ def pack_pool(size: int) -> bytes:
 def pack_session(session: int, pid: int, started: int, devices: tuple[bytes, ...]) -> bytes:
     """Return the frame that brings a process; `devices` are binary UUIDs in the order of its WELCOME."""
     return _SESSION.pack(PorterKind.SESSION, pid, session, started, len(devices), 0) + b"".join(devices)
+
+
+def pack_checkpoint(session: int, *, restore: bool) -> bytes:
+    """Return the frame that has the driver take a process off its devices, or put it back."""
+    return _CHECKPOINT.pack(PorterKind.CHECKPOINT, restore, session)
 
 
 def unpack_report(packet: bytes) -> PorterReport:
@@ -153,6 +182,9 @@ def unpack_report(packet: bytes) -> PorterReport:
                 return Gone(session, size)
             case PorterKind.BROKEN:
                 return Broken(_GONE.unpack(packet)[2])
+            case PorterKind.CHECKPOINTED:
+                _kind, restored, session, error, _reserved = _CHECKPOINTED.unpack(packet)
+                return Checkpointed(session, bool(restored), error)
             case kind:
                 raise PorterProtocolError(f"the porter does not send {kind.name}")
     except (struct.error, ValueError) as error:
