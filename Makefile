@@ -50,7 +50,7 @@ explore: venv ## more random histories of the scheduler than `make test` plays, 
 storm: venv build ## kill at every step of moves of memory, 1,000 times; nothing must be lost
 	@PYTHONPATH=tests/storm:tests/hook:tests/fakes:scheduler .venv/bin/python tests/storm/run.py
 
-fuzz: venv ## feed the hook's readers with nonsense, for a minute
+fuzz: venv ## feed both ends' readers 10,000,000 frames and pages of nonsense
 	@scripts/fuzz
 
 plugin: venv ## build the managed plugin, create it in the Engine, enable it

@@ -90,7 +90,11 @@ def test_the_runtime_covers_a_container_without_options(engine, plugin, runtime,
 def test_the_runtime_takes_a_volume_for_one_and_nothing_else(engine, plugin, runtime):
     volume = ("--mount", f"type=volume,volume-driver={plugin},volume-opt=memory=1g,dst=/run/convgpu")
     gpu = ("-e", "NVIDIA_VISIBLE_DEVICES=all", "-e", "CONVGPU_MEMORY=2g")
-    assert "libconvgpu.so" in engine("run", "--rm", *runtime, *gpu, *volume, "convgpu/demo", "ls", "/run/convgpu")
+    listed = ("convgpu/demo", "ls", "/run/convgpu")
+    hook = ("-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so")
+    assert "libconvgpu.so" in engine("run", "--rm", *runtime, *gpu, *volume, *hook, *listed)
+    refused = engine.run("run", "--rm", *runtime, *gpu, *volume, *listed, check=False)
+    assert (refused.returncode != 0, "give it -e LD_PRELOAD=" in refused.stderr) == (True, True)
     refused = engine.run("run", "--rm", *runtime, *gpu, "--tmpfs", "/run/convgpu", "convgpu/demo", "true", check=False)
     assert refused.returncode != 0
     assert "something else is mounted at /run/convgpu" in refused.stderr

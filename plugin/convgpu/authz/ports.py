@@ -69,7 +69,7 @@ class HostDevicePort(Protocol):
         ...
 
     def resolve(self, path: str) -> str:
-        """Return a path of the host with its links resolved, as far as they can be read; normal in any case."""
+        """Return where a path of the host leads as the kernel follows it; `/` where that cannot be said."""
         ...
 
 

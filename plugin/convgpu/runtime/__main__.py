@@ -88,12 +88,14 @@ def _edit(bundle: str, own: dict[str, str]) -> None:
 
 def _may_need_limit(config: dict[str, Any]) -> bool:
     """Tell whether a container has to do with GPUs; all others start without a plugin, too."""
-    from convgpu.runtime.devices import GpuNumbers  # noqa: PLC0415 - see above
+    from convgpu.runtime.devices import GpuNumbers, open_source  # noqa: PLC0415 - see above
     from convgpu.runtime.edits import Host, NoLimit, inject_limit  # noqa: PLC0415
+    from convgpu.runtime.last_word import HookUndone  # noqa: PLC0415
 
+    unknown = Host("", "unknown", simulated=False, is_gpu=GpuNumbers().has, open_source=open_source)
     try:
-        return inject_limit(config, Host("", "unknown", simulated=False, is_gpu=GpuNumbers().has), "1") is not None
-    except NoLimit:
+        return inject_limit(config, unknown, "1") is not None
+    except (NoLimit, HookUndone):
         return True
 
 
@@ -101,14 +103,15 @@ def _host(own: dict[str, str]) -> "Host":
     from pathlib import Path  # noqa: PLC0415 - see above
 
     from convgpu.protocol.layout import DRIVER_FOLDER  # noqa: PLC0415
-    from convgpu.runtime.devices import GpuNumbers  # noqa: PLC0415
+    from convgpu.runtime.devices import GpuNumbers, open_source  # noqa: PLC0415
     from convgpu.runtime.edits import Host  # noqa: PLC0415
     from convgpu.runtime.scheduler_client import find_directory  # noqa: PLC0415
 
     # Resolved, as the Engine names the sources of mounts.
     directory = (Path(own["directory"]) if own.get("directory") else find_directory()).resolve()
     simulated = (directory / DRIVER_FOLDER).is_dir()
-    return Host(os.path.abspath(sys.argv[0]), str(directory), simulated, GpuNumbers().has)  # noqa: PTH100
+    program = os.path.abspath(sys.argv[0])  # noqa: PTH100
+    return Host(program, str(directory), simulated, GpuNumbers().has, open_source)
 
 
 def _hook(own: dict[str, str], command: list[str]) -> None:

@@ -1,12 +1,39 @@
 """The numbers of GPUs' character devices, as the kernel of this host lists them."""
 
+import os
+import stat
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 # Documentation/admin-guide/devices.txt: 195 is NVIDIA's; 226 is DRM's, for the cards of every vendor.
 NVIDIA_MAJOR: Final = 195
 _DRM_MAJOR: Final = 226
 _NVIDIA_VENDOR: Final = "0x10de"
+
+
+class Source(NamedTuple):
+    """The source of a mount: its path, and the numbers of a character device."""
+
+    path: str
+    numbers: tuple[int, int] | None = None
+
+
+def open_source(path: str) -> Source:
+    """Return what the kernel finds at a path, by opening it and not by its text; nothing is used or waited for.
+
+    What cannot be opened is as its text says: the runtime that comes after us cannot mount it either.
+    """
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return Source(path)
+    try:
+        status = os.fstat(descriptor)
+        real = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - its text, not a Path
+    finally:
+        os.close(descriptor)
+    numbers = (os.major(status.st_rdev), os.minor(status.st_rdev)) if stat.S_ISCHR(status.st_mode) else None
+    return Source(real, numbers)
 
 
 class GpuNumbers:

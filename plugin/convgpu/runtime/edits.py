@@ -6,13 +6,14 @@ container and mount its own folder over the mount point; after its end they remo
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from convgpu.protocol.layout import DRIVER_PATH, LIBRARY_PATH, MOUNT_PATH, PRELOAD_FILE, PRELOAD_PATH
-from convgpu.runtime.devices import NVIDIA_MAJOR
+from convgpu.runtime.devices import NVIDIA_MAJOR, Source
 from convgpu.runtime.gpu_requests import IsGpuNumber, asks_for_gpu
+from convgpu.runtime.last_word import refuse_undone, refuse_variables
 from convgpu.runtime.oci_config import read_device_settings, split_variables, variables
 
 # Variables of the container that stand for the options of a volume.
@@ -29,6 +30,7 @@ OPTIONS: Final[Mapping[str, str]] = {
 _BEGIN_TIMEOUT: Final = 30
 _END_TIMEOUT: Final = 15
 # A GPU by index or UUID. NVIDIA_VISIBLE_DEVICES may hold other values: names of CDI devices, or the path of a list.
+_VOLUME: Final = re.compile(r"(?:containers|volumes)/[0-9a-f]{16}")
 _GPU: Final = re.compile(r"\d+|(?:GPU|MIG)-\S+")
 
 
@@ -45,12 +47,14 @@ class Host:
         directory: of the scheduler, as the host sees it.
         simulated: the CUDA driver comes with the container's folder.
         is_gpu: tells whether character devices of a major number, or of a major and a minor one, belong to a GPU.
+        open_source: returns what the source of a mount really is.
     """
 
     program: str
     directory: str
     simulated: bool
     is_gpu: IsGpuNumber = lambda major, _: major == NVIDIA_MAJOR
+    open_source: Callable[[str], Source] = Source
 
     def hook(self, command: str, timeout: int) -> dict[str, Any]:
         """Return a hook in the form of the OCI specification; `timeout` in seconds."""
@@ -76,7 +80,7 @@ def volume_options(config: Mapping[str, Any]) -> dict[str, str]:
 
 def uses_gpu(config: Mapping[str, Any], host: Host) -> bool:
     """Tell whether a container gets a GPU, as far as its bundle tells."""
-    return asks_for_gpu(read_device_settings(config, host.is_gpu), host.is_gpu)
+    return asks_for_gpu(read_device_settings(config, host.is_gpu, host.open_source), host.is_gpu)
 
 
 def inject_limit(config: Mapping[str, Any], host: Host, default: str | None) -> dict[str, Any] | None:
@@ -88,10 +92,16 @@ def inject_limit(config: Mapping[str, Any], host: Host, default: str | None) -> 
         default: limit of a container that names none; None refuses it.
 
     Raises:
-        NoLimit: it gets a GPU, and has no limit, or the hook could not enforce it.
+        NoLimit, HookUndone: it gets a GPU, and has no limit, or the hook could not enforce it.
     """
-    memory = variables(config).get("CONVGPU_MEMORY")
-    if not (memory or uses_gpu(config, host)) or _has_volume(config, host):
+    memory, has_gpu = variables(config).get("CONVGPU_MEMORY"), uses_gpu(config, host)
+    if not (memory or has_gpu):
+        return None
+    if has_gpu:
+        refuse_variables(config)
+    if _has_volume(config, host):
+        if has_gpu:
+            refuse_undone(config, host.directory)
         return None
     limit = memory or default
     if not limit:
@@ -107,7 +117,7 @@ def _has_volume(config: Mapping[str, Any], host: Host) -> bool:
     mount = _mounts_by_target(config).get(MOUNT_PATH)
     if mount is None:
         return False
-    if str(mount.get("source")).startswith(f"{host.directory}/"):
+    if re.fullmatch(_VOLUME, host.open_source(str(mount.get("source"))).path.removeprefix(f"{host.directory}/")):
         return True
     raise NoLimit(f"something else is mounted at {MOUNT_PATH}, so nothing would enforce the limit: mount it elsewhere")
 

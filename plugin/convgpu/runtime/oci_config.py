@@ -3,9 +3,10 @@
 https://github.com/opencontainers/runtime-spec/blob/main/config-linux.md
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from convgpu.runtime.devices import Source
 from convgpu.runtime.gpu_requests import DeviceRule, DeviceSettings, IsGpuNumber, is_nvidia_node
 
 
@@ -19,14 +20,21 @@ def split_variables(rows: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in (row.partition("=") for row in rows)}
 
 
-def read_device_settings(config: Mapping[str, Any], is_gpu_number: IsGpuNumber) -> DeviceSettings:
-    """Return the settings of a bundle that can give its container a GPU."""
+def read_device_settings(
+    config: Mapping[str, Any], is_gpu_number: IsGpuNumber, open_source: Callable[[str], Source] = Source
+) -> DeviceSettings:
+    """Return the settings of a bundle that can give its container a GPU; `open_source` follows its mounts' sources."""
+    sources = {str(mount.get("source") or "") for mount in config.get("mounts") or ()}
+    opened = {source: open_source(source) for source in sorted(sources) if source.startswith("/")}
     linux = config.get("linux") or {}
     hooks = (hook for stage in (config.get("hooks") or {}).values() for hook in stage or ())
     return DeviceSettings(
-        gpu_nodes=tuple(_gpu_nodes(linux.get("devices") or (), is_gpu_number)),
+        gpu_nodes=(
+            *_gpu_nodes(linux.get("devices") or (), is_gpu_number),
+            *(source for source, node in opened.items() if node.numbers and is_gpu_number(*node.numbers)),
+        ),
         rules=tuple(_rules((linux.get("resources") or {}).get("devices") or ())),
-        mounts=tuple(_mounts(config.get("mounts") or ())),
+        mounts=tuple(_mounts(config.get("mounts") or (), opened)),
         annotations=tuple(map(str, config.get("annotations") or ())),
         hooks=tuple(str(hook.get("path")) for hook in hooks),
         environment=variables(config),
@@ -54,6 +62,7 @@ def _rules(rows: Sequence[Mapping[str, Any]]) -> Iterator[DeviceRule]:
             )
 
 
-def _mounts(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _mounts(rows: Sequence[Mapping[str, Any]], opened: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
     for row in rows:
-        yield str(row.get("source") or ""), str(row.get("destination"))
+        source = str(row.get("source") or "")
+        yield opened[source].path if source in opened else source, str(row.get("destination"))

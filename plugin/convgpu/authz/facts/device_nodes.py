@@ -13,7 +13,8 @@ from convgpu.runtime.gpu_requests import is_nvidia_node
 from convgpu.runtime.paths import is_at_or_below, normal
 
 _CONNECT_TIMEOUT: Final = 1.0  # seconds
-_MAX_LINKS: Final = 40  # the kernel's own bound
+# The kernel follows 40 links, but the Engine follows those of `--device` itself, by Go's EvalSymlinks.
+_MAX_LINKS: Final = 255
 _MAX_NODES: Final = 20_000  # of one folder; a folder with more counts as one that holds a GPU
 
 
@@ -50,11 +51,14 @@ class HostDevices:
         self._numbers = GpuNumbers(sysfs, devices)
 
     def resolve(self, path: str) -> str:
-        """Return a path of the host with its links resolved, as far as they can be read; normal in any case."""
-        path = normal(path)
+        """Return where a path of the host leads, as far as its links can be read; normal in any case.
+
+        It is followed as the kernel follows it: step by step, so that `..` behind a link goes up from where the link
+        leads. `/` stands for where links of processes lead (`/proc/PID/root`, `/dev/fd/7`): their text says nothing.
+        """
         if not path.startswith("/"):
-            return path
-        done, todo = "/", [part for part in path.split("/") if part]
+            return normal(path)
+        done, todo = "/", _parts(path)
         links = 0
         while todo and links < _MAX_LINKS:
             part = todo.pop(0)
@@ -66,15 +70,17 @@ class HostDevices:
             if target is None:
                 done = step
                 continue
+            if done != "/proc" and is_at_or_below(done, "/proc"):
+                return "/"
             links += 1
-            todo = [part for part in target.split("/") if part not in {"", "."}] + todo
+            todo = _parts(target) + todo
             if target.startswith("/"):
                 done = "/"
         return normal(os.path.join(done, *todo))  # noqa: PTH118 - as above
 
     def is_gpu(self, path: str) -> bool:
         """Tell whether `--device path` gives a GPU, directly, by a link, or inside a folder."""
-        path = self.resolve(path)
+        path = self.resolve("/" + path)  # the Engine itself works in the root folder
         if is_nvidia_node(path) or path in {"/", "/dev"}:
             return True
         local = self._local_path(path)
@@ -124,3 +130,7 @@ class HostDevices:
             return os.readlink(local)  # noqa: PTH115 - its text, not a Path
         except (OSError, ValueError):
             return None
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in {"", "."}]

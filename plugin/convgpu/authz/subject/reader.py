@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from convgpu.authz.ports import Ports
+from convgpu.authz.ports import HostDevicePort, Ports
 from convgpu.authz.requests.container import ContainerSettings, MountSettings, read_request
 from convgpu.authz.requests.service import read_service
 from convgpu.authz.subject.containers import LOCAL_DRIVERS, ContainerReader
@@ -13,6 +13,7 @@ from convgpu.authz.subject.subject import Caller, Subject
 from convgpu.cluster.node_job import LABEL
 from convgpu.protocol.records import Container
 from convgpu.runtime.gpu_requests import is_plain
+from convgpu.runtime.paths import plain
 
 
 class SubjectReader:
@@ -69,7 +70,7 @@ class SubjectReader:
     def volume(self, options: Mapping[str, str], caller: Caller) -> Subject:
         """Return a call about a volume of driver `local`."""
         path = options.get("device", "")
-        resolved = {path: self._ports.devices.resolve(path)}
+        resolved = {path: _follow(self._ports.devices, path)}
         return Subject(caller, self._plugin, host=self._ports.engine.facts(), resolved=resolved)
 
     def without_container(self, caller: Caller) -> Subject:
@@ -95,7 +96,7 @@ class SubjectReader:
             volumes=tuple(mount for mount in volumes if is_same_plugin(mount.driver, self._plugin)),
             gpu=find_gpu(container, container.runtime or host.default_runtime, devices),
             injection=find_injection(container, host),
-            resolved={path: devices.resolve(path) for path in _host_paths(container)},
+            resolved={path: _follow(devices, path) for path in _host_paths(container)},
         )
 
     def _volume_limits(self, name: str) -> Mapping[str, int]:
@@ -129,6 +130,15 @@ def _with_tag(name: str) -> str:
 
 def _names(volumes: tuple[MountSettings, ...]) -> Iterator[str]:
     return (mount.source for mount in volumes if mount.source)
+
+
+def _follow(devices: HostDevicePort, path: str) -> str:
+    """Return where a path leads; `/` where `..` behind a link is read in two ways.
+
+    The Engine takes `..` out of the text of a bind mount, and leaves that of a volume's device to the kernel.
+    """
+    leads = devices.resolve(path)
+    return leads if devices.resolve(plain(path)) == leads else "/"
 
 
 def _host_paths(container: ContainerSettings) -> Iterator[str]:

@@ -28,6 +28,30 @@ void log_debug(const char *format, ...) {
     (void)format;
 }
 
+uint32_t notice_after(void) {
+    return 0;
+}
+
+uint64_t notice_clock(void) {
+    return 0;
+}
+
+void notice_begin(const char *why) {
+    assert(strlen(why) < CONVGPU_TEXT_SIZE);
+}
+
+void notice_end(const char *call, uint64_t size, uint64_t began, bool accepted) {
+    (void)call, (void)size, (void)began, (void)accepted;
+}
+
+bool interrupt_asked(void) {
+    return false;
+}
+
+bool interrupt_is_recent(void) {
+    return false;
+}
+
 void session_socket(char *path, size_t room) {
     snprintf(path, room, "/nowhere");
 }
@@ -82,15 +106,14 @@ static void serve_requests(void) {
                                        .kind = kinds[index],
                                        .size = 4096,
                                        .call = "call",
-                                       .answer = &answers[index],
-                                       .next = index < 2 ? &open[index + 1] : NULL};
+                                       .answer = &answers[index]};
+        requests_add(&open[index]);
     }
-    requests = open;
     struct connection_frame frame;
     while (connection_receive(&frame) && dispatch(&frame)) continue;
-    finish_all(0, CHANNEL_AWAY);
-    assert(requests == NULL);
-    for (int index = 0; index < 3; index++) assert(open[index].done);
+    requests_finish_all(0, CHANNEL_AWAY);
+    assert(requests_take(0, 0) == NULL);
+    for (int index = 0; index < 3; index++) assert(open[index].state == REQUEST_DONE);
     refused = false;
     account_reset();
 }

@@ -1,8 +1,13 @@
 """Links and device nodes of a host whose root is a folder of the test."""
 
+import contextlib
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from convgpu.authz.facts.device_nodes import HostDevices
 
@@ -18,8 +23,14 @@ def host(tmp_path: Path) -> HostDevices:
         ("loop", "loop"),
         ("gpu", "/dev/nvidia0"),
         ("upwards", "../../../../dev"),
+        ("process", "/proc/4"),
+        ("descriptors", "/proc/self/fd"),
+        ("mounts", "/proc/mounts"),
     ):
         (tmp_path / "srv" / link).symlink_to(target)
+    (tmp_path / "proc/4/fd").mkdir(parents=True)
+    for link, target in (("self", "4"), ("mounts", "self/mounts"), ("4/root", "/"), ("4/fd/7", "/dev/null")):
+        (tmp_path / "proc" / link).symlink_to(target)
     return HostDevices(lambda: tmp_path, sysfs=tmp_path / "sys", devices=tmp_path / "devices")
 
 
@@ -34,6 +45,12 @@ def host(tmp_path: Path) -> HostDevices:
         ("/srv/missing/z", "/srv/missing/z"),
         ("/var/run/docker.sock", "/run/docker.sock"),
         ("//srv/./data/../absolute", "/etc/docker"),
+        ("/srv/relative/../x", "/x"),
+        ("/srv/absolute/../../dev/nvidia0", "/dev/nvidia0"),
+        ("/srv/process/root/dev/x", "/"),
+        ("/srv/descriptors/7", "/"),
+        ("/srv/descriptors/../root/x", "/"),
+        ("/srv/mounts", "/proc/4/mounts"),
         ("name", "name"),
     ],
 )
@@ -51,6 +68,10 @@ def test_a_loop_of_links_ends(host: HostDevices) -> None:
         ("/dev/nvidia0", True),
         ("/srv/gpu", True),
         ("/srv/upwards", True),
+        ("srv/upwards/nvidia0", True),
+        ("/srv/absolute/../../dev/nvidia0", True),
+        ("/srv/process/root/srv/file", True),
+        ("/srv/descriptors/7", True),
         ("/", True),
         ("/srv/file", False),
         ("/srv/data", False),
@@ -66,3 +87,46 @@ def test_an_unreadable_path_outside_of_dev_counts_as_a_gpu() -> None:
     host = HostDevices(lambda: None)
     assert host.is_gpu("/srv/x")
     assert not host.is_gpu("/dev/null")
+
+
+def test_a_chain_that_the_kernel_does_not_follow_and_the_engine_does_is_followed(
+    host: HostDevices, tmp_path: Path
+) -> None:
+    for number in range(300):
+        (tmp_path / f"srv/c{number}").symlink_to(f"c{number - 1}" if number else "/dev/nvidia0")
+    assert host.is_gpu("/srv/c250")
+    assert host.resolve("/srv/c254") == "/dev/nvidia0"
+
+
+FOLDERS = ("a", "a/b", "a/b/c", "b", "b/c", "c")
+LINKS = ("l", "m", "n")
+_PART = st.sampled_from(("a", "a/b", "b", "b/c", "c", ".", "..", "l", "l/..", "m", "m/..", "m/../a", "n/.."))
+_PATH = st.lists(_PART, min_size=1, max_size=4).map("/".join)
+
+
+@given(
+    links=st.lists(
+        st.tuples(st.sampled_from(("", "", "", *FOLDERS)), st.sampled_from(LINKS), _PATH), min_size=3, max_size=9
+    ),
+    paths=st.lists(_PATH, min_size=4, max_size=12),
+)
+@settings(max_examples=150)
+def test_paths_lead_where_the_kernel_says(links: list[tuple[str, str, str]], paths: list[str]) -> None:
+    """Whatever the kernel can open is where we say, by the kernel's own name of what it opened."""
+    with tempfile.TemporaryDirectory() as scratch:
+        top = Path(scratch).resolve() / "d/d/d"
+        for folder in FOLDERS:
+            (top / folder).mkdir(parents=True, exist_ok=True)
+        for place, name, target in links:
+            with contextlib.suppress(FileExistsError):
+                (top / place / name).symlink_to(target)
+        host = HostDevices(lambda: Path("/"))
+        for path in paths:
+            try:
+                descriptor = os.open(f"{top}/{path}", os.O_PATH)
+            except OSError:
+                continue  # the Engine cannot open it either
+            try:
+                assert host.resolve(f"{top}/{path}") == str(Path(f"/proc/self/fd/{descriptor}").readlink())
+            finally:
+                os.close(descriptor)

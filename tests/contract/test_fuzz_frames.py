@@ -1,0 +1,11 @@
+"""A fixed short part of what `make fuzz` does for long with the scheduler's readers of frames and pages."""
+
+from fuzz_frames import fuzz
+
+COUNT = 20_000
+
+
+def test_frames_and_pages_that_no_honest_process_makes() -> None:
+    understood, refused = fuzz(COUNT, seed=1)
+    assert understood > COUNT // 10
+    assert refused > COUNT // 10
