@@ -2,7 +2,7 @@
 
 Self-contained: an interpreter gets it as text. `entry-points LIMIT` tries an allocation beyond the limit and one within
 it through each entry point, and prints the sizes that the driver and NVML show; `hold SIZE` allocates and holds until
-its stdin ends; of size 0 what is left of the limit. One JSON object per line.
+its stdin ends; of size 0 what is left of the limit. `idle 0` uses no GPU. One JSON object per line.
 """
 
 import ctypes
@@ -178,5 +178,11 @@ def hold(size: int) -> None:
     say(event="ends")
 
 
+def idle(_size: int) -> None:
+    """Leave the GPU to others of the container until stdin ends."""
+    say(event="holds")
+    sys.stdin.read()
+
+
 if __name__ == "__main__":
-    {"entry-points": try_entry_points, "hold": hold}[sys.argv[1]](int(sys.argv[2]))
+    {"entry-points": try_entry_points, "hold": hold, "idle": idle}[sys.argv[1]](int(sys.argv[2]))
