@@ -132,7 +132,7 @@ def test_nodes_at_one_switch_are_waited_for_and_not_for_ever(cluster):
     for node in ("n1", "n3"):
         taken = cluster.submit("--gpus", "2", f"--sbatch=--nodelist={node}", IMAGE, "sh", "-c", OBEDIENT)
         cluster.wait_until(taken, "running")
-    gang = cluster.submit("--nodes", "2", "--gpus", "2", "--near", "4s", IMAGE, "true")
+    gang = cluster.submit("--nodes", "2", "--gpus", "2", "--near", "8s", IMAGE, "true")
     assert cluster.state(gang) == "pending"
     cluster.result(gang)
     assert cluster.job(gang)["nodes"] == "n[2,4]"
