@@ -12,6 +12,7 @@ from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
 from convgpu.cli.doctor.containers import Containers, ProbeFailed
 from convgpu.cli.doctor.gangs import judge_gangs, projects
+from convgpu.cli.doctor.suspension import prove_suspension
 from convgpu.cli.run.command import check_version
 from convgpu.cli.setup import cdi_file
 from convgpu.cli.setup.install import describe_host
@@ -28,8 +29,10 @@ _HELP: Final = """Prove on this host that a limit holds and that a pause works; 
 Looks at Engine, plugin, GPUs and rules; then starts containers of its own, which try to get more than their limit
 through each of the driver's entry points, and by `docker exec` with a clean environment. Two more compete for what is
 free of the GPU with the most of it, so that one has to wait: for a few seconds others that ask for memory there wait as
-well (--no-pause leaves that out). Nothing is left behind. Ends with 0 if all of it was proven, with 1 if something is
-wrong, and with 4 if nothing is and something could not be proven, because the GPU is busy for example; it says what.
+well (--no-pause leaves that out). With --suspend one more is suspended, so that its memory goes to the host and comes
+back, and compares it; for that time the plugin takes the host memory of CONVGPU_HOST_MEMORY. Nothing is left behind.
+Ends with 0 if all of it was proven, with 1 if something is wrong, and with 4 if nothing is and something could not be
+proven, because the GPU is busy for example; it says what.
 
 \b
 --json prints a list, one object per check: check, state (ok, warn, fail, skip), seen, mend.
@@ -47,13 +50,14 @@ _WAIT: Final = 0.5  # seconds that the second is seen waiting
 @click.command(help=_HELP, epilog=EXIT_CODES)
 @click.option("--image", metavar="IMAGE", help="An image with python3, instead of an empty one with the host's /usr.")
 @click.option("--no-pause", is_flag=True, help="Do not take the free memory of a GPU to see a pause.")
+@click.option("--suspend", is_flag=True, help="See memory leave the GPU and come back, too; it takes host memory.")
 @as_json
 @volume_driver
-def doctor(*, image: str | None, no_pause: bool, as_json: bool, driver: str) -> None:
+def doctor(*, image: str | None, no_pause: bool, suspend: bool, as_json: bool, driver: str) -> None:
     """Check this host."""
     exit_on_signals()
     findings = []
-    for finding in _examine(Engine.connect(RequestsHttp), driver, image, pause=not no_pause):
+    for finding in _examine(Engine.connect(RequestsHttp), driver, image, pause=not no_pause, suspend=suspend):
         findings.append(finding)
         if not as_json:
             seen, mend = finding.lines(width())
@@ -74,7 +78,9 @@ def _conclude(unproven: list[str], *, pause: bool) -> str:
     return "Limits hold here, and who has to wait goes on by itself." if pause else "Limits hold here."
 
 
-def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> Iterator[Finding]:
+def _examine(
+    engine: Engine, driver: str, image: str | None, *, pause: bool, suspend: bool = False
+) -> Iterator[Finding]:
     """Yield the findings; a failure that makes all further checks meaningless ends them."""
     try:
         check_version(engine)
@@ -97,6 +103,8 @@ def _examine(engine: Engine, driver: str, image: str | None, *, pause: bool) -> 
         yield from cdi_file.judge(engine.info.get("CDISpecDirs") or (), expected)
         with Containers(engine, driver, image) as containers:
             yield from _prove(containers, scheduler, max(devices, key=_free), pause=pause)
+            if suspend:
+                yield prove_suspension(containers, scheduler, max(scheduler.devices().devices, key=_free))
         yield _left_behind(scheduler)
     except (Unavailable, Refused) as error:
         seen, _, mend = error.message.partition("\n")

@@ -64,8 +64,8 @@ class Containers:
         """The image of the probes."""
         return self._image
 
-    def start(self, name: str, memory: str, *words: str) -> str:
-        """Start a container with a limit and return its name.
+    def start(self, name: str, memory: str, *words: str, suspend: str | None = None) -> str:
+        """Start a container with a limit and return its name; `suspend`: option of its volume.
 
         Raises:
             ProbeFailed: docker said no.
@@ -75,7 +75,7 @@ class Containers:
         usr = ["-v", "/usr:/usr:ro"] if self._borrowed else []
         options = ["-d", "-i", "--name", container, "--network", "none", *usr, "--entrypoint", self._python]
         line = scan([*options, self._image, *self._arguments(words)], {})
-        command, _ = prepare(line, Request(memory, None, self._driver), self._engine)
+        command, _ = prepare(line, Request(memory, None, self._driver, suspend=suspend), self._engine)
         with unbroken():
             done = subprocess.run(
                 command,

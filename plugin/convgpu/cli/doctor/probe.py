@@ -2,12 +2,14 @@
 
 Self-contained: an interpreter gets it as text. `entry-points LIMIT` tries an allocation beyond the limit and one within
 it through each entry point, and prints the sizes that the driver and NVML show; `hold SIZE` allocates and holds until
-its stdin ends; of size 0 what is left of the limit. `idle 0` uses no GPU. One JSON object per line.
+its stdin ends; of size 0 what is left of the limit. `idle 0` uses no GPU. `compare SIZE` fills memory and compares it
+again and again. One JSON object per line.
 """
 
 import ctypes
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -184,5 +186,22 @@ def idle(_size: int) -> None:
     sys.stdin.read()
 
 
+def compare(size: int) -> None:
+    """Fill memory with two values, and compare all of it until somebody ends this."""
+    cuda = start()
+    address, half = ctypes.c_ulonglong(), size // 2
+    demand(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)), "cuMemAlloc")
+    second = ctypes.c_ulonglong(address.value + half)
+    demand(cuda.cuMemsetD8_v2(address, ctypes.c_ubyte(0x5A), ctypes.c_size_t(half)), "cuMemsetD8")
+    demand(cuda.cuMemsetD8_v2(second, ctypes.c_ubyte(0xA5), ctypes.c_size_t(size - half)), "cuMemsetD8")
+    buffer = ctypes.create_string_buffer(size)
+    expected = b"\x5a" * half + b"\xa5" * (size - half)
+    while True:
+        demand(cuda.cuMemcpyDtoH_v2(buffer, address, ctypes.c_size_t(size)), "cuMemcpyDtoH")
+        say(event="compared", right=buffer.raw == expected)
+        time.sleep(0.2)
+
+
 if __name__ == "__main__":
-    {"entry-points": try_entry_points, "hold": hold, "idle": idle}[sys.argv[1]](int(sys.argv[2]))
+    verbs = {"entry-points": try_entry_points, "hold": hold, "idle": idle, "compare": compare}
+    verbs[sys.argv[1]](int(sys.argv[2]))
