@@ -55,6 +55,11 @@ def descendants(pid: int) -> list[int]:
     return children + [found for child in children for found in descendants(child)]
 
 
+def has_gone(pid: int) -> bool:
+    """Return whether a process has ended; it may still be a zombie."""
+    return not Path(f"/proc/{pid}/exe").exists()
+
+
 def is_porter(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/exe").readlink().name.startswith("convgpu-porter")
@@ -128,6 +133,7 @@ class Host:
 
     Attributes:
         wanted: which containers are to be out.
+        family: the processes that the scheduler or the plugin had started when the kill was planned.
     """
 
     def __init__(self, daemon: Daemon, built: Path, plan: Plan) -> None:
@@ -135,6 +141,7 @@ class Host:
         daemon.admin = JsonAdmin(str(daemon.directory / "admin.sock"), timeout=BOUND)  # a start may take long
         self.members = {name: Member(daemon, name, built, plan) for name in NAMES}
         self.wanted: set[str] = set()
+        self.family: list[int] = []
         self._observer = CudaProcess(daemon.directory / "driver", {}, [])
         self._observer.start()
         self.settle()
@@ -162,6 +169,7 @@ class Host:
         assert self.daemon.process is not None
         mended = []
         if self.daemon.process.poll() is not None:
+            wait_until(lambda: all(has_gone(pid) for pid in self.family), "its children have ended with it", BOUND)
             self.daemon.start()
             mended.append("scheduler")
         for name, member in self.members.items():
@@ -238,15 +246,18 @@ class Host:
         ours[self.daemon.process.pid] = lambda: self.daemon.process is None or self.daemon.process.poll() is not None
         if pid in ours:
             return ours[pid]()
-        return not Path(f"/proc/{pid}/task").exists() or not Path(f"/proc/{pid}/exe").exists()
+        return has_gone(pid)
 
     def kill(self, victim: str) -> None:
         pid = self.pid_of(victim)
+        self.family = descendants(pid)
         os.kill(pid, signal.SIGKILL)
         if victim == "scheduler":
             assert self.daemon.process is not None
             self.daemon.process.wait()
-            self.daemon.start()
+            wait_until(lambda: all(has_gone(child) for child in self.family), "its children have ended with it", BOUND)
+            with contextlib.suppress(SchedulerUnavailable):  # the planned kill may be in the middle of its start
+                self.daemon.start()
 
     def end(self) -> None:
         """End the programs: the host's memory is given back, and the ledger is empty."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from daemon import wait_until
-from members import BOUND, NAMES, Host
+from members import BOUND, NAMES, Host, descendants
 from steps import ITSELF
 
 VICTIMS: Final = ("itself", "a", "b", "porter", "scheduler")
@@ -111,6 +111,7 @@ def _combinations(
 def run_round(host: Host, kill: Kill) -> bool:
     """Carry one kill out and check everything; return whether the step was reached."""
     prepare(host, kill.action)
+    host.family = descendants(host.pid_of("scheduler"))
     host.plan.arm(kill.step, kill.skip, ITSELF if kill.victim == "itself" else host.pid_of(kill.victim))
     action = ACTIONS[kill.action]
     host.plan.begin_list()
