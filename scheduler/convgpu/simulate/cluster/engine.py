@@ -5,18 +5,19 @@ down only when together they use more than all of its computing; a preempted job
 for a restart; nothing fails.
 """
 
-import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import Final
 
 from convgpu.ranking import Ranking
 from convgpu.simulate.cluster.cards import Cards
-from convgpu.simulate.cluster.jobs import Job, Request
+from convgpu.simulate.cluster.jobs import Job, Key, Request
+from convgpu.simulate.cluster.waiting import Shape, Waiting, shape_of
 
 LEAST_STEP: Final = 1e-6  # seconds; a change of place comes after the service that causes it, rounded or not
 
@@ -41,13 +42,17 @@ class Scheme:
     restart: float = 30.0
     knows_durations: bool = False
 
+    @property
+    def passes(self) -> bool:
+        """Whether a job may start while one before it waits."""
+        return self.backfill or self.preemptive
+
 
 class _Kind(IntEnum):
     """What an event is; ends come first, so that what they free is there for arrivals of the same time."""
 
     END = 0
     ARRIVAL = 1
-    CHANGE = 2  # of a running job's place in the order
 
 
 class Cluster:
@@ -57,10 +62,11 @@ class Cluster:
         """`nodes`: how many cards each node has."""
         self._scheme = scheme
         self._cards = Cards(nodes, scheme.sharing)
-        self._waiting: list[Job] = []
-        self._running: list[Job] = []
+        self._waiting = Waiting(in_order=not scheme.passes)
         self._events: list[tuple[float, int, int, Job, int]] = []
-        self._sequence = itertools.count()
+        self._changes: list[tuple[float, int, Job, int]] = []
+        self._sequence, self._starts = itertools.count(), itertools.count()
+        self._steps = 0
         self._touched = set[int]()
 
     def run(self, requests: Iterable[Request], ended: Callable[[int], None] = lambda _: None) -> list[Job]:
@@ -74,126 +80,162 @@ class Cluster:
             if (all_cards := len(self._cards.free)) < job.request.cards:
                 raise ValueError(f"job {job.request.name} asks for {job.request.cards} of {all_cards} cards")
             self._plan(job.submitted, _Kind.ARRIVAL, job)
-        while self._events:
-            self._step(self._events[0][0], ended)
+        while self._events or self._changes:
+            self._step(min(times[0][0] for times in (self._events, self._changes) if times), ended)
         return jobs
 
     def _plan(self, at: float, kind: _Kind, job: Job) -> None:
-        heapq.heappush(self._events, (at, kind, next(self._sequence), job, job.version))
+        heappush(self._events, (at, kind, next(self._sequence), job, job.version))
 
     def _step(self, now: float, ended: Callable[[int], None]) -> None:
         """Take all events of one moment, then choose who runs."""
+        self._steps += 1
         arrived: list[Job] = []
-        finished, changed = 0, False
+        finished, improved = 0, len(self._waiting.improved)
         while self._events and self._events[0][0] == now:
-            _, kind, _, job, version = heapq.heappop(self._events)
+            _, kind, _, job, version = heappop(self._events)
             if version != job.version:
                 continue
             if kind == _Kind.ARRIVAL:
                 job.checked = now
                 job.place = self._scheme.ranking.place(job)
                 arrived.append(job)
-            elif kind == _Kind.END:
+            else:
                 self._finish(job, now)
                 finished += 1
-            else:
-                changed = True
-        self._choose(now, arrived, freed=finished > 0, changed=changed)
+        self._note_changes(now)
+        if arrived or len(self._waiting.improved) > improved:
+            self._serve(now, arrived)
         self._plan_touched(now)
         if finished:
             ended(finished)
+
+    def _note_changes(self, now: float) -> None:
+        """Note the cards whose jobs have fallen behind in the order, or do so within the least step."""
+        early = []
+        while self._changes and self._changes[0][0] - 2 * LEAST_STEP <= now:
+            change = heappop(self._changes)
+            at, _, job, version = change
+            if version == job.version:
+                self._waiting.improved += job.on
+                if at > now:
+                    early.append(change)
+                else:
+                    job.advance(now)
+                    self._plan_change(job, now)
+        for change in early:
+            heappush(self._changes, change)
 
     def _finish(self, job: Job, now: float) -> None:
         job.advance(now)
         job.ended = now
         job.version += 1
-        self._running.remove(job)
-        self._touched.update(self._cards.release(job))
+        self._free(job)
 
-    def _choose(self, now: float, arrived: list[Job], *, freed: bool, changed: bool) -> None:
-        if self._scheme.preemptive:
-            if arrived or freed or changed:
-                self._waiting += arrived
-                self._preempt(now)
-            return
-        # Nothing was freed: who waited before does not fit now either, and in order nobody passes him.
-        unchanged = [] if freed else self._waiting
-        candidates = [*self._waiting, *arrived] if freed else arrived if self._scheme.backfill or not unchanged else []
-        started = set(map(id, self._start_in_order(now, candidates)))
-        self._waiting = [job for job in (*self._waiting, *arrived) if id(job) not in started]
-
-    def _start_in_order(self, now: float, candidates: Sequence[Job]) -> list[Job]:
-        started: list[Job] = []
-        failed = set[tuple[int, float]]()
-        for job in sorted(candidates, key=attrgetter("place")):
-            shape = (job.request.cards, job.request.memory)
-            place = self._cards.fit(job.request) if shape not in failed else ()
-            if place:
-                self._start(job, place, now)
-                started.append(job)
-            elif not self._scheme.backfill:
-                break
-            else:
-                failed.add(shape)
-        return started
-
-    def _start(self, job: Job, place: tuple[int, ...], now: float) -> None:
-        job.advance(now)
-        self._cards.take(job, place)
-        self._running.append(job)
-        self._touched.update(place)
-
-    def _preempt(self, now: float) -> None:
-        """Serve the jobs in order; who does not fit displaces jobs that come later, which are tried in their turn."""
-        for job in self._running:
-            job.advance(now)
-            job.place = self._scheme.ranking.place(job)
-        order = sorted([*self._running, *self._waiting], key=attrgetter("place"))
-        rank = {id(job): index for index, job in enumerate(order)}
-        failed = set[tuple[int, float]]()
-        for job in order:
-            shape = (job.request.cards, job.request.memory)
-            if job.on or shape in failed:
-                continue
-            place = self._cards.fit(job.request) or self._displace(job, rank, now)
+    def _serve(self, now: float, arrived: Sequence[Job]) -> None:
+        """Start who fits, in order. A job that displaces others comes before them; they are tried in their turn."""
+        for job in arrived:
+            self._waiting.add(job)
+        candidates = self._waiting.candidates()
+        heapify(candidates)
+        tried = {shape_of(job) for _, job in candidates}
+        stopped: dict[int, tuple[Key, Job]] = {}
+        failed = set[Shape]()
+        while candidates:
+            key, job = heappop(candidates)
+            shape = shape_of(job)
+            place = self._find_place(job, key, now) if shape not in failed else ()
             if not place:
                 failed.add(shape)
                 continue
-            self._start(job, place, now)
-        self._waiting = [job for job in order if not job.on]
+            if stopped.pop(id(job), None) is None:
+                self._waiting.remove_first(shape)
+                for following in self._waiting.following(shape):
+                    heappush(candidates, following)
+            victims = self._make_room(job, place, now)
+            stopped |= {id(victim): (victim.key, victim) for victim in victims}
+            for candidate in self._after(key, victims, tried):
+                heappush(candidates, candidate)
+            self._start(job, key, place, now)
+        self._waiting.put_back([job for _, job in sorted(stopped.values())])
 
-    def _displace(self, job: Job, rank: dict[int, int], now: float) -> tuple[int, ...]:
-        """Make room for a job by preempting jobs that come after it; return its place, empty where there is none."""
-        mine = rank[id(job)]
+    def _after(self, key: Key, victims: Sequence[Job], tried: set[Shape]) -> list[tuple[Key, Job]]:
+        """Return who may find room because of jobs that were stopped: these, and the first of each shape not tried yet.
 
-        def room(card: int) -> float:
-            stay = [other for other in self._cards.jobs[card] if rank[id(other)] < mine]
-            if len(stay) >= self._scheme.sharing:
-                return -1.0
-            return 1.0 - sum(other.request.memory for other in stay)
+        Of these only what comes later in the order: what comes before found no room.
+        """
+        if not victims:
+            return []
+        fresh = [(other, job) for other, job in self._waiting.candidates() if shape_of(job) not in tried]
+        tried.update(shape_of(job) for _, job in fresh)
+        return [(victim.key, victim) for victim in victims] + [(other, job) for other, job in fresh if other > key]
 
-        place = self._cards.fit_with(job.request, room)
-        for card in place:
-            later = sorted(
-                (other for other in self._cards.jobs[card] if rank[id(other)] > mine), key=lambda o: rank[id(o)]
-            )
-            while later and not self._cards.has_room(card, job.request.memory):
-                self._stop(later.pop(), now)
+    def _find_place(self, job: Job, key: Key, now: float) -> tuple[int, ...]:
+        """Return cards for a job, some of which it may have to make room on; empty where there are none."""
+        shape = shape_of(job)
+        among = self._waiting.to_look_at(shape, key)
+        if among is not None and not among:
+            return ()
+        place, found = self._cards.fit(job.request), None
+        if not place and self._scheme.preemptive:
+            place, found = self._cards.fit_with(job.request, lambda card: self._room_for(key, card, now), among)
+        if not place:
+            self._waiting.fail(shape, key, found if shape.cards > self._cards.widest else None)
         return place
+
+    def _room_for(self, key: Key, card: int, now: float) -> float:
+        """Return how much of a card a job could have if all that come later in the order left it."""
+        taken, jobs = 0.0, 0
+        for other in self._cards.jobs[card]:
+            if self._key_of(other, now) < key:
+                taken += other.request.memory
+                jobs += 1
+        return 1.0 - taken if jobs < self._cards.most else -1.0
+
+    def _key_of(self, job: Job, now: float) -> Key:
+        """Return the place in the order that a running job has in this event."""
+        if job.keyed != self._steps:
+            job.advance(now)
+            job.key, job.keyed = self._key_when_running(job), self._steps
+        return job.key
+
+    def _key_when_running(self, job: Job) -> Key:
+        return Key(self._scheme.ranking.place(job), waits=False, tie=job.started)
+
+    def _make_room(self, job: Job, place: Sequence[int], now: float) -> list[Job]:
+        """Stop the jobs that have to leave their cards for another, last in the order first; return them."""
+        victims: list[Job] = []
+        for card in place:
+            while not self._cards.has_room(card, job.request.memory):
+                victims.append(max(self._cards.jobs[card], key=attrgetter("key")))
+                self._stop(victims[-1], now)
+        return victims
+
+    def _start(self, job: Job, key: Key, place: tuple[int, ...], now: float) -> None:
+        job.advance(now)
+        job.key, job.keyed, job.started = key, self._steps, next(self._starts)
+        self._cards.take(job, place)
+        self._touched.update(place)
 
     def _stop(self, job: Job, now: float) -> None:
         job.advance(now)
         job.work += self._scheme.restart
         job.preemptions += 1
         job.version += 1
-        self._running.remove(job)
-        self._touched.update(self._cards.release(job))
+        self._free(job)
         job.place = self._scheme.ranking.place(job)
+
+    def _free(self, job: Job) -> None:
+        place = self._cards.release(job)
+        self._touched.update(place)
+        self._waiting.improved += place
 
     def _plan_touched(self, now: float) -> None:
         """Give the jobs of each card that changed their new speed, and plan their next events."""
         for job in self._cards.neighbours(sorted(self._touched)):
             job.advance(now)
+            if self._key_when_running(job) > job.key:  # it fell behind, or was started again
+                self._waiting.improved += job.on
             job.speed = self._cards.speed(job)
             job.version += 1
             self._plan(max(now, now + job.work / job.speed), _Kind.END, job)
@@ -203,4 +245,5 @@ class Cluster:
     def _plan_change(self, job: Job, now: float) -> None:
         after = self._scheme.ranking.next_change(job) if self._scheme.preemptive else math.inf
         if after < math.inf:
-            self._plan(now + max(after, 0) + LEAST_STEP, _Kind.CHANGE, job)
+            at = now + max(after, 0) + LEAST_STEP
+            heappush(self._changes, (at, next(self._sequence), job, job.version))

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,23 @@ class Request:
             raise ValueError(f"job {self.name}: {self.cards} cards for {self.duration:g} s make no job")
 
 
+class Key(NamedTuple):
+    """A job's place in the serving order; unique.
+
+    Attributes:
+        place: by the ranking; the smallest is served first.
+        waits: of equal places those that run come first.
+        tie: of equal ones the smallest comes first.
+    """
+
+    place: tuple[float, ...]
+    waits: bool
+    tie: int
+
+
+NO_KEY: Final = Key((), waits=True, tie=0)
+
+
 @dataclass(slots=True, eq=False)
 class Job:
     """A job in the simulation. Two jobs are equal only if they are the same.
@@ -47,7 +65,9 @@ class Job:
         work: seconds of running alone that it still needs, restarts included.
         known: whether a ranking may see `work`.
         attained: service in card-seconds; on a shared card the part that the job takes counts.
-        place: its place in the order of the jobs.
+        place: its place in the order of the jobs, by the ranking.
+        key: the same among all jobs, as of event number `keyed`.
+        started: number of its last start.
         on: the cards that it runs on; empty while it waits.
         version: raised whenever an event that was planned for it has become wrong.
         waited: seconds in which it did not run.
@@ -60,6 +80,9 @@ class Job:
     speed: float = 1.0
     checked: float = 0.0
     place: tuple[float, ...] = ()
+    key: Key = NO_KEY
+    keyed: int = 0
+    started: int = 0
     on: tuple[int, ...] = ()
     version: int = 0
     ended: float = math.nan

@@ -53,6 +53,11 @@ def test_who_attained_little_displaces_who_attained_much_and_a_restart_costs() -
     assert (short.ended, short.waited, round(long.ended, 3), long.preemptions) == (25, 0, 57, 1)
 
 
+def test_a_job_that_nobody_disturbs_falls_through_all_its_levels_in_time() -> None:
+    scheme = Scheme(LeastAttainedService((10, 20)), backfill=True, preemptive=True, restart=0)
+    assert ends(scheme, [1], Request("first", 0, 50), Request("second", 12, 100)) == [70, 150]
+
+
 def test_a_known_duration_lets_the_shorter_pass() -> None:
     scheme = Scheme(ShortestRemainingService(), preemptive=True, restart=0, knows_durations=True)
     assert ends(scheme, [1], Request("long", 0, 50), Request("short", 10, 5)) == [55, 15]
@@ -94,7 +99,7 @@ class CheckedCluster(Cluster):
         cards = self._cards
         assert all(free >= -1e-9 for free in cards.free)
         assert all(len(jobs) <= cards.most for jobs in cards.jobs)
-        for job in self._running:
+        for job in {job for jobs in cards.jobs for job in jobs}:
             assert len(set(job.on)) == job.request.cards
             assert all(job in cards.jobs[card] for card in job.on)
         super()._plan_touched(now)
