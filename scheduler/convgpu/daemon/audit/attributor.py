@@ -59,6 +59,10 @@ class Attributor:
                 used[session.pid] += self._sessions.used_by(session, device)
         return sum(max(size - held[pid], 0) for pid, size in used.items())
 
+    def forgers(self, device: str) -> set[str]:
+        """Return the containers that wrote their headroom themselves; they are not given the time to have erred."""
+        return self._sessions.forgers(device)
+
     def are_all_listed(self, device: str, pids: AbstractSet[int]) -> bool:
         """Say whether every process of ours that uses the device is among these pids."""
         return all(

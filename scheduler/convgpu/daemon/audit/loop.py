@@ -82,6 +82,7 @@ class Audit:
         now = self._attributor.leases({pid for pids in self._pids.values() for pid in pids})
         leases = now | {key: max(size, now.get(key, 0)) for key, size in leases.items()}
         over: set[tuple[str, str]] = set()
+        forgers: set[str] = set()
         for sample in samples:
             self._note_health(sample)
             if sample.error is None:
@@ -90,12 +91,14 @@ class Audit:
                 attribution = self._attributor.attribute(sample, leases, index)
                 is_settled = sample.device not in unsettled
                 self._follow(sample.device, attribution, is_settled=is_settled)
-                unleased = self._find_unleased(sample.device, attribution, at_once=at_once)
+                forged = self._attributor.forgers(sample.device)
+                forgers |= forged
+                unleased = self._find_unleased(sample.device, attribution, forged, at_once=at_once)
                 accounts = ledger.on(sample.device)
                 self._charge(sample.device, unleased, accounts)
                 over |= _find_overuse(sample.device, attribution, accounts)
                 self._before[sample.device] = attribution
-        self._overuse.enforce(over, index)
+        self._overuse.enforce(over, index, forgers)
         self._holdings.write()
 
     def _unsettled(self) -> set[str]:
@@ -119,12 +122,15 @@ class Audit:
             is_settled = self._attributor.are_all_listed(device, self._pids[device])
         self._capacities.follow(device, attribution, self._before.get(device), is_settled=is_settled)
 
-    def _find_unleased(self, device: str, attribution: Attribution, *, at_once: bool) -> Mapping[str, int]:
+    def _find_unleased(
+        self, device: str, attribution: Attribution, forgers: AbstractSet[str], *, at_once: bool
+    ) -> Mapping[str, int]:
         """Return the unleased memory of containers: what this sample shows, or what the one before confirms."""
         if at_once:
             return attribution.unleased
         before = self._before.get(device)
-        return lasting(before.unleased, attribution.unleased) if before is not None else {}
+        confirmed = lasting(before.unleased, attribution.unleased) if before is not None else {}
+        return confirmed | {name: size for name, size in attribution.unleased.items() if name in forgers}
 
     def _charge(self, device: str, unleased: Mapping[str, int], accounts: Mapping[str, AccountView]) -> None:
         """Charge containers with their unleased memory, or with none any more."""

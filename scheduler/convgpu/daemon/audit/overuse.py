@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,10 +38,11 @@ class OveruseEnforcer:
         self._timer = OveruseTimer(rules.after)
         self._stopped: set[str] = set()
 
-    def enforce(self, over: set[tuple[str, str]], index: ProcessIndex) -> None:
-        """Take the (container, device) pairs that are above their limit now."""
+    def enforce(self, over: set[tuple[str, str]], index: ProcessIndex, forgers: AbstractSet[str]) -> None:
+        """Take the (container, device) pairs that are above their limit now; of `forgers` none stays there a while."""
         loop = asyncio.get_running_loop()
         fresh, expired = self._timer.update(over, loop.time())
+        expired |= {container for container, _ in over if container in forgers}
         for container, device in sorted(fresh):
             size = self._report.seen_of(container, device)
             log.warning("container %s holds %d bytes of %s, more than its limit", container, size, device)

@@ -88,6 +88,14 @@ class SessionRegistry:
         """Return the usage of one process on a device, in bytes."""
         return session.usage(device, self.lease(session, device))
 
+    def forgers(self, device: str) -> set[str]:
+        """Return the containers of processes whose headroom is above their lease: no hook does that, so it was written.
+
+        What a hook puts into the headroom it took from there, or was granted, and that is in the lease before.
+        """
+        rows = ((one, one.rows.index(device)) for one in self.by_number.values() if device in one.rows)
+        return {session.container for session, row in rows if session.page.read(row) > self.lease(session, device)}
+
     def lease(self, session: Session, device: str) -> int:
         """Return the lease of a process on a device, in bytes."""
         return self._machine.lease(session.number, device)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from daemon import DRIVER, GIB, Daemon, Process, running_daemon, wait_until
 
+from convgpu.daemon.system.procfs import is_alive
 from convgpu.protocol import messages as m
 
 HOLD = DRIVER / "gpu-hold"
@@ -125,6 +126,22 @@ def test_a_container_that_stays_above_its_limit(tmp_path: Path, overuse: str) ->
                 assert (told, greedy.poll(), daemon.events("stopped")) == (1, None, [])
             assert (neighbour.poll(), foreigner.poll()) == (None, None)
             assert is_exact(share(daemon, "b"))
+
+
+def test_a_container_that_writes_its_own_headroom_is_given_no_time_above_its_limit(tmp_path: Path) -> None:
+    options = ["--audit=100ms", "--overuse=stop", "--overuse-after=1h"]
+    with running_daemon(tmp_path / "d", "simulated:16GiB", *options) as daemon:
+        greedy, honest = (Process(daemon.container(name, memory="2g")) for name in ("a", "b"))
+        for process in (greedy, honest):
+            process.hello()
+            process.hold(4 * GIB)
+        wait_until(lambda: len(daemon.events("overused")) == 2, "both are noticed")
+        assert daemon.events("stopped") == []
+        greedy.give(8 * GIB)
+        wait_until(lambda: bool(daemon.events("stopped")), "it is ended")
+        wait_until(lambda: not is_alive(greedy.pid), "it is gone")
+        assert is_alive(honest.pid)
+        assert [event["container"] for event in daemon.events("stopped")] == ["a"]
 
 
 def test_the_database_shows_who_holds_what(daemon: Daemon) -> None:
