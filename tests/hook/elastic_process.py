@@ -57,12 +57,17 @@ class Elastic:
         return self.stopped(epoch)
 
     def stopped(self, epoch: int) -> r.Stopped:
-        """Return the answer to STOP or STEP, before which a process that is stopped tells where its memory is."""
+        """Return the answer to STOP or STEP, before which a process that is stopped tells where its memory is.
+
+        A RUN of the stop before comes first when the program called while GO was on its way.
+        """
         answer = self.told()
+        while isinstance(answer, r.Run) and answer.epoch < epoch:
+            answer = self.told()
         if isinstance(answer, r.State):
             assert (answer.epoch, answer.open) == (epoch, 0)
             answer = self.told()
-        assert isinstance(answer, r.Stopped)
+        assert isinstance(answer, r.Stopped), answer
         assert answer.epoch == epoch
         return answer
 
