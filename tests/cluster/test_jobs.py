@@ -1,6 +1,7 @@
 """Jobs on a real Slurm with four nodes: what they get, how they end, and that nothing of them is left."""
 
 import json
+import os
 import subprocess
 
 import pytest
@@ -180,13 +181,20 @@ def test_the_cluster_is_as_it_has_to_be(cluster):
 
 def test_a_job_submit_lua_of_another_is_noticed(cluster):
     lua = cluster.nodes.folder / "etc/job_submit.lua"
-    ours = lua.read_text()
-    lua.write_text(
+    ours, written = lua.read_text(), lua.stat().st_mtime
+
+    def replace(text: str, later: int) -> None:
+        """Write it with a later second: by that slurmctld sees that it is another one."""
+        lua.write_text(text)
+        os.utime(lua, (written + later, written + later))
+
+    replace(
         "function slurm_job_submit() return slurm.SUCCESS end\n"
-        "function slurm_job_modify() return slurm.SUCCESS end\nreturn slurm.SUCCESS\n"
+        "function slurm_job_modify() return slurm.SUCCESS end\nreturn slurm.SUCCESS\n",
+        2,
     )
     done = cluster.nodes.run("convgpu", "slurm", "check", check=False)
-    lua.write_text(ours)
+    replace(ours, 4)
     assert done.returncode == 1
     assert done.stdout.startswith("fail  slurm     Slurm's job_submit.lua is not ConvGPU's: shares would be split\n")
     assert "convgpu: 1 GiB" in cluster.nodes.run("sbatch", "--test-only", "--gres=gpumem:1G", "--wrap=true").stderr

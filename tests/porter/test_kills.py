@@ -10,6 +10,7 @@ from porter_host import COPIED, FILLED, HELD, IN, MIB, OUT, READY, Carrier, Owne
 from convgpu.protocol.residency.porter import Pooled
 
 ROUNDS = 30
+SEEDS = int(os.environ.get("CONVGPU_SEEDS", "1"))  # for each build; `make storm` kills at every named step
 SIZES = [2 * MIB, 8 * MIB, 16 * MIB, 64 * MIB, 4 * MIB]
 
 
@@ -59,7 +60,7 @@ class Mover:
         self._carrier.send(READY)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_storm_of_kills_loses_nothing(porter, owner, grown, seed) -> None:
     chance = random.Random(seed)  # noqa: S311 - which instants are tried
     mover = Mover(porter, owner)

@@ -23,7 +23,7 @@ def test_plain_docker_run(engine, plugin):
         command = [EXAMPLES / "docker-run", "convgpu/demo", "env", "-u", "LD_PRELOAD", "gpu-hold", size]
         done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
         assert done.returncode == code, done.stderr
-    assert "it would exceed the limit (limit 2147483648," in done.stderr
+    assert "it would exceed the limit (limit 2GiB," in done.stderr
     assert engine.containers(plugin) == []
 
 

@@ -71,7 +71,7 @@ class Worker:
 def start(daemon: Daemon, join: Join, names: str, memory: str) -> list[Worker]:
     """Start a program in each container, and wait for the host's memory: what it holds is promised only then."""
     folders = {name: daemon.container(name, memory=memory, suspend="auto", fixed="700m") for name in names.split()}
-    workers = [Worker(name, join(folder)) for name, folder in folders.items()]
+    workers = [Worker(name, join(folder, CONVGPU_NOTICE="never")) for name, folder in folders.items()]
     wait_until(lambda: daemon.admin.request("devices")["devices"][0]["pool"] == POOL, "the host's memory is there", 60)
     return workers
 
