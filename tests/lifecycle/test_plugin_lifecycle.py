@@ -38,13 +38,20 @@ def wait_until_returned(engine, holder):
     assert holder.record() is None
 
 
+def lasting(holder):
+    """Return its record without what the audit and the Engine's list add when they come."""
+    record = holder.record()
+    devices = [{**device, "seen": None} for device in record["devices"]]
+    return {**record, "devices": devices, "engine": None}
+
+
 def check_copy(engine, holder, tmp_path):
     # `docker cp` on a running container sends Mount and Unmount with the ID of the container's own mount.
-    before = holder.record()
+    before = lasting(holder)
     (tmp_path / "file").write_text("content")
     engine("cp", str(tmp_path / "file"), f"{holder.id}:/tmp/file")
     assert engine("exec", holder.id, "cat", "/tmp/file") == "content"
-    assert holder.record() == before
+    assert lasting(holder) == before
 
 
 def upgrade(engine, reference):

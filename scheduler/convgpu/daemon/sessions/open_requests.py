@@ -28,7 +28,7 @@ class _Bound(NamedTuple):
     container: int
 
 
-BOUNDS: Final = {Kind.ALLOCATION: _Bound(64, 256), Kind.MEASUREMENT: _Bound(4, 16)}
+BOUNDS: Final = {Kind.ALLOCATION: _Bound(64, 256), Kind.MEASUREMENT: _Bound(64, 128)}
 
 
 @dataclass(slots=True)
