@@ -294,8 +294,10 @@ void process_adopt(struct owner owner) {
     if (alive && add(owner, pidfd) != NULL) return;
     if (!alive && pidfd >= 0) close(pidfd);
     uint64_t freed = pool_sweep(owner, 0);
+    if (freed == 0) return; /* it had several copies */
     log_line("pid %u has ended: %llu MiB of its copies are freed", owner.pid,
              (unsigned long long)freed >> 20);
+    control_gone(CONVGPU_PORTER_GONE, 0, freed);
 }
 
 /* Begins the carrier that waits in `next`. */

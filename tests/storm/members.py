@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +11,14 @@ from typing import Final
 
 from built import DRIVER, HOOK, PORTER
 from compiled import SOURCES, compile_c
-from daemon import Daemon, host_pool, wait_until
+from daemon import CONTEXT, Daemon, host_pool, wait_until
 from gpu_host import CudaProcess
 from hooked_program import SUCCESS, Program
 from json_admin import JsonAdmin
 from steps import Plan
 
 from convgpu.client.scheduler import SchedulerUnavailable
+from convgpu.daemon.residency.pool_files import UNIT_SIZE, PoolFiles
 
 MIB: Final = 1 << 20
 PIECE: Final = 64 * MIB
@@ -28,9 +28,6 @@ POOL: Final = 256 * MIB
 NAMES: Final = ("a", "b")
 BOUND: Final = 120.0  # seconds after which something counts as waiting for ever
 SHORT: Final = 1.0  # seconds for the answer of a scheduler that may have been killed
-_INDEX_OFFSET: Final = 4096
-_UNIT: Final = struct.Struct("=IIQQ16sII")  # of the pool's index: state first
-_FULL: Final = 2
 
 
 def programs(folder: Path) -> Path:
@@ -132,7 +129,7 @@ class Host:
     """A scheduler with one device and two containers that hold memory.
 
     Attributes:
-        wanted: which containers are to be out.
+        wanted: which containers are to be out. `deep`: which of them with their contexts.
         family: the processes that the scheduler or the plugin had started when the kill was planned.
     """
 
@@ -141,6 +138,7 @@ class Host:
         daemon.admin = JsonAdmin(str(daemon.directory / "admin.sock"), timeout=BOUND)  # a start may take long
         self.members = {name: Member(daemon, name, built, plan) for name in NAMES}
         self.wanted: set[str] = set()
+        self.deep: set[str] = set()
         self.family: list[int] = []
         self._observer = CudaProcess(daemon.directory / "driver", {}, [])
         self._observer.start()
@@ -149,13 +147,24 @@ class Host:
 
     # -- what is asked for -----------------------------------------------------------------------------------
 
-    def ask(self, wanted: set[str]) -> None:
+    def ask(self, wanted: set[str], deep: set[str] | None = None) -> None:
         """Ask for these containers to be out and the others to run; a scheduler that dies meanwhile is no error."""
-        changed, self.wanted = self.wanted ^ wanted, set(wanted)
+        before = {name: self._stance(name) for name in NAMES}
+        self.wanted, self.deep = set(wanted), set(deep or ())
         admin = JsonAdmin(str(self.daemon.directory / "admin.sock"), timeout=SHORT)
-        for name in sorted(changed):
-            with contextlib.suppress(SchedulerUnavailable):
-                admin.request("suspend" if name in wanted else "resume", name=name)
+        for name in NAMES:
+            if self._stance(name) != before[name]:
+                with contextlib.suppress(SchedulerUnavailable):
+                    self._ask_for(admin, name)
+
+    def _stance(self, name: str) -> tuple[bool, bool]:
+        return name in self.wanted, name in self.deep
+
+    def _ask_for(self, admin: JsonAdmin, name: str) -> None:
+        if name in self.wanted:
+            admin.request("suspend", name=name, deep=name in self.deep)
+        else:
+            admin.request("resume", name=name)
 
     def has_arrived(self) -> bool:
         """Return whether each container is where it was asked to be; no, without a scheduler."""
@@ -176,11 +185,12 @@ class Host:
             if member.has_ended():
                 member.program.kill()
                 self.wanted.discard(name)  # a new program would wait for the container to be resumed
+                self.deep.discard(name)
                 self.daemon.admin.request("resume", name=name)
                 member.start()
                 mended.append(name)
         for name in NAMES:
-            self.daemon.admin.request("suspend" if name in self.wanted else "resume", name=name)
+            self._ask_for(self.daemon.admin, name)
         return mended
 
     # -- what is seen ----------------------------------------------------------------------------------------
@@ -188,14 +198,14 @@ class Host:
     def is_settled(self, admin: JsonAdmin | None = None) -> bool:
         """Return whether each container is where it was asked to be."""
         found = (admin or self.daemon.admin).request("containers")["containers"]
-        return all(self._is_there(state, out=state["name"] in self.wanted) for state in found)  # type: ignore[attr-defined]
+        return all(self._is_there(state) for state in found)  # type: ignore[attr-defined]
 
-    @staticmethod
-    def _is_there(state: dict[str, object], *, out: bool) -> bool:
+    def _is_there(self, state: dict[str, object]) -> bool:
         [device] = state["devices"]  # type: ignore[misc] # as JSON has it
         assert state["residency"] != "busy", state
-        if out:
-            return (state["residency"], device["out"]) == ("stopped", HELD)
+        if state["name"] in self.wanted:
+            out = HELD + (CONTEXT if state["name"] in self.deep else 0)
+            return (state["residency"], device["out"]) == ("stopped", out)
         return (state["residency"], device["out"], state["suspended"]) == ("running", 0, False)
 
     def settle(self) -> None:
@@ -203,21 +213,23 @@ class Host:
 
     def copied(self) -> int:
         """Return the bytes of complete copies, by the index of the pool."""
-        path = host_pool(self.daemon.directory)
-        index = path.with_name(path.name + ".index").read_bytes()[_INDEX_OFFSET:][: _UNIT.size * (POOL >> 21)]
-        return sum(state == _FULL for state, *_ in _UNIT.iter_unpack(index)) << 21
+        return UNIT_SIZE * sum(1 for _ in PoolFiles(host_pool(self.daemon.directory)).owners())
 
     def check(self) -> None:
         """Nothing is lost, doubled or left behind, on the device, on the host, and in the ledger."""
         self.settle()
-        out = len(self.wanted) * HELD
-        wait_until(lambda: self.copied() == out, f"the pool holds {out} bytes", BOUND)
+        copied = len(self.wanted) * HELD
+        wait_until(lambda: self.copied() == copied, f"the pool holds {copied} bytes", BOUND)
+        out = copied + len(self.deep) * CONTEXT
         wait_until(lambda: self._observer.free_memory() == self._free + out, "the device's memory is back", BOUND)
         for name in sorted(set(NAMES) - self.wanted):
             assert self.members[name].wrong_bytes() == 0, name
+        expected = (len(NAMES) * (HELD + CONTEXT), out)
+        wait_until(lambda: self._used_and_out() == expected, f"the ledger has {expected} bytes used and out", BOUND)
+
+    def _used_and_out(self) -> tuple[int, int]:
         [device] = self.daemon.admin.request("devices")["devices"]  # type: ignore[misc]
-        used = sum(self.daemon.state(name)["devices"][0]["usage"] for name in NAMES)  # type: ignore[index]
-        assert (device["used"], device["out"]) == (used, out), device
+        return int(device["used"]), int(device["out"])
 
     # -- who is there ----------------------------------------------------------------------------------------
 
@@ -250,7 +262,8 @@ class Host:
 
     def kill(self, victim: str) -> None:
         pid = self.pid_of(victim)
-        self.family = descendants(pid)
+        if victim == "scheduler":
+            self.family = descendants(pid)
         os.kill(pid, signal.SIGKILL)
         if victim == "scheduler":
             assert self.daemon.process is not None
@@ -260,17 +273,26 @@ class Host:
                 self.daemon.start()
 
     def end(self) -> None:
-        """End the programs: the host's memory is given back, and the ledger is empty."""
-        for member in self.members.values():
-            member.program.kill()
+        """End the programs: the host's memory is given back, and the ledger is empty.
+
+        Then once more with memory that is out, and with the scheduler killed before the programs: nothing lasts.
+        """
+        self._end_programs()
         path = host_pool(self.daemon.directory)
         wait_until(lambda: path.stat().st_size == 0, "the host's memory is given back", BOUND)
-        wait_until(lambda: self._used() == 0, "nothing is used", BOUND)
+        wait_until(lambda: self._used_and_out() == (0, 0), "nothing is used", BOUND)
+        self.mend()
+        self.ask(set(NAMES))
+        self.settle()
+        self.daemon.kill()
+        self._end_programs()
+        self.daemon.start()
+        wait_until(lambda: not path.parent.exists(), "the next scheduler has given the host's memory back", BOUND)
         self._observer.kill()
 
-    def _used(self) -> int:
-        [device] = self.daemon.admin.request("devices")["devices"]  # type: ignore[misc]
-        return int(device["used"]) + int(device["out"])
+    def _end_programs(self) -> None:
+        for member in self.members.values():
+            member.program.kill()
 
 
 @contextlib.contextmanager

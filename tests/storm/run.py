@@ -3,7 +3,7 @@
 import argparse
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +12,7 @@ from built import build_driver, build_hook, build_porter
 from daemon import Daemon
 from members import Host, PluginHost, running_host
 
-from storm import VICTIMS, kills, list_steps, run_round
+from storm import VICTIMS, Kill, kills, list_steps, run_round
 
 
 def describe(host: Host) -> None:
@@ -26,20 +26,26 @@ def describe(host: Host) -> None:
             print(at[11:23], text)
 
 
+def find_kills(host: Host, rounds: int, seed: int, victims: Sequence[str]) -> Iterator[Kill]:
+    """Find the steps, then yield the kill of each round as it begins."""
+    steps = list_steps(host)
+    print(", ".join(f"{name}: {len(found)} steps" for name, found in steps.items()), flush=True)
+    begin = time.monotonic()
+    for number, kill in enumerate(islice(kills(steps, seed, victims), rounds), 1):
+        print(f"{number} {time.monotonic() - begin:.1f} s {kill}", flush=True)
+        yield kill
+
+
 def carry_out(rounds: int, seed: int, kind: type[Daemon], victims: Sequence[str]) -> Counter[str]:
     """Carry out rounds; return how many of each victim were killed."""
     killed = Counter[str]()
     with TemporaryDirectory(prefix="cgs.") as folder, running_host(Path(folder), kind) as host:
-        steps = list_steps(host)
-        print(", ".join(f"{name}: {len(found)} steps" for name, found in steps.items()), flush=True)
-        begin = time.monotonic()
-        for number, kill in enumerate(islice(kills(steps, seed, victims), rounds), 1):
-            print(f"{number} {time.monotonic() - begin:.1f} s {kill}", flush=True)
-            try:
+        try:
+            for kill in find_kills(host, rounds, seed, victims):
                 killed[kill.victim] += run_round(host, kill)
-            except AssertionError:
-                describe(host)
-                raise
+        except AssertionError:
+            describe(host)
+            raise
         host.end()
     return killed
 

@@ -22,7 +22,7 @@ BOTH: Final = set(NAMES)
 
 @dataclass(frozen=True)
 class Action:
-    """What is done while the kill is planned: from a state in which `before` are out.
+    """What is done while the kill is planned: from a state in which `before` are out; `deep`: with their contexts.
 
     Each program greets a new porter: that many have to, before the action counts as over.
     """
@@ -30,6 +30,7 @@ class Action:
     before: frozenset[str]
     do: Callable[[Host], None]
     greetings: int = 0
+    deep: frozenset[str] = frozenset()
 
     def is_over(self, host: Host) -> bool:
         """Return whether the kill has happened, or all is where it is to be."""
@@ -41,6 +42,11 @@ ACTIONS: Final = {
     "out": Action(frozenset(), lambda host: host.ask(BOTH)),
     "in": Action(frozenset(BOTH), lambda host: host.ask(set())),
     "exchange": Action(frozenset("a"), lambda host: host.ask({"b"})),
+    "deep out": Action(frozenset(), lambda host: host.ask(BOTH, deep=BOTH)),
+    "deep in": Action(frozenset(BOTH), lambda host: host.ask(set()), deep=frozenset(BOTH)),
+    "deeper": Action(frozenset(BOTH), lambda host: host.ask(BOTH, deep={"a"})),
+    "deep, new scheduler": Action(frozenset("a"), lambda host: host.kill("scheduler"), len(NAMES), deep=frozenset("a")),
+    "deep, new porter": Action(frozenset("a"), lambda host: host.kill("porter"), len(NAMES), deep=frozenset("a")),
     "new scheduler": Action(frozenset("a"), lambda host: host.kill("scheduler"), len(NAMES)),
     "new porter": Action(frozenset("a"), lambda host: host.kill("porter"), len(NAMES)),
 }
@@ -59,14 +65,18 @@ class Kill:
     def restarts(self) -> bool:
         """Whether the scheduler is started again."""
         dies = self.victim == "scheduler" or (self.victim == "itself" and self.step.startswith("scheduler"))
-        return dies or self.action == "new scheduler"
+        return dies or self.action.endswith("new scheduler")
 
     def __str__(self) -> str:
         return f"{self.action}: {self.victim} at `{self.step}`, {self.skip + 1}."
 
 
 def prepare(host: Host, action: str) -> None:
-    host.ask(set(ACTIONS[action].before))
+    """Bring the containers where the action begins; contexts that are to stay come back by being resumed."""
+    if host.deep - ACTIONS[action].deep:
+        host.ask(host.wanted - host.deep)
+        host.settle()
+    host.ask(set(ACTIONS[action].before), deep=set(ACTIONS[action].deep))
     host.settle()
 
 

@@ -18,8 +18,9 @@
 #define HOST_RESERVE (UINT64_C(512) << 20) /* bytes that the host has left after each step */
 
 static pthread_cond_t changed_target = PTHREAD_COND_INITIALIZER;
-static uint64_t target;     /* units */
-static uint32_t registered; /* units, from the first on */
+static uint64_t target;               /* units */
+static uint32_t registered;           /* units, from the first on */
+static uint32_t leaving = UNITS_MOST; /* units from here on are being given back */
 static uint32_t last_error;
 static CUcontext context;
 static void (*report)(void);
@@ -39,7 +40,8 @@ void pool_resize(uint64_t size) {
     pthread_mutex_lock(&pool_lock);
     target = size / POOL_UNIT < units_most() ? size / POOL_UNIT : units_most();
     last_error = 0;
-    units_return(target < registered ? (uint32_t)target : registered);
+    uint32_t end = units_count() < leaving ? units_count() : leaving;
+    units_return(target < end ? (uint32_t)target : end);
     pthread_cond_signal(&changed_target);
     pthread_mutex_unlock(&pool_lock);
 }
@@ -108,13 +110,18 @@ static void fail(uint32_t error, const char *text) {
     log_line("the pool stays at %llu MiB: %s", (unsigned long long)(registered * POOL_UNIT >> 20), text);
 }
 
+/* What the driver says, as an errno. */
+static uint32_t error_of(CUresult result) {
+    return result == CU_OUT_OF_MEMORY ? ENOMEM : EIO;
+}
+
 /* Registers units from `registered` on; they are mapped and have pages, or get them now. */
 static bool register_units(uint32_t added) {
     void *begin = units_address(registered);
     pthread_mutex_unlock(&pool_lock);
     CUresult result = cu.host_register(begin, added * POOL_UNIT, CU_REGISTER_PORTABLE);
     pthread_mutex_lock(&pool_lock);
-    if (result != CU_SUCCESS) fail((uint32_t)result, driver_error(result));
+    if (result != CU_SUCCESS) fail(error_of(result), driver_error(result));
     if (result == CU_SUCCESS) {
         units_mark_registration(registered, true);
         registered += added;
@@ -160,11 +167,13 @@ static bool shrink(void) {
     if (first < target || !unused) unused = first >= target && units_withdraw(first, registered - first);
     if (!unused) return false;
     void *begin = units_address(first);
+    leaving = first;
     pthread_mutex_unlock(&pool_lock);
     CUresult result = cu.host_unregister(begin);
     pthread_mutex_lock(&pool_lock);
+    leaving = UNITS_MOST;
     if (result != CU_SUCCESS) {
-        fail((uint32_t)result, driver_error(result));
+        fail(error_of(result), driver_error(result));
         return false;
     }
     units_mark_registration(first, false);
@@ -173,9 +182,17 @@ static bool shrink(void) {
     return true;
 }
 
+/* Gives an earlier porter's memory back when no copy lies in it; nothing of it is registered yet. */
+static bool shorten(void) {
+    uint32_t there = units_count();
+    if (target >= there || !units_withdraw((uint32_t)target, there - (uint32_t)target)) return false;
+    return units_resize((uint32_t)target) == 0;
+}
+
 /* One step towards the target; false: there is none to make now. */
 static bool step(void) {
-    if (context == NULL || last_error != 0) return false;
+    if (last_error != 0) return false;
+    if (context == NULL) return shorten();
     if (registered < units_count()) return register_units(next_part(units_count()));
     if (registered < target) return grow();
     if (registered > target) return shrink();

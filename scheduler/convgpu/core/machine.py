@@ -225,8 +225,8 @@ class Machine:
         return moved[EventKind.EVICTED][device], moved[EventKind.RESTORED][device]
 
     def out(self, device: str) -> int:
-        """Bytes of the device's containers that lie on the host."""
-        return self._state.residency.out[device]
+        """Bytes of the device's containers that lie on the host, those that the driver's checkpoint took included."""
+        return self._state.residency.out[device] + self._state.residency.saved[device]
 
     def next_deadline(self) -> float | None:
         """Return when TimePassed is due, on the clock of the events; None when it is not.

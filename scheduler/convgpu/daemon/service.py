@@ -54,9 +54,12 @@ class Service:
         """Begin recovery; None when no process can hold memory, and grants are given at once."""
         running, host = restored.running, restored.running.host
         audit = restored.audit if settings.audit else None
-        end = RecoveryEnd(restored.adopter, audit, running.driver, running.sessions, host.store.sessions)
+        end = RecoveryEnd(
+            restored.adopter, audit, running.driver, running.sessions, host.store.sessions, running.porter
+        )
         if not running.machine.recovering:
             end.mark_sessions_complete()
+            running.porter.adopt()
             return None
         return Recovery(
             self._loop,

@@ -60,6 +60,7 @@ static bool parse_setting(struct simulated_configuration *configuration, const c
         {"context_size", &configuration->context_size},
         {"process_size", &configuration->process_size},
         {"oom_us", &configuration->oom_us},
+        {"pinned_mib", &configuration->pinned_mib},
         {"checkpoint_us_per_gib", &configuration->checkpoint_us_per_gib},
         {"copy_mib_per_s", &configuration->copy_mib_per_s},
     };

@@ -31,6 +31,7 @@ struct simulated_configuration {
     uint64_t copy_mib_per_s;        /* each way between host and device; 0: copies take no time */
     uint64_t checkpoint_us_per_gib; /* that a checkpoint takes for what it moves off the device */
     uint64_t oom_us;                /* how long a refused allocation takes */
+    uint64_t pinned_mib;            /* the most that a process can pin of the host's memory; 0: no bound */
 };
 
 /* Reads DIRECTORY/devices. The directory is SIMULATED_GPU_DIRECTORY, or else where the library that holds

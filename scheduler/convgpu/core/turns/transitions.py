@@ -79,6 +79,8 @@ class ResidencyTransitions:
         for device, size in event.out.items():
             if device in self._residency.out:
                 self._residency.change("out", memory, device, size)
+        if memory.checkpoint is Checkpointing.TAKEN:  # which a new porter may say before the process says this
+            self._count_saved(name, event.session, memory)
         residence.epoch = max(residence.epoch, event.epoch)
         memory.is_stopped = not event.open
         self._adapt_phase(name, residence)
@@ -196,8 +198,14 @@ class ResidencyTransitions:
             return  # a new porter says it again
         memory.checkpoint = Checkpointing.NONE if event.failed else Checkpointing.TAKEN
         residence.is_deep &= not event.failed
-        for device, account in self._state.ledger.accounts[name].items() if not event.failed else ():
-            left = account.leases.get(event.session, 0) - memory.out.get(device, 0)
+        if not event.failed:
+            self._count_saved(name, event.session, memory)
+
+    def _count_saved(self, name: str, session: int, memory: SessionMemory) -> None:
+        """Count what of a process is neither out nor on its devices."""
+        self._residency.forget(memory, "saved")
+        for device, account in self._state.ledger.accounts[name].items():
+            left = account.leases.get(session, 0) - memory.out.get(device, 0)
             self._residency.change("saved", memory, device, max(left, 0))
 
     @apply.register

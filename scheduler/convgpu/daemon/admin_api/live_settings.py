@@ -75,6 +75,8 @@ class LiveSettings:
     def suspend(self, name: str, *, suspended: bool, deep: bool = False) -> None:
         """Suspend a container until it is resumed, or resume it; over restarts too.
 
+        One whose contexts have left keeps them out until it is resumed.
+
         Raises:
             ContainerRefusedError: no such container, or its memory may not leave its devices.
             OSError: it cannot be written; nothing has changed.
@@ -82,6 +84,7 @@ class LiveSettings:
         if not self._containers.require(name).terms.may_leave:
             text = f"the memory of {name} may not leave its GPUs: create its volume with the option suspend=auto"
             raise ContainerRefusedError("invalid", text)
+        deep = suspended and (deep or name in self._names(_DEEP))
         self._keep(_DEEP, name, kept=deep)
         self._keep(_SUSPENDED, name, kept=suspended)
         self._driver.dispatch(SuspendAsked(name, deep) if suspended else ResumeAsked(name))

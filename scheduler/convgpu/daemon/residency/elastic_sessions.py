@@ -84,12 +84,6 @@ class ElasticSessions:
         share, slack = self._pool.share(device, self.host_memory.size)
         return share, share - slack
 
-    @property
-    def has_any(self) -> bool:
-        """Whether any elastic process lives, as far as is known."""
-        self._prune()
-        return bool(self._known)
-
     # -- what processes say ----------------------------------------------------------------------------------
 
     def receive(self, session: Session, message: m.ResidencyMessage) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from convgpu.daemon.residency.pool_files import PoolFiles
 from convgpu.daemon.sessions.session import Session
 from convgpu.protocol.residency import porter as p
 from convgpu.protocol.uuids import uuid_bytes
@@ -32,7 +33,7 @@ class PorterFiles:
 
     program: Path
     driver: str
-    pool: Path
+    pool: PoolFiles
 
 
 class Porter:
@@ -79,10 +80,10 @@ class Porter:
         self._on_start()
 
     def _spawn(self) -> None:
-        self._files.pool.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._files.pool.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [str(self._files.program), f"--control={theirs.fileno()}", f"--pool={self._files.pool}"]
+            command = [str(self._files.program), f"--control={theirs.fileno()}", f"--pool={self._files.pool.path}"]
             try:
                 # Its lines on stderr are lines of our log.
                 self._process = subprocess.Popen(
@@ -146,15 +147,23 @@ class Porter:
             process.kill()
             return process.wait()
 
-    def stop(self, *, keeps_copies: bool) -> None:
+    def adopt(self) -> None:
+        """Give back what an earlier scheduler left on the host, or watch over the copies of processes that live."""
+        if self._control is not None:
+            return
+        if self._files.pool.hold_copies():
+            self.start()
+        else:
+            self._files.pool.remove()
+
+    def stop(self) -> None:
         """Stop the porter. What is out stays out, for the next one; without any, nothing is left on the host."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._close()
-        if not keeps_copies:
-            for file in (self._files.pool, self._files.pool.with_name(f"{self._files.pool.name}.index")):
-                file.unlink(missing_ok=True)
+        if not self._files.pool.hold_copies():
+            self._files.pool.remove()
 
     def resize(self, size: int) -> None:
         """Ask for so many bytes of host memory; POOLED says what came of it."""

@@ -9,6 +9,7 @@ from convgpu.daemon.gpu.nvml import find_nvml
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.residency.elastic_sessions import ElasticSessions
 from convgpu.daemon.residency.host_pool import plan_pool
+from convgpu.daemon.residency.pool_files import PoolFiles
 from convgpu.daemon.residency.porter import Porter, PorterFiles, pool_path
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.settings import Settings
@@ -29,7 +30,7 @@ def prepare_moves(
     pool = plan_pool(settings.host_memory, _host_memory(), terms.capacity, terms.threshold)
     loop = asyncio.get_running_loop()
     elastic = ElasticSessions(driver, sessions, pool, loop.time)
-    files = PorterFiles(settings.porter, _find_driver(host, settings), pool_path(settings.directory))
+    files = PorterFiles(settings.porter, _find_driver(host, settings), PoolFiles(pool_path(settings.directory)))
     porter = Porter(loop, files, elastic.report, elastic.greet)
     elastic.use(porter)
     return elastic, porter

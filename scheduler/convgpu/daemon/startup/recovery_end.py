@@ -7,6 +7,7 @@ from typing import Protocol
 from convgpu.core import events as e
 from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.machine_driver import MachineDriver
+from convgpu.daemon.residency.porter import Porter
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.rows import PreviousSession
 from convgpu.daemon.storage.sessions import SessionTable
@@ -30,6 +31,7 @@ class RecoveryEnd:
         driver: learns that grants may be given.
         sessions: all that are connected.
         table: where the next scheduler finds them.
+        porter: gives the host what nobody has out any more.
     """
 
     def __init__(
@@ -39,12 +41,14 @@ class RecoveryEnd:
         driver: MachineDriver,
         sessions: SessionRegistry,
         table: SessionTable,
+        porter: Porter,
     ) -> None:
         self._adopter = adopter
         self._audit = audit
         self._driver = driver
         self._sessions = sessions
         self._table = table
+        self._porter = porter
 
     async def end(self, missing: Sequence[PreviousSession]) -> None:
         """Adopt who is missing, charge what nobody leases, and only then give grants."""
@@ -56,6 +60,7 @@ class RecoveryEnd:
                 log.exception("who holds memory without being known is not known")
         self._driver.dispatch(e.RecoveryEnded())
         log.info("grants are given")
+        self._porter.adopt()
         self.mark_sessions_complete()
 
     def mark_sessions_complete(self) -> None:

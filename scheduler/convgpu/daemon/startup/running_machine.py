@@ -64,7 +64,7 @@ class RunningMachine:
     def stop(self) -> None:
         """Handle no further event, and close the recording."""
         self.driver.stop()
-        self.porter.stop(keeps_copies=self.elastic.has_any)
+        self.porter.stop()
         if self.recorder is not None:
             self.recorder.close()
 

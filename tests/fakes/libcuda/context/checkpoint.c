@@ -68,6 +68,7 @@ static CUresult pass(struct shared_slot *slot, uint32_t from, uint32_t to) {
 }
 
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *arguments) {
+    driver_step(__func__);
     CUresult result;
     struct shared_slot *slot = enter(pid, &result);
     if (slot == NULL) return result;
@@ -92,6 +93,7 @@ static void take_time(uint64_t bytes) {
 
 CUresult cuCheckpointProcessCheckpoint(int pid, void *arguments) {
     (void)arguments;
+    driver_step(__func__);
     CUresult result;
     struct shared_slot *slot = enter(pid, &result);
     if (slot == NULL) return result;
@@ -105,6 +107,7 @@ CUresult cuCheckpointProcessCheckpoint(int pid, void *arguments) {
 
 CUresult cuCheckpointProcessRestore(int pid, void *arguments) {
     (void)arguments;
+    driver_step(__func__);
     CUresult result;
     struct shared_slot *slot = enter(pid, &result);
     if (slot == NULL) return result;
@@ -117,6 +120,7 @@ CUresult cuCheckpointProcessRestore(int pid, void *arguments) {
 
 CUresult cuCheckpointProcessUnlock(int pid, void *arguments) {
     (void)arguments;
+    driver_step(__func__);
     CUresult result;
     struct shared_slot *slot = enter(pid, &result);
     return slot == NULL ? result : pass(slot, LOCKED, RUNNING);

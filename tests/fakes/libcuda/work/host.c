@@ -34,7 +34,15 @@ bool host_is_registered(uint64_t address) {
     return *find(address, 1) != NULL;
 }
 
+/* The host may have less to pin than is asked for. */
+static bool may_pin(uint64_t size) {
+    uint64_t most = driver.state.configuration.pinned_mib << 20, there = 0;
+    for (const struct pinned *each = pinned; each != NULL; each = each->next) there += each->size;
+    return most == 0 || (there <= most && size <= most - there);
+}
+
 static CUresult enter(uint64_t address, uint64_t size, bool allocated, unsigned flags) {
+    if (!may_pin(size)) return CUDA_ERROR_OUT_OF_MEMORY;
     struct pinned *new = malloc(sizeof *new);
     if (new == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     *new = (struct pinned){address, size, allocated, flags, pinned};
@@ -50,8 +58,12 @@ CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags) {
     if (address == NULL || size == 0 || flags > ALLOC_FLAGS) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     void *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    *address = made;
-    return driver_leave(enter((uint64_t)(uintptr_t)made, size, true, flags));
+    result = enter((uint64_t)(uintptr_t)made, size, true, flags);
+    if (result == CUDA_SUCCESS)
+        *address = made;
+    else
+        munmap(made, size);
+    return driver_leave(result);
 }
 
 CUresult cuMemAllocHost_v2(void **address, size_t size) {

@@ -175,6 +175,21 @@ def test_deep_suspension_takes_the_contexts_after_the_rest_and_brings_them_back_
     assert card.send(r.Restored(a, "gpu", 6)) == [r.Go(a, 1)]
 
 
+def test_a_new_porter_may_say_that_contexts_are_away_before_the_process_says_what_is_out() -> None:
+    card = Card()
+    a = card.start("a", 10)
+    card.allocate(a, 8)
+    card.send(r.SuspendAsked("a", deep=True))
+    card.send(e.SessionReconnected(7, a, {"gpu": 8}))
+    card.send(r.SessionAble(7, r.Mover.VMM))
+    card.send(r.CheckpointTaken(7))
+    card.send(r.SessionState(7, 1, open=False, out={"gpu": 6}, fixed={"gpu": 2}))
+    assert card.machine.out("gpu") == 8
+    view = card.machine.residence("a")
+    assert view is not None
+    assert (view.on_card, view.out) == ({"gpu": 0}, {"gpu": 8})
+
+
 def test_a_running_container_loses_its_turn_after_its_quantum() -> None:
     card = Card()
     a, b = card.start("a", 10), card.start("b", 10)

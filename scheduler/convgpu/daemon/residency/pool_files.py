@@ -1,0 +1,55 @@
+"""The files of the host pool, which outlive porter and scheduler: whose copies are in them, and their end."""
+
+import mmap
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from convgpu.daemon.system.procfs import start_time
+
+UNIT_SIZE: Final = 2 << 20
+_INDEX_OFFSET: Final = 4096
+_UNIT: Final = struct.Struct("=IIQQ16sII")  # `struct unit` of porter/src/pool/units.h: state, pid, started ...
+_FULL: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFiles:
+    """The data file of a pool, and the index beside it.
+
+    Attributes:
+        path: of the data file.
+    """
+
+    path: Path
+
+    @property
+    def index(self) -> Path:
+        """The file that says of each unit of the pool whose copy it has."""
+        return self.path.with_name(f"{self.path.name}.index")
+
+    def owners(self) -> Iterator[tuple[int, int]]:
+        """Yield pid and start time of the process whose copy a unit has, for each unit of a complete copy."""
+        try:
+            units = self.path.stat().st_size // UNIT_SIZE
+            with self.index.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as index:
+                entries = index[_INDEX_OFFSET : _INDEX_OFFSET + units * _UNIT.size]
+        except (OSError, ValueError):  # there is none, or an empty one
+            return
+        for state, pid, started, *_ in _UNIT.iter_unpack(entries[: len(entries) // _UNIT.size * _UNIT.size]):
+            if state == _FULL:
+                yield pid, started
+
+    def hold_copies(self) -> bool:
+        """Tell whether a process that lives has memory in the pool."""
+        return any(start_time(pid) == started for pid, started in dict.fromkeys(self.owners()))
+
+    def remove(self) -> None:
+        """Give the host its memory back; nobody may need a copy any more."""
+        for file in (self.path, self.index):
+            file.unlink(missing_ok=True)
+        with suppress(OSError):  # never made, or somebody else's files are in it
+            self.path.parent.rmdir()
