@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-.PHONY: help venv build check test test-fast test-engines soak storm demo demo-cluster bench explore fuzz plugin clean
+.PHONY: help venv build check test test-fast test-engines soak storm demo demo-cluster bench explore fuzz plugin release test-install clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1@\2/p' Makefile | column -t -s @
@@ -55,6 +55,12 @@ fuzz: venv ## feed both ends' readers 10,000,000 frames and pages of nonsense
 
 plugin: venv ## build the managed plugin, create it in the Engine, enable it
 	@scripts/plugin
+
+release: venv build ## what is published: wheel, sdist, Debian package, plugin; REGISTRY=HOST/PATH pushes the plugin
+	@scripts/release/all
+
+test-install: venv build ## install the packages on bare Debian 12 and 13 and Ubuntu 24.04, and remove them again
+	@scripts/release/try-installation
 
 clean: ## remove what was built here (.venv and what the Engine keeps stay)
 	@echo "==> Remove build products"

@@ -119,6 +119,7 @@ SLOW = (
     "tests/plugin/plugin/test_whole.py",
     "tests/porter/",
     "tests/properties/",
+    "tests/release/",
     "tests/scheduler/daemon/admin_api/",
     "tests/scheduler/daemon/audit/",
     "tests/scheduler/daemon/hook_api/",

@@ -60,3 +60,26 @@ def test_notes_become_the_section_of_a_release():
 def test_a_release_that_cannot_be_is_refused(changelog, version):
     with pytest.raises(SystemExit):
         load("release-notes").released(changelog, [], version, "2026-11-22")
+
+
+NOTES = {"Fix: a\n": "0.1.1", "Something.\n": "0.2.0", "Breaking: b\n": "0.2.0"}
+
+
+@pytest.mark.parametrize(("note", "version"), NOTES.items())
+def test_the_version_follows_the_notes(note, version):
+    notes = load("release-notes")
+    changelog = CHANGELOG + "\n## [0.1.0] - 2026-11-22\n"
+    assert notes.following(changelog, ["Fix: a\n", note], "0.1.0") == version
+    assert notes.following(changelog.replace("0.1.0", "1.4.2"), ["Breaking: b\n", note], "1.4.2") == "2.0.0"
+    assert notes.following(CHANGELOG, [note], "0.1.0") == "0.1.0"  # nothing was released yet
+    with pytest.raises(SystemExit, match="too low"):
+        notes.released(changelog, ["Something.\n"], "0.1.1", "2026-11-23")
+
+
+def test_a_section_has_its_kinds_in_order_and_can_be_printed():
+    notes = load("release-notes")
+    text = "### Breaking\n- b\n\n### Changes\n- One note.\n\n### Fixes\n- a\n"
+    assert notes.section(["Fix: a\n", "One note.\n", "Breaking: b\n"]) == text
+    made = notes.released(CHANGELOG + "\n## [0.1.0] - day\n\nold\n", ["Fix: a\n"], "0.1.1", "day")
+    assert notes.printed(made, "0.1.1") == "### Fixes\n- a\n\n### Added\n- a\n"
+    assert notes.printed(made, "0.1.0") == "old\n"

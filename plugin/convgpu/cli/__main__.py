@@ -50,7 +50,9 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "authz": ("convgpu.cli.setup.authorization:authz", "turn authorization on or off, or show whether it works"),
         "doctor": ("convgpu.cli.doctor.command:doctor", "prove that limits hold here, or say what is wrong"),
         "demo": ("convgpu.cli.demo.command:demo", "see a container wait and go on"),
-        "install": ("convgpu.cli.setup.install:install", "make `docker convgpu` work; --uninstall undoes it"),
+        "install": ("convgpu.cli.setup.install:install", "`docker convgpu`, the plugin, its runtime, its CDI devices"),
+        "upgrade": ("convgpu.cli.setup.lifecycle.plugin_image:upgrade", "replace the plugin by another version"),
+        "uninstall": ("convgpu.cli.setup.lifecycle.uninstall:uninstall", "take everything off this host again"),
     },
 }
 

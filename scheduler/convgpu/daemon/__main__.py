@@ -31,6 +31,10 @@ from convgpu.protocol.sizes import parse_size
 log = logging.getLogger("convgpud")
 
 _DIRECTORY: Final = "/var/lib/convgpu"
+_PACKAGED: Final = (
+    Path(__file__).parents[1] / "native"
+)  # what an installed package brings (scripts/release/build_hook.py)
+_LIBRARIES: Final = _PACKAGED if _PACKAGED.is_dir() else Path("/usr/lib/convgpu")
 
 
 def _size(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
@@ -111,13 +115,13 @@ def _explain(directory: Path, reason: str) -> None:
 @click.option(
     "--libraries",
     type=click.Path(path_type=Path),
-    default="/usr/lib/convgpu",
+    default=_LIBRARIES,
     help="Folder of libconvgpu.so and libconvgpu-page.so.",
 )
 @click.option(
     "--simulated-driver",
     type=click.Path(path_type=Path),
-    default="/usr/lib/convgpu/simulated",
+    default=_LIBRARIES / "simulated",
     help="Folder of the simulated libcuda.so.1 and libnvidia-ml.so.1.",
 )
 @click.option(
@@ -148,7 +152,7 @@ def _explain(directory: Path, reason: str) -> None:
 @click.option(
     "--porter",
     type=click.Path(path_type=Path),
-    default="/usr/lib/convgpu/convgpu-porter",
+    default=_LIBRARIES / "convgpu-porter",
     help="The program that copies memory that leaves the GPUs.",
 )
 @click.option(

@@ -149,7 +149,7 @@ class Engine:
                 raise
             raise Unavailable(
                 f"the Docker Engine has no plugin {name!r}.\n"
-                "Make it in a checkout: make plugin   (or name yours: --gpu-volume-driver, CONVGPU_NAME)"
+                "Install it: convgpu doctor --set-up; in a checkout: make plugin   (or name yours: --gpu-volume-driver)"
             ) from error
         if not attributes.get("Enabled"):
             raise Unavailable(f"the plugin {name!r} is disabled.\nEnable it with: docker plugin enable {name}")

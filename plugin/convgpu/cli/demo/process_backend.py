@@ -16,6 +16,7 @@ from convgpu.cli.terminal.errors import Unavailable
 from convgpu.protocol.layout import DRIVER_FOLDER, LIBRARY_FILE
 from convgpu.protocol.requests import CreateVolume, ListDevices, MountVolume, RemoveVolume, UnmountVolume
 
+_NATIVE: Final = Path(__file__).resolve().parents[2] / "native"  # of an installed package
 _CHECKOUT: Final = Path(__file__).resolve().parents[4]
 _DEVICES: Final = "simulated:16GiB"
 _SMALL: Final = "simulated:4GiB"  # what leaves takes as much memory of this host
@@ -36,7 +37,7 @@ class ProcessBackend:
 
     def __init__(self, directory: Path | None, *, may_leave: bool = False) -> None:
         self._stack = ExitStack()
-        self._driver = _built("CONVGPU_SIMULATED_DRIVER", "tests/fakes/build", "gpu-hold")
+        self._driver = _built("CONVGPU_SIMULATED_DRIVER", "simulated", "tests/fakes/build", "gpu-hold")
         self._running: dict[str, DemoProcess] = {}
         self._volumes: dict[str, DemoContainer] = {}
         self._mounted: set[str] = set()
@@ -98,21 +99,23 @@ class ProcessBackend:
                 self._mounted.discard(volume)
 
 
-def _built(variable: str, folder: str, file: str) -> Path:
-    """Return where `file` lies: the folder that the variable names, or the checkout's own."""
-    found = Path(os.environ.get(variable) or _CHECKOUT / folder)
-    if not (found / file).exists():
-        raise Unavailable(
-            f"{found / file} is missing: --processes needs a checkout in which `make` has built the hook and the "
-            f"simulated driver.\nRun make there, or name the folder with {variable}."
-        )
-    return found
+def _built(variable: str, installed: str, built: str, file: str) -> Path:
+    """Return where `file` lies: the folder that the variable names, the installed package's, or the checkout's."""
+    given = os.environ.get(variable)
+    folders = [Path(given)] if given else [_NATIVE / installed, _CHECKOUT / built]
+    for folder in folders:
+        if (folder / file).exists():
+            return folder
+    raise Unavailable(
+        f"{folders[-1] / file} is missing: this package was built without a compiler, or `make build` has not run in "
+        f"this checkout.\nBuild it where gcc and make are, or name the folder with {variable}."
+    )
 
 
 @contextmanager
 def _daemon(driver: Path, devices: str, *, may_leave: bool) -> Iterator[Path]:
     """Run a scheduler with one simulated device in a directory of its own; yield the directory."""
-    libraries = _built("CONVGPU_LIBRARIES", "hook/build", LIBRARY_FILE)
+    libraries = _built("CONVGPU_LIBRARIES", "", "hook/build", LIBRARY_FILE)
     with tempfile.TemporaryDirectory(prefix="convgpu-demo-") as name:
         directory = Path(name)
         command = [
@@ -120,7 +123,7 @@ def _daemon(driver: Path, devices: str, *, may_leave: bool) -> Iterator[Path]:
             *("--libraries", str(libraries), "--simulated-driver", str(driver)),
         ]
         if may_leave:
-            porter = _built("CONVGPU_PORTER_FOLDER", "porter/build", "convgpu-porter") / "convgpu-porter"
+            porter = _built("CONVGPU_PORTER_FOLDER", "", "porter/build", "convgpu-porter") / "convgpu-porter"
             command += ["--porter", str(porter), "--oversubscribe", "2"]
         with (directory / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

@@ -12,10 +12,11 @@ from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
 from convgpu.cli.doctor.containers import Containers, ProbeFailed
 from convgpu.cli.doctor.gangs import judge_gangs, projects
+from convgpu.cli.doctor.set_up import judge_set_up, set_up
 from convgpu.cli.doctor.suspension import prove_suspension
 from convgpu.cli.run.command import check_version
 from convgpu.cli.setup import cdi_file
-from convgpu.cli.setup.install import describe_host
+from convgpu.cli.setup.host_programs import describe_host
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.findings import STYLES, Finding, judge_entry_points, judge_shown
 from convgpu.cli.terminal.options import as_json, volume_driver
@@ -32,7 +33,7 @@ free of the GPU with the most of it, so that one has to wait: for a few seconds 
 well (--no-pause leaves that out). With --suspend one more is suspended, so that its memory goes to the host and comes
 back, and compares it; for that time the plugin takes the host memory of CONVGPU_HOST_MEMORY. Nothing is left behind.
 Ends with 0 if all of it was proven, with 1 if something is wrong, and with 4 if nothing is and something could not be
-proven, because the GPU is busy for example; it says what.
+proven, because the GPU is busy for example; it says what. On a new host --set-up first installs what is missing.
 
 \b
 --json prints a list, one object per check: check, state (ok, warn, fail, skip), seen, mend.
@@ -51,11 +52,14 @@ _WAIT: Final = 0.5  # seconds that the second is seen waiting
 @click.option("--image", metavar="IMAGE", help="An image with python3, instead of an empty one with the host's /usr.")
 @click.option("--no-pause", is_flag=True, help="Do not take the free memory of a GPU to see a pause.")
 @click.option("--suspend", is_flag=True, help="See memory leave the GPU and come back, too; it takes host memory.")
+@click.option("--set-up", "sets_up", is_flag=True, help="First install the plugin and `docker convgpu`, if missing.")
 @as_json
 @volume_driver
-def doctor(*, image: str | None, no_pause: bool, suspend: bool, as_json: bool, driver: str) -> None:
+def doctor(*, image: str | None, no_pause: bool, suspend: bool, sets_up: bool, as_json: bool, driver: str) -> None:
     """Check this host."""
     exit_on_signals()
+    if sets_up:
+        set_up(driver)
     findings = []
     for finding in _examine(Engine.connect(RequestsHttp), driver, image, pause=not no_pause, suspend=suspend):
         findings.append(finding)
@@ -99,6 +103,7 @@ def _examine(
         yield from _examine_devices(devices)
         yield from judge_gangs(scheduler.containers(), projects(engine.get("/containers/json", all=1)))
         yield _rules(engine, driver)
+        yield judge_set_up(engine.info)
         expected = cdi_file.wanted(describe_host(engine, plugin, answer), answer)
         yield from cdi_file.judge(engine.info.get("CDISpecDirs") or (), expected)
         with Containers(engine, driver, image) as containers:

@@ -3,8 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
-import struct
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ import click
 from convgpu.cli.connect.engine import Engine, EngineRefused
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.setup import daemon_json
+from convgpu.cli.setup.engine_process import engine_pid, find_engine_pid, pid_file, settings_file
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.options import as_json, volume_driver
 from convgpu.cli.terminal.output import echo_data
@@ -47,23 +46,6 @@ _NOT_FOUND: Final = 404
 _STEP: Final = 0.05
 _SOCKETS: Final = Path("/run/docker/plugins")
 
-settings_file = click.option(
-    "--daemon-json",
-    "path",
-    default="/etc/docker/daemon.json",
-    show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="PATH",
-    help="The Engine's settings.",
-)
-pid_file = click.option(
-    "--pid-file",
-    default="/var/run/docker.pid",
-    show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="PATH",
-    help="Where the Engine's process is found, if not behind its socket.",
-)
 dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 
 
@@ -95,10 +77,10 @@ def enable(path: Path, pid_file: Path, driver: str, *, dry_run: bool) -> None:
     """Turn it on."""
     engine = Engine.connect(RequestsHttp)
     settings = daemon_json.read(path)
-    pid = _engine_pid(engine, pid_file)
+    pid = engine_pid(engine, pid_file)
     _check_before(engine, driver, settings, pid)
     listed = daemon_json.names(settings)
-    named = any(_is_same_plugin(each, driver) for each in listed)
+    named = any(is_same_plugin(each, driver) for each in listed)
     wanted = daemon_json.with_names(settings, listed if named else [*listed, driver])
     steps = [] if named else [f"name {driver} in {path}, with a copy beside it"]
     steps += [f"send SIGHUP to the Engine, process {pid}, which then reads it", "prove that the Engine asks the plugin"]
@@ -122,8 +104,8 @@ def disable(path: Path, pid_file: Path, driver: str, *, dry_run: bool) -> None:
     """Turn it off. The Engine is asked only after it has read its settings: before, it may refuse every call."""
     engine = Engine.connect(RequestsHttp)
     settings = daemon_json.read(path)
-    pid = _find_engine_pid(engine, pid_file)
-    left = [each for each in daemon_json.names(settings) if not _is_same_plugin(each, driver)]
+    pid = find_engine_pid(engine, pid_file)
+    left = [each for each in daemon_json.names(settings) if not is_same_plugin(each, driver)]
     steps = []
     if len(left) < len(daemon_json.names(settings)):
         steps.append(f"take {driver} out of {path}, with a copy beside it")
@@ -166,7 +148,7 @@ def status(ctx: click.Context, path: Path, driver: str, *, as_json: bool) -> Non
 
 
 def _status(engine: Engine, path: Path, driver: str) -> Status:
-    named = any(_is_same_plugin(each, driver) for each in daemon_json.names(daemon_json.read(path)))
+    named = any(is_same_plugin(each, driver) for each in daemon_json.names(daemon_json.read(path)))
     try:
         plugin, socket_path = _plugin(engine, driver)
     except EngineRefused as error:
@@ -198,7 +180,7 @@ def _check_before(engine: Engine, driver: str, settings: dict[str, Any], pid: in
     """Raise if turning it on would end the Engine, or lock everybody out."""
     engine.plugin(driver)  # raises, with the next step, what is not there or not enabled
     for name in daemon_json.names(settings):
-        if not _is_same_plugin(name, driver) and not _is_there(engine, name):
+        if not is_same_plugin(name, driver) and not _is_there(engine, name):
             raise Refused(
                 f"the settings name the authorization plugin {name}, which is not there: the Engine would end.\n"
                 "Take it out first."
@@ -286,33 +268,8 @@ def _becomes(engine: Engine, driver: str, *, in_force: bool) -> bool:
     return False
 
 
-def _engine_pid(engine: Engine, pid_file: Path) -> int:
-    pid = _find_engine_pid(engine, pid_file)
-    if pid is None:
-        raise Unavailable(f"no Engine is found behind its socket or in {pid_file}.\nName the file with --pid-file.")
-    return pid
-
-
-def _find_engine_pid(engine: Engine, pid_file: Path) -> int | None:
-    """Return the Engine's process: the one that listens on its socket, unless systemd opened that for it."""
-    pids = []
-    if engine.endpoint.socket is not None:
-        with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
-            connection.connect(str(engine.endpoint.socket))
-            pids.append(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
-    with contextlib.suppress(OSError, ValueError):
-        pids.append(int(pid_file.read_text()))
-    return next((pid for pid in pids if _program(pid) == "dockerd"), None)
-
-
-def _program(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _is_same_plugin(name: str, driver: str) -> bool:
+def is_same_plugin(name: str, driver: str) -> bool:
+    """Tell whether two names mean one plugin of the Engine."""
     return name.removesuffix(":latest") == driver.removesuffix(":latest")
 
 

@@ -14,6 +14,7 @@ from convgpu.runtime.cdi import KIND, specification
 from convgpu.runtime.edits import Host
 
 NAME: Final = "convgpu.json"
+FOLDER: Final = Path("/etc/cdi")
 _AGAIN: Final = "Write it again: sudo convgpu install cdi"
 
 
@@ -29,6 +30,11 @@ def read(file: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) and found.get("kind") == KIND else None
+
+
+def is_ours(file: Path) -> bool:
+    """Tell whether `convgpu install cdi` made a file."""
+    return read(file) is not None
 
 
 def judge(folders: Sequence[str], expected: dict[str, Any]) -> list[Finding]:

@@ -1,70 +1,116 @@
 """`convgpu install`: registers ConvGPU with Docker, as its command, as CDI devices, or as a runtime."""
 
 import json
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from convgpu.cli.connect.engine import Engine, Plugin
-from convgpu.cli.setup.docker_script import MARK, script
+from convgpu.cli.run.injection import check_memory
+from convgpu.cli.setup import cdi_file
+from convgpu.cli.setup.docker_script import LINK, is_our_link, plugins_folder, script
+from convgpu.cli.setup.engine_process import pid_file, settings_file
+from convgpu.cli.setup.host_programs import ask, check_reachable, program
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
-from convgpu.cli.terminal.options import volume_driver
-from convgpu.protocol.records import Devices
-from convgpu.runtime.edits import Host
-
-_LINK: Final = "docker-convgpu"
-_SYSTEM: Final = Path("/usr/local/lib/docker/cli-plugins")
-_CDI_FOLDER: Final = Path("/etc/cdi")
+from convgpu.cli.terminal.options import checked, volume_driver
 
 _HELP: Final = """Put ConvGPU where Docker finds it; --uninstall undoes it.
 
 \b
 docker   `docker convgpu ...`: puts a script for this command into ~/.docker/cli-plugins (or
          $DOCKER_CONFIG/cli-plugins), with --system for all users
+plugin   the plugin itself: convgpu install plugin REGISTRY/convgpu:VERSION [SETTING=VALUE...]
+         (a released package knows the image); then `convgpu upgrade` and `uninstall`
 cdi      `docker run --device convgpu.io/memory=2g IMAGE` on Docker 28.2 and newer:
          writes /etc/cdi/convgpu.json
-runtime  prints what to write into daemon.json, so that containers of an OCI runtime,
-         or all of them, are covered without options
+runtime  containers of an OCI runtime, or all of them (--default), are covered without
+         options: prints what belongs into daemon.json; --write changes the file, keeps
+         all else, and has the Engine read it
 
 Without a word it is docker. A link or file that this command did not make is left alone.
 
 \b
-Completion of `convgpu` itself, for bash (zsh and fish in the same way):
+Completion of `convgpu` itself, for bash (zsh and fish in the same way; the Debian package has it):
   eval "$(_CONVGPU_COMPLETE=bash_source convgpu)"
 """
 
 
 @click.command(help=_HELP, epilog=EXIT_CODES)
-@click.argument("what", type=click.Choice(["docker", "cdi", "runtime"]), default="docker")
+@click.argument("what", type=click.Choice(["docker", "plugin", "cdi", "runtime"]), default="docker")
+@click.argument("words", nargs=-1, metavar="[IMAGE [SETTING=VALUE]...]")
 @click.option("--system", is_flag=True, help="docker: for all users.")
 @click.option("--uninstall", is_flag=True, help="Remove what this command made.")
 @click.option(
     "--cdi-folder",
     type=click.Path(path_type=Path),
-    default=_CDI_FOLDER,
+    default=cdi_file.FOLDER,
     show_default=True,
     metavar="DIR",
     help="cdi: where the Engine looks (its setting cdi-spec-dirs).",
 )
+@click.option("--write", is_flag=True, help="runtime: change daemon.json, and have the Engine read it.")
+@click.option("--default", is_flag=True, help="runtime: with --write, for all containers that name no other one.")
+@click.option(
+    "--memory",
+    default="2g",
+    show_default=True,
+    callback=checked(check_memory),
+    help="runtime: the limit of a container that names none.",
+)
+@click.option("--grant-all-permissions", "grant", is_flag=True, help="plugin: do not ask, as for docker.")
+@settings_file
+@pid_file
 @volume_driver
-def install(*, what: str, system: bool, uninstall: bool, cdi_folder: Path, driver: str) -> None:
+def install(*, what: str, words: tuple[str, ...], driver: str, **options: Any) -> None:
     """Put ConvGPU where Docker finds it."""
-    if what == "runtime":
-        _show_runtime(driver, uninstall=uninstall)
-        return
-    folder = cdi_folder if what == "cdi" else _plugins(system=system)
-    file = folder / ("convgpu.json" if what == "cdi" else _LINK)
-    is_ours = _is_our_specification if what == "cdi" else _is_our_link
+    if words and what != "plugin":
+        raise click.UsageError(f"{' '.join(words)}: only `convgpu install plugin` takes more words")
+    match what:
+        case "plugin":
+            _install_plugin(driver, words, uninstall=options["uninstall"], grant=options["grant"])
+        case "runtime":
+            _install_runtime(driver, **options)
+        case _:
+            folder = options["cdi_folder"] if what == "cdi" else plugins_folder(system=options["system"])
+            for_all = what == "docker" and options["system"]
+            _install_file(what, folder, driver, uninstall=options["uninstall"], for_all=for_all)
+
+
+def _install_plugin(driver: str, words: tuple[str, ...], *, uninstall: bool, grant: bool) -> None:
+    from convgpu.cli.setup.lifecycle import plugin_image  # noqa: PLC0415 - the other things need none of it
+
+    if uninstall:
+        raise click.UsageError("the plugin is removed, with all that was set up beside it, by: convgpu uninstall")
+    plugin_image.install(driver, words, grant=grant)
+
+
+def _install_runtime(
+    driver: str, *, write: bool, uninstall: bool, default: bool, memory: str, path: Path, pid_file: Path, **_: Any
+) -> None:
+    from convgpu.cli.setup import runtime_setting  # noqa: PLC0415 - as above
+
+    if not write:
+        if default:
+            raise click.UsageError("--default needs --write")
+        runtime_setting.show(driver, memory, uninstall=uninstall)
+    elif uninstall:
+        runtime_setting.uninstall(path, pid_file)
+    else:
+        runtime_setting.install(driver, memory, path, pid_file, default=default)
+
+
+def _install_file(what: str, folder: Path, driver: str, *, uninstall: bool, for_all: bool) -> None:
+    file = folder / (cdi_file.NAME if what == "cdi" else LINK)
+    is_ours = cdi_file.is_ours if what == "cdi" else is_our_link
     exists = file.is_symlink() or file.exists()
     if exists and not is_ours(file):
         raise Refused(f"{file} is not what convgpu install makes.\nLook what it is, and remove it yourself")
     try:
         if not uninstall:
-            (_write_specification(file, driver) if what == "cdi" else _make_link)(file)
+            if for_all:
+                check_reachable(program("convgpu"))
+            (_write_specification(file, driver) if what == "cdi" else make_link)(file)
         elif exists:
             file.unlink()
             click.echo(f"Removed {file}")
@@ -76,26 +122,11 @@ def install(*, what: str, system: bool, uninstall: bool, cdi_folder: Path, drive
         raise Refused(f"{file} cannot be changed: {error}") from error
 
 
-def _plugins(*, system: bool) -> Path:
-    return _SYSTEM if system else Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "cli-plugins"
-
-
-def program(name: str) -> Path:
-    """Return a program of this installation.
-
-    Raises:
-        Refused: it is not there.
-    """
-    for folder in (Path(sys.argv[0]).resolve().parent, Path(sys.executable).parent):
-        if (folder / name).exists():
-            return folder / name
-    raise Refused(f"the program {name} is missing.\nInstall the package: pip install convgpu")
-
-
-def _make_link(link: Path) -> None:
+def make_link(link: Path) -> None:
+    """Write the script for `docker convgpu`."""
     target = program("convgpu")
     link.parent.mkdir(parents=True, exist_ok=True)
-    fresh = link.with_name(f".{_LINK}.new")
+    fresh = link.with_name(f".{LINK}.new")
     fresh.unlink(missing_ok=True)
     fresh.write_text(script(str(target)), encoding="utf-8")
     fresh.chmod(0o755)
@@ -103,40 +134,10 @@ def _make_link(link: Path) -> None:
     click.echo(f"{link} -> {target}\nTry it: docker convgpu ps")
 
 
-def _is_our_link(link: Path) -> bool:
-    if link.is_symlink():  # as earlier versions made it
-        return link.readlink().name == "convgpu"
-    try:
-        return MARK in link.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-
-
-def describe_host(engine: Engine, plugin: Plugin, devices: Devices) -> Host:
-    """Return the paths on the Engine's host that hooks name.
-
-    Raises:
-        Refused: `convgpu-runtime` is missing.
-    """
-    simulated = devices.volume_library_path is not None
-    return Host(str(program("convgpu-runtime")), str(engine.directory(plugin)), simulated)
-
-
-def _ask(driver: str) -> tuple[Host, Engine, Devices]:
-    from convgpu.cli.connect.discovery import open_plugin  # noqa: PLC0415 - a link needs none
-    from convgpu.cli.connect.requests_http import RequestsHttp  # noqa: PLC0415 - as above
-
-    engine = Engine.connect(RequestsHttp)
-    plugin = engine.plugin(driver)
-    devices = open_plugin(plugin.socket, RequestsHttp).devices()
-    return describe_host(engine, plugin, devices), engine, devices
-
-
 def _write_specification(file: Path, driver: str) -> Callable[[Path], None]:
-    from convgpu.cli.setup import cdi_file  # noqa: PLC0415 - as above
     from convgpu.runtime.cdi import KIND  # noqa: PLC0415 - as above
 
-    host, engine, devices = _ask(driver)
+    host, engine, devices = ask(driver)
     specification = cdi_file.wanted(host, devices)
     sizes = [device["name"] for device in specification["devices"]]
     if not sizes:
@@ -160,20 +161,3 @@ def _write_specification(file: Path, driver: str) -> Callable[[Path], None]:
             'with "features": {"cdi": true} in daemon.json, from 28.2 on by itself; older ones: convgpu install runtime'
         )
     return write
-
-
-def _is_our_specification(file: Path) -> bool:
-    from convgpu.cli.setup.cdi_file import read  # noqa: PLC0415 - as above
-
-    return read(file) is not None
-
-
-def _show_runtime(driver: str, *, uninstall: bool) -> None:
-    host, _, _ = _ask(driver)
-    words = ["--convgpu-memory=2g", f"--convgpu-directory={host.directory}"]
-    runtimes = {"runtimes": {"convgpu": {"path": host.program, "runtimeArgs": words}}}
-    click.echo(json.dumps(runtimes, indent=2))
-    action = "Take this out of" if uninstall else "Write this into"
-    click.echo(f"{action} /etc/docker/daemon.json, then: kill -HUP $(pidof dockerd)", err=True)
-    if not uninstall:
-        click.echo('Then: docker run --runtime convgpu IMAGE; for all: "default-runtime": "convgpu"', err=True)

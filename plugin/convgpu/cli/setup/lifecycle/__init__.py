@@ -1,0 +1,1 @@
+"""The plugin in the Engine: installed, upgraded, and everything taken off again."""

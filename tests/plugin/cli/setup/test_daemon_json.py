@@ -1,0 +1,67 @@
+"""The Engine's settings file: nothing of it is lost."""
+
+import json
+import os
+
+import pytest
+
+from convgpu.cli.setup import daemon_json
+from convgpu.cli.terminal.errors import Refused, Unavailable
+
+BROKEN = [
+    b'{"runtimes": {"nvidia": {"path": "n"', b"[]", b"\xff\xfe{", b'{"runtimes": []}', b'{"runtimes": {"a": 1}}',
+    b'{"authorization-plugins": "convgpu"}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_file_that_the_engine_would_not_take_is_refused_in_two_lines(tmp_path, text):
+    path = tmp_path / "daemon.json"
+    path.write_bytes(text)
+    with pytest.raises(Refused) as caught:
+        daemon_json.read(path)
+    assert str(path) in caught.value.message
+    assert caught.value.message.endswith(".\nMend it first; the Engine would not start with it.")
+    assert path.read_bytes() == text
+
+
+def test_no_file_and_an_empty_one_have_no_settings(tmp_path):
+    assert daemon_json.read(tmp_path / "daemon.json") == {}
+    (tmp_path / "daemon.json").write_text("\n")
+    assert daemon_json.read(tmp_path / "daemon.json") == {}
+
+
+def test_it_is_replaced_whole_behind_its_link_with_its_mode_and_form(tmp_path):
+    real, link = tmp_path / "real/daemon.json", tmp_path / "daemon.json"
+    real.parent.mkdir()
+    text = '{\n\t"labels": ["größe=1"]\n}\n'
+    real.write_text(text, encoding="utf-8")
+    real.chmod(0o600)
+    link.symlink_to(real)
+    daemon_json.write(link, {**daemon_json.read(link), "debug": True})
+    assert link.is_symlink()
+    assert json.loads(real.read_text()) == {"labels": ["größe=1"], "debug": True}
+    assert '\n\t"labels"' in real.read_text(encoding="utf-8")
+    assert real.stat().st_mode & 0o777 == 0o600
+    assert sorted(file.name for file in real.parent.iterdir()) == ["daemon.json", "daemon.json.before-convgpu"]
+    assert (real.parent / "daemon.json.before-convgpu").read_text(encoding="utf-8") == text
+
+
+def test_a_write_that_fails_leaves_the_file_and_nothing_beside_it(tmp_path, monkeypatch):
+    path = tmp_path / "daemon.json"
+    path.write_text("{}")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Unavailable, match=r"No space left.*it is as it was"):
+        daemon_json.write(path, {"debug": True})
+    assert path.read_text() == "{}"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["daemon.json", "daemon.json.before-convgpu"]
+
+
+def test_an_engine_that_reloads_has_to_be_told_what_is_not_there_any_more():
+    assert daemon_json.explicit({"debug": True}) == {"runtimes": {}, "default-runtime": "runc", "debug": True}
+    full = {"runtimes": {"nvidia": {"path": "n"}}, "default-runtime": "nvidia"}
+    assert daemon_json.explicit(full) == full
