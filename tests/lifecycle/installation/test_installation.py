@@ -145,7 +145,11 @@ def test_an_image_that_cannot_be_had_is_one_clear_error(engine, convgpu, image):
     done = convgpu("install", "plugin", image, "--grant-all-permissions")
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 2), done.stderr
     assert "Name the image: REGISTRY/convgpu:VERSION" in done.stderr
-    pushed = push(engine, image)
-    assert (pushed.returncode, pushed.stderr.splitlines()[-1].startswith("convgpu: ")) == (1, True), pushed.stderr
     assert NAME not in engine("plugin", "ls")
-    assert image not in engine("plugin", "ls")
+
+
+def test_a_reference_that_is_none_is_not_pushed(engine):
+    pushed = push(engine, "No//Such:1")
+    assert pushed.returncode == 1
+    assert pushed.stderr.splitlines()[-1].startswith("convgpu: No//Such:1 cannot be made: ")
+    assert push(engine, "convgpu").stderr.endswith("names no image of a registry: REGISTRY/NAME:VERSION\n")
