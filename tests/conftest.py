@@ -14,9 +14,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from daemon import Daemon
 from docker_engine import Engine, running_engine
 from host_state import host_state, leave_hosts_network
 from hypothesis import settings
+from preloaded import Template
 from prepared_data import prepared_data
 
 # Machines are noisy: how long an example takes is no test. A change is judged by the same examples each time, so that a
@@ -173,6 +175,12 @@ class NotRun:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(NotRun())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _schedulers_are_forked() -> Iterator[None]:
+    with Template("convgpu.daemon.__main__:main") as Daemon.template:
+        yield
 
 
 @pytest.fixture(scope="session")

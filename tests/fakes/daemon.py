@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from built import DRIVER, HOOK, PORTER
 from json_admin import JsonAdmin
+from preloaded import Forked, Template
 
 from convgpu.daemon.residency.porter import pool_path
 from convgpu.protocol.messages import (
@@ -38,6 +39,8 @@ class Daemon:
     """convgpud in a folder of its own. Its log is `log`."""
 
     default_options: ClassVar[dict[str, str]] = {"gpus": "all"}
+    template: ClassVar[Template | None] = None
+    """What forks it; None, as in benchmarks: each start is that of `python -m`."""
 
     def __init__(self, directory: Path, devices: str = "simulated:16GiB", *options: str) -> None:
         self.directory = directory
@@ -55,7 +58,7 @@ class Daemon:
             f"--simulated-driver={DRIVER}",
             f"--porter={PORTER / 'convgpu-porter'}",
         ]
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
         self.start()
 
     @property
@@ -63,10 +66,17 @@ class Daemon:
         return [*self._command, *self.options]
 
     def start(self) -> None:
+        self.launch()
+        self.admin.request("devices")  # waits until it answers
+
+    def launch(self) -> None:
+        """Start it and go on, whether it answers already or not."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([*self.wrapper, *self.command], stdout=log, stderr=log)
-        self.admin.request("devices")  # waits until it answers
+            if self.template is None or self.wrapper:
+                self.process = subprocess.Popen([*self.wrapper, *self.command], stdout=log, stderr=log)
+            else:
+                self.process = self.template.start(self.command[3:], log.fileno(), log.fileno())
 
     def kill(self) -> None:
         assert self.process is not None

@@ -11,8 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from daemon import DRIVER, GIB, Daemon, running_daemon, wait_until
@@ -22,62 +20,6 @@ CONTAINERS = 6
 LIMIT = 7 * GIB
 # In a slow minute fewer kills have to do.
 MAX_SETTLING_TIME = 35.0
-
-# Forks schedulers that need not import anything any more, so that one is up within a few milliseconds.
-_NURSERY = """
-import os, sys
-from convgpu.daemon.__main__ import main
-for line in sys.stdin:
-    pid = os.fork()
-    if pid == 0:
-        main(sys.argv[1:])
-    print(pid, flush=True)
-    os.waitpid(pid, 0)
-    print("gone", flush=True)
-"""
-
-
-class Nursery:
-    """Starts and kills schedulers, one at a time."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-        self._pid = 0
-
-    def start(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        self._pid = int(self._line())
-
-    def kill(self) -> None:
-        os.kill(self._pid, signal.SIGKILL)
-        assert self._line() == "gone"
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-
-@contextmanager
-def nursery(daemon: Daemon) -> Iterator[Nursery]:
-    arguments = daemon.command[3:]  # behind `python -m convgpu.daemon`
-    with (
-        daemon.log.open("ab") as log,
-        subprocess.Popen(
-            [sys.executable, "-c", _NURSERY.replace("main(", "os.dup2(2, 1), main("), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        ) as process,
-    ):
-        try:
-            yield Nursery(process)
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.kill()
 
 
 class Worker(threading.Thread):
@@ -133,34 +75,33 @@ def test_a_scheduler_killed_at_any_instant_loses_nothing_and_grants_nothing_twic
         folders = [daemon.container(f"c{number}", memory=str(LIMIT)) for number in range(CONTAINERS)]
         daemon.kill()
         workers = [Worker(folder, seed) for seed, folder in enumerate(folders)]
-        with nursery(daemon) as young:
-            young.start()
+        daemon.launch()
+        for worker in workers:
+            worker.start()
+        kills, begun = 0, time.monotonic()
+        try:
+            while kills < KILLS and time.monotonic() - begun < MAX_SETTLING_TIME:
+                # Most die young, in the middle of opening, of recovery or of work; some live to serve.
+                time.sleep(draw.choice((0.02, 0.05, 0.1, 0.2, 0.3, 1.2)) * draw.random())
+                daemon.kill()
+                kills += 1
+                daemon.launch()
+                if kills % 20 == 0:
+                    check_book(daemon)
+        finally:
             for worker in workers:
-                worker.start()
-            kills, begun = 0, time.monotonic()
-            try:
-                while kills < KILLS and time.monotonic() - begun < MAX_SETTLING_TIME:
-                    # Most die young, in the middle of opening, of recovery or of work; some live to serve.
-                    time.sleep(draw.choice((0.02, 0.05, 0.1, 0.2, 0.3, 1.2)) * draw.random())
-                    young.kill()
-                    kills += 1
-                    young.start()
-                    if kills % 20 == 0:
-                        check_book(daemon)
-            finally:
-                for worker in workers:
-                    worker.stop.set()
-                    worker.join(30)
-                stuck = [worker.program.args for worker in workers if worker.is_alive() and worker.program is not None]
-                for worker in workers:
-                    if worker.is_alive() and worker.program is not None:
-                        worker.program.kill()
-            print(f"{kills} kills, {sum(worker.ended for worker in workers)} programs", file=sys.stderr)
-            assert (stuck, [worker.failures for worker in workers]) == ([], [[]] * CONTAINERS)
-            assert all(worker.ended for worker in workers)
-            wait_until(lambda: is_all_free(daemon), "everything is free again")
-            check_book(daemon)
-            young.kill()
+                worker.stop.set()
+                worker.join(30)
+            stuck = [worker.program.args for worker in workers if worker.is_alive() and worker.program is not None]
+            for worker in workers:
+                if worker.is_alive() and worker.program is not None:
+                    worker.program.kill()
+        print(f"{kills} kills, {sum(worker.ended for worker in workers)} programs", file=sys.stderr)
+        assert (stuck, [worker.failures for worker in workers]) == ([], [[]] * CONTAINERS)
+        assert all(worker.ended for worker in workers)
+        wait_until(lambda: is_all_free(daemon), "everything is free again")
+        check_book(daemon)
+        daemon.kill()
         log = daemon.log.read_text()
         assert "Traceback" not in log
         assert "CRITICAL" not in log
