@@ -1,28 +1,14 @@
 """docs/model/pause.pml under spin: no assertion is violated, and one is without each of its precautions."""
 
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
+from verifier import check
 
 pytestmark = pytest.mark.spin
 
 ENDED = "((dead[p]&&(need[p]==0))&&(target[p]==0))"
-MODEL = Path(__file__).parents[2] / "docs/model/pause.pml"
-
-
-def check(folder: Path, *definitions: str, optimise: str = "-O1") -> str:
-    """Generate, compile and run the verifier; return what it printed."""
-    flags = [f"-D{definition}" for definition in definitions]
-    for command in (
-        ["spin", "-a", *flags, str(MODEL)],
-        ["gcc", optimise, "-w", "-DSAFETY", "-DMEMLIM=4096", "-o", "pan", "pan.c"],
-        ["./pan", "-m100000"],
-    ):
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+MODEL = "pause.pml"
 
 
 @pytest.mark.parametrize(
@@ -38,8 +24,8 @@ def check(folder: Path, *definitions: str, optimise: str = "-O1") -> str:
     ],
     ids=" ".join,
 )
-def test_no_deadlock_no_lost_wake_up_and_no_failure_by_settling(tmp_path: Path, sizes: tuple[str, ...]) -> None:
-    said = check(tmp_path, *sizes)
+def test_no_deadlock_no_lost_wake_up_and_no_failure_by_settling(sizes: tuple[str, ...]) -> None:
+    said = check(MODEL, *sizes)
     assert "errors: 0" in said, said
     assert "Search not completed" not in said
     assert "max search depth too small" not in said
@@ -57,11 +43,9 @@ def test_no_deadlock_no_lost_wake_up_and_no_failure_by_settling(tmp_path: Path, 
         ("BREAK_LAST_TRY", "0", 2),
     ],
 )
-def test_without_one_of_the_precautions_it_is_found_wrong(
-    tmp_path: Path, broken: str, assertion: str, calls: int
-) -> None:
+def test_without_one_of_the_precautions_it_is_found_wrong(broken: str, assertion: str, calls: int) -> None:
     kills = 0 if calls > 2 else 1
-    said = check(tmp_path, "PROGRAMS=2", "MEMORY=2", f"CALLS={calls}", f"KILLS={kills}", broken, optimise="-O0")
+    said = check(MODEL, "PROGRAMS=2", "MEMORY=2", f"CALLS={calls}", f"KILLS={kills}", broken, optimise="-O0")
     assert violated(said) == assertion
 
 
@@ -73,9 +57,9 @@ def test_without_one_of_the_precautions_it_is_found_wrong(
     ],
 )
 def test_changes_of_limits_without_one_of_the_precautions_are_found_wrong(
-    tmp_path: Path, broken: str, sizes: tuple[str, ...], assertion: str
+    broken: str, sizes: tuple[str, ...], assertion: str
 ) -> None:
-    said = check(tmp_path, "PROGRAMS=2", "MEMORY=2", "CALLS=2", "KILLS=0", *sizes, broken)
+    said = check(MODEL, "PROGRAMS=2", "MEMORY=2", "CALLS=2", "KILLS=0", *sizes, broken)
     assert violated(said) == assertion
 
 
