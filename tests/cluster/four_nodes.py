@@ -46,12 +46,29 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 MinJobAge=600
 TopologyPlugin=topology/tree
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost={address}
+AccountingStoragePass={folder}/munge/socket
+PriorityWeightPartition=1000000
+PriorityCalcPeriod=1
 Include {folder}/etc/convgpu.conf
+Include {folder}/etc/convgpu-controller.conf
+PreemptExemptTime=0
 {nodes}
-PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
-PartitionName=short Nodes=ALL MaxTime=10 State=UP PriorityTier=2
+PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityJobFactor=0
+PartitionName=short Nodes=ALL MaxTime=10 State=UP PriorityJobFactor=1
+"""
+SLURMDBD_CONF = """\
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+DbdHost=head
+DbdAddr={address}
+SlurmUser=root
+StorageType=accounting_storage/mysql
+StorageLoc=slurm
+StorageUser=root
+PidFile={folder}/slurmdbd.pid
+LogFile={folder}/slurmdbd.log
 """
 NODE = "NodeName={name} NodeHostname=head NodeAddr={address} Port={port} CPUs=16 {gres},net:100 State=UNKNOWN"
 TOPOLOGY = "SwitchName=s0 Nodes=n[1-2]\nSwitchName=s1 Nodes=n[3-4]\nSwitchName=top Switches=s[0-1]\n"
@@ -63,7 +80,15 @@ mount -t overlay overlay -o lowerdir={programs}/usr:/usr /usr
 hostname head
 munged --foreground --force --key-file={folder}/munge/key --socket={folder}/munge/socket \
     --pid-file={folder}/munge/pid --log-file={folder}/munge/log --seed-file={folder}/munge/seed &
-for _ in $(seq 100); do [ -S {folder}/munge/socket ] && break; sleep 0.05; done
+export MYSQL_UNIX_PORT={folder}/mariadb.socket
+mariadbd --no-defaults --user=root --datadir={folder}/database --socket=$MYSQL_UNIX_PORT --skip-networking \
+    --skip-grant-tables --innodb-buffer-pool-size=16M --innodb-log-file-size=4M --innodb-flush-log-at-trx-commit=0 &
+until_there() {{ for _ in $(seq 200); do "$@" && return; sleep 0.05; done; echo "not there: $*"; exit 1; }}
+until_there test -S {folder}/munge/socket
+until_there test -S $MYSQL_UNIX_PORT
+slurmdbd -D &
+until_there sh -c 'sacctmgr -i -Q add cluster convgpu >/dev/null 2>&1'
+sacctmgr -i -Q modify qos normal set preemptmode=requeue,within >/dev/null
 slurmctld -D -c &
 for node in {nodes}; do slurmd -D -N $node & done
 wait
@@ -108,6 +133,10 @@ class FourNodes:
         (self.folder / "munge/key").chmod(0o600)
         for card in range(CARDS):
             os.mknod(self.folder / f"dev/nvidia{card}", 0o20666, os.makedev(1, 3))
+        shutil.copytree(PROGRAMS / "database", self.folder / "database", dirs_exist_ok=True)
+        slurmdbd = self.folder / "etc/slurmdbd.conf"
+        slurmdbd.write_text(SLURMDBD_CONF.format(folder=self.folder, address=ADDRESS))
+        slurmdbd.chmod(0o600)
         (self.folder / "etc/topology.conf").write_text(TOPOLOGY)
         (self.folder / "etc/cgroup.conf").write_text("CgroupPlugin=disabled\n")
 

@@ -27,12 +27,14 @@ class Sources:
         python: the interpreter that has ConvGPU.
         lua: text of job_submit.lua.
         conf: text of convgpu.conf.
+        controller: text of convgpu-controller.conf.
     """
 
     folder: str
     python: str
     lua: str
     conf: str
+    controller: str
 
 
 def with_node(settings: Settings, node: str, cards: tuple[NodeCard, ...]) -> Settings:
@@ -56,6 +58,7 @@ def files(settings: Settings, directory: str, sources: Sources) -> dict[str, str
         "convgpu.conf": sources.conf.replace("@DIRECTORY@", f"{directory}/convgpu").replace(
             "@GRACE@", str(settings.grace)
         ),
+        "convgpu-controller.conf": sources.controller,
         "job_submit.lua": lua,
         "gres.conf": "".join(f"{line}\n" for line in ["# Written by `convgpu slurm setup`.", *gres]),
         **{f"convgpu/{name}": text for name, text in hooks.items()},
@@ -110,6 +113,21 @@ def faults(config: Mapping[str, str]) -> Iterator[str]:
     for name in ("Prolog", "Epilog"):
         if "convgpu" not in config.get(name, "") + config.get(f"{name}[0]", ""):
             yield f"{name} is not ConvGPU's, so nodes do not know what a job may have: Include convgpu.conf"
+
+
+def controller_faults(config: Mapping[str, str]) -> Iterator[str]:
+    """Say what keeps the controller's order from being carried out, one line each.
+
+    Args:
+        config: `scontrol show config`.
+    """
+    mend = "Include convgpu-controller.conf, and restart slurmctld"
+    if config.get("PriorityType", "") != "priority/multifactor":
+        yield f"PriorityType is {config.get('PriorityType', 'unknown')}, so nothing is ordered: {mend}"
+    if config.get("PreemptType", "") != "preempt/qos" or "REQUEUE" not in config.get("PreemptMode", ""):
+        yield f"jobs are ordered and never displaced, because PreemptType is not preempt/qos by REQUEUE: {mend}"
+    if "CALCULATE_RUNNING" not in config.get("PriorityFlags", ""):
+        yield f"PriorityFlags lacks CALCULATE_RUNNING, so running jobs keep their priority: {mend}"
 
 
 def read_config(text: str) -> dict[str, str]:

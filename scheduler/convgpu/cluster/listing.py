@@ -56,6 +56,8 @@ class Job(msgspec.Struct, frozen=True):
     start_time: Number = Number()
     end_time: Number = Number()
     restart_cnt: int = 0
+    requeue: bool = True
+    comment: str = ""
     standard_output: str = ""
     admin_comment: str = ""
     exit_code: Mapping[str, object] = {}
@@ -107,6 +109,27 @@ def _count(tres: str, kind: str) -> int | None:
     return int(found[1]) if found else None
 
 
+_NAMES: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\])+")
+_BRACKET: Final = re.compile(r"\[([^\]]*)\]")
+
+
+def node_names(text: str) -> list[str]:
+    """Return the names that a list of Slurm's stands for: `n[1-2,4],m1` is n1, n2, n4 and m1."""
+    return [name for word in _NAMES.findall(text) for name in _expand(word)]
+
+
+def _expand(word: str) -> list[str]:
+    found = _BRACKET.search(word)
+    if found is None:
+        return [word]
+    heads = []
+    for part in found[1].split(","):
+        first, _, last = part.partition("-")
+        numbers = range(int(first), int(last or first) + 1)
+        heads += [f"{word[: found.start()]}{number:0{len(first)}}" for number in numbers]
+    return [head + tail for tail in _expand(word[found.end() :]) for head in heads]
+
+
 # https://slurm.schedmd.com/job_reason_codes.html
 REASONS: Final[Mapping[str, str]] = {
     "None": "",
@@ -136,6 +159,8 @@ REASONS: Final[Mapping[str, str]] = {
 
 def reason_in_words(job: Job) -> str:
     """Return why a job waits or what became of it."""
-    if job.admin_comment:
-        return job.admin_comment
-    return REASONS.get(job.state_reason, job.state_reason.replace("_", " "))
+    reason = REASONS.get(job.state_reason, job.state_reason.replace("_", " "))
+    told = job.admin_comment.removeprefix("convgpu: ")
+    if job.state != "pending":
+        return told or reason
+    return "; ".join(text for text in (reason, told) if text)

@@ -3,9 +3,13 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from convgpu.cluster.shares import GIB, NodeSize, shards_for
 from convgpu.protocol.sizes import format_size
+
+_FNV_BASIS: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,8 @@ class Submission:
         requeue: it goes on from its checkpoint when it was displaced or its node failed.
         cpus: for each card; None: Slurm's default.
         extra: further words for `sbatch`.
+        comment: by which the controller knows the job's work.
+        wait: seconds that the controller has to correct the request before Slurm starts the job; None: none.
     """
 
     container: Sequence[str]
@@ -41,6 +47,21 @@ class Submission:
     requeue: bool = True
     cpus: int | None = None
     extra: Sequence[str] = field(default_factory=tuple)
+    comment: str = ""
+    wait: int | None = None
+
+
+def job_comment(words: Sequence[str], *, auto: bool) -> str:
+    """Return the comment by which the controller knows a job's work.
+
+    Args:
+        words: image and command.
+        auto: whether the size is to be learned.
+    """
+    kind = _FNV_BASIS
+    for byte in shlex.join(words).encode():  # FNV-1a: hashlib would take longer to import than all of this
+        kind = (kind ^ byte) * _FNV_PRIME & (1 << 64) - 1
+    return f"convgpu kind={kind:016x}{' memory=auto' if auto else ''}"
 
 
 class ImpossibleError(ValueError):
@@ -67,6 +88,8 @@ def sbatch_words(asked: Submission, granule: int) -> list[str]:
     words += [f"--time={asked.time}"] if asked.time else []
     words += [f"--partition={asked.partition}"] if asked.partition else []
     words += [f"--cpus-per-task={asked.cpus}"] if asked.cpus else []
+    words += [f"--comment={asked.comment}"] if asked.comment else []
+    words += [f"--begin=now+{asked.wait}"] if asked.wait else []
     return [*words, "--requeue" if asked.requeue else "--no-requeue", *asked.extra]
 
 

@@ -30,7 +30,7 @@ class Share(Record, frozen=True):
     """A container's memory on one device.
 
     Attributes:
-        seen: usage by the driver's count at the last audit; None when the driver does not count.
+        seen, peak: by the driver's count at the last audit, None when it does not count; the highest usage noted.
         target: a limit that was requested and is not in force yet; None when there is none.
         out, fixed: of the usage, what lies on the host; what cannot leave, known once its processes were stopped.
     """
@@ -43,6 +43,7 @@ class Share(Record, frozen=True):
     target: int | None = None
     out: int = 0
     fixed: int = 0
+    peak: int = 0
 
 
 class Waiting(Record, frozen=True):
@@ -370,8 +371,7 @@ class TracedCall(Record, frozen=True, omit_defaults=True):
         sequence: number within this trace.
         kind: `accepted`, `paused`, `granted` (after a pause) or `rejected`.
         size: bytes that the program asked for.
-        waited: seconds of a pause that is over.
-        reason: why it was rejected.
+        waited, reason: seconds of a pause that is over; why it was rejected.
     """
 
     sequence: int

@@ -179,6 +179,7 @@ def test_ps_shows_a_table_or_data() -> None:
                     "target": None,
                     "out": 0,
                     "fixed": 0,
+                    "peak": 0,
                 }
             ],
             "placement": None,

@@ -4,14 +4,27 @@ import json
 
 import pytest
 
-from convgpu.cluster.configuration import Sources, explain_cards, faults, files, node_words, read_config, with_node
+from convgpu.cluster.configuration import (
+    Sources,
+    controller_faults,
+    explain_cards,
+    faults,
+    files,
+    node_words,
+    read_config,
+    with_node,
+)
 from convgpu.cluster.environment import Place, variables
 from convgpu.cluster.node_job import NodeCard, Settings, read_settings
 
 GIB = 1 << 30
 CARD = NodeCard("GPU-a", "/dev/nvidia0", 16 * GIB)
 SOURCES = Sources(
-    "/ship/slurm", "/env/python", "-- x\nlocal GRANULE = 1\nrest\n", "Prolog=@DIRECTORY@/prolog\nKillWait=@GRACE@\n"
+    "/ship/slurm",
+    "/env/python",
+    "-- x\nlocal GRANULE = 1\nrest\n",
+    "Prolog=@DIRECTORY@/prolog\nKillWait=@GRACE@\n",
+    "PreemptType=preempt/qos\n",
 )
 GOOD = """\
 Configuration data as of 2026-11-22T10:50:26
@@ -33,6 +46,7 @@ def test_the_files_of_a_cluster():
         for name, rest in (("gpu", "File=/dev/nvidia0"), ("shard", "Count=8 File=/dev/nvidia0"))
     ]
     assert written["convgpu.conf"] == "Prolog=/etc/slurm/convgpu/prolog\nKillWait=30\n"
+    assert written["convgpu-controller.conf"] == "PreemptType=preempt/qos\n"
     assert written["job_submit.lua"] == "-- x\nlocal GRANULE = 2\nrest\n"
     assert written["convgpu/prolog"].endswith(
         "CONVGPU_SLURM=/etc/slurm/convgpu.json exec /env/python -I /ship/slurm/prolog\n"
@@ -71,6 +85,29 @@ def test_each_fault_is_one_line_with_what_to_type(line, other, text):
     found = list(faults(read_config(GOOD.replace(line, other))))
     assert len(found) == 1
     assert found[0].startswith(text)
+
+
+ORDERED = {
+    "PriorityType": "priority/multifactor",
+    "PreemptType": "preempt/qos",
+    "PreemptMode": "REQUEUE",
+    "PriorityFlags": "CALCULATE_RUNNING",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("PriorityType", "priority/basic", "PriorityType is priority/basic, so nothing is ordered: "),
+        ("PreemptType", "preempt/none", "jobs are ordered and never displaced"),
+        ("PriorityFlags", "", "PriorityFlags lacks CALCULATE_RUNNING"),
+    ],
+)
+def test_what_keeps_the_controllers_order_from_being_carried_out(name, value, text):
+    assert list(controller_faults(ORDERED)) == []
+    (found,) = controller_faults({**ORDERED, name: value})
+    assert found.startswith(text)
+    assert found.endswith(": Include convgpu-controller.conf, and restart slurmctld")
 
 
 def test_frameworks_find_the_other_workers():

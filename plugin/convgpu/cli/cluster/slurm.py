@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from convgpu.cli.cluster import slurm_client
+from convgpu.cli.cluster.controller import controller
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.engine_endpoint import current
 from convgpu.cli.terminal.errors import Refused
@@ -38,8 +39,12 @@ def _sources() -> configuration.Sources:
     """Return what is shipped for Slurm: beside this package, or in a checkout."""
     package = Path(configuration.__file__).parent / "deploy"
     folder = package if package.is_dir() else Path(configuration.__file__).parents[3] / "deploy/slurm"
-    lua, conf = ((folder / name).read_text(encoding="utf-8") for name in ("job_submit.lua", "convgpu.conf"))
-    return configuration.Sources(str(folder), sys.executable, lua, conf)
+    names = ("job_submit.lua", "convgpu.conf", "convgpu-controller.conf")
+    return configuration.Sources(str(folder), sys.executable, *(_text(folder / name) for name in names))
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def _device_files(given: Sequence[str], devices: Sequence[Device]) -> dict[str, str]:
@@ -174,6 +179,9 @@ def check() -> None:
         echo_all([*((line, STYLES[finding.state]) for line in seen), *((line, "") for line in mended)])
     if any(finding.state == "fail" for finding in findings):
         sys.exit(1)
+
+
+slurm.add_command(controller)
 
 
 def _granule() -> str:

@@ -2,7 +2,9 @@
 
 import os
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NoReturn
 
 from convgpu.cli.terminal.errors import Refused, Unavailable
@@ -10,18 +12,24 @@ from convgpu.cluster import configuration, listing, node_job
 from convgpu.cluster.shares import NodeSize, node_size
 
 _SECONDS: Final = 60
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 # How Slurm's commands begin their errors, before what they are about.
 _NOISE: Final = ("sbatch: ", "squeue: ", "scontrol: ", "scancel: ", "error: ", "slurm_load_jobs error: ")
 
 
-def call(*command: str, text: str | None = None) -> str:
+def call(*command: str, text: str | None = None, environment: Mapping[str, str] = _NOTHING) -> str:
     """Return what a command of Slurm prints.
+
+    Args:
+        command: its words.
+        text: for its stdin.
+        environment: variables beside ours.
 
     Raises:
         Unavailable: it is not there, or Slurm does not answer.
         Refused: Slurm refuses; the message is Slurm's own.
     """
-    return _run(*command, text=text).stdout
+    return _run(*command, text=text, environment=environment).stdout
 
 
 def rewrites_requests() -> bool:
@@ -32,23 +40,40 @@ def rewrites_requests() -> bool:
         return False
 
 
-def _run(*command: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+def _run(
+    *command: str, text: str | None = None, environment: Mapping[str, str] = _NOTHING
+) -> subprocess.CompletedProcess[str]:
     """Run a command of Slurm; errors as of `call`."""
+    return _finish(_start(command, environment, is_fed=text is not None), command, text)
+
+
+def _start(
+    command: tuple[str, ...], environment: Mapping[str, str] = _NOTHING, *, is_fed: bool = False
+) -> subprocess.Popen[str]:
+    """Start a command of Slurm; `is_fed`: it gets an input."""
+    source = subprocess.PIPE if is_fed else subprocess.DEVNULL
+    variables = {**os.environ, **environment}
     try:
-        done = subprocess.run(
-            command, input=text, check=False, capture_output=True, text=True, timeout=_SECONDS, stdin=_no_input(text)
+        return subprocess.Popen(
+            command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=variables
         )
     except FileNotFoundError as error:
         raise Unavailable(f"the program {command[0]} is not here.\nInstall it: apt install slurm-client") from error
-    except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"Slurm does not answer within {_SECONDS} s.\nSee: scontrol ping") from error
-    if done.returncode != 0:
-        _fail(done.stderr)
-    return done
 
 
-def _no_input(text: str | None) -> int | None:
-    return subprocess.DEVNULL if text is None else None
+def _finish(
+    process: subprocess.Popen[str], command: tuple[str, ...], text: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Wait for a command of Slurm; errors as of `call`."""
+    with process:
+        try:
+            out, err = process.communicate(text, timeout=_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            process.kill()
+            raise Unavailable(f"Slurm does not answer within {_SECONDS} s.\nSee: scontrol ping") from error
+    if process.returncode != 0:
+        _fail(err)
+    return subprocess.CompletedProcess(command, 0, out, err)
 
 
 def _fail(stderr: str) -> NoReturn:
@@ -70,9 +95,29 @@ def config() -> dict[str, str]:
     return configuration.read_config(call("scontrol", "show", "config"))
 
 
+def cluster(partition: str | None) -> tuple[dict[str, str], list[NodeSize], list[str]]:
+    """Return configuration, nodes of a partition or of all, and partitions, asked for at once: each takes its time."""
+    commands = ("scontrol", "show", "config"), ("sinfo", "-h", "-N", "-o", "%N|%G|%R")
+    started = [(_start(command), command) for command in commands]
+    config_text, nodes = (_finish(*pair).stdout for pair in started)
+    rows = [line.split("|") for line in nodes.splitlines()]
+    found = {name: node_size(name, gres) for name, gres, part in rows if partition in {None, part}}
+    return configuration.read_config(config_text), list(found.values()), sorted({part for _, _, part in rows})
+
+
 def jobs(*words: str) -> list[listing.Job]:
     """Return the jobs that `squeue` lists with these options."""
     return _read(call("squeue", "--json", *words))
+
+
+def described(numbers: Sequence[int]) -> list[listing.Job]:
+    """Return those of these jobs that Slurm knows, also ended ones."""
+    try:
+        return jobs("--states=all", f"--jobs={','.join(map(str, numbers))}")
+    except Refused as error:
+        if "Invalid job id" in error.message:  # of one job; of several Slurm leaves out those that it does not know
+            return []
+        raise
 
 
 def job(number: int) -> listing.Job:
@@ -108,11 +153,6 @@ def sizes(partition: str | None) -> list[NodeSize]:
     words = ("--partition", partition) if partition else ()
     rows = (line.partition("|") for line in call("sinfo", "-h", "-N", "-o", "%N|%G", *words).splitlines())
     return list({name: node_size(name, gres) for name, _, gres in rows}.values())
-
-
-def partitions() -> list[str]:
-    """Return the names of the partitions."""
-    return call("sinfo", "-h", "-o", "%R").split()
 
 
 def settings_path() -> Path:

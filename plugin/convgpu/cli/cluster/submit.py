@@ -15,11 +15,21 @@ from convgpu.cli.terminal.errors import EXIT_CODES, Refused, did_you_mean
 from convgpu.cli.terminal.options import checked
 from convgpu.cli.terminal.output import echo_data
 from convgpu.cluster import configuration
-from convgpu.cluster.request import ImpossibleError, Submission, batch_script, check_fits, clock_time, sbatch_words
+from convgpu.cluster.request import (
+    ImpossibleError,
+    Submission,
+    batch_script,
+    check_fits,
+    clock_time,
+    job_comment,
+    sbatch_words,
+)
 from convgpu.cluster.shares import DEFAULT_GRANULE
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import parse_size
 
+AUTO: Final = "auto"
+_CORRECTING: Final = 10  # seconds in which the controller asks for less than a whole card
 _OWN: Final = {
     "gpu-memory": True,
     "gpus": True,
@@ -57,7 +67,7 @@ def _network(text: str) -> str:
 
 
 def _size(text: str) -> str:
-    return str(parse_size(text))
+    return AUTO if text == AUTO else str(parse_size(text))
 
 
 def _seconds(text: str) -> str:
@@ -73,7 +83,7 @@ def _seconds(text: str) -> str:
     context_settings={"help_option_names": ["--help"]},
 )
 @click.option("--gpu-memory", callback=checked(_size), metavar="SIZE",
-              help="Memory of each GPU: 8g, 512m. Without it the job has whole GPUs.")  # fmt: skip
+              help="Memory of each GPU: 8g; auto: as earlier runs needed. Without it: whole GPUs.")  # fmt: skip
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs on each node.")
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes, all at once or not at all.")
 @click.option("--time", callback=checked(_time), metavar="TIME", help="The longest it may run: 30m, 4h, 2-00:00:00.")
@@ -101,8 +111,8 @@ def submit(line: CommandLine, /, *, dry_run: bool, as_json: bool, **given: Any) 
       convgpu submit --nodes 2 --gpus 2 --gpu-memory 20g --time 4h IMAGE torchrun train.py
     """
     line = _checked_line(pyxis_words(line, given))
-    asked = _submission(line, given)
     granule = _granule()
+    asked = _submission(line, given, granule)
     script = batch_script(asked, line.image[0])
     words = sbatch_words(asked, granule)
     if dry_run:
@@ -133,11 +143,12 @@ def _checked_line(line: CommandLine) -> CommandLine:
     return line
 
 
-def _submission(line: CommandLine, given: dict[str, Any]) -> Submission:
+def _submission(line: CommandLine, given: dict[str, Any], granule: int) -> Submission:
+    auto = given["gpu_memory"] == AUTO
     container = [*line.docker, *(["--"] if line.image[0].startswith("-") else []), *line.image]
     return Submission(
         container=container,
-        memory=int(given["gpu_memory"]) if given["gpu_memory"] else None,
+        memory=_memory(given, granule),
         cards=given["gpus"],
         nodes=given["nodes"],
         time=given["time"],
@@ -149,7 +160,16 @@ def _submission(line: CommandLine, given: dict[str, Any]) -> Submission:
         requeue=not given["no_requeue"],
         cpus=given["cpus_per_gpu"],
         extra=given["sbatch"],
+        comment=job_comment(line.image, auto=auto),
+        wait=_CORRECTING if auto else None,
     )
+
+
+def _memory(given: dict[str, Any], granule: int) -> int | None:
+    """Return the bytes of each card that are asked for: of a size that is to be learned, a whole card's."""
+    if given["gpu_memory"] == AUTO:
+        return granule * max((size.shards for size in slurm_client.sizes(given["partition"])), default=1)
+    return int(given["gpu_memory"]) if given["gpu_memory"] else None
 
 
 def _granule() -> int:
@@ -163,15 +183,14 @@ def _check_cluster(asked: Submission, granule: int) -> None:
     Raises:
         Refused: the cluster is not set up, or cannot run it.
     """
-    fault = next(configuration.faults(slurm_client.config()), None)
+    config, listed, known = slurm_client.cluster(asked.partition)
+    fault = next(configuration.faults(config), None)
     if fault is not None:
         raise Refused(fault)
-    if asked.partition:
-        known = slurm_client.partitions()
-        if asked.partition not in known:
-            alike = did_you_mean(asked.partition, known)
-            raise Refused(f"there is no partition {asked.partition!r}.{alike}\nThere are: {', '.join(known)}")
+    if asked.partition and asked.partition not in known:
+        alike = did_you_mean(asked.partition, known)
+        raise Refused(f"there is no partition {asked.partition!r}.{alike}\nThere are: {', '.join(known)}")
     try:
-        check_fits(asked, slurm_client.sizes(asked.partition), granule)
+        check_fits(asked, listed, granule)
     except ImpossibleError as error:
         raise Refused(str(error)) from error

@@ -37,7 +37,7 @@ and STATE may also be stopping, stopped, suspended (by hand), waits for turn, re
   admit, gang  part or whole; name of its gang, or empty
   placement    of a container whose GPUs the scheduler chooses: count, limits, uuids, policy, compared; else null
   gpus         per GPU: index, uuid, limit, grant, usage, seen (by the driver), target (of a limit being lowered),
-               out (of the usage, on the host), fixed (cannot leave)
+               out (of the usage, on the host), fixed (cannot leave), peak (highest usage seen)
   waiting      per paused allocation: uuid, size, call, pid, since, missing, reason, ahead, behind, free,
                deadline (of its wait), estimate (seconds more, by past runs of those it is behind)
   processes    per connected process: pid, program, since, devices (uuid, usage)

@@ -108,6 +108,7 @@ class Views:
                 target=account.target,
                 out=residence.out.get(uuid, 0) if residence else 0,
                 fixed=residence.fixed.get(uuid, 0) if residence else 0,
+                peak=self._sessions.peak(name, uuid),
             )
             for uuid, account in self._driver.machine.accounts(name).items()
         )

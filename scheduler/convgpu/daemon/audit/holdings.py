@@ -24,6 +24,7 @@ class HoldingsWriter:
     def write(self) -> None:
         """Write the figures of some containers; the others follow after the next audits."""
         if not self._due:
+            self._sessions.forget_peaks()
             self._due = list({*self._machine.holders, *(name for name, _ in self._written)})
         batch, self._due = self._due[:_BATCH], self._due[_BATCH:]
         for name in batch:
@@ -31,6 +32,7 @@ class HoldingsWriter:
             for device, account in self._machine.accounts(name).items():
                 before = self._written.pop((name, device), Holding())
                 used = self._sessions.used(name, device) + account.charged if account.held else 0
+                self._sessions.note_peak(name, device)
                 out, fixed = (residence.out[device], residence.fixed[device]) if residence else (0, 0)
                 holding = Holding(account.grant, used, out, fixed)
                 if holding != before:

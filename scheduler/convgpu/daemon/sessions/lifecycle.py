@@ -133,6 +133,8 @@ class SessionLifecycle:
             self._driver.dispatch_deferred(lambda: self._end(session))
 
     def _end(self, session: Session) -> e.SessionEnded:
+        for uuid in session.rows:
+            self._registry.note_peak(session.container, uuid)
         self._registry.remove(session)
         self._registry.publish_limits(session.container)
         if session.started:

@@ -19,6 +19,7 @@ class SessionRegistry:
         self.pending: dict[int, PendingAllocation] = {}
         self._machine = machine
         self._last_removed: Session | None = None
+        self._peaks: dict[tuple[str, str], int] = {}
 
     # -- sessions --------------------------------------------------------------------------------------------
 
@@ -79,6 +80,22 @@ class SessionRegistry:
         if account is None:
             return 0
         return sum([self.by_number[number].usage(device, lease) for number, lease in account.leases.items()])
+
+    def note_peak(self, container: str, device: str) -> None:
+        """Note the usage of a container on a device, if it never had more: at intervals, and when a process ends."""
+        used = self.used(container, device)
+        if used > self._peaks.get((container, device), 0):
+            self._peaks[container, device] = used
+
+    def peak(self, container: str, device: str) -> int:
+        """Return the highest usage that was noted, in bytes."""
+        return max(self._peaks.get((container, device), 0), self.used(container, device))
+
+    def forget_peaks(self) -> None:
+        """Forget the peaks of containers that are gone."""
+        gone = [key for key in self._peaks if self._machine.account(*key) is None]
+        for key in gone:
+            del self._peaks[key]
 
     def used_on(self, device: str) -> int:
         """Return the usage of all containers on a device, in bytes."""
