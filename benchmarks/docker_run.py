@@ -1,10 +1,11 @@
-"""`docker run` with the plugin's volume against without, in turns, on the Engine that answers."""
+"""`docker run` with the plugin's volume against without, and `convgpu run`, in turns, on the Engine that answers."""
 
 import os
 import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from _report import Figure, at_most, report
 
@@ -14,10 +15,13 @@ TURNS = 21
 VOLUME = ("--mount", f"type=volume,volume-driver={NAME},volume-opt=memory=1g,dst=/run/convgpu")
 
 
-def run(*options: str) -> float:
-    """Seconds of one `docker run --rm`."""
+CONVGPU = str(Path(sys.executable).parent / "convgpu")
+
+
+def run(*options: str, program: str = "docker") -> float:
+    """Seconds of one `docker run --rm`, or `convgpu run --rm`."""
     start = time.perf_counter()
-    subprocess.run(["docker", "run", "--rm", "--network=none", *options, IMAGE, "true"], check=True)
+    subprocess.run([program, "run", "--rm", "--network=none", *options, IMAGE, "true"], check=True)
     return time.perf_counter() - start
 
 
@@ -50,14 +54,18 @@ def main() -> None:
     prove_that_the_limit_is_on()
     # An anonymous volume of Docker's own driver belongs to the comparison: that much any volume costs.
     local = ("--mount", "type=volume,dst=/run/convgpu")
-    rows = [(run(), run(*local), run(*VOLUME)) for _ in range(TURNS)][1:]
-    bare, plain, ours = (statistics.median(column) for column in zip(*rows, strict=True))
+    command = ("--gpu-memory", "1g", "--gpu-volume-driver", NAME)
+    rows = [(run(), run(*local), run(*VOLUME), run(*command, program=CONVGPU)) for _ in range(TURNS)][1:]
+    bare, plain, ours, typed = (statistics.median(column) for column in zip(*rows, strict=True))
+    more = statistics.median(row[3] - row[2] for row in rows)
     figures = [
         Figure("docker run, no volume, p50", bare * 1e3, "ms"),
         Figure("docker run, a volume of driver local, p50", plain * 1e3, "ms"),
         Figure("docker run, a ConvGPU volume, p50", ours * 1e3, "ms"),
         at_most("with the plugin against without", ours / bare, "", 1.05),
         Figure("with the plugin against a local volume", ours / plain, ""),
+        Figure("convgpu run, p50", typed * 1e3, "ms"),
+        at_most("convgpu run more than docker run with its volume, p50 of pairs", more * 1e3, "ms", 60),
     ]
     report("docker_run", figures)
 

@@ -1,7 +1,6 @@
 """Sizes of memory as people write them."""
 
 import re
-from fractions import Fraction
 from typing import Final
 
 MIB: Final = 1 << 20
@@ -27,7 +26,8 @@ def parse_size(text: str) -> int:
     if match is None:
         raise ValueError(f"{text!r} is not a size: {FORMS}")
     number, unit = match.groups()
-    size = int(Fraction(number) * _UNITS[unit.lower()])
+    whole, _, part = number.partition(".")
+    size: int = int(whole + part) * _UNITS[unit.lower()] // 10 ** len(part)
     if size == 0:
         raise ValueError(f"{text!r} is no memory at all: a size must be greater than zero; {FORMS}")
     return size

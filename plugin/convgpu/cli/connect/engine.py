@@ -1,7 +1,6 @@
 """The Docker Engine as the command line needs it: the plugin, the containers and the images."""
 
 import json
-import ssl
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from urllib.parse import quote
 from convgpu.cli.connect import engine_endpoint
 from convgpu.cli.connect.engine_endpoint import Endpoint, Tls
 from convgpu.cli.connect.quick_http import QuickHttp
-from convgpu.cli.connect.unix_http import OpenHttp, causes
+from convgpu.cli.connect.unix_http import HttpClient, OpenHttp, causes
 from convgpu.cli.terminal.errors import Unavailable
 from convgpu.cli.terminal.signals import unbroken
 
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
     import docker
 
 _SOCKETS: Final = Path("/run/docker/plugins")  # fixed in the Engine, whatever its --exec-root is
+_PROBE_TIMEOUT: Final = 60.0  # seconds for the Engine to make or remove a container
+_OK: Final = 200
+_CREATED: Final = 201
 _NOT_FOUND: Final = 404
 _CERTIFICATES: Final = "Name the certificates: --tlsverify, --tlscacert, --tlscert, --tlskey, or DOCKER_CERT_PATH"
 _TRIES: Final = 3  # Docker 20.10 answers with an empty body while its authorization plugins are changed
@@ -41,6 +43,7 @@ class Image:
 
     environment: tuple[str, ...]
     volumes: tuple[str, ...]
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +184,11 @@ class Engine:
     def image(self, name: str) -> Image | None:
         """Return the configuration of an image, or None if the Engine does not have it."""
         try:
-            config = self.get(f"/images/{quote(name)}/json").get("Config") or {}
+            found = self.get(f"/images/{quote(name)}/json")
         except EngineRefused:
             return None  # absent, or not a name: docker run gives the better message
-        return Image(tuple(config.get("Env") or ()), tuple(config.get("Volumes") or ()))
+        config = found.get("Config") or {}
+        return Image(tuple(config.get("Env") or ()), tuple(config.get("Volumes") or ()), str(found.get("Id") or ""))
 
     def image_has(self, image: str, path: str) -> bool:
         """Say whether an image has something at `path`.
@@ -192,9 +196,25 @@ class Engine:
         Only a container can be asked that; this one is never started, and removed again.
         """
         with unbroken():
-            return self._probe(image, path)
+            if self._http is None:
+                return self._probe_by_sdk(image, path)
+            return self._probe(QuickHttp(self._http.path, _PROBE_TIMEOUT), image, path)
 
-    def _probe(self, image: str, path: str) -> bool:
+    def _probe(self, http: HttpClient, image: str, path: str) -> bool:
+        wanted = {"Image": image, "Cmd": ["true"], "NetworkDisabled": True}
+        try:
+            made = http.ask("POST", "/containers/create", wanted)
+            if made.status != _CREATED:
+                return False  # docker run gives the better message
+            container = made.json()["Id"]
+            try:
+                return http.ask("HEAD", f"/containers/{container}/archive?path={quote(path)}").status == _OK
+            finally:
+                http.ask("DELETE", f"/containers/{container}?force=1&v=1")
+        except (OSError, ValueError) as error:
+            raise explain(error, self.endpoint.host) from error
+
+    def _probe_by_sdk(self, image: str, path: str) -> bool:
         from docker.errors import DockerException  # noqa: PLC0415
 
         api = self.client.api
@@ -263,6 +283,8 @@ def explain(error: BaseException, host: str) -> Unavailable:
     if getattr(error, "status_code", None) is not None:  # the SDK's APIError, which is not imported for this
         return Unavailable(f"the Docker Engine refused: {getattr(error, 'explanation', None) or error}")
     reason: object = error
+    import ssl  # noqa: PLC0415 - only an error needs it
+
     for seen in causes(error):
         if isinstance(seen, PermissionError) or "PermissionError" in str(seen):
             return Unavailable(

@@ -8,8 +8,8 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from convgpu.cli.connect.discovery import open_plugin
 from convgpu.cli.connect.engine import Engine, Plugin
+from convgpu.cli.connect.quick_http import QuickHttp
 from convgpu.cli.run import gpu_access
 from convgpu.cli.run.docker_arguments import CommandLine, UsageError, scan
 from convgpu.cli.run.injection import (
@@ -23,9 +23,10 @@ from convgpu.cli.run.injection import (
     docker_words,
     explain,
 )
+from convgpu.cli.run.probed_images import is_occupied
 from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
 from convgpu.cli.terminal.options import checked, volume_driver
-from convgpu.protocol.layout import MOUNT_PATH, PRELOAD_FILE
+from convgpu.protocol.layout import PRELOAD_FILE
 
 OWN: Final = {
     "gpu-memory": True,
@@ -40,6 +41,7 @@ OWN: Final = {
     "dry-run": False,
     "help": False,
 }
+_OK: Final = 200
 _OLDEST: Final = (20, 10)  # Engine whose plugins and mounts we know
 
 _HELP: Final = """{does} a container with a limit on its GPU memory.
@@ -215,7 +217,7 @@ def prepare(line: CommandLine, request: Request, engine: Engine, *, probe: bool 
         env_files=[_read(path) for path in line.values("env-file")],
         image_environment=image.environment if image else (),
         image_volumes=image.volumes if image else (),
-        occupied=probe and image is not None and engine.image_has(name, MOUNT_PATH),
+        occupied=probe and image is not None and is_occupied(engine, name, image),
     )
     try:
         return docker_words(line, request, around), explain(line, request, around)
@@ -253,8 +255,23 @@ def find_access(engine: Engine, plugin: Plugin, request: Request) -> gpu_access.
 def _is_simulated(plugin: Plugin) -> bool:
     """Ask the plugin; where its socket is out of reach (not root, a remote Engine), its settings say it."""
     if os.access(plugin.socket, os.W_OK):
+        answer = _ask_devices(plugin.socket)
+        if answer is not None:
+            return answer.get("volume_library_path") is not None
+        from convgpu.cli.connect.discovery import open_plugin  # noqa: PLC0415 - explains why there is no answer
+
         return open_plugin(plugin.socket).devices().volume_library_path is not None
     return plugin.settings.get("CONVGPU_DEVICES", "").startswith("simulated:")
+
+
+def _ask_devices(socket: Path) -> dict[str, Any] | None:
+    """Return the plugin's answer as it is, without msgspec's records, whose import costs what all else here does."""
+    try:
+        reply = QuickHttp(socket).ask("GET", "/v1/devices")
+        answer = reply.json()
+    except (OSError, ValueError):
+        return None
+    return answer if reply.status == _OK and isinstance(answer, dict) else None
 
 
 def _read(path: str) -> str:

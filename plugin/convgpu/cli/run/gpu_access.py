@@ -4,7 +4,6 @@ import csv
 import os
 import platform
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,7 +165,11 @@ def inspect_host(root: Path = Path("/")) -> Host:
             for file in sorted(folder.glob(pattern)):
                 libraries.setdefault(file.name, os.path.realpath(file))
     return Host(
-        toolkit=any(shutil.which(name) for name in ("nvidia-container-runtime-hook", "nvidia-container-toolkit")),
+        toolkit=any(
+            os.access(f"{folder}/{name}", os.X_OK)
+            for folder in os.get_exec_path()
+            for name in ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
+        ),
         cdi=any(_names_gpus(file) for folder in _CDI_FOLDERS for file in (root / folder[1:]).glob("*")),
         gpus=_list_gpus(root),
         nodes=tuple(nodes),

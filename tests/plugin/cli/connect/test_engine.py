@@ -2,7 +2,10 @@
 
 import io
 import json
+import threading
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import UnixStreamServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -109,12 +112,46 @@ def test_an_image_with_files_at_the_path_is_known_and_the_probe_is_removed() -> 
     full = SimpleNamespace(
         create_container=lambda *_, **__: {"Id": "probe"}, get_archive=lambda _, path: (io.BytesIO(path.encode()), {})
     )
-    one = Engine(Endpoint())
+    one = Engine(Endpoint("tcp://host:2376"))
     one.__dict__["client"] = SimpleNamespace(api=full, containers=containers)
     assert one.image_has("i", "/run/convgpu")
     full.get_archive = raising(NotFound("no such file"))
     assert not one.image_has("i", "/run/convgpu")
     assert removed == ["probe", "probe"]
+
+
+def test_an_image_is_looked_into_over_the_socket_without_the_sdk(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            asked.append(f"{self.command} {self.path}")
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            wanted = {"POST": 201, "DELETE": 204, "HEAD": 404}
+            self.send_response(wanted[self.command])
+            self.end_headers()
+            self.wfile.write(b'{"Id": "probe"}' if self.command == "POST" else b"")
+
+        do_POST = do_HEAD = do_DELETE = answer  # noqa: N815 - their names in the library
+
+        def address_string(self) -> str:
+            return "engine"
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with UnixStreamServer(f"{tmp_path}/s", Answering) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        one = Engine(Endpoint(f"unix://{tmp_path}/s"))
+        assert not one.image_has("i", "/run/convgpu")
+        server.shutdown()
+        thread.join()
+    assert asked == [
+        "POST /containers/create",
+        "HEAD /containers/probe/archive?path=/run/convgpu",
+        "DELETE /containers/probe?force=1&v=1",
+    ]
 
 
 def test_a_refusal_of_the_engine_is_shown_as_it_is(engine: Any) -> None:
