@@ -20,6 +20,8 @@ from host_state import host_state, leave_hosts_network
 from hypothesis import settings
 from preloaded import Template
 from prepared_data import prepared_data
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 # Machines are noisy: how long an example takes is no test. A change is judged by the same examples each time, so that a
 # rare one fails nobody else's; with CONVGPU_EXAMPLES in the environment (`scripts/explore`) they are drawn anew.
@@ -94,16 +96,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
-LONG = (
-    "tests/cluster",
-    "tests/lifecycle",
-    "tests/ways",
-    "tests/front",
-    "tests/hook",
-    "tests/scheduler/daemon",
-    "tests/end_to_end",
-)
-"""Folders whose files take longest. They go first, so that no worker of pytest-xdist is left with one at the end."""
+LANES = ("tests/cluster/", "tests/ways/"), ("tests/lifecycle/authorization/",), ("tests/lifecycle/",)
+"""Folders whose tests share an Engine or a cluster, which takes long to start and to end: a lane is for one worker.
+
+They wait nearly all of the time, so they are no worker's that a core waits for (scripts/test), and they go first.
+"""
+LONG = ("tests/front/", "tests/model/", "tests/hook/", "tests/scheduler/daemon/", "tests/porter/", "tests/properties/")
+"""Folders whose files take longest. They go next, so that no worker of pytest-xdist is left with one at the end."""
+ORDER = (*(folder for lane in LANES for folder in lane), *LONG)
 
 
 SLOW = (
@@ -150,8 +150,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if is_fast(item)]
         config.hook.pytest_deselected(items=left_out)
     items.sort(
-        key=lambda item: next((at for at, folder in enumerate(LONG) if item.nodeid.startswith(folder)), len(LONG))
+        key=lambda item: next((at for at, folder in enumerate(ORDER) if item.nodeid.startswith(folder)), len(ORDER))
     )
+
+
+class LaneScheduling(LoadFileScheduling):
+    """A file is for one worker, and so is a lane."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folder = next((lane[0] for lane in LANES if nodeid.startswith(lane)), None)
+        return folder or super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LaneScheduling | None:
+    return LaneScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 class NotRun:
@@ -178,9 +191,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _schedulers_are_forked() -> Iterator[None]:
-    with Template("convgpu.daemon.__main__:main") as Daemon.template:
-        yield
+def _schedulers_are_forked() -> None:
+    Daemon.template = Template("convgpu.daemon.__main__:main")
 
 
 @pytest.fixture(scope="session")

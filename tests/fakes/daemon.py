@@ -107,32 +107,7 @@ class Daemon:
         return self.admin.request("containers", name=name)["containers"][0]
 
 
-# A process of its own for each connection, because the scheduler knows processes by their pid. It connects, hands the
-# socket over, and lives until it is killed; for each line on its stdin it connects again, or takes memory of a device
-# past the hook.
-_BODY = """
-import ctypes, os, socket, sys
-
-def hold(row, size):
-    cuda = ctypes.CDLL(os.path.abspath("driver/libcuda.so.1"))
-    context, pointer = ctypes.c_void_p(), ctypes.c_void_p()
-    assert cuda.cuInit(0) == 0
-    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), row) == 0
-    assert cuda.cuCtxSetCurrent(context) == 0
-    assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)) == 0
-
-channel = socket.socket(fileno=int(sys.argv[2]))
-while True:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(sys.argv[1])
-    socket.send_fds(channel, [b"x"], [connection.fileno()])
-    connection.close()
-    while (line := sys.stdin.readline()).strip():
-        hold(*map(int, line.split()))
-        channel.send(b"x")
-    if not line:
-        break
-"""
+_BODIES = Template("process_body:main")
 
 
 def connect(folder: Path) -> socket.socket:
@@ -160,15 +135,11 @@ class Process:
 
     def __init__(self, folder: Path, name: str = "scheduler.sock") -> None:
         self.opened.append(self)
-        self._door, theirs = socket.socketpair()
-        self._body = subprocess.Popen(
-            [sys.executable, "-S", "-E", "-c", _BODY, name, str(theirs.fileno())],
-            cwd=folder,  # sun_path has room for 107 bytes only
-            stdin=subprocess.PIPE,
-            pass_fds=[theirs.fileno()],
-        )
-        theirs.close()
-        self.socket = _receive_socket(self._door)
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            # In its folder, because sun_path has room for 107 bytes only.
+            self._body = _BODIES.start([name], theirs.fileno(), 2, cwd=folder)
+        self.socket = _receive_socket(self._channel)
         self.answers: dict[int, Message] = {}
         self._stream = MessageStream()
         self._request = 0
@@ -180,20 +151,16 @@ class Process:
 
     def reconnect(self, held: tuple[tuple[bytes, int], ...]) -> Welcome:
         """Connect again, as the same process; whoever still needs the old socket keeps a duplicate."""
-        assert self._body.stdin is not None
-        self._body.stdin.write(b"\n")
-        self._body.stdin.flush()
+        self._channel.send(b"\n")
         self.cut()
-        self.socket = _receive_socket(self._door)
+        self.socket = _receive_socket(self._channel)
         self._stream = MessageStream()
         return self.hello(held=held)
 
     def hold(self, size: int, row: int = 0) -> None:
         """Take memory of a simulated device past the scheduler; the driver counts `size` bytes, with a context."""
-        assert self._body.stdin is not None
-        self._body.stdin.write(f"{row} {size - CONTEXT}\n".encode())
-        self._body.stdin.flush()
-        assert self._door.recv(1) == b"x"
+        self._channel.send(f"{row} {size - CONTEXT}".encode())
+        assert self._channel.recv(1) == b"x"
 
     def hello(self, memory: str = "", held: tuple[tuple[bytes, int], ...] = (), program: str = "test") -> Welcome:
         self.socket.sendall(pack(Hello(self._body.pid, program, memory, held), 1))
@@ -256,9 +223,7 @@ class Process:
         if self._body.poll() is None:
             self._body.kill()
             self._body.wait()
-        assert self._body.stdin is not None
-        self._body.stdin.close()
-        self._door.close()
+        self._channel.close()
         self.cut()
 
     def cut(self) -> None:

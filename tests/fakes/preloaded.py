@@ -4,6 +4,7 @@ Tests start hundreds of schedulers, and imports are half a second of each: toget
 tests. What is forked has its own pid, output, environment and folder, and what it does is what `python -m` does.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -17,7 +18,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
 
 
 class Forked:
@@ -64,7 +64,7 @@ class Template:
     It and all of them end with the process that made it.
 
     Args:
-        entry: MODULE:FUNCTION; the function finds its arguments in sys.argv, and exits.
+        entry: MODULE:FUNCTION of a package or of this folder; the function finds its arguments in sys.argv.
     """
 
     def __init__(self, entry: str) -> None:
@@ -72,14 +72,6 @@ class Template:
         self._lock = threading.Lock()  # a request and its answer belong together
         self._process: subprocess.Popen[bytes] | None = None  # until the first program is wanted
         self._channel: socket.socket
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        if self._process is not None:
-            self._channel.close()
-            self._process.wait()
 
     def start(
         self,
@@ -110,13 +102,19 @@ class Template:
     def _begin(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            # -P: this folder's modules are none of the program's. A session of its own: Ctrl-C is for the tests.
+            # -P: this folder's modules stand in for none of a program's. A session of its own: Ctrl-C is for the tests.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", __file__, self._entry, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+        atexit.register(self._close)
+
+    def _close(self) -> None:
+        assert self._process is not None
+        self._channel.close()
+        self._process.wait()
 
 
 def _end(children: set[int]) -> None:
@@ -154,6 +152,7 @@ def _next_program(channel: socket.socket) -> list[str]:
 
 
 def _main() -> None:
+    sys.path.append(str(Path(__file__).parent))
     module, _, function = sys.argv[1].partition(":")
     program = getattr(importlib.import_module(module), function)
     gc.collect()

@@ -17,7 +17,7 @@ from convgpu.core.machine import Machine
 from convgpu.policies.memory import POLICIES, make_policy
 
 PHASES = set(Phase) - {Phase.shrink}
-EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "40"))
 STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 7), st.integers(1, 8)), min_size=40, max_size=100)
 
 

@@ -22,7 +22,7 @@ from convgpu.core.placement import Choice, PlacementPolicyChosen
 from convgpu.policies.memory import POLICIES, make_policy
 from convgpu.policies.placement import PLACEMENT_POLICIES
 
-EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "40"))
 # To make a history small takes minutes, so it has to be asked for.
 PHASES = [phase for phase in Phase if phase is not Phase.shrink or "CONVGPU_SHRINK" in os.environ]
 DRAW = st.data()

@@ -17,7 +17,7 @@ from convgpu.core.machine import Machine
 from convgpu.core.residency import events as r
 from convgpu.policies.memory import make_policy
 
-EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "40"))
 PHASES = [phase for phase in Phase if phase is not Phase.shrink or "CONVGPU_SHRINK" in os.environ]
 DRAW = st.data()
 

@@ -7,7 +7,7 @@ from scripted_session import MIB
 from convgpu.protocol.residency import messages as r
 from convgpu.protocol.wire import Outcome
 
-THREADS, FILLS, CYCLES = 4, 60, 8
+THREADS, FILLS, CYCLES = 4, 30, 8
 
 
 def test_threads_that_submit_all_the_while_lose_nothing(elastic: Elastic) -> None:
