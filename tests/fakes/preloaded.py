@@ -65,10 +65,11 @@ class Template:
 
     Args:
         entry: MODULE:FUNCTION of a package or of this folder; the function finds its arguments in sys.argv.
+        more: modules that it would import.
     """
 
-    def __init__(self, entry: str) -> None:
-        self._entry = entry
+    def __init__(self, entry: str, *more: str) -> None:
+        self._modules = (entry, *more)
         self._lock = threading.Lock()  # a request and its answer belong together
         self._process: subprocess.Popen[bytes] | None = None  # until the first program is wanted
         self._channel: socket.socket
@@ -104,7 +105,7 @@ class Template:
         with theirs:
             # -P: this folder's modules stand in for none of a program's. A session of its own: Ctrl-C is for the tests.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", __file__, self._entry, str(theirs.fileno())],
+                [sys.executable, "-P", __file__, str(theirs.fileno()), *self._modules],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -153,11 +154,14 @@ def _next_program(channel: socket.socket) -> list[str]:
 
 def _main() -> None:
     sys.path.append(str(Path(__file__).parent))
-    module, _, function = sys.argv[1].partition(":")
+    _file, channel_number, entry, *more = sys.argv
+    module, _, function = entry.partition(":")
     program = getattr(importlib.import_module(module), function)
+    for name in more:
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a fork shares the pages of what is never looked at
-    with socket.socket(fileno=int(sys.argv[2])) as channel:
+    with socket.socket(fileno=int(channel_number)) as channel:
         sys.argv = [module, *_next_program(channel)]
     program()
 

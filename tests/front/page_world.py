@@ -3,19 +3,20 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
 from daemon import GIB, Daemon, Process, running_daemon, wait_until
+from preloaded import Forked, Template
 
 from convgpu.cli.connect.quick_http import QuickHttp
 from convgpu.plugin.__main__ import _commands
 from convgpu.plugin.settings import Settings
 
 MIB = 1 << 20
+SERVER = Template("gunicorn.app.wsgiapp:run", "convgpu.plugin.server.wsgi", "convgpu.plugin.server.worker")
+DASHBOARD = Template("convgpu.cli.__main__:start", "convgpu.cli.serve.dashboard")
 
 
 class House:
@@ -25,34 +26,32 @@ class House:
         self.directory = directory
         self.daemon = daemon
         self.settings = Settings(directory=daemon.directory, socket=directory / "plugin.sock")
-        self.server: subprocess.Popen[bytes] | None = None
-        self.dashboard: subprocess.Popen[bytes] | None = None
+        self.server: Forked | None = None
+        self.dashboard: Forked | None = None
         self.url = ""
         self.folders: dict[str, Path] = {}
 
     def start_server(self) -> None:
         with (self.directory / "server.log").open("ab") as log:
             environment = {**os.environ, **self.settings.environment()}
-            self.server = subprocess.Popen(
-                _commands((), has_readers=False)["server"], env=environment, stdout=log, stderr=log
-            )
+            words = _commands((), has_readers=False)["server"][3:]  # behind `python -m gunicorn`
+            self.server = SERVER.start(words, log.fileno(), log.fileno(), env=environment)
         wait_until(self._answers, "the plugin's server answers")
 
     def start_dashboard(self, *options: str) -> None:
-        command = [sys.executable, "-m", "convgpu.cli", "dashboard", "--socket", str(self.settings.socket), *options]
         said = self.directory / "dashboard.log"
-        with said.open("ab") as log:
-            self.dashboard = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
-        assert self.dashboard.stdout is not None
-        self.url = self.dashboard.stdout.readline().decode().strip()
+        reading, writing = os.pipe()
+        with said.open("ab") as log, os.fdopen(writing, "wb") as output:
+            words = ["dashboard", "--socket", str(self.settings.socket), *options]
+            self.dashboard = DASHBOARD.start(words, output.fileno(), log.fileno())
+        with os.fdopen(reading) as printed:
+            self.url = printed.readline().strip()
         assert self.url, f"the dashboard did not start: {said.read_text()}"
 
     def stop_dashboard(self) -> int:
         assert self.dashboard is not None
         self.dashboard.send_signal(signal.SIGINT)
-        status = self.dashboard.wait(10)
-        assert self.dashboard.stdout is not None
-        self.dashboard.stdout.close()
+        status = self.dashboard.wait(30)
         self.dashboard = None
         return status
 
@@ -61,7 +60,7 @@ class House:
             self.stop_dashboard()
         if self.server is not None:
             self.server.terminate()
-            self.server.wait(10)
+            self.server.wait(30)
 
     def container(self, name: str, limit: int = 2 * GIB, **options: str) -> None:
         """Create and mount one."""

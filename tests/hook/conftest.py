@@ -1,5 +1,6 @@
 """The hook, the simulated driver and the test programs, built once; processes under the hook."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -49,11 +50,16 @@ def hook(request: pytest.FixtureRequest) -> Path:
     return build_hook(SANITIZERS[request.param][0], request.param)
 
 
+@functools.cache
+def _runtime(name: str) -> str:
+    return subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip()
+
+
 @pytest.fixture
 def sanitizer(hook: Path, tmp_path: Path) -> Iterator[Sanitizer]:
     """How processes are started under the hook; at the end, nothing may have been reported."""
     _flags, runtimes = SANITIZERS.get(hook.name, ("", ()))
-    found = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in runtimes]
+    found = [_runtime(name) for name in runtimes]
     reports = tmp_path / "reports"
     reports.mkdir()
     options = f"log_path={reports}/report:detect_leaks=0:die_after_fork=0"

@@ -19,8 +19,11 @@ PARTS = {
 """Name of the check, and the sources that it tests or needs; gate.c is included by its check."""
 
 
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+WITH_THREADS = ("account", "gate")
+BUILDS = [*((part, "address,undefined") for part in PARTS), *((part, "thread") for part in WITH_THREADS)]
+
+
+@pytest.mark.parametrize(("part", "sanitizer"), BUILDS)
 def test_part(tmp_path: Path, part: str, sanitizer: str) -> None:
     check = compile_c(
         tmp_path / "check",
