@@ -1,7 +1,9 @@
 """The examples, as they stand; without a card, so with what each says is to be typed then."""
 
+import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,28 @@ def test_plain_docker_run(engine, plugin):
         done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
         assert done.returncode == code, done.stderr
     assert "it would exceed the limit (limit 2GiB," in done.stderr
+    assert engine.containers(plugin) == []
+
+
+def test_docker_py(engine, plugin):
+    environment = {**os.environ, "DOCKER_HOST": engine.host, "SIMULATED": "1"}
+    for size, code in (("1g", 0), ("3g", 3)):
+        command = [sys.executable, EXAMPLES / "docker_py.py", "convgpu/demo", "gpu-hold", size]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+        assert done.returncode == code, done.stderr
+    assert "it would exceed the limit (limit 2GiB," in done.stderr
+    assert engine.containers(plugin) == []
+
+
+def test_the_arguments_of_a_dev_container(engine, plugin):
+    document = json.loads((EXAMPLES / "devcontainer/devcontainer.json").read_text())
+    arguments = [word for word in document["runArgs"] if word not in {"--gpus", "all"}]  # no card is needed here
+    words = [word for pair in document["containerEnv"].items() for word in ("-e", "=".join(pair))]
+    driver = ("-e", "LD_LIBRARY_PATH=/run/convgpu/driver", "--network", "none")
+    for size, code in (("7g", 0), ("9g", 3)):
+        done = engine.run("run", "--rm", *arguments, *words, *driver, "convgpu/demo", "gpu-hold", size, check=False)
+        assert done.returncode == code, done.stderr
+    assert "it would exceed the limit (limit 8GiB," in done.stderr
     assert engine.containers(plugin) == []
 
 

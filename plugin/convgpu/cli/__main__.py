@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "top": ("convgpu.cli.show.top:top", "ps, live in the terminal"),
         "dashboard": ("convgpu.cli.serve.dashboard:dashboard", "a page that shows all this live, and over time"),
         "metrics": ("convgpu.cli.serve.metrics:metrics", "the figures for Prometheus"),
+        "notify": ("convgpu.cli.show.notify:notify", "tell others by a webhook or a command"),
     },
     "Administration": {
         "devices": ("convgpu.cli.setup.administer:devices", "the GPUs: capacity, grants, usage"),

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from convgpu.cli.__main__ import main
 from convgpu.cli.connect.engine import Engine, EngineContainer, Image, Plugin
 from convgpu.cli.connect.engine_endpoint import Endpoint
-from convgpu.cli.connect.scheduler import DaemonTransport, read_answer
+from convgpu.cli.connect.scheduler import DaemonTransport, Scheduler, read_answer
 from convgpu.cli.terminal.errors import Unavailable
 
 GIB = 1 << 30
@@ -144,6 +144,31 @@ def test_without_an_engine_the_exit_code_is_3(monkeypatch: pytest.MonkeyPatch) -
     for words in (["run", "--gpu-memory", "2g", "image"], ["ps"], ["demo"]):
         result = convgpu(*words)
         assert (result.exit_code, result.stderr) == (3, "Error: the Docker Engine does not answer\n")
+
+
+@pytest.mark.usefixtures("engine")
+def test_ps_shows_it_again_until_it_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[object] = [None, None, Unavailable("the plugin is away.\nWait")]
+    slept: list[float] = []
+    devices = Scheduler.devices
+
+    def ask(scheduler: Scheduler) -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return devices(scheduler)
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if not answers:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Scheduler, "devices", ask)
+    monkeypatch.setattr("convgpu.cli.show.ps.time.sleep", sleep)
+    done = convgpu("ps", "--directory", "/nowhere", "--watch")
+    assert (done.exit_code, done.stdout.count("CONTAINER"), done.stderr) == (0, 2, "the plugin is away.\n")
+    assert slept == [2.0, 2.0, 2.0]
+    assert "--watch shows a table" in convgpu("ps", "--directory", "/nowhere", "--json", "--watch=1").stderr
 
 
 @pytest.mark.usefixtures("engine")

@@ -1,16 +1,18 @@
 """`convgpu ps`: which container has how much GPU memory, and which waits."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import list_containers
+from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.show import selection
 from convgpu.cli.show.container_rows import COLUMNS, Row, as_data, rows
-from convgpu.cli.terminal.errors import EXIT_CODES
+from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
 from convgpu.cli.terminal.options import as_json, checked, directory, volume_driver
 from convgpu.cli.terminal.output import echo_all, echo_data, layout, width
 
@@ -72,19 +74,42 @@ def _check_filters(
     metavar="TEXT",
     help=f"Print this for each container and GPU, as '{{{{.Name}}}} {{{{.State}}}}': .{', .'.join(selection.FIELDS)}.",
 )
+@click.option(
+    "-w",
+    "--watch",
+    type=click.FloatRange(0.1, 3600),
+    is_flag=False,
+    flag_value=2.0,
+    metavar="[SECONDS]",
+    help="Show it again every so often, 2 s if not said, until Ctrl-C. In a terminal `top` shows more.",
+)
 @directory
 @volume_driver
-def ps(
+def ps(*, watch: float | None, directory: Path | None, driver: str, **form: Any) -> None:
+    """Show the containers that share the GPUs."""
+    if watch and form["as_json"]:
+        raise click.UsageError("--watch shows a table; for programs: convgpu events --follow --json")
+    scheduler = open_scheduler(directory, driver)
+    _print(scheduler, directory, **form)
+    with suppress(KeyboardInterrupt):  # the way to end it
+        while watch:
+            time.sleep(watch)
+            click.clear()  # in a terminal only
+            try:
+                _print(scheduler, directory, **form)
+            except Unavailable as error:  # it may be back with the next question
+                click.echo(error.message.partition("\n")[0], err=True)
+
+
+def _print(
+    scheduler: Scheduler,
+    directory: Path | None,
     *,
     as_json: bool,
     quiet: bool,
     filters: tuple[tuple[str, str], ...],
     form: str | None,
-    directory: Path | None,
-    driver: str,
 ) -> None:
-    """Show the containers that share the GPUs."""
-    scheduler = open_scheduler(directory, driver)
     devices = scheduler.devices()
     every = list_containers(scheduler, directory)
     listed = selection.choose(every, filters, devices)
