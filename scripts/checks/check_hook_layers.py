@@ -24,6 +24,7 @@ STACK = (
     "accounting",
     "gate",
     "backing",
+    "unified",
     "residency",
     "calls",
     "nvml",

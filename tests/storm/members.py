@@ -261,16 +261,17 @@ class Host:
         return has_gone(pid)
 
     def kill(self, victim: str) -> None:
-        pid = self.pid_of(victim)
-        if victim == "scheduler":
-            self.family = descendants(pid)
-        os.kill(pid, signal.SIGKILL)
-        if victim == "scheduler":
-            assert self.daemon.process is not None
-            self.daemon.process.wait()
-            wait_until(lambda: all(has_gone(child) for child in self.family), "its children have ended with it", BOUND)
-            with contextlib.suppress(SchedulerUnavailable):  # the planned kill may be in the middle of its start
-                self.daemon.start()
+        if victim != "scheduler":
+            os.kill(self.pid_of(victim), signal.SIGKILL)
+            return
+        self._kill_scheduler()
+        with contextlib.suppress(SchedulerUnavailable):  # the planned kill may be in the middle of its start
+            self.daemon.start()
+
+    def _kill_scheduler(self) -> None:
+        self.family = descendants(self.pid_of("scheduler"))
+        self.daemon.kill()
+        wait_until(lambda: all(has_gone(child) for child in self.family), "its children have ended with it", BOUND)
 
     def end(self) -> None:
         """End the programs: the host's memory is given back, and the ledger is empty.
@@ -284,7 +285,7 @@ class Host:
         self.mend()
         self.ask(set(NAMES))
         self.settle()
-        self.daemon.kill()
+        self._kill_scheduler()
         self._end_programs()
         self.daemon.start()
         wait_until(lambda: not path.parent.exists(), "the next scheduler has given the host's memory back", BOUND)

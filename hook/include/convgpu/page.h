@@ -23,6 +23,7 @@
 #define CONVGPU_PAGE_ELASTIC 1u /* the container's memory may be moved: answer with ABLE */
 #define CONVGPU_PAGE_CHOSEN 2u /* the scheduler chose the GPUs: the program may see those of WELCOME only */
 #define CONVGPU_PAGE_WITHDRAW 4u /* the scheduler takes allocations back that were paused (WITHDRAW) */
+#define CONVGPU_PAGE_UNIFIED 8u /* allocations are managed memory, and may be more than the device has */
 
 /* Bits of the page's `able`, set by the process: what it answers beside its own requests. */
 #define CONVGPU_ABLE_LIST 1u

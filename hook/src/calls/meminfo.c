@@ -67,6 +67,11 @@ static void query_reset(void) {
 }
 REGISTER_FAMILY(meminfo, .reset = query_reset);
 
+/* What the container may have of a device: managed memory may be more than the device. */
+static uint64_t most_of(uint64_t limit, uint64_t total) {
+    return account_is_unified() ? limit : smaller(limit, total);
+}
+
 /* Puts the container's figures in place of the driver's; either pointer may be NULL, as for the driver. */
 static CUresult query_limit(size_t *unused, size_t *total) {
     CUcontext context;
@@ -78,7 +83,7 @@ static CUresult query_limit(size_t *unused, size_t *total) {
     }
     registry_reclaim(device, false);
     struct query_figures figures = query_figures((uint32_t)device);
-    uint64_t most = total ? smaller(figures.limit, *total) : figures.limit;
+    uint64_t most = total ? most_of(figures.limit, *total) : figures.limit;
     if (total) *total = most;
     if (unused) *unused = figures.used < most ? most - figures.used : 0;
     return CUDA_SUCCESS;
@@ -105,7 +110,7 @@ CUresult hooked_cuDeviceTotalMem_v2(size_t *total, CUdevice ordinal) {
     CUresult result = DRIVER(cuDeviceTotalMem_v2, total, ordinal);
     if (result != CUDA_SUCCESS) return result;
     int device = device_of_ordinal(ordinal);
-    if (device >= 0) *total = smaller(account_limit((uint32_t)device), *total);
+    if (device >= 0) *total = most_of(account_limit((uint32_t)device), *total);
     return CUDA_SUCCESS;
 }
 

@@ -11,6 +11,7 @@
 #include "backing/backing.h"
 #include "calls/pool.h"
 #include "tables/registry.h"
+#include "unified/unified.h"
 
 #include <convgpu/page.h>
 #include <string.h>
@@ -98,13 +99,17 @@ static CUresult memory_allocate(struct charge *charge, struct alloc_request *req
 
 static CUresult memory_attempt_linear(void *arguments) {
     struct alloc_request *request = arguments;
-    return DRIVER(cuMemAlloc_v2, &request->address, request->size);
+    return request->managed ? unified_allocate(&request->address, request->size)
+                            : DRIVER(cuMemAlloc_v2, &request->address, request->size);
 }
 
 CUresult hooked_cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
     struct charge charge = {.call = "cuMemAlloc", .current = true};
-    struct alloc_request request = {
-        .attempt = memory_attempt_linear, .bytes = size, .size = size, .movable = true};
+    struct alloc_request request = {.attempt = memory_attempt_linear,
+                                    .bytes = size,
+                                    .size = size,
+                                    .movable = true,
+                                    .managed = unified_takes(size)};
     CUresult result = memory_allocate(&charge, &request);
     if (result == CUDA_SUCCESS) *address = request.address;
     return result;
@@ -170,6 +175,7 @@ static CUresult memory_correct_pitch(struct alloc_request *request, CUresult res
 
 static CUresult memory_attempt_pitch(void *arguments) {
     struct alloc_request *request = arguments;
+    if (request->managed) return unified_allocate(&request->address, request->bytes);
     CUresult result = DRIVER(cuMemAllocPitch_v2, &request->address, &request->pitch, request->width,
                              request->height, request->option);
     return memory_correct_pitch(request, result);
@@ -184,6 +190,7 @@ CUresult hooked_cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t w
                                     .pitch = (width + PITCH_STEP - 1) / PITCH_STEP * PITCH_STEP,
                                     .option = element,
                                     .movable = element == 4 || element == 8 || element == 16};
+    request.managed = request.movable && height > 0 && unified_takes(memory_guess_bytes(width, height));
     return memory_allocate_pitch(request, address, pitch);
 }
 
@@ -262,6 +269,7 @@ static CUresult memory_free(struct free_request *request) {
         memory_end(&entry);
     else if (allocations_insert(memory_part(entry.address), entry, &replaced) && replaced.address != 0)
         memory_end(&replaced);
+    if (result == CUDA_SUCCESS && entry.hidden) unified_freed(entry.address);
     return result;
 }
 
@@ -317,7 +325,10 @@ static void memory_unmark(CUcontext context) {
 
 /* For allocations_drop(): adds what the device gets back. */
 static void memory_add_charge(const struct allocation *entry, void *sizes) {
-    if (entry->hidden) growth_show(entry->device, entry->size);
+    if (entry->hidden) {
+        growth_show(entry->device, entry->size);
+        unified_forget(entry->address);
+    }
     ((uint64_t *)sizes)[entry->device] += small_pages_leave(entry->device, entry->address, entry->size);
 }
 

@@ -55,7 +55,7 @@ static _Atomic uint32_t account_count;
 static uint32_t chosen_count; /* rows of the last WELCOME if they were chosen, else 0; guarded by `swap` */
 static struct convgpu_page offline;
 static struct convgpu_page *page = &offline; /* guarded by `swap` */
-static _Atomic bool elastic;                 /* the first page said so */
+static _Atomic bool elastic, unified;        /* the first page said so */
 static bool welcomed_before;                 /* guarded by `swap` */
 
 static uint64_t load(const _Atomic uint64_t *number) {
@@ -307,7 +307,10 @@ bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct c
                 *armed |= UINT64_C(1) << device;
         }
         page = welcomed;
-        if (!welcomed_before) elastic = welcomed->flags & CONVGPU_PAGE_ELASTIC;
+        if (!welcomed_before) {
+            elastic = welcomed->flags & CONVGPU_PAGE_ELASTIC;
+            unified = welcomed->flags & CONVGPU_PAGE_UNIFIED;
+        }
         welcomed_before = true;
         chosen_count = welcomed->flags & CONVGPU_PAGE_CHOSEN ? count : 0;
     }
@@ -315,11 +318,15 @@ bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct c
     return room;
 }
 
+bool account_is_unified(void) {
+    return atomic_load_explicit(&unified, memory_order_relaxed);
+}
+
 void account_reset(void) {
     if (page != &offline) munmap(page, sizeof *page);
     swap = (struct spinlock){0};
     page = &offline;
-    elastic = welcomed_before = false;
+    elastic = unified = welcomed_before = false;
     account_count = chosen_count = 0;
     memset(accounts, 0, sizeof accounts);
     clear_offline();

@@ -117,4 +117,7 @@ bool account_welcome(const struct convgpu_device *rows, uint32_t count, struct c
 /* Forgets everything, the lock too: for the child of a fork, which has one thread. */
 void account_reset(void);
 
+/* Whether the container's memory is managed by the driver, and may be more than its device has. */
+bool account_is_unified(void);
+
 #endif

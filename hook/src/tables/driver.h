@@ -121,6 +121,7 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
     X(cuMemAddressFree, (CUdeviceptr address, size_t size))                                                  \
     X(cuMemSetAccess, (CUdeviceptr address, size_t size, const struct memory_access *access, size_t count))  \
     X(cuMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void *value))                                \
+    X(cuStreamCreate, (CUstream * stream, unsigned flags))                                                   \
     X(cuStreamGetCtx, (CUstream stream, CUcontext * context))                                                \
     X(cuStreamGetDevice, (CUstream stream, CUdevice * device))                                               \
     X(cuStreamIsCapturing, (CUstream stream, int *capturing))                                                \

@@ -23,6 +23,7 @@ OPTIONS: Final[Mapping[str, str]] = {
     "CONVGPU_WAIT": "wait",
     "CONVGPU_PRIORITY": "priority",
     "CONVGPU_SUSPEND": "suspend",
+    "CONVGPU_BACKING": "backing",
     "CONVGPU_ADMIT": "admit",
     "CONVGPU_GANG": "gang",
 }

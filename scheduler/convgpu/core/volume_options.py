@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from convgpu.core.placement import Choice
@@ -12,6 +12,8 @@ from convgpu.protocol.sizes import format_size, parse_size
 KNOWN: Final[Mapping[str, str]] = {
     "admit": "`whole`: the first allocation waits until the whole limit is free, and the container never waits again; "
     "`part`: it takes what it needs; without it `part`",
+    "backing": "what its memory is made of: `vmm`, the GPU's own; `unified`: managed memory, so that one container can "
+    "have more than its GPU, which it has alone while it runs; without it `vmm`",
     "gang": "a name: containers of one gang start together, with their whole limits, or not at all; `NAME:SIZE`: it "
     "has so many; without it none",
     "fixed": "of the limit, the most that cannot leave the GPU while the container is suspended: `1g`; without it a "
@@ -28,6 +30,12 @@ KNOWN: Final[Mapping[str, str]] = {
 MAX_PRIORITY: Final = 100
 _GANG: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,63})(?::([0-9]{1,3}))?", re.ASCII)
 SUSPEND_CHOICES: Final = ("no", "auto")
+BACKINGS: Final = ("vmm", "unified")
+_BESIDE_UNIFIED: Final[Mapping[str, str]] = {
+    "suspend": "it has its GPU alone, and the driver moves its memory: leave out suspend, or backing",
+    "fixed": "it has its GPU alone: leave out fixed",
+    "gang": "it has its GPU alone, which the others of a gang would wait for: leave out gang, or backing",
+}
 LEAST_FIXED: Final = 768 << 20  # bytes: a context takes about 530 MiB
 
 
@@ -46,6 +54,7 @@ class DeviceCapacity:
         nominal: the capacity without external memory.
         trouble: why it has no capacity, empty if it has.
         drained: whether it gives no new grants.
+        host: bytes of host memory that one container may have beside it (`backing=unified`).
     """
 
     uuid: str
@@ -54,6 +63,7 @@ class DeviceCapacity:
     nominal: int = 0
     trouble: str = ""
     drained: bool = False
+    host: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +81,7 @@ class Terms:
         may_leave: whether its memory may leave the devices.
         fixed: the most that cannot leave each device, in bytes; None: a share of the limit.
         choice: what the scheduler is to choose of the devices; None when the container has all of them.
+        is_unified: its memory is the driver's managed memory, and it has its device alone.
     """
 
     devices: Sequence[DeviceCapacity]
@@ -83,6 +94,7 @@ class Terms:
     may_leave: bool = False
     fixed: int | None = None
     choice: Choice | None = None
+    is_unified: bool = False
 
     def fixed_shares(self, limits: Mapping[str, int]) -> dict[str, int]:
         """Return the most that cannot leave each device, in bytes, of these limits."""
@@ -110,9 +122,13 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
     chosen = _choose("all" if choice else options.get("gpus", "all"), devices)
     if choice is not None and choice.count == len(chosen):
         choice = None  # there is nothing to choose
+    is_unified = _parse_backing(options, chosen, choice)
+    if is_unified:
+        chosen = [beside_host(device) for device in chosen]
+        is_whole = True
     limits = parse_limits(options["memory"], chosen, choice) if "memory" in options else {}
     fixed = _parse_fixed(options, limits, may_leave=may_leave)
-    return Terms(chosen, limits, wait, priority, is_whole, gang, gang_size, may_leave, fixed, choice)
+    return Terms(chosen, limits, wait, priority, is_whole, gang, gang_size, may_leave, fixed, choice, is_unified)
 
 
 def parse_limits(text: str, devices: Sequence[DeviceCapacity], choice: Choice | None = None) -> dict[str, int]:
@@ -181,6 +197,31 @@ def _parse_admission(options: Mapping[str, str]) -> tuple[bool, str, int]:
         if admit == "part":
             raise OptionError("admit=part: a gang starts whole; leave out admit, or gang")
     return admit == "whole" or bool(gang[0]), *gang
+
+
+def _parse_backing(options: Mapping[str, str], devices: Sequence[DeviceCapacity], choice: Choice | None) -> bool:
+    text = options.get("backing", "vmm")
+    if text not in BACKINGS:
+        raise OptionError(f"backing={text}: there are {', '.join(BACKINGS)}")
+    if text == "vmm":
+        return False
+    for name, why in _BESIDE_UNIFIED.items():
+        if options.get(name, "no") != "no":
+            raise OptionError(f"backing=unified and {name}={options[name]}: {why}")
+    if options.get("admit") == "part":
+        raise OptionError("backing=unified and admit=part: it starts with its whole GPU: leave out admit")
+    if choice is not None or len(devices) != 1:
+        example = devices[0].index if devices else 0
+        raise OptionError(f"backing=unified: it has one GPU, and alone: name it, as in gpus={example}")
+    return True
+
+
+def beside_host(device: DeviceCapacity) -> DeviceCapacity:
+    """Return what one container may have of a device and of the host's memory beside it."""
+    if not device.capacity:
+        return device
+    nominal = device.nominal + device.host if device.nominal else 0
+    return replace(device, capacity=device.capacity + device.host, nominal=nominal)
 
 
 def _check_limit(text: str, limit: int, device: DeviceCapacity, *, may_wait: bool) -> None:

@@ -140,12 +140,11 @@ class Container(Record, frozen=True, kw_only=True):
     """One container, by the name of its volume.
 
     Attributes:
-        engine: None until the Engine has listed it.
-        since: when it entered its state.
+        engine: None until the Engine has listed it. `since`: when it entered its state.
         admit: `whole` if its first allocation waits until its whole limits are free, else `part`.
         residency: None if its memory never leaves its devices; else one of `ResidenceState`.
-        suspended: whether an administrator suspended it; `deep`: its contexts leave too, if the driver can.
-        turn: on the card, None if its memory never leaves.
+        suspended: by an administrator; `deep`: its contexts leave too, if the driver can. `turn`: None if none leaves.
+        backing: `unified`: its memory is managed by the driver, and its limit may be more than its device has.
         placement: None for a container that has certain GPUs.
     """
 
@@ -166,6 +165,7 @@ class Container(Record, frozen=True, kw_only=True):
     suspended: bool = False
     turn: CardTurn | None = None
     deep: bool = False
+    backing: Literal["vmm", "unified"] = "vmm"
     placement: Placement | None = None
 
 

@@ -97,6 +97,7 @@ class PageFlag(IntFlag):
     ELASTIC = 1
     CHOSEN = 2
     WITHDRAW = 4
+    UNIFIED = 8
 
 
 class AllocateFlag(IntFlag):

@@ -12,6 +12,7 @@
 #include "libcuda/graph/graph_api.h"
 #include "libcuda/legacy/legacy_api.h"
 #include "libcuda/memory/array_api.h"
+#include "libcuda/memory/managed.h"
 #include "libcuda/module/module_api.h"
 #include "libcuda/virtual/virtual_api.h"
 #include "libcuda/work/copy_api.h"
@@ -62,6 +63,13 @@
     X(cuMemAllocPitch, 3020, cuMemAllocPitch_v2, false)                                                      \
     X(cuMemAllocManaged, 6000, cuMemAllocManaged, false)                                                     \
     X(cuMemFree, 3020, cuMemFree_v2, false)                                                                  \
+    X(cuMemPrefetchAsync, 8000, cuMemPrefetchAsync, false)                                                   \
+    X(cuMemPrefetchAsync, 8000, cuMemPrefetchAsync_ptsz, true)                                               \
+    X(cuMemPrefetchAsync, 12020, cuMemPrefetchAsync_v2, false)                                               \
+    X(cuMemPrefetchAsync, 12020, cuMemPrefetchAsync_v2_ptsz, true)                                           \
+    X(cuMemAdvise, 8000, cuMemAdvise, false)                                                                 \
+    X(cuMemAdvise, 12020, cuMemAdvise_v2, false)                                                             \
+    X(cuMemRangeGetAttribute, 8000, cuMemRangeGetAttribute, false)                                           \
     X(cuModuleLoad, 2000, cuModuleLoad, false)                                                               \
     X(cuModuleLoadDataEx, 2010, cuModuleLoadDataEx, false)                                                   \
     X(cuModuleLoadFatBinary, 2000, cuModuleLoadFatBinary, false)                                             \

@@ -35,6 +35,7 @@ OWN: Final = {
     "gpu-wait": True,
     "priority": True,
     "suspend": True,
+    "backing": True,
     "admit": True,
     "gang": True,
     "gpu-volume-driver": True,
@@ -133,6 +134,12 @@ _OPTIONS: Final[Sequence[Callable[[Callable[..., None]], Callable[..., None]]]] 
         help="auto: while the container waits or idles its memory may leave the GPU for others; it comes back to the "
         "same addresses.  [default: no]",
     ),
+    click.option(
+        "--backing",
+        type=click.Choice(["vmm", "unified"]),
+        help="unified: managed memory, so that one container can have more than its GPU, which it has alone while it "
+        "runs; slower than memory of the GPU.  [default: vmm]",
+    ),
     volume_driver,
     click.option("--dry-run", is_flag=True, help="Print the docker command, and say what was added; run nothing."),
     click.pass_obj,
@@ -170,7 +177,7 @@ def _run(verb: str, line: CommandLine, *, driver: str, dry_run: bool, **given: s
         check(line)
     except UsageError as error:
         raise click.UsageError(str(error)) from error
-    terms = {name: given[name] for name in ("priority", "suspend", "admit", "gang")}
+    terms = {name: given[name] for name in ("priority", "suspend", "backing", "admit", "gang")}
     request = Request(str(given["gpu_memory"]), given["wait"], driver, given["gpus"], verb=verb, **terms)
     words, added = prepare(line, request, Engine.connect())
     if dry_run:

@@ -30,6 +30,7 @@ class Request:
         priority: option of the volume; None: the scheduler's default.
         verb: `run` or `create`.
         suspend: option of the volume; None: the memory never leaves the GPUs.
+        backing: option of the volume; None: the memory is the GPU's own.
         admit: option of the volume; None: the scheduler's default.
         gang: option of the volume; None: no gang.
     """
@@ -41,6 +42,7 @@ class Request:
     priority: str | None = None
     verb: str = "run"
     suspend: str | None = None
+    backing: str | None = None
     admit: str | None = None
     gang: str | None = None
 
@@ -181,6 +183,7 @@ def explain(line: CommandLine, request: Request, around: Surroundings) -> list[s
     limit += f", admitted as a {request.admit}" if request.admit == "whole" else ""
     limit += f", gang {request.gang}" if request.gang is not None else ""
     limit += ", its memory may leave for others" if request.suspend == "auto" else ""
+    limit += ", managed memory, alone on its GPU while it runs" if request.backing == "unified" else ""
     preloaded = mounts_at(line, PRELOAD_PATH) is None
     return [
         f"volume at {MOUNT_PATH}: {limit}",
@@ -217,6 +220,7 @@ def _mount(request: Request) -> str:
         "wait": request.wait,
         "priority": request.priority,
         "suspend": request.suspend,
+        "backing": request.backing,
         "admit": request.admit,
         "gang": request.gang,
     }

@@ -64,11 +64,25 @@ def notes(container: Container, devices: Mapping[str, Device], names: Mapping[st
     lines = [waits(row, devices, names, now) for row in container.waiting]
     lines += _displaced(container, devices)
     lines += _away(container, devices, names, now)
+    lines += _beyond(container, devices)
     lowered = [share for share in container.devices if share.target is not None]
     return lines + [
         f"limit on GPU {_index(share.uuid, devices)} goes down to {format_size(share.target or 0)} as memory is freed"
         for share in lowered
     ]
+
+
+def _beyond(container: Container, devices: Mapping[str, Device]) -> list[str]:
+    """Return a line for a container of managed memory: what it has alone, and how much more it may have."""
+    if container.backing != "unified":
+        return []
+    lines = []
+    for share in container.devices:
+        gpu, capacity = _index(share.uuid, devices), devices[share.uuid].capacity if share.uuid in devices else 0
+        more = max(share.limit - capacity, 0)
+        rest = f"up to {format_size(more)} more on the host" if more else "and would fit without backing=unified"
+        lines.append(f"unified memory: has GPU {gpu} alone while it runs, {rest}")
+    return lines
 
 
 def _displaced(container: Container, devices: Mapping[str, Device]) -> list[str]:

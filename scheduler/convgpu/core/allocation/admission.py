@@ -42,7 +42,8 @@ def required(state: State, waiting: WaitingAllocation) -> Mapping[str, int]:
     sizes: dict[str, int] = {}
     for name in joint_containers(state, waiting.container):
         for device, account in state.ledger.accounts[name].items():
-            sizes[device] = sizes.get(device, 0) + max(account.limit - account.grant - account.charged, 0)
+            limit = min(account.limit, state.ledger.usable[device]) if name in state.ledger.unified else account.limit
+            sizes[device] = sizes.get(device, 0) + max(limit - account.grant - account.charged, 0)
     return sizes
 
 

@@ -156,7 +156,7 @@ class ReleaseSums:
     def _holdings(self, device: str) -> Mapping[int, int]:
         """Return how many holdings of each size above 0 there are: what holders were granted, and their charges."""
         ledger = self._ledger
-        if ledger.usable[device] == ledger.capacity[device] + ledger.pool[device]:
+        if ledger.usable[device] == ledger.capacity[device] + ledger.pool[device] + ledger.beyond[device]:
             return ledger.holdings.sizes[device]  # nothing is charged
         accounts = (ledger.accounts[name].get(device) for name in ledger.holders)
         charges = Counter(account.charged for account in accounts if account is not None and account.charged)

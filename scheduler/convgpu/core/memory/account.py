@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.memory.high_water_marks import HighWaterMarks
 
 
@@ -85,3 +86,18 @@ class Account:
             self.target,
             MappingProxyType(dict(self.leases)),
         )
+
+    def check(self, name: str, *, is_overcommitted: bool) -> None:
+        """Check what concerns this account alone; `is_overcommitted`: its device is.
+
+        Raises:
+            InvariantBrokenError: invariant 1 does not hold.
+        """
+        leases = self.leases.values()
+        if min(leases, default=0) < 0 or sum(leases) != self.leased:
+            raise InvariantBrokenError(f"leases of {name}: {self}")
+        is_above = self.grant + self.charged > self.limit
+        if not 0 <= self.leased <= self.grant or (is_above and self.idle):
+            raise InvariantBrokenError(f"not 0 <= leased <= grant <= limit: {name}: {self}")
+        if is_overcommitted and self.idle:
+            raise InvariantBrokenError(f"idle grant on an overcommitted device: {name}")

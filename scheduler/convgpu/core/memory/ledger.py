@@ -46,6 +46,8 @@ class Ledger:
         targets: the accounts that have a target.
         claimants: containers that are not judged by themselves: those let past overdue allocations, and gangs.
         pool: bytes per device of host memory that may be granted beside the capacity (residency).
+        unified: containers of which the driver holds on the host what a device does not.
+        beyond: bytes per device that such a container was granted and the device does not have.
         leased: bytes per device that are leased to processes.
         lease_changes: containers whose leases changed since the last decision about residency.
         allows_raise: whether a container may have a higher limit on a device, beside what safety says.
@@ -60,6 +62,8 @@ class Ledger:
         self.changed_limits: dict[tuple[str, str], None] = {}
         self.targets: dict[tuple[str, str], None] = {}
         self.pool = dict.fromkeys(capacity, 0)
+        self.unified: dict[str, None] = {}
+        self.beyond = dict.fromkeys(capacity, 0)
         self.leased = dict.fromkeys(capacity, 0)
         self.lease_changes: dict[str, None] = {}
         self.allows_raise: Callable[[str, str, int], bool] = _allow
@@ -109,13 +113,8 @@ class Ledger:
 
     def view_device(self, device: str) -> DeviceView:
         """Return the figures of a device as they are now."""
-        return DeviceView(
-            self.capacity[device],
-            self.usable[device],
-            self.free[device],
-            self.deficit[device],
-            self.nominal_deficit[device],
-        )
+        figures = (self.capacity, self.usable, self.free, self.deficit, self.nominal_deficit)
+        return DeviceView(*(figure[device] for figure in figures))
 
     def snapshot(self) -> LedgerSnapshot:
         """Return all accounts and devices as they are now; costs as much as there are accounts."""
@@ -138,11 +137,13 @@ class Ledger:
             self.holdings.change(device, account.grant, 0)
             for check in self._scenarios:
                 check.change_free(container, device, account.grant)
+            self._follow_unified(container, device, 0)
             if account.charged:
                 self._change_usable(device, account.charged)
             self.targets.pop((container, device), None)
             self.changed_limits.pop((container, device), None)
         self._holders.pop(container, None)
+        self.unified.pop(container, None)
         self.claimants.remove(container)
         self.changed_containers.pop(container, None)
 
@@ -166,16 +167,25 @@ class Ledger:
         """
         change = capacity - self.capacity[device]
         self.capacity[device] = capacity
-        above = max(capacity, nominal) + self.pool[device] - self._nominal.usable[device]
+        above = max(capacity, nominal) + self.pool[device] + self.beyond[device] - self._nominal.usable[device]
         if above > 0:
             self._nominal.change_usable(device, above)
         self._change_usable(device, change)
 
     def change_pool(self, device: str, size: int) -> None:
         """Grant from now on `size` bytes of the device beside its capacity, because as much can leave it."""
-        change, self.pool[device] = size - self.pool[device], size
-        self._nominal.change_usable(device, change)
-        self._change_usable(device, change)
+        self._hold_beside(self.pool, device, size)
+
+    def _follow_unified(self, container: str, device: str, grant: int) -> None:
+        """Have a device hold beside its capacity what of a unified container's grant is more than that."""
+        if container in self.unified:
+            self._hold_beside(self.beyond, device, max(grant - self.capacity[device], 0))
+
+    def _hold_beside(self, sizes: dict[str, int], device: str, size: int) -> None:
+        change, sizes[device] = size - sizes[device], size
+        if change:
+            self._nominal.change_usable(device, change)
+            self._change_usable(device, change)
 
     def charge(self, container: str, device: str, size: int) -> None:
         """Charge unleased memory to a container, even above its limit and if nothing is free."""
@@ -191,7 +201,10 @@ class Ledger:
         size = max(min(size, account.limit - account.held), 0)
         self._is_deficit_stale = self._is_deficit_stale or size > 0
         self.claimants.forget_backfilled()
-        self.grant(container, device, max(size - account.idle, 0))
+        more = max(size - account.idle, 0)
+        if size and container in self.unified:  # it had been granted all that it may have
+            more = account.limit - account.charged - account.grant
+        self.grant(container, device, more)
         self.lease(container, device, session, size)
 
     def _change_usable(self, device: str, change: int) -> None:
@@ -211,6 +224,7 @@ class Ledger:
         self.holdings.change(device, before, before + size)
         for check in self._scenarios:
             check.change_free(container, device, -size)
+        self._follow_unified(container, device, before + size)
         if size > 0:
             self._holders[container] = None
         elif not any(account.grant for account in accounts.values()):
@@ -285,22 +299,19 @@ class Ledger:
     @property
     def has_waiting_raise(self) -> bool:
         """Whether a higher limit was asked for that is not in force."""
-        return any(
-            (self.accounts[name][device].target or 0) > self.accounts[name][device].limit
-            for name, device in self.targets
-        )
+        accounts = (self.accounts[name][device] for name, device in self.targets)
+        return any((account.target or 0) > account.limit for account in accounts)
 
     def is_safe_to_grant(self, container: str, device: str, size: int) -> bool:
         """Return whether `size` more bytes are free, within the container's limit, and leave the state safe."""
         account = self.accounts[container][device]
         if size > self.free[device] or account.grant + account.charged + size > account.limit:
             return False
-        for check in self._distinct:
-            if not check.is_grant_safe(container, device, size):
-                return False
-            if not self.claimants.is_grant_safe(check, container, device, size):
-                return False
-        return True
+        return all(
+            check.is_grant_safe(container, device, size)
+            and self.claimants.is_grant_safe(check, container, device, size)
+            for check in self._distinct
+        )
 
     def refusals(self, device: str) -> list[tuple[Mapping[str, float], float]]:
         """Return the sizes that were found unsafe for containers on a device, and up to which size that still holds."""
@@ -372,27 +383,17 @@ class Ledger:
         Raises:
             InvariantBrokenError: invariant 1 or 2 does not hold, or a figure is not the sum of its parts.
         """
-        free = {device: capacity + self.pool[device] for device, capacity in self.capacity.items()}
+        free = {device: size + self.pool[device] + self.beyond[device] for device, size in self.capacity.items()}
         holders = {name for name, accounts in self.accounts.items() if any(a.grant for a in accounts.values())}
         if holders != self._holders.keys():
             raise InvariantBrokenError(f"holders: {holders}, recorded are {self._holders}")
         for container, accounts in self.accounts.items():
             for device, account in accounts.items():
                 free[device] -= account.grant + account.charged
-                self._check_account(f"{container} on {device}", device, account)
+                account.check(f"{container} on {device}", is_overcommitted=self.free[device] < 0)
         if free != self.free:
             raise InvariantBrokenError(f"grants and capacity: {free} free, recorded are {self.free}")
         for check in self._distinct:
             check.forget_all()  # so that nothing remembered is believed
             if not check.is_safe():
                 raise InvariantBrokenError(f"the state is not safe with {check.scenario}: {self.accounts}")
-
-    def _check_account(self, name: str, device: str, account: Account) -> None:
-        leases = account.leases.values()
-        if min(leases, default=0) < 0 or sum(leases) != account.leased:
-            raise InvariantBrokenError(f"leases of {name}: {account}")
-        is_above = account.grant + account.charged > account.limit
-        if not 0 <= account.leased <= account.grant or (is_above and account.idle):
-            raise InvariantBrokenError(f"not 0 <= leased <= grant <= limit: {name}: {account}")
-        if self.free[device] < 0 and account.idle:
-            raise InvariantBrokenError(f"idle grant on an overcommitted device: {name}")

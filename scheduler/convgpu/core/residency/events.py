@@ -42,6 +42,15 @@ class ElasticSet(Record, frozen=True):
     fixed: Mapping[str, int]
 
 
+class UnifiedSet(Record, frozen=True):
+    """A container's memory is the driver's managed memory, and may be more than its device has (`backing=unified`).
+
+    Follows ContainerCreated. It has its device alone while it holds anything there.
+    """
+
+    container: str
+
+
 class SessionAble(Record, frozen=True):
     """A process can be stopped and its memory be moved; without this it is on the card for good."""
 
@@ -190,6 +199,7 @@ class CheckpointRestored(Record, frozen=True):
 
 ResidencyEvent = (
     ElasticSet
+    | UnifiedSet
     | SessionAble
     | SessionState
     | SessionStopped

@@ -54,6 +54,10 @@ class ResidencyTransitions:
                 self._residency.open_session(container, session)
 
     @apply.register
+    def _set_unified(self, event: r.UnifiedSet) -> None:
+        self._state.ledger.unified[event.container] = None
+
+    @apply.register
     def _enable_session(self, event: r.SessionAble) -> None:
         """Note that a process can be stopped; if its container is, it has to be."""
         found = self._find(event.session)

@@ -97,6 +97,9 @@ class LiveSettings:
             OSError: it cannot be written; nothing has changed.
         """
         container = self._containers.require(name)
+        if container.terms.is_unified:
+            text = f"the limit of {name} says how much it may have beside its GPU (backing=unified): start it anew"
+            raise ContainerRefusedError("invalid", text)
         limits = self._parse(container, memory)
         if not container.volume.limits:
             self._containers.declare(name, memory)

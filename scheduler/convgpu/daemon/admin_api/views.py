@@ -94,6 +94,7 @@ class Views:
             suspended=residence is not None and residence.is_suspended,
             turn=self._turns.of(volume.name),
             deep=residence is not None and residence.is_deep,
+            backing="unified" if container.terms.is_unified else "vmm",
             placement=self._placement(volume.name),
         )
 

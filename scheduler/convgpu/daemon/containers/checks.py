@@ -1,11 +1,15 @@
 """Checks of a container against the others of this host: its gang, its devices, and who is there already."""
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from convgpu.core.gangs import Member, check_gang
 from convgpu.core.machine import Machine
 from convgpu.core.oversubscription import check_reuse
-from convgpu.core.volume_options import DeviceCapacity, OptionError, Terms, parse_limits
+from convgpu.core.volume_options import DeviceCapacity, OptionError, Terms, beside_host, parse_limits
+from convgpu.daemon.storage.rows import Volume
+
+log = logging.getLogger(__name__)
 
 
 def check_member(
@@ -61,7 +65,24 @@ def check_reuse_counts(machine: Machine, new: Member, devices: Sequence[DeviceCa
         raise full[0]
 
 
-def check_limits(limits: Mapping[str, int], devices: Sequence[DeviceCapacity]) -> None:
+def usable_limits(volume: Volume, devices: Sequence[DeviceCapacity]) -> Mapping[str, int]:
+    """Return the limits of a volume of an earlier run on the devices that have anything to hand out.
+
+    Raises:
+        OptionError: a device is missing, or smaller than its limit.
+    """
+    if volume.options.get("backing") == "unified":
+        devices = [beside_host(device) for device in devices]
+    nominal = {device.uuid: device.nominal for device in devices if device.nominal}
+    usable = {u for u in nominal if volume.choice is None or volume.limits.get(u, 0) <= nominal[u]}
+    limits = {uuid: limit for uuid, limit in volume.limits.items() if uuid in usable} or volume.limits
+    for uuid in volume.limits.keys() - limits.keys():
+        log.warning("volume %s is used without %s, which has nothing to hand out", volume.name, uuid)
+    _check_limits(limits, devices)
+    return limits
+
+
+def _check_limits(limits: Mapping[str, int], devices: Sequence[DeviceCapacity]) -> None:
     """Check limits of an earlier run against the current devices.
 
     Raises:

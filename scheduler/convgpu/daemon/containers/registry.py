@@ -1,18 +1,24 @@
 """The registry of containers: their volumes, options, mounts and sockets."""
 
 import logging
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from convgpu.core import events as e
 from convgpu.core.gangs import Member
 from convgpu.core.liveness import LivenessDecision, Mount, evaluate
-from convgpu.core.residency.events import ElasticSet
-from convgpu.core.volume_options import DeviceCapacity, OptionError, Terms, parse_limits, parse_options
-from convgpu.daemon.containers.checks import check_limits, check_member, check_reuse_counts
+from convgpu.core.residency.events import ElasticSet, UnifiedSet
+from convgpu.core.volume_options import (
+    DeviceCapacity,
+    OptionError,
+    Terms,
+    beside_host,
+    parse_limits,
+    parse_options,
+)
+from convgpu.daemon.containers.acceptor import ConnectionAcceptor
+from convgpu.daemon.containers.checks import check_member, check_reuse_counts, usable_limits
 from convgpu.daemon.containers.folders import Folders
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
@@ -21,7 +27,6 @@ from convgpu.daemon.storage.rows import Volume
 from convgpu.daemon.storage.run_times import describe_run
 from convgpu.daemon.storage.volumes import VolumeTable
 from convgpu.daemon.transport.connection import Listener
-from convgpu.daemon.transport.shares import Share
 from convgpu.logs.cause import current_cause
 from convgpu.protocol.event_kinds import EventKind
 from convgpu.protocol.layout import SOCKET_FILE
@@ -51,24 +56,12 @@ class VolumeContainer:
         return self.volume.state == "running"
 
 
-class ConnectionAcceptor(Protocol):
-    """Takes the connections that processes of containers make."""
-
-    def accept(self, container: str, sock: socket.socket) -> None:
-        """Take a connection to a container's socket."""
-
-    def forget(self, container: str) -> None:
-        """Close the connections to a removed container."""
-
-    def share(self, container: str) -> Share:
-        """Return the part of the event loop in which a container's socket is served."""
-
-
 class ContainerRegistry:
     """All containers by the name of their volume.
 
     Attributes:
         granule: limit in bytes of a container that names none; 0: such a one is refused.
+        host_memory: bytes of the host's memory that one container may have beside a device (`backing=unified`).
 
     Args:
         devices: the capacities of the devices, kept up to date.
@@ -94,6 +87,7 @@ class ContainerRegistry:
         self._devices = devices
         self._wall_clock = wall_clock
         self.granule = 0
+        self.host_memory: Mapping[str, int] = {}
         self._unusable: dict[str, str] = {}  # volumes of an earlier run, with the reason
         self._acceptor: ConnectionAcceptor | None = None
 
@@ -105,8 +99,8 @@ class ContainerRegistry:
     @property
     def devices(self) -> list[DeviceCapacity]:
         """The devices as they are now, drained or not."""
-        drained = self._driver.machine.drained
-        return [replace(device, drained=device.uuid in drained) for device in self._devices]
+        drained, host = self._driver.machine.drained, self.host_memory
+        return [replace(d, drained=d.uuid in drained, host=host.get(d.uuid, 0)) for d in self._devices]
 
     def restore(self, acceptor: ConnectionAcceptor) -> None:
         """Open the volumes that an earlier scheduler left.
@@ -165,16 +159,11 @@ class ContainerRegistry:
 
     def _reopen(self, volume: Volume) -> VolumeContainer:
         """Open a volume of an earlier run, checked by nominal capacities; devices without capacity are left out."""
-        devices = [replace(device, capacity=device.nominal) for device in self._devices]
+        devices = [replace(device, capacity=device.nominal) for device in self.devices]
         if not volume.limits:
             terms = parse_options(volume.options, devices)
             return self._open(volume, replace(terms, choice=volume.choice), {})
-        nominal = {device.uuid: device.nominal for device in devices if device.nominal}
-        usable = {u for u in nominal if volume.choice is None or volume.limits.get(u, 0) <= nominal[u]}
-        limits = {uuid: limit for uuid, limit in volume.limits.items() if uuid in usable} or volume.limits
-        for uuid in volume.limits.keys() - limits.keys():
-            log.warning("volume %s is used without %s, which has nothing to hand out", volume.name, uuid)
-        check_limits(limits, devices)
+        limits = usable_limits(volume, devices)
         # Indices may have changed with the devices; the limits name their devices by UUID.
         options = {name: text for name, text in volume.options.items() if name not in {"gpus", "memory"}}
         own = [device for device in devices if device.uuid in limits]
@@ -215,6 +204,8 @@ class ContainerRegistry:
         check_reuse_counts(self._driver.machine, Member(name, terms, limits), self._devices)
 
     def _set_elastic(self, container: VolumeContainer, limits: Mapping[str, int]) -> None:
+        if container.terms.is_unified:
+            self._driver.dispatch(UnifiedSet(container.volume.name))
         if container.terms.may_leave and limits:
             fixed = container.terms.fixed_shares(limits)
             self._driver.dispatch(ElasticSet(container.volume.name, fixed))
@@ -235,6 +226,10 @@ class ContainerRegistry:
     def may_leave(self, name: str) -> bool:
         """Say whether the memory of a container may leave its devices."""
         return name in self.by_name and self.by_name[name].terms.may_leave
+
+    def is_unified(self, name: str) -> bool:
+        """Say whether the memory of a container is managed by the driver, and may be more than its device has."""
+        return name in self.by_name and self.by_name[name].terms.is_unified
 
     def _listen(self, name: str) -> Listener:
         path = self._folders.path(name) / SOCKET_FILE
@@ -284,6 +279,8 @@ class ContainerRegistry:
             )
         own = {device.uuid for device in container.terms.devices}
         devices = [device for device in self.devices if device.uuid in own]  # by current capacities
+        if container.terms.is_unified:
+            devices = [beside_host(device) for device in devices]
         limits = parse_limits(memory, devices, container.terms.choice)
         self.check_gang(name, container.terms, limits)
         self._check_reuse(name, container.terms, limits)

@@ -31,6 +31,10 @@ class FixedLeases:
         """Say whether the memory of a container may leave its devices."""
         return self._containers.may_leave(container)
 
+    def is_unified(self, container: str) -> bool:
+        """Say whether the memory of a container is managed by the driver."""
+        return self._containers.is_unified(container)
+
     def open(self, session: Session) -> None:
         """Lease what other processes of the container have not been leased, before the process gets its page."""
         if not session.is_elastic:

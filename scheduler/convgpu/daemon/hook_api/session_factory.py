@@ -83,4 +83,6 @@ class SessionFactory:
         flags = PageFlag.WITHDRAW
         if self.fixed.may_leave(container):
             flags |= PageFlag.ELASTIC
+        if self.fixed.is_unified(container):
+            flags |= PageFlag.UNIFIED
         return flags if self._machine.choice(container) is None else flags | PageFlag.CHOSEN

@@ -84,6 +84,10 @@ class ElasticSessions:
         share, slack = self._pool.share(device, self.host_memory.size)
         return share, share - slack
 
+    def planned(self, device: str) -> int:
+        """Return the host memory that there may be for a device, in bytes, whether or not it is taken."""
+        return self._pool.share(device, self._pool.size)[0]
+
     # -- what processes say ----------------------------------------------------------------------------------
 
     def receive(self, session: Session, message: m.ResidencyMessage) -> bool:

@@ -63,6 +63,7 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
         time.time,
     )
     containers.granule = running.oversubscription.granule
+    containers.host_memory = {row.uuid: running.elastic.planned(row.uuid) for row in host.capacities}
     reconciliation = Reconciliation(containers, running.sessions, volumes, host.folders, time.time)
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
     attributor = Attributor(running.machine, running.sessions, resolver)

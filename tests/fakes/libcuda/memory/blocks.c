@@ -71,7 +71,7 @@ static void insert(struct blocks *blocks, struct block *block, void *owner, stru
     struct block **bucket = &blocks->bucket[bucket_of(blocks, block->address)];
     block->owner = owner;
     block->kind = BLOCK_MEMORY;
-    block->managed = false;
+    block->pages = NULL;
     block->late = 0;
     block->chunk = NULL;
     block->low_range = NULL;

@@ -21,15 +21,16 @@ enum block_kind {
 };
 
 struct chunk;
+struct managed;
 
 struct block {
     uint64_t address; /* 512-byte aligned; 2 MiB aligned from 1 MiB on */
     uint64_t size;    /* as asked for */
     uint64_t counted; /* bytes of the device, or of its chunk, that it takes */
     enum block_kind kind;
-    bool managed;  /* of cuMemAllocManaged: the device's, but not listed for the process */
-    int access;    /* of a mapping: CU_MEM_ACCESS_FLAGS_PROT_* */
-    uint64_t late; /* as of a chunk: freed, but the device's until then */
+    struct managed *pages; /* of cuMemAllocManaged: where they are (managed.h); NULL elsewhere */
+    int access;            /* of a mapping: CU_MEM_ACCESS_FLAGS_PROT_* */
+    uint64_t late;         /* as of a chunk: freed, but the device's until then */
     const void *stream;
     struct block *next_late;
     void *owner;                   /* whose list it is in */

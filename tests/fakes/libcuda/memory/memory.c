@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "libcuda/driver.h"
 #include "libcuda/graph/graph.h"
+#include "libcuda/memory/managed.h"
 #include "libcuda/memory/pool.h"
 #include "libcuda/work/contents.h"
 #include "libcuda/work/work.h"
@@ -18,8 +20,11 @@
 
 bool device_take(CUdevice device, uint64_t size) {
     if (state_take(&driver.state, driver.row[device], size)) return true;
-    /* Whatever is asked for, the process's own pools come before a refusal. */
+    /* Whatever is asked for, the process's own pools come before a refusal, and then its managed memory. */
     pool_reclaim(device);
+    if (state_take(&driver.state, driver.row[device], size)) return true;
+    uint64_t free = state_free(&driver.state, driver.row[device]);
+    managed_push_out(device, size > free ? size - free : 0);
     return state_take(&driver.state, driver.row[device], size);
 }
 
@@ -37,9 +42,10 @@ CUresult refuse_memory(void) {
 /* driver.mutex held. */
 static void free_block(struct block *block) {
     struct context *context = block->owner;
-    if (block->managed) state_unlist(&driver.state, driver.row[context->device], -(int64_t)block->counted);
     contents_discard(block->address, block->counted);
-    if (block->chunk != NULL) {
+    if (block->pages != NULL) {
+        managed_end(block, context->device);
+    } else if (block->chunk != NULL) {
         arena_give(block->chunk, block->address, block->counted);
         arena_trim(&context->slabs, 0);
     } else {
@@ -123,14 +129,18 @@ static struct block *add_large(struct context *context, uint64_t size) {
     return block;
 }
 
-/* Managed memory, or NULL. Counted in full on the current device, as if it was touched there at once; NVML
- * lists it for no process (seen on an H200). driver.mutex held. */
+static uint64_t host_memory(void) {
+    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Managed memory, or NULL. NVML lists it for no process (seen on an H200). driver.mutex held. */
 static struct block *add_managed(struct context *context, uint64_t size) {
-    struct block *block = add_large(context, size);
-    if (block == NULL) return NULL;
-    block->managed = true;
-    state_unlist(&driver.state, driver.row[context->device], (int64_t)block->counted);
-    return block;
+    uint64_t total = driver.state.configuration.device[driver.row[context->device]].total;
+    if (size > total + host_memory() || blocks_counted(size <= SMALL ? SMALL : size) == 0) return NULL;
+    struct block *block = blocks_add(&driver.blocks, size <= SMALL ? SMALL : size, context, &context->blocks);
+    if (block == NULL || managed_begin(block, context->device)) return block;
+    blocks_remove(&driver.blocks, block, &context->blocks);
+    return NULL;
 }
 
 /* A block in a slab, or NULL. driver.mutex held. */

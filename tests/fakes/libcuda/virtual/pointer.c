@@ -82,7 +82,7 @@ static void describe_device(struct description *d, uint64_t address, const struc
     say(d, SYNCHRONOUS, 0);
     say(d, BUFFER_ID, block->serial);
     say(d, BLOCK_ID, block->serial);
-    say(d, MANAGED, block->managed);
+    say(d, MANAGED, block->pages != NULL);
     say(d, MAPPED, 1);
     say(d, POOL, 0);
     say(d, DECOMPRESSION, 0);
@@ -110,7 +110,7 @@ static void describe_block(struct description *d, const struct block *block) {
     int device = context != NULL ? context->device : pool != NULL ? pool->arena.device : 0;
     say(d, CONTEXT, (uint64_t)(uintptr_t)context);
     say(d, ORDINAL, (uint64_t)device);
-    say(d, LEGACY_IPC, context != NULL && !block->managed);
+    say(d, LEGACY_IPC, context != NULL && block->pages == NULL);
     say(d, HANDLE_TYPES, 0);
     say(d, RDMA, context != NULL);
     say(d, ACCESS, READ_WRITE);

@@ -39,6 +39,7 @@ EVENTS = [
     e.RecoveryEnded(),
     e.TimePassed(),
     r.ElasticSet("a", {"g0": 1}),
+    r.UnifiedSet("a"),
     r.SessionAble(2, r.Mover.VMM),
     r.SessionState(2, 7, open=False, out={"g0": 3}, fixed={}),
     r.SessionStopped(2, 7, r.StopOutcome.BUSY, 1, 0.5, {"g0": 1}),
