@@ -9,6 +9,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,24 +110,57 @@ def watch(settings: dict, *numbers: int) -> Timeline:
     sys.exit("the jobs did not end in time")
 
 
+@contextmanager
+def controller(folder: Path) -> Iterator[None]:
+    """Run the controller, whose first level is short enough for a demo."""
+    words = ("convgpu", "slurm", "controller", "--interval=500ms", "--first-level=15", f"--state={folder}/state")
+    print(f"  {' '.join(words[:-1])} &")
+    with (folder / "controller.log").open("wb") as log:
+        process = subprocess.Popen([SLURM, "run", *words], stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        run("pkill", "-TERM", "-f", f"controller .*--state={folder}/state")
+        process.wait()
+
+
 def play(folder: Path) -> None:
     """Submit, watch, draw, and check what was to be seen."""
     settings = json.loads(run("sh", "-c", 'cat "$(dirname "$SLURM_CONF")/convgpu.json"'))
     print("\nTwo gangs that share GPUs, and a short job for which no GPU has room:\n")
+    with controller(folder):
+        jobs = submit_all(folder)
+        print()
+        timeline = watch(settings, *jobs)
+    print(f"\n{timeline.text()}\n")
+    judge(folder, *jobs)
+
+
+def submit_all(folder: Path) -> tuple[int, int, int]:
+    """Submit the two gangs, and the short job when the long gang runs."""
     long = submit("long gang", 80, folder, "--nodes", "4", "--gpus", "2", "--gpu-memory", "10g")
     other = submit("small gang", 60, folder, "--nodes", "2", "--gpus", "2", "--gpu-memory", "6g")
     log = folder / f"{long}.log"
     while not log.exists() or log.read_text().count("begins") < 4:
         time.sleep(TICK)
     time.sleep(HEAD_START)
-    short = submit("short job", 12, folder, "--partition", "short", "--gpu-memory", "8g")
-    print()
-    timeline = watch(settings, long, other, short)
-    print(f"\n{timeline.text()}\n")
+    return long, other, submit("short job", 12, folder, "--gpu-memory", "8g")
+
+
+def judge(folder: Path, long: int, other: int, short: int) -> None:
+    """Show what the long gang printed and why it waited; end with an error where something was not as it has to be."""
+    log = folder / f"{long}.log"
     lines = [line for line in log.read_text().splitlines() if line.startswith(("run ", "node "))]
     print(f"What job {long} printed:\n  " + "\n  ".join(lines))
     again = [line for line in lines if line.startswith("run 2 ") and not line.endswith("step 0")]
-    if len(again) != 4 or any(job["state"] != "completed" for job in jobs_now(long, other, short).values()):
+    reason = f"made room for job {short} "
+    said = [
+        line
+        for line in (folder / "controller.log").read_text().splitlines()
+        if f"job {long}: " in line and reason in line
+    ]
+    print(f"What the controller said of it:\n  {reason}{said[0].partition(reason)[2] if said else '?'}")
+    if not said or len(again) != 4 or any(job["state"] != "completed" for job in jobs_now(long, other, short).values()):
         sys.exit("demo-cluster: not all jobs completed, or the long gang did not go on from its checkpoint")
     print("The gangs shared GPUs and started whole; the short job overtook; the long one went on from its checkpoint.")
 
