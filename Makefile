@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-.PHONY: help venv build check test test-fast test-engines soak storm demo demo-cluster bench explore fuzz plugin release test-install clean
+.PHONY: help venv build check test test-fast test-engines soak storm demo demo-cluster bench bench-cluster explore fuzz plugin release test-install clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1@\2/p' Makefile | column -t -s @
@@ -43,6 +43,9 @@ demo-cluster: venv build ## jobs on a Slurm of four nodes: a gang starts whole, 
 
 bench: venv build ## the benchmarks
 	@scripts/bench
+
+bench-cluster: venv build ## those on a Slurm of four nodes: policies, 2,000 random requests, 200 kills; an hour
+	@scripts/slurm bench
 
 explore: venv ## more random histories of the scheduler than `make test` plays, with other seeds each time; an hour
 	@scripts/explore

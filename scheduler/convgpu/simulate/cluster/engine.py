@@ -17,6 +17,7 @@ from typing import Final
 from convgpu.ranking import Ranking
 from convgpu.simulate.cluster.cards import Cards
 from convgpu.simulate.cluster.jobs import Job, Key, Request
+from convgpu.simulate.cluster.report import Usage
 from convgpu.simulate.cluster.waiting import Shape, Waiting, shape_of
 
 LEAST_STEP: Final = 1e-6  # seconds; a change of place comes after the service that causes it, rounded or not
@@ -56,7 +57,7 @@ class _Kind(IntEnum):
 
 
 class Cluster:
-    """The state of the cluster and its jobs."""
+    """The state of the cluster and its jobs; `usage` is what they took over time."""
 
     def __init__(self, scheme: Scheme, nodes: Sequence[int]) -> None:
         """`nodes`: how many cards each node has."""
@@ -67,6 +68,7 @@ class Cluster:
         self._changes: list[tuple[float, int, Job, int]] = []
         self._sequence, self._starts = itertools.count(), itertools.count()
         self._steps = 0
+        self.usage = Usage()
         self._touched = set[int]()
 
     def run(self, requests: Iterable[Request], ended: Callable[[int], None] = lambda _: None) -> list[Job]:
@@ -130,7 +132,7 @@ class Cluster:
         job.advance(now)
         job.ended = now
         job.version += 1
-        self._free(job)
+        self._free(job, now)
 
     def _serve(self, now: float, arrived: Sequence[Job]) -> None:
         """Start who fits, in order. A job that displaces others comes before them; they are tried in their turn."""
@@ -215,6 +217,7 @@ class Cluster:
         job.advance(now)
         job.key, job.keyed, job.started = key, self._steps, next(self._starts)
         self._cards.take(job, place)
+        self.usage.add(now, job.request.cards * job.request.memory)
         self._touched.update(place)
 
     def _stop(self, job: Job, now: float) -> None:
@@ -222,10 +225,11 @@ class Cluster:
         job.work += self._scheme.restart
         job.preemptions += 1
         job.version += 1
-        self._free(job)
+        self._free(job, now)
         job.place = self._scheme.ranking.place(job)
 
-    def _free(self, job: Job) -> None:
+    def _free(self, job: Job, now: float) -> None:
+        self.usage.add(now, -job.request.cards * job.request.memory)
         place = self._cards.release(job)
         self._touched.update(place)
         self._waiting.improved += place

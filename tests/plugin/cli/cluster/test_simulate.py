@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from convgpu.cli.__main__ import main
+from convgpu.cli.cluster.simulate import shrunk
 
 TRACE = "name,submitted,duration,cards,memory\na,0,10,1,0.5\nb,0,10,1,0.5\nc,5,10,1,1\n"
 
@@ -73,3 +74,18 @@ def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cut.gz"
     path.write_bytes(gzip.compress(TRACE.encode())[:20])
     assert simulate(path).exit_code == 1
+
+
+def test_a_report_has_a_plot_of_each_kind(trace: Path, tmp_path: Path) -> None:
+    result = simulate(trace, "--nodes", "1x2", "--policy", "shared-first-come", "--report", tmp_path / "out.html")
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / "out.html").read_text()
+    assert [title in text for title in ("Completion times", "Cards needed", "Memory in use")] == [True] * 3
+    refused = simulate(trace, "--nodes", "1x2", "--report", tmp_path / "no/out.html")
+    assert "No such file or directory" in refused.output
+
+
+def test_a_smaller_cluster_has_fewer_nodes_or_fewer_cards_on_each() -> None:
+    assert shrunk([4] * 8, 0.5) == [4] * 4
+    assert shrunk([8, 4], 0.5) == [4, 2]
+    assert shrunk([1], 0.5) == [1]

@@ -6,15 +6,13 @@
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from _report import ROOT, Figure, at_most, percentile, report
+from _cluster import need_cluster, run, state, wait_until
+from _report import Figure, at_most, percentile, report
 
-SLURM = ROOT / "scripts/slurm"
 TURNS = 11
 CANCELS = 20
 OBEDIENT = 'trap "exit 0" TERM; echo runs; while :; do sleep 0.05; done'
@@ -29,31 +27,11 @@ done
 """
 
 
-def run(*words: str) -> str:
-    """Run a command on the cluster's login node."""
-    return subprocess.check_output([SLURM, "run", *words], text=True, stderr=subprocess.DEVNULL).strip()
-
-
 def seconds(*words: str) -> float:
     """Seconds of one command there."""
     begin = time.perf_counter()
     run(*words)
     return time.perf_counter() - begin
-
-
-def wait_until(condition: Callable[[], bool]) -> float:
-    """Return the seconds until a condition holds, seen every 20 ms."""
-    begin = time.perf_counter()
-    while not condition():
-        if time.perf_counter() - begin > 120:
-            sys.exit("cluster: a job did not get on within two minutes")
-        time.sleep(0.02)
-    return time.perf_counter() - begin
-
-
-def state(job: str) -> str:
-    """Return Slurm's word for a job."""
-    return run("squeue", "-h", "-t", "all", "-o", "%T", "-j", job)
 
 
 def submits() -> list[Figure]:
@@ -111,8 +89,7 @@ def cancels(folder: Path) -> list[Figure]:
 
 def main() -> None:
     """Measure on the cluster that runs."""
-    if subprocess.run([SLURM, "status"], capture_output=True, check=False).returncode != 0:
-        sys.exit("cluster: NOT RUN: no cluster runs: scripts/slurm start")
+    need_cluster("cluster")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         report("cluster", [*submits(), *starts(folder), *cancels(folder)])

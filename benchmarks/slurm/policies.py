@@ -1,0 +1,126 @@
+"""34 jobs on a real Slurm of eight cards: least attained service by the controller against Slurm's own order.
+
+Then the same jobs in the simulator, each lengthened by what a start costs here, which is measured first.
+"""
+
+import itertools
+import re
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from _cluster import CARD, CARDS, controller, need_cluster, run, wait_until
+from _report import Figure, at_most, report
+
+from convgpu.ranking import FirstCome, LeastAttainedService, geometric_levels
+from convgpu.simulate.cluster.engine import Cluster, Scheme
+from convgpu.simulate.cluster.jobs import Request
+from convgpu.simulate.cluster.metrics import measure
+
+LONG, SHORT = (10, 35), (24, 2)  # jobs, seconds
+FIRST_LEVEL = 8.0
+MOST = 600.0
+# Steps of half a second by the clock, kept in a file, as a training with checkpoints does.
+TRAIN = """\
+#!/bin/bash
+at=$(cat FOLDER/$SLURM_JOB_ID.at 2>/dev/null || echo 0)
+begin=$(date +%s%N)
+now() { echo $((at + ($(date +%s%N) - begin) / 1000000)); }
+trap 'now > FOLDER/$SLURM_JOB_ID.at; exit 143' TERM
+while [ $(now) -lt $1 ]; do sleep 0.2 & wait $!; done
+echo "$SLURM_JOB_ID $(date +%s.%N) ${SLURM_RESTART_COUNT:-0}" >> FOLDER/ended
+"""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One play of all jobs: for each job when it came, how long it runs alone, how long it took; restarts."""
+
+    jobs: list[tuple[float, float, float]]
+    restarts: int
+    ends: int
+    updates: int = 0
+
+    @property
+    def completion(self) -> float:
+        """Mean seconds from submission to end."""
+        return statistics.fmean(took for _, _, took in self.jobs)
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the first submission to the last end."""
+        return max(came + took for came, _, took in self.jobs)
+
+
+def play(folder: Path, wanted: list[int]) -> Round:
+    """Submit jobs of so many seconds, one after the other, and wait for their ends."""
+    folder.mkdir(exist_ok=True)
+    script = folder / "train.sh"
+    script.write_text(TRAIN.replace("FOLDER", str(folder)))
+    script.chmod(0o755)
+    came: dict[int, tuple[float, int]] = {}
+    for seconds in wanted:
+        words = ("--parsable", "--open-mode=append", "-o", "/dev/null", "--requeue", f"--gres=gpumem:{CARD}G")
+        came[int(run("sbatch", *words, str(script), str(seconds * 1000)))] = time.time(), seconds
+    wait_until(lambda: not run("squeue", "-h"), MOST, 0.5)
+    rows = [line.split() for line in (folder / "ended").read_text().splitlines()]
+    ends = {int(job): float(at) for job, at, _ in rows}
+    first = min(at for at, _ in came.values())
+    jobs = [(at - first, float(seconds), ends[job] - at) for job, (at, seconds) in came.items()]
+    return Round(jobs, sum(int(restarts) for _, _, restarts in rows), len(rows))
+
+
+def overhead(folder: Path) -> float:
+    """Return the seconds that a start costs: a job of one second on an empty cluster, again and again."""
+    return statistics.median(play(folder / f"alone{turn}", [1]).jobs[0][2] - 1 for turn in range(3))
+
+
+def simulated(round_: Round, scheme: Scheme, start: float) -> float:
+    """Return the mean completion of the same jobs in the simulator."""
+    requests = [Request(str(number), came, seconds + start) for number, (came, seconds, _) in enumerate(round_.jobs)]
+    return measure(Cluster(scheme, [2] * (CARDS // 2)).run(requests), CARDS).completion
+
+
+def compare(folder: Path) -> list[Figure]:
+    """Play both, and simulate both."""
+    start = overhead(folder)
+    wanted = [seconds for count, seconds in (LONG, SHORT) for _ in range(count)]
+    plain = play(folder / "plain", wanted)
+    with controller(folder, "--interval=500ms", f"--first-level={FIRST_LEVEL}") as log:
+        ordered = play(folder / "ordered", wanted)
+        updates = re.findall(r"^job ([\d,]+): ", log.read_text(), re.MULTILINE)
+    told = statistics.multimode(itertools.chain.from_iterable(row.split(",") for row in updates))
+    most = max(sum(job in row.split(",") for row in updates) for job in told)
+    attained = LeastAttainedService(geometric_levels(FIRST_LEVEL))
+    schemes = Scheme(FirstCome()), Scheme(attained, backfill=True, preemptive=True, restart=start)
+    apart = [
+        abs(simulated(one, scheme, start) / one.completion - 1)
+        for one, scheme in zip((plain, ordered), schemes, strict=True)
+    ]
+    if (plain.ends, ordered.ends) != (len(wanted), len(wanted)):
+        sys.exit(f"policies: not each job ended once: {plain.ends} and {ordered.ends} of {len(wanted)}")
+    return [
+        Figure("a start costs", start, "s"),
+        Figure("mean completion, Slurm's own order", plain.completion, "s"),
+        Figure("mean completion, least attained service", ordered.completion, "s"),
+        at_most("ratio of the mean completions", ordered.completion / plain.completion, "", 0.60),
+        at_most("ratio of the makespans", ordered.makespan / plain.makespan, "", 1.08),
+        Figure("jobs queued again", ordered.restarts, ""),
+        at_most("most updates of a job", most, "", 10),
+        at_most("simulator apart from Slurm, its own order", apart[0] * 100, "%", 10),
+        at_most("simulator apart from Slurm, least attained service", apart[1] * 100, "%", 10),
+    ]
+
+
+def main() -> None:
+    """Measure on the cluster that runs."""
+    need_cluster("policies")
+    with tempfile.TemporaryDirectory(prefix="convgpu-policies-") as name:
+        report("cluster-policies", compare(Path(name)))
+
+
+if __name__ == "__main__":
+    main()
