@@ -20,8 +20,8 @@ from convgpu.simulate.cluster.engine import Cluster, Scheme
 from convgpu.simulate.cluster.jobs import Request
 from convgpu.simulate.cluster.metrics import measure
 
-LONG, SHORT = (10, 35), (24, 2)  # jobs, seconds
-FIRST_LEVEL = 8.0
+LONG, SHORT = (10, 105), (24, 6)  # jobs, seconds
+FIRST_LEVEL = 12.0
 MOST = 600.0
 # Steps of half a second by the clock, kept in a file, as a training with checkpoints does.
 TRAIN = """\
