@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from _card import DEVICES, GIB, ROOT, at_most, report
 from _report import Figure
 from daemon import Daemon, running_daemon, wait_until
+from line_program import LineProgram
 
 SOURCES = ROOT / "benchmarks/gpu/src"
 SECONDS = float(os.environ.get("CONVGPU_TURN_SECONDS", "20"))
@@ -47,7 +48,7 @@ class Card:
         return self.made[-1]
 
 
-class Job:
+class Job(LineProgram):
     """A hooked program, driven line by line."""
 
     def __init__(self, card: Card, name: str, folder: Path, blocks: int) -> None:
@@ -61,24 +62,6 @@ class Job:
         self.answer()
         self.say(f"alloc {blocks} {BLOCK}")
         self.say("fill 7")
-
-    def ask(self, line: str) -> None:
-        """Let the program begin something."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> str:
-        """Return the program's next answer."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline().strip()
-        assert line, f"{self.name} ended: {self.process.wait()}"
-        return line
-
-    def say(self, line: str) -> str:
-        """Let the program do something; return its answer."""
-        self.ask(line)
-        return self.answer()
 
     def end(self) -> int:
         """End the program; return how many words of its memory were wrong."""

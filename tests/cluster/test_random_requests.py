@@ -20,6 +20,11 @@ def request(rng):
     return (f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}", share), nodes, tasks, size
 
 
+def with_cards(shares):
+    """Leave out nodes whose Prolog came so late that the job had ended on the others: Slurm gave it nothing there."""
+    return {node: cards for node, cards in shares.items() if cards}
+
+
 def test_random_requests_never_split_a_share_or_overfill_a_card(cluster):
     rng = random.Random(1)  # noqa: S311 - the same requests each time
     asked = {}
@@ -29,7 +34,7 @@ def test_random_requests_never_split_a_share_or_overfill_a_card(cluster):
     seen = {}
 
     def all_have_ended():
-        shares = {job: found for job in asked if (found := cluster.shares(job))}
+        shares = {job: found for job in asked if (found := with_cards(cluster.shares(job)))}
         used = Counter()
         for found in shares.values():
             for cards in found.values():

@@ -1,5 +1,6 @@
 """Docker Engines that tests start and stop themselves; nothing of the host's Engine changes."""
 
+import functools
 import http.client
 import json
 import re
@@ -19,6 +20,7 @@ from host_state import has_left_hosts_network
 STARTING = 30.0  # seconds that a daemon may take to answer
 
 
+@functools.cache
 def version() -> tuple[int, int]:
     """Return the version of the Engine that is tested, (0, 0) without one."""
     if shutil.which("dockerd") is None:

@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
+from line_program import LineProgram
+
+from convgpu.daemon.residency.pool_files import PoolFiles
 from convgpu.daemon.system.procfs import start_time
 from convgpu.daemon.transport.shared_page import PAGE_SIZE, Page, PageLibrary
 from convgpu.protocol import messages as m
@@ -47,7 +50,7 @@ class Timed:
 
 
 @dataclass
-class Member:
+class Member(LineProgram):
     """One hooked process: its connection, and what it told."""
 
     conductor: "Conductor"
@@ -75,22 +78,6 @@ class Member:
             message = self.told.get(timeout=MOVE_TIMEOUT)
             if isinstance(message, kind):
                 return message
-
-    def say(self, line: str) -> str:
-        """Let the program do something; return its answer."""
-        self.ask(line)
-        return self.answer()
-
-    def ask(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def answer(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline().strip()
-        assert line, f"the program ended: {self.process.wait()}"
-        return line
 
     def stop(self) -> float:
         """Close the gate; return the seconds that it took."""
@@ -283,4 +270,5 @@ class Conductor:
         self._porter.wait(timeout=TIMEOUT)
         self._reader.join(TIMEOUT)
         self._control.close()
-        self._pool.unlink(missing_ok=True)
+        for file in (self._pool, PoolFiles(self._pool).index):
+            file.unlink(missing_ok=True)
