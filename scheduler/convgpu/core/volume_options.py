@@ -7,7 +7,7 @@ from typing import Final
 
 from convgpu.core.placement import Choice
 from convgpu.protocol.durations import parse_duration
-from convgpu.protocol.sizes import format_size, parse_size
+from convgpu.protocol.sizes import MIB, format_size, parse_share, parse_size
 
 KNOWN: Final[Mapping[str, str]] = {
     "admit": "`whole`: the first allocation waits until the whole limit is free, and the container never waits again; "
@@ -20,8 +20,8 @@ KNOWN: Final[Mapping[str, str]] = {
     "share for contexts and small allocations",
     "gpus": "the GPUs that the limit is for: `any`, one that the scheduler chooses; `any:2`, so many; by index or UUID "
     "`0,1`, `GPU-uuid`; `all`. Without it those that the container is given, and of all GPUs `any`",
-    "memory": "the limit: `2g` on each of its GPUs, or `GPU-uuid:2g,GPU-uuid:4g`; without it the container's variable "
-    "`CONVGPU_MEMORY` says it",
+    "memory": "the limit: `2g` on each of its GPUs, `50%` of what each has to hand out, or `GPU-uuid:2g,GPU-uuid:50%`; "
+    "without it the container's variable `CONVGPU_MEMORY` says it",
     "priority": "of its allocations, from -100 to 100; the higher ones are served first; without it 0",
     "suspend": "whether its memory may leave the GPUs: `no`; `auto`: when another container can use the room, or an "
     "administrator says so; without it `no`",
@@ -132,7 +132,7 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
 
 
 def parse_limits(text: str, devices: Sequence[DeviceCapacity], choice: Choice | None = None) -> dict[str, int]:
-    """Return the limits of `2g` (one for each device) or `GPU-uuid:2g,GPU-uuid:4g`.
+    """Return the limits of `2g` or `50%` (one for each device) or `GPU-uuid:2g,GPU-uuid:50%`.
 
     With a choice, on the devices that can hold their limit, of which enough must be able to hold it now.
 
@@ -158,16 +158,34 @@ def parse_sizes(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]:
     Raises:
         OptionError: an unknown form or device.
     """
-    known, limits = ", ".join(device.uuid for device in devices), dict[str, int]()
-    for part in text.split(",") if ":" in text else [f"{device.uuid}:{text}" for device in devices]:
+    known, limits = {device.uuid: device for device in devices}, dict[str, int]()
+    # A share of a device that is lost or full is nothing; the others can be had all the same.
+    able = [device for device in devices if "%" not in text or device.nominal or device.capacity] or devices
+    for part in text.split(",") if ":" in text else [f"{device.uuid}:{text}" for device in able]:
         uuid, _, size = part.strip().rpartition(":")
-        if uuid not in {device.uuid for device in devices} or uuid in limits:
-            raise OptionError(f"memory={text}: {part!r} names no device of this container once; devices: {known}")
+        if uuid not in known or uuid in limits:
+            names = ", ".join(known)
+            raise OptionError(f"memory={text}: {part!r} names no device of this container once; devices: {names}")
         try:
-            limits[uuid] = parse_size(size)
+            limits[uuid] = _size_on(known[uuid], size)
         except ValueError as error:
             raise OptionError(f"memory={text}: {error}") from error
     return limits
+
+
+def _size_on(device: DeviceCapacity, text: str) -> int:
+    """Return the bytes of a size, or of a share of the device's capacity without external memory, in whole MiB.
+
+    Raises:
+        ValueError: an unknown form; or a share of a device that has nothing.
+    """
+    percents = parse_share(text)
+    if percents is None:
+        return parse_size(text)
+    size = (device.nominal or device.capacity) * percents // 100 // MIB * MIB
+    if size == 0:
+        raise ValueError(f"{text} of {device.uuid} is nothing: {device.trouble or 'name a size'}")
+    return size
 
 
 def parse_gang(text: str) -> tuple[str, int]:

@@ -33,6 +33,20 @@ def parse_size(text: str) -> int:
     return size
 
 
+def parse_share(text: str) -> int | None:
+    """Return the percents of `50%`, a share of what a device has; None for a text that is no share.
+
+    Raises:
+        ValueError: it is a share, and not from 1% to 100%.
+    """
+    number, sign, rest = text.strip().partition("%")
+    if not sign:
+        return None
+    if rest or not (number.isascii() and number.isdecimal() and 1 <= int(number[:4]) <= 100):
+        raise ValueError(f"{text!r} is not a share: write whole percents from 1% to 100%")
+    return int(number)
+
+
 def format_size(size: int) -> str:
     """Return `size` bytes in the largest IEC unit that leaves a whole one, with at most two decimals."""
     for unit, name in _IEC:

@@ -38,11 +38,25 @@ def start(harness):
         (None, [HOOK, "CONVGPU_MEMORY=1g"], "limited"),
         (None, [HOOK], "limit-missing"),
         ("nonsense", [HOOK], "limited"),  # the volume says it better
+        ("1%", [HOOK], "limit-too-large"),  # a share is no size
+        ("GPU-1:1g,GPU-2:1%", [HOOK], "limit-too-large"),
+        (None, [HOOK, "CONVGPU_MEMORY=1%"], "limit-too-large"),
     ],
 )
 def test_the_largest_limit_at_create(harness, memory, env, rule):
     harness.rules = parse_rules('[users."*"]\nlargest_limit = "4g"')
     assert harness.judge(asked(memory, env)).rule == rule
+
+
+def test_a_share_is_judged_only_where_sizes_are(harness):
+    share = {"Name": "v", "Driver": "convgpu:latest", "DriverOpts": {"memory": "50%"}}
+    assert harness.judge(asked("50%")).rule == "limited"
+    assert harness.judge(share, "/volumes/create").allow
+    for bound in ('largest_limit = "4g"', 'total_quota = "8g"'):
+        harness.rules = parse_rules(f'[users."*"]\n{bound}')
+        refusal = harness.judge(asked("50%"))
+        assert refusal.message.startswith("limit-too-large: memory=50% is a share of the GPU")
+        assert harness.judge(share, "/volumes/create").rule == "limit-too-large"
 
 
 def test_a_default_is_a_limit(harness):

@@ -233,6 +233,7 @@ def cdi(*names):
         ({"Runtime": "convgpu"}, ["CONVGPU_MEMORY=2g"], "no-gpu"),
         ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=2g"], "injected"),
         ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=9g"], "limit-too-large"),
+        ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=1%"], "limit-too-large"),
         ({"Runtime": "convgpu", **GPU}, ["CONVGPU_SOCKET=/x"], "hook-environment"),
         ({"Runtime": "convgpu", **GPU, "Tmpfs": {"/run/convgpu": ""}}, [], "hook-shadowed"),
         ({"Runtime": "convgpu2", **GPU}, [], "gpu-needs-limit"),

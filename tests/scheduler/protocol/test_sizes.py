@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convgpu.protocol.sizes import FORMS, format_size, parse_size
+from convgpu.protocol.sizes import FORMS, format_size, parse_share, parse_size
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,14 @@ def test_format(size: int, text: str) -> None:
 @given(st.integers(1, 1023), st.sampled_from(["KiB", "MiB", "GiB", "TiB"]))
 def test_whole_units_survive_the_way_there_and_back(number: int, unit: str) -> None:
     assert format_size(parse_size(f"{number}{unit}")) == f"{number}{unit}"
+
+
+@pytest.mark.parametrize(("text", "percents"), [("50%", 50), (" 1% ", 1), ("100%", 100), ("2g", None), ("", None)])
+def test_shares(text: str, percents: int | None) -> None:
+    assert parse_share(text) == percents
+
+
+@pytest.mark.parametrize("text", ["0%", "101%", "1.5%", "-1%", "%", "50%%", "50% of it", "²%", "9" * 5000 + "%"])
+def test_what_is_no_share_of_a_device_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="from 1% to 100%"):
+        parse_share(text)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from convgpu.authz.requests.templates import has_template
+from convgpu.authz.site.rules import Allowance
 from convgpu.authz.subject.injection import size_or_zero
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
@@ -45,6 +46,8 @@ def volume_options(
     if text is None:
         if needed:
             yield missing_limit()
+    elif "%" in text and _judges_sizes(subject):
+        yield _share(text)
     elif has_template(text):
         yield from _unknown_size(text, subject)
     else:
@@ -78,6 +81,21 @@ def too_large(limits: Collection[int], subject: Subject) -> Iterator[Refusal]:
                 f"{format_size(largest)} on one GPU is more than {quota_subject} may have, {format_size(bound)}.\n"
                 f"Type: volume-opt=memory={bound >> 20}m, or less",
             )
+
+
+def _judges_sizes(subject: Subject) -> bool:
+    """Tell whether a rule of the site compares the limit with bytes."""
+    bounded = any(allowance != Allowance() for _, allowance in subject.quotas)
+    return bounded or subject.caller.rules.require == "slurm"
+
+
+def _share(text: str) -> Refusal:
+    """Return the refusal of a share of a GPU: quotas are in bytes, and the same share is another size on each GPU."""
+    return Refusal(
+        "limit-too-large",
+        f"memory={text:.60} is a share of the GPU, and the rules of this site judge sizes.\n"
+        "Name a size: volume-opt=memory=2g, or -e CONVGPU_MEMORY=2g",
+    )
 
 
 def _unknown_size(text: str, subject: Subject) -> Iterator[Refusal]:

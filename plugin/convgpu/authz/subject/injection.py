@@ -11,6 +11,7 @@ from convgpu.protocol.sizes import parse_size
 
 # The name of `convgpu-runtime` in daemon.json.
 RUNTIME: Final = "convgpu"
+_MORE_THAN_ANY: Final = 1 << 50  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,12 @@ def expect_limits(memory: str, container: ContainerSettings, devices: Sequence[D
 
 
 def size_or_zero(text: str) -> int:
-    """Return a size in bytes; 0 for a text that is none, which the scheduler refuses."""
+    """Return a size in bytes; 0 for a text that is none, which the scheduler refuses.
+
+    A share of a GPU counts as more than any GPU has: it is refused before, unless the site exempts somebody from that.
+    """
+    if "%" in text:
+        return _MORE_THAN_ANY
     try:
         return parse_size(text)
     except ValueError:

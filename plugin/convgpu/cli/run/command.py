@@ -92,7 +92,7 @@ _OPTIONS: Final[Sequence[Callable[[Callable[..., None]], Callable[..., None]]]] 
         required=True,
         callback=checked(check_memory),
         metavar="SIZE",
-        help="The most memory the container may use on each of its GPUs: 512m, 2g, 2GiB. "
+        help="The most memory the container may use on each of its GPUs: 512m, 2g, 2GiB, or a share of each, 50%. "
         "One limit per GPU: GPU-uuid:2g,GPU-uuid:4g.",
     ),
     click.option(

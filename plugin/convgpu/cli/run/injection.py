@@ -12,7 +12,7 @@ from convgpu.cli.run.docker_arguments import CommandLine, UsageError, environmen
 from convgpu.cli.run.gpu_access import Access, parse_count, parse_gpus, without_count
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.layout import DRIVER_PATH, LIBRARY_PATH, MOUNT_PATH, PRELOAD_PATH
-from convgpu.protocol.sizes import parse_size
+from convgpu.protocol.sizes import parse_share, parse_size
 
 # A simulated driver comes with the volume: there is no device to ask the Engine for.
 SIMULATED: Final = Access((), DRIVER_PATH, "a simulated device, whose driver comes with the volume")
@@ -101,7 +101,7 @@ class Surroundings:
 
 
 def check_memory(text: str) -> str:
-    """Return `text` if it is a limit: a size, or `UUID:SIZE,UUID:SIZE,...`.
+    """Return `text` if it is a limit: a size or a share, or `UUID:SIZE,UUID:SIZE,...`.
 
     Raises:
         ValueError: it is not; the text names the forms.
@@ -110,7 +110,8 @@ def check_memory(text: str) -> str:
         uuid, colon, size = part.rpartition(":")
         if (colon and not uuid) or ("," in text and not colon):
             raise ValueError(f"{text!r} is not a limit: write one size, or GPU-uuid:SIZE,GPU-uuid:SIZE")
-        parse_size(size)
+        if parse_share(size) is None:
+            parse_size(size)
     return text
 
 

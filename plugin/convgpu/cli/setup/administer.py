@@ -18,7 +18,7 @@ from convgpu.protocol.sizes import format_size
 
 _SET: Final = """Change the GPU memory limit of a container that exists, running or not.
 
-LIMIT is written as for --gpu-memory: 2g, 512m, 2GiB, or GPU-uuid:2g,GPU-uuid:4g. A higher limit holds at once. A
+LIMIT is written as for --gpu-memory: 2g, 512m, 2GiB, 50%, or GPU-uuid:2g,GPU-uuid:4g. A higher limit holds at once. A
 lower one than the container uses takes nothing away from it: nothing new is granted, and the limit goes down as
 memory is freed.
 

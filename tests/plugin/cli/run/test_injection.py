@@ -168,12 +168,14 @@ def test_what_cannot_work_is_refused(text: str, volumes: tuple[str, ...], messag
         words(text, around=replace(CARD, image_volumes=volumes))
 
 
-@pytest.mark.parametrize("text", ["2g", "512m", "2GiB", "GPU-a:2g", "GPU-a:2g,GPU-b:4GiB"])
+@pytest.mark.parametrize("text", ["2g", "512m", "2GiB", "50%", "GPU-a:2g", "GPU-a:2g,GPU-b:25%"])
 def test_a_limit_in_a_known_form_is_taken_as_it_stands(text: str) -> None:
     assert check_memory(text) == text
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "20XB", "2g,4g", ":2g", "GPU-a:", "GPU-a:2g,4g", "much"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "-1", "20XB", "2g,4g", ":2g", "GPU-a:", "GPU-a:2g,4g", "much", "0%", "101%", "5%5", "%"]
+)
 def test_a_limit_in_an_unknown_form_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write"):
         check_memory(text)

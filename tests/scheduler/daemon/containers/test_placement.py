@@ -99,6 +99,8 @@ def test_limits_that_name_their_gpus_leave_no_choice_unless_asked(tmp_path: Path
         ({"gpus": "any,0"}, "no device 'any'; devices: any, any:N, all, 0, "),
         ({"memory": "20g"}, "there is not a GPU that can hold it; the largest limit that fits is memory=16384m"),
         ({"memory": "x"}, "memory=x: "),
+        ({"memory": "101%"}, "memory=101%: '101%' is not a share: write whole percents from 1% to 100%"),
+        ({"memory": "100%"}, ""),
         ({"memory": "10g", "gpus": "any:4"}, "GPU-"),
         ({"memory": "10g", "gpus": "any:3"}, ""),
     ],
