@@ -9,7 +9,7 @@ from convgpu.core.liveness import Mount
 from convgpu.daemon.storage.history import Bounds
 from convgpu.daemon.storage.rows import DeviceMemory, PreviousSession, Volume
 from convgpu.daemon.storage.store import Store
-from convgpu.protocol.records import EngineContainer
+from convgpu.protocol.engine_container import EngineContainer
 
 ENGINE = EngineContainer(id="f" * 64, name="happy", image="cuda")
 

@@ -84,8 +84,9 @@ class Service:
         )
         live_settings.restore()
         views = _make_views(restored, host)
+        usage = restored.sampler.history
         queries = Queries(
-            views, running.history, host.store, live_settings, running.inspection, simulated=host.simulated
+            views, running.history, usage, host.store, live_settings, running.inspection, simulated=host.simulated
         )
         on_nobody_runs = self._recovery.mark_complete if self._recovery else lambda: None
         return AdminServer(

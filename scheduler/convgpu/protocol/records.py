@@ -4,12 +4,13 @@ Readers ignore unknown fields, so that an older `convgpu` works with a newer plu
 seconds. msgspec checks types when an answer is read (decision 29).
 """
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
 
+from convgpu.protocol.engine_container import EngineContainer
 from convgpu.protocol.residency.records import CardTurn, DeviceMoves
+from convgpu.protocol.telemetry import Telemetry
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ class Waiting(Record, frozen=True):
     """One paused allocation.
 
     Attributes:
-        missing: bytes that the container's grant lacks for it.
+        missing: bytes that it needs and that are neither granted to its container nor free.
         reason: why it is not served; one of `WaitReason`.
         ahead: number of allocations on the device that the policy would serve before it.
         behind: containers that hold the memory it waits for, largest first.
@@ -87,15 +88,6 @@ class Session(Record, frozen=True):
     program: str
     since: float
     devices: tuple[SessionShare, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class EngineContainer:
-    """Id, name and image of a container in the Engine. A plain dataclass, because rows of the database hold it too."""
-
-    id: str
-    name: str
-    image: str = ""
 
 
 class ComparedDevice(Record, frozen=True):
@@ -190,6 +182,7 @@ class Device(Record, frozen=True):
         reuse_count: how many containers of the granule may be here whose memory may leave; 0: any number.
         elastic: how many of those run here.
         moves: between the device and the host.
+        telemetry: what it does, by NVML.
     """
 
     uuid: str
@@ -210,6 +203,7 @@ class Device(Record, frozen=True):
     reuse_count: int = 0
     elastic: int = 0
     moves: DeviceMoves = DeviceMoves()
+    telemetry: Telemetry = Telemetry()
 
 
 class Devices(Record, frozen=True):
@@ -316,85 +310,3 @@ class Events(Record, frozen=True):
     events: tuple[Event, ...]
     next: int
     totals: Totals = Totals()
-
-
-class Allocation(Record, frozen=True):
-    """A live allocation, by what its process says.
-
-    Attributes:
-        call: name of the CUDA call that made it.
-        uuid: of the device; empty if the container has no limit there any more.
-        address: device address, or the driver's handle of what has none.
-        size: bytes as they are charged; of a small allocation, what it takes of its pages.
-        age: seconds, up to two too many; None if not known.
-    """
-
-    call: str
-    uuid: str
-    address: int
-    size: int
-    age: int | None
-
-
-class ProcessAllocations(Record, frozen=True):
-    """What a process answered when it was asked for its allocations.
-
-    Attributes:
-        pid: in the scheduler's pid namespace, 0 if not visible there.
-        program: as the process calls itself.
-        answer: `listed`; `silent` if it did not answer in time; `unable` if its library is older than this.
-        count: all live allocations, those included that are not among `allocations`.
-        size: bytes charged for them.
-        usage: bytes by the scheduler's own ledger; what is above `size` belongs to no single call: modules, stacks,
-            growth of contexts, and pages that small allocations share.
-    """
-
-    pid: int
-    program: str
-    answer: Literal["listed", "silent", "unable"]
-    count: int
-    size: int
-    usage: int
-    allocations: tuple[Allocation, ...]
-
-
-class Allocations(Record, frozen=True):
-    """The live allocations of a container, by process."""
-
-    processes: tuple[ProcessAllocations, ...]
-
-
-class TracedCall(Record, frozen=True, omit_defaults=True):
-    """One call that takes memory, as it was answered.
-
-    Attributes:
-        sequence: number within this trace.
-        kind: `accepted`, `paused`, `granted` (after a pause) or `rejected`.
-        size: bytes that the program asked for.
-        waited, reason: seconds of a pause that is over; why it was rejected.
-    """
-
-    sequence: int
-    time: float
-    kind: str
-    pid: int
-    program: str
-    call: str
-    uuid: str
-    size: int
-    waited: float | None = None
-    reason: str | None = None
-
-
-class Trace(Record, frozen=True):
-    """Calls of a container from a sequence number on.
-
-    Attributes:
-        calls: oldest first.
-        next: the number to ask for next.
-        missed: calls since the last question that were too many to be reported one by one.
-    """
-
-    calls: tuple[TracedCall, ...]
-    next: int
-    missed: int

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final, Generic, TypeVar, get_args
 
 import msgspec
 
-from convgpu.protocol import records
+from convgpu.protocol import records, usage
+from convgpu.protocol.inspection import records as inspection
 from convgpu.protocol.validation import explain
 
 # Docker's own rule for names of volumes, with room for the names that Swarm makes of templates. \Z, because $ would
@@ -18,6 +19,7 @@ MountId = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 OptionName = Annotated[str, msgspec.Meta(max_length=64)]
 OptionValue = Annotated[str, msgspec.Meta(max_length=4096)]
 Person = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[^\x00-\x1f]*\Z")]
+LabelText = Annotated[str, msgspec.Meta(max_length=128)]
 Cause = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[!-~]*\Z")]
 
 AnswerT = TypeVar("AnswerT", bound=records.Record)
@@ -121,7 +123,19 @@ class ReadHistory(Request[records.History], frozen=True, tag="history"):
     limit: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1000
 
 
-class ListAllocations(Request[records.Allocations], frozen=True, tag="allocations"):
+class ReadUsage(Request[usage.Usage], frozen=True, tag="usage"):
+    """The usage of GPUs over time.
+
+    Attributes:
+        step: seconds that a sample stands for, one of `usage.STEPS`.
+        after: Unix seconds; only samples that begin later.
+    """
+
+    step: usage.Step = 1
+    after: Annotated[int, msgspec.Meta(ge=0, le=(1 << 62))] = 0
+
+
+class ListAllocations(Request[inspection.Allocations], frozen=True, tag="allocations"):
     """Ask the processes of a container for their live allocations.
 
     Attributes:
@@ -133,7 +147,7 @@ class ListAllocations(Request[records.Allocations], frozen=True, tag="allocation
     most: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 10_000
 
 
-class FollowCalls(Request[records.Trace], frozen=True, tag="trace"):
+class FollowCalls(Request[inspection.Trace], frozen=True, tag="trace"):
     """Follow the calls of a container that take memory; the calls end to be reported when nobody has asked for 3 s.
 
     Attributes:
@@ -197,6 +211,7 @@ class ListedContainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         state: one of `EngineState`, or that of a newer Engine.
         volumes: names of its volumes.
+        labels: those that are shown (`convgpu.protocol.labels`).
     """
 
     id: str
@@ -204,6 +219,7 @@ class ListedContainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: str
     image: str = ""
     volumes: tuple[str, ...] = ()
+    labels: dict[LabelText, LabelText] = {}
 
 
 class ReportEngineList(Request[records.Done], frozen=True, tag="listed"):
@@ -231,6 +247,7 @@ AnyRequest = (
     | ListDevices
     | ReadEvents
     | ReadHistory
+    | ReadUsage
     | ListAllocations
     | FollowCalls
     | SetLimits

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "libnvidia-ml/faults.h"
@@ -147,23 +146,6 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
     return nvml_leave(NVML_SUCCESS);
 }
 
-/* nvml_enter_device for a question that goes to the card, which may be ill. Waits outside the mutex: the
- * other devices answer meanwhile. */
-static nvmlReturn_t enter_card(nvmlDevice_t device, bool arguments, unsigned *row,
-                               struct nvml_faults *faults) {
-    nvmlReturn_t result = nvml_enter_device(device, arguments, row);
-    if (result != NVML_SUCCESS) return result;
-    *faults = nvml_faults_of(nvml_state.configuration.directory, *row);
-    if (faults->hang_ms != 0) {
-        nvml_leave(NVML_SUCCESS);
-        struct timespec rest = {(time_t)(faults->hang_ms / 1000), (long)(faults->hang_ms % 1000) * 1000000};
-        nanosleep(&rest, NULL);
-        result = nvml_enter_device(device, arguments, row);
-        if (result != NVML_SUCCESS) return result;
-    }
-    return faults->error == 0 ? NVML_SUCCESS : nvml_leave((nvmlReturn_t)faults->error);
-}
-
 /* In MIG mode the parent device answers for all its instances, and only to who has the privileges (NVML API
  * Reference, nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses). */
 static bool is_allowed(const struct nvml_faults *faults) {
@@ -173,7 +155,7 @@ static bool is_allowed(const struct nvml_faults *faults) {
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     unsigned row;
     struct nvml_faults faults;
-    nvmlReturn_t result = enter_card(device, memory != NULL, &row, &faults);
+    nvmlReturn_t result = nvml_enter_card(device, memory != NULL, &row, &faults);
     if (result != NVML_SUCCESS) return result;
     if (!is_allowed(&faults)) return nvml_leave(NVML_ERROR_NO_PERMISSION);
     uint64_t unused = state_free(&nvml_state, row);
@@ -186,7 +168,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
     unsigned row;
     struct nvml_faults faults;
-    nvmlReturn_t result = enter_card(device, current != NULL && pending != NULL, &row, &faults);
+    nvmlReturn_t result = nvml_enter_card(device, current != NULL && pending != NULL, &row, &faults);
     if (result != NVML_SUCCESS) return result;
     *current = *pending = faults.mig != 0;
     return nvml_leave(NVML_SUCCESS);
@@ -212,7 +194,7 @@ static nvmlReturn_t enter_processes(nvmlDevice_t device, unsigned *count, bool r
     unsigned row;
     struct nvml_faults faults;
     bool valid = count != NULL && (room || *count == 0);
-    nvmlReturn_t result = enter_card(device, valid, &row, &faults);
+    nvmlReturn_t result = nvml_enter_card(device, valid, &row, &faults);
     if (result != NVML_SUCCESS) return result;
     if (faults.processes_error != 0) return nvml_leave((nvmlReturn_t)faults.processes_error);
     if (!is_allowed(&faults)) return nvml_leave(NVML_ERROR_NO_PERMISSION);

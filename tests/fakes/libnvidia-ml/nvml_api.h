@@ -38,6 +38,12 @@ typedef struct {
 } nvmlMemory_v2_t;
 #define NVML_MEMORY_V2 (unsigned)(sizeof(nvmlMemory_v2_t) | 2u << 24)
 
+/* Percent of the last sample period in which a kernel ran, and in which memory was read or written. */
+typedef struct {
+    unsigned gpu, memory;
+} nvmlUtilization_t;
+#define NVML_TEMPERATURE_GPU 0u
+
 typedef struct {
     unsigned pid;
     unsigned long long used;
@@ -128,6 +134,11 @@ NVML_EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t
                                                                     nvmlProcessInfo_v2_t *row);
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
                                                                     nvmlProcessInfo_v2_t *row);
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates);
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned sensor, unsigned *degrees);
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts);
+NVML_EXPORT nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned *milliwatts);
+
 NVML_EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                                nvmlProcessDetailList_t *list);
 

@@ -11,10 +11,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from convgpu.cli.__main__ import main
-from convgpu.cli.connect.engine import Engine, EngineContainer, Image, Plugin
+from convgpu.cli.connect.engine import Engine, Image, Plugin
 from convgpu.cli.connect.engine_endpoint import Endpoint
 from convgpu.cli.connect.scheduler import DaemonTransport, Scheduler, read_answer
 from convgpu.cli.terminal.errors import Unavailable
+from convgpu.protocol.engine_container import EngineContainer
 
 GIB = 1 << 30
 FILE = ["--mount", "type=bind,src=/d/ld.so.preload,dst=/etc/ld.so.preload,readonly"]
@@ -68,6 +69,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     )
     asked.fake = fake
     monkeypatch.setattr(Engine, "connect", lambda *_: fake)
+    monkeypatch.setenv("SUDO_USER", "ana")
     monkeypatch.setattr(
         DaemonTransport, "ask", lambda _transport, request: read_answer(request, ANSWERS[request.operation])
     )
@@ -79,7 +81,8 @@ def test_dry_run_prints_what_a_shell_would_take(engine: SimpleNamespace) -> None
     mount = "type=volume,volume-driver=convgpu,volume-opt=memory=2g,dst=/run/convgpu"
     assert shlex.split(result.stdout) == [
         *["docker", "run", "--rm", "--gpus", "all", "--mount", mount, *FILE],
-        *["-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so", "image", "sh", "-c", "echo 'a b'"],
+        *["-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so", "--label", "convgpu.user=ana"],
+        *["image", "sh", "-c", "echo 'a b'"],
     ]
     assert (result.exit_code, engine.names) == (0, ["convgpu"])
     assert result.stderr.startswith(
@@ -112,7 +115,7 @@ def test_docker_takes_our_place(engine: SimpleNamespace, monkeypatch: pytest.Mon
     mount = "type=volume,volume-driver=lab,volume-opt=memory=2g,volume-opt=wait=30s,dst=/run/convgpu"
     words = [
         *["docker", "run", "--mount", mount, *FILE, "-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so"],
-        *["-e", "LD_LIBRARY_PATH=/run/convgpu/driver:/lib/x", "image"],
+        *["-e", "LD_LIBRARY_PATH=/run/convgpu/driver:/lib/x", "--label", "convgpu.user=ana", "image"],
     ]
     assert (result.exit_code, calls, engine.names) == (0, [("docker", words)], ["lab"])
 
@@ -183,7 +186,8 @@ def test_ps_shows_a_table_or_data() -> None:
     assert data == [
         {
             "volume": "v1",
-            "containers": [{"id": "c" * 64, "name": "train", "image": "pytorch:2"}],
+            "containers": [{"id": "c" * 64, "name": "train", "image": "pytorch:2", "labels": {}}],
+            "user": "",
             "state": "running",
             "since": None,
             "created": 5.0,

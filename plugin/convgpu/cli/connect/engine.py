@@ -15,6 +15,8 @@ from convgpu.cli.connect.quick_http import QuickHttp
 from convgpu.cli.connect.unix_http import HttpClient, OpenHttp, causes
 from convgpu.cli.terminal.errors import Unavailable
 from convgpu.cli.terminal.signals import unbroken
+from convgpu.protocol.engine_container import EngineContainer
+from convgpu.protocol.labels import shown_labels
 
 if TYPE_CHECKING:
     import docker
@@ -26,15 +28,6 @@ _CREATED: Final = 201
 _NOT_FOUND: Final = 404
 _CERTIFICATES: Final = "Name the certificates: --tlsverify, --tlscacert, --tlscert, --tlskey, or DOCKER_CERT_PATH"
 _TRIES: Final = 3  # Docker 20.10 answers with an empty body while its authorization plugins are changed
-
-
-@dataclass(frozen=True, slots=True)
-class EngineContainer:
-    """A container as the Engine lists it."""
-
-    id: str
-    name: str
-    image: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +168,7 @@ class Engine:
         """Return the containers, running or not, by the names of their volumes and by their ids."""
         found: dict[str, list[EngineContainer]] = defaultdict(list)
         for row in self.get("/containers/json", all=1):
-            container = EngineContainer(row["Id"], _name(row), row["Image"])
+            container = EngineContainer(row["Id"], _name(row), row["Image"], shown_labels(row.get("Labels") or {}))
             found[container.id].append(container)
             for volume in {mount["Name"] for mount in row.get("Mounts") or () if mount.get("Name")}:
                 found[volume].append(container)

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from convgpu.cli.connect.engine import Engine, EngineContainer
+from convgpu.cli.connect.engine import Engine
 from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.terminal.errors import Refused, Unavailable, did_you_mean
+from convgpu.protocol.engine_container import EngineContainer
+from convgpu.protocol.labels import USER
 from convgpu.protocol.records import Container
 
 _HEX_DIGITS: Final = frozenset("0123456789abcdef")
@@ -37,6 +39,16 @@ class NamedContainer:
         """The image, or a dash where no Engine knows the volume."""
         return ", ".join(sorted({entry.image for entry in self.engine})) or "-"
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels that people gave it."""
+        return {key: value for entry in self.engine for key, value in entry.labels.items()}
+
+    @property
+    def user(self) -> str:
+        """The user who runs it, by its label; empty if it has none."""
+        return self.labels.get(USER, "")
+
     def starts_with(self, word: str) -> bool:
         """Say whether the word is the beginning of an id of this container."""
         ids = [name for name in self.names if _is_id(name)]
@@ -63,7 +75,7 @@ def join(
 def _of_engine(container: Container, engine: Mapping[str, tuple[EngineContainer, ...]]) -> tuple[EngineContainer, ...]:
     if container.name in engine or container.engine is None:
         return engine.get(container.name, ())
-    return (EngineContainer(container.engine.id, container.engine.name, container.engine.image),)
+    return (container.engine,)
 
 
 def list_containers(scheduler: Scheduler, directory: Path | None) -> tuple[NamedContainer, ...]:

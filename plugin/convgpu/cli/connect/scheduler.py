@@ -1,6 +1,5 @@
 """The scheduler as the command line sees it: behind the plugin's HTTP socket or a plain `admin.sock`."""
 
-import os
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlencode
@@ -9,16 +8,16 @@ import msgspec
 
 from convgpu.cli.connect.unix_http import HttpClient
 from convgpu.cli.terminal.errors import Refused, Unavailable
+from convgpu.cli.terminal.person import person
+from convgpu.protocol.inspection.records import Allocations, Trace
 from convgpu.protocol.layout import ADMIN_SOCKET_FILE
 from convgpu.protocol.records import (
-    Allocations,
     Container,
     Devices,
     Event,
     Events,
     LimitChange,
     PolicyChoice,
-    Trace,
 )
 from convgpu.protocol.requests import (
     AnswerT,
@@ -31,11 +30,13 @@ from convgpu.protocol.requests import (
     ListDevices,
     ReadEvents,
     ReadHistory,
+    ReadUsage,
     Request,
     ResumeContainer,
     SetLimits,
     SuspendContainer,
 )
+from convgpu.protocol.usage import Step, Usage
 
 _TIMEOUT: Final = 10.0  # seconds
 _FAILED: Final = 503
@@ -192,17 +193,6 @@ def _refusal(status: int, answer: object) -> Refused | Unavailable:
     return Unavailable(f"the plugin answered {status}: {text}")
 
 
-def person() -> str:
-    """Return who runs this command: who called sudo, or else the user of this process."""
-    import pwd  # noqa: PLC0415 - changes only
-
-    try:
-        name = os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        name = f"uid {os.getuid()}"
-    return "".join(character for character in name if character.isprintable())[:64]
-
-
 class Scheduler:
     """The requests of the command line, over a transport."""
 
@@ -226,6 +216,10 @@ class Scheduler:
     ) -> tuple[Event, ...]:
         """Return the stored history, newest last; see `ReadHistory`."""
         return self._transport.ask(ReadHistory(container, kinds, after, limit)).events
+
+    def usage(self, step: Step = 1, after: int = 0) -> Usage:
+        """Return samples of the usage of the GPUs; see `ReadUsage`."""
+        return self._transport.ask(ReadUsage(step, after))
 
     def allocations(self, name: str) -> Allocations:
         """Return what the processes of a container say of their allocations, by the name of its volume."""

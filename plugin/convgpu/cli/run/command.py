@@ -26,6 +26,7 @@ from convgpu.cli.run.injection import (
 from convgpu.cli.run.probed_images import is_occupied
 from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
 from convgpu.cli.terminal.options import checked, volume_driver
+from convgpu.cli.terminal.person import person
 from convgpu.protocol.layout import PRELOAD_FILE
 
 OWN: Final = {
@@ -225,6 +226,7 @@ def prepare(line: CommandLine, request: Request, engine: Engine, *, probe: bool 
         image_environment=image.environment if image else (),
         image_volumes=image.volumes if image else (),
         occupied=probe and image is not None and is_occupied(engine, name, image),
+        user=person(),
     )
     try:
         return docker_words(line, request, around), explain(line, request, around)

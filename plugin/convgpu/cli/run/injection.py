@@ -11,6 +11,7 @@ from typing import Final
 from convgpu.cli.run.docker_arguments import CommandLine, UsageError, environment, mounts_at
 from convgpu.cli.run.gpu_access import Access, parse_count, parse_gpus, without_count
 from convgpu.protocol.durations import parse_duration
+from convgpu.protocol.labels import USER
 from convgpu.protocol.layout import DRIVER_PATH, LIBRARY_PATH, MOUNT_PATH, PRELOAD_PATH
 from convgpu.protocol.sizes import parse_share, parse_size
 
@@ -88,6 +89,7 @@ class Surroundings:
         image_environment: `NAME=VALUE` rows of the image; empty while the Engine does not have the image.
         image_volumes: the paths at which the image wants volumes.
         occupied: the image has something of its own where our volume has to be.
+        user: who runs the container; empty: it gets no label of a user.
     """
 
     access: Access
@@ -98,6 +100,7 @@ class Surroundings:
     image_environment: Sequence[str] = ()
     image_volumes: Sequence[str] = ()
     occupied: bool = False
+    user: str = ""
 
 
 def check_memory(text: str) -> str:
@@ -164,6 +167,8 @@ def docker_words(line: CommandLine, request: Request, around: Surroundings) -> l
         words += ["-e", _joined("LD_LIBRARY_PATH", around.access.library_path, line, around)]
         if request.gpus is None and request.devices:  # Docker hides no simulated device: there is none to hide
             words += ["-e", f"CUDA_VISIBLE_DEVICES={','.join(request.devices)}"]
+    if around.user and not _is_labelled(line):
+        words += ["--label", f"{USER}={around.user}"]
     # The user's `--` stays: without it an image named like an option would be read as one.
     return [*words, *(["--"] if line.image[0].startswith("-") else []), *line.image]
 
@@ -171,6 +176,11 @@ def docker_words(line: CommandLine, request: Request, around: Surroundings) -> l
 def chooses_gpus(line: CommandLine) -> bool:
     """Say whether the user's own options give the container its GPUs."""
     return any(o.name == "runtime" or (o.name == "device" and "nvidia" in (o.value or "")) for o in line.options)
+
+
+def _is_labelled(line: CommandLine) -> bool:
+    """Say whether the user's own words name the user already."""
+    return any(o.name == "label" and (o.value or "").partition("=")[0] == USER for o in line.options)
 
 
 def explain(line: CommandLine, request: Request, around: Surroundings) -> list[str]:

@@ -13,6 +13,7 @@ from convgpu.cli.run.injection import check_memory
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused
 from convgpu.cli.terminal.options import as_json, checked, directory, volume_driver
 from convgpu.cli.terminal.output import Column, echo_data, print_table
+from convgpu.cli.terminal.telemetry import telemetry_cells
 from convgpu.protocol.records import Device
 from convgpu.protocol.sizes import format_size
 
@@ -39,7 +40,9 @@ _DEVICES: Final = """Show the GPUs: what may be handed out, what is granted and 
   uuid, index, name, total, capacity, granted, used, settling, external, drained, health,
   out (memory on the host), pool (host memory for it), promised (what may be granted),
   granule (limit of a container that names none), reuse_count (how many of those the
-  promise holds), elastic (containers here whose memory may leave)
+  promise holds), elastic (containers here whose memory may leave),
+  telemetry (utilization in percent, temperature in degrees Celsius, power and power_limit in
+  watts; null is what the GPU does not report)
 """
 
 _COLUMNS: Final = (
@@ -47,6 +50,7 @@ _COLUMNS: Final = (
     Column("NAME", shrinks=True),
     *(Column(title, right=True) for title in ("CAPACITY", "GRANTED", "USED")),
     Column("EXTERNAL", right=True, optional=True),
+    *(Column(title, right=True, sparse=True, optional=True) for title in ("BUSY", "TEMP", "POWER")),
     Column("STATE", shrinks=True),
 )
 
@@ -124,6 +128,7 @@ def _show_devices(found: "list[Device] | tuple[Device, ...]") -> None:
         sizes = (device.capacity, device.granted, device.used, device.external)
         reuse = (f"{device.elastic}/{device.reuse_count}",) if len(columns) > len(_COLUMNS) else ()
         state = device.health if sick else state
-        rows.append((str(device.index), device.name, *map(format_size, sizes), *reuse, state))
+        does = telemetry_cells(device.telemetry)
+        rows.append((str(device.index), device.name, *map(format_size, sizes), *does, *reuse, state))
         styles.append("red" if sick else "yellow" if device.drained else "")
     print_table(columns, rows, styles)

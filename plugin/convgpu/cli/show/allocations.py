@@ -9,7 +9,8 @@ from msgspec import to_builtins
 from convgpu.cli.connect.named_containers import NamedContainer
 from convgpu.cli.show.container_rows import age
 from convgpu.cli.terminal.output import Column
-from convgpu.protocol.records import Allocation, Allocations, Device, ProcessAllocations
+from convgpu.protocol.inspection.records import Allocation, Allocations, ProcessAllocations
+from convgpu.protocol.records import Device
 from convgpu.protocol.sizes import format_size
 
 LONGEST: Final = 20  # allocations that are shown one by one; --json has all

@@ -15,6 +15,7 @@ from convgpu.protocol.sizes import format_size
 COLUMNS: Final = (
     Column("CONTAINER", shrinks=True),
     Column("IMAGE", shrinks=True, optional=True),
+    Column("USER", sparse=True),
     Column("GPU", right=True),
     Column("LIMIT", right=True),
     Column("GRANT", right=True),
@@ -46,13 +47,13 @@ def rows(listed: Sequence[NamedContainer], devices: Devices, now: float) -> list
         container = entry.container
         style = {"waiting": "yellow", "ended": "dim"}.get(container.state, "")
         since = container.created if container.since is None else container.since
-        head: tuple[str, str] = (entry.name, entry.image)
+        head: tuple[str, ...] = (entry.name, entry.image, entry.user)
         tail: tuple[str, str] = (state_of(container), age(now - since))
         for share in container.devices:
             sizes = (format_size(size) for size in (share.limit, share.grant, share.usage))
             cells = (*head, _index(share.uuid, by_uuid), *sizes, *places(container, share), *tail)
             result.append(Row(cells, style=style))
-            head, tail = ("", ""), ("", "")
+            head, tail = ("", "", ""), ("", "")
         if not container.devices:
             result.append(Row((*head, *_unplaced(container), "-", "-", "", "", *tail), style=style))
         result += [Row(note=f"  {note}", style=style) for note in notes(container, by_uuid, names, now)]
@@ -184,7 +185,8 @@ def as_data(listed: Sequence[NamedContainer], devices: Devices) -> list[dict[str
     return [
         {
             "volume": entry.container.name,
-            "containers": [{"id": found.id, "name": found.name, "image": found.image} for found in entry.engine],
+            "containers": [to_builtins(found) for found in entry.engine],
+            "user": entry.user,
             "state": entry.container.state,
             "since": entry.container.since,
             "created": entry.container.created,

@@ -14,7 +14,8 @@ from convgpu.cli.show.container_rows import age, as_data, notes, places, state_o
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
 from convgpu.cli.terminal.output import Column, echo, echo_data, layout, width
-from convgpu.protocol.records import Allocations, Container, Device, Devices, Placement
+from convgpu.protocol.inspection.records import Allocations
+from convgpu.protocol.records import Container, Device, Devices, Placement
 from convgpu.protocol.sizes import format_size
 
 _HELP: Final = """Show all that is known of containers: limits, processes, what waits and behind whom.

@@ -28,7 +28,8 @@ and STATE may also be stopping, stopped, suspended (by hand), waits for turn, re
 \b
 --json prints a list, oldest container first; sizes are bytes, times Unix seconds:
   volume       name of its ConvGPU volume
-  containers   the Engine's containers with that volume: id, name, image
+  containers   the Engine's containers with that volume: id, name, image, labels
+  user         who runs it, by the label convgpu.user, which convgpu run sets; or empty
   state        created, running, waiting, ended
   since        when it came into that state
   created      when the volume was made

@@ -9,11 +9,17 @@ from convgpu.cli.show.container_rows import Row
 from convgpu.cli.terminal.errors import did_you_mean
 from convgpu.protocol.records import Devices
 
-FIELDS: Final = ("Name", "Image", "GPU", "Limit", "Grant", "Usage", "OnCard", "Out", "State", "Since")
+FIELDS: Final = ("Name", "Image", "User", "GPU", "Limit", "Grant", "Usage", "OnCard", "Out", "State", "Since")
 """Of `--format`, in the order of the table's columns."""
 
 _PLACE: Final = re.compile(r"\{\{\s*\.([A-Za-z]+)\s*\}\}")
 _ESCAPES: Final = {r"\t": "\t", r"\n": "\n"}
+
+
+def _has_label(entry: NamedContainer, value: str, _gpus: Mapping[str, str]) -> bool:
+    """Say whether it has a label `KEY`, or the label `KEY=VALUE`, as `docker ps --filter label=` has it."""
+    key, equals, wanted = value.partition("=")
+    return key in entry.labels and (not equals or entry.labels[key] == wanted)
 
 
 def _has_gpu(entry: NamedContainer, value: str, gpus: Mapping[str, str]) -> bool:
@@ -25,6 +31,8 @@ _FILTERS: Final[Mapping[str, Callable[[NamedContainer, str, Mapping[str, str]], 
     "image": lambda entry, value, _: value in entry.image,
     "state": lambda entry, value, _: value == entry.container.state,
     "gpu": _has_gpu,
+    "user": lambda entry, value, _: value == entry.user,
+    "label": _has_label,
     "gang": lambda entry, value, _: value == entry.container.gang,
 }
 FILTERS: Final = tuple(_FILTERS)

@@ -7,12 +7,14 @@ from typing import Final
 from convgpu.cli.connect.named_containers import NamedContainer
 from convgpu.cli.show.container_rows import COLUMNS, Row, rows
 from convgpu.cli.terminal.output import layout
+from convgpu.cli.terminal.telemetry import telemetry_cells
 from convgpu.protocol.records import Device, Devices
 from convgpu.protocol.sizes import format_size
 
 KEYS: Final = "q quit   s sort   space hold   up/down scroll"
 _NAME: Final = 26  # characters in front of a bar
 _FIGURES: Final = 24  # and behind it
+_DOES: Final = 20  # more, of a GPU that says what it does
 
 
 def _use(entry: NamedContainer) -> int:
@@ -99,7 +101,7 @@ def table(found: Sequence[Row], width: int) -> list[Line]:
 
 def device_line(device: Device, width: int, bar: str) -> Line:
     """Return a device with a bar of its used, granted and free capacity."""
-    room = max(8, width - _NAME - _FIGURES - 4)
+    room = max(8, width - _NAME - _FIGURES - 4 - (_DOES if any(telemetry_cells(device.telemetry)) else 0))
     capacity = max(device.capacity, 1)
     used = min(room, round((device.used - device.out) / capacity * room))
     granted = min(room, max(used, round((device.granted - device.out) / capacity * room)))
@@ -110,5 +112,7 @@ def device_line(device: Device, width: int, bar: str) -> Line:
     )
     figures = f"{format_size(device.used - device.out)} of {format_size(device.capacity)}"
     figures += f" + {format_size(device.out)} out" if device.out else ""
+    does = "  ".join(cell for cell in telemetry_cells(device.telemetry) if cell)
+    figures += f"  {does}" if does else ""
     style = "red" if device.health != "ok" else "yellow" if device.drained else ""
     return Line(f"{name:<{_NAME}}[{drawn}] {figures}{state}", style)

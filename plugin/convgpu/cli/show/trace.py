@@ -18,7 +18,7 @@ from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
 from convgpu.cli.terminal.output import echo
 from convgpu.protocol.event_kinds import EventKind
-from convgpu.protocol.records import TracedCall
+from convgpu.protocol.inspection.records import TracedCall
 from convgpu.protocol.sizes import format_size
 
 _STEP: Final = 0.25  # seconds between two questions; the scheduler lets go of the container after three seconds

@@ -57,6 +57,21 @@ _DEVICE_BYTES: Final[dict[str, tuple[str, Callable[[Device], int]]]] = {
 }
 
 
+def _share(percent: int | None) -> float | None:
+    return None if percent is None else percent / 100
+
+
+_DEVICE_ACTIVITY: Final[dict[str, tuple[str, Callable[[Device], float | None]]]] = {
+    "utilization_ratio": (
+        "Part of the time in which a kernel ran, by NVML.",
+        lambda device: _share(device.telemetry.utilization),
+    ),
+    "temperature_celsius": ("Temperature of the device.", lambda device: device.telemetry.temperature),
+    "power_watts": ("Power that the device takes.", lambda device: device.telemetry.power),
+    "power_limit_watts": ("The most power that the device may take.", lambda device: device.telemetry.power_limit),
+}
+
+
 def create_blueprint(scheduler: Scheduler, registry: CollectorRegistry, clock: Callable[[], float]) -> Blueprint:
     """Return the route `/metrics`, which answers also when the scheduler does not.
 
@@ -177,6 +192,12 @@ def _devices(devices: Sequence[Device]) -> Iterator[Metric]:
         family = GaugeMetricFamily(f"convgpu_device_{name}_bytes", text, labels=["device"])
         for device in devices:
             family.add_metric([device.uuid], read(device))
+        yield family
+    for name, (text, find) in _DEVICE_ACTIVITY.items():
+        family = GaugeMetricFamily(f"convgpu_device_{name}", text, labels=["device"])
+        for device in devices:
+            if (value := find(device)) is not None:
+                family.add_metric([device.uuid], value)
         yield family
 
 

@@ -12,7 +12,8 @@ from typing import Annotated, Final
 import msgspec
 from flask import Blueprint, Flask, Response, current_app, jsonify
 
-from convgpu.protocol import records
+from convgpu.protocol import records, usage
+from convgpu.protocol.inspection import records as inspection
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _NAME: Final[Mapping[str, object]] = {
@@ -94,14 +95,14 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
     ),
     ("GET", "/v1/containers/{name}/allocations"): Operation(
         "The live allocations of a container, asked of its processes",
-        records.Allocations,
+        inspection.Allocations,
         query={"most": {"type": "integer", "minimum": 1, "maximum": 65_536}},
         path={"name": _NAME},
         errors=(400, 404),
     ),
     ("GET", "/v1/containers/{name}/trace"): Operation(
         "The calls of a container that take memory; they are reported until nobody asks for three seconds",
-        records.Trace,
+        inspection.Trace,
         query={"since": _SEQUENCE},
         path={"name": _NAME},
         errors=(400, 404),
@@ -110,6 +111,12 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         "The newest events from a number on, and totals", records.Events, query={"since": _SEQUENCE}, errors=(400,)
     ),
     ("GET", "/v1/history"): Operation("The kept history, newest last", records.History, query=_PAST, errors=(400,)),
+    ("GET", "/v1/usage"): Operation(
+        "The usage of the GPUs over time, in steps of a second, 12 s or 144 s",
+        usage.Usage,
+        query={"step": {"enum": list(usage.STEPS)}, "after": _SEQUENCE},
+        errors=(400,),
+    ),
     ("GET", "/v1/policy"): Operation("The policy, and those that can be chosen", records.PolicyChoice),
     ("POST", "/v1/policy"): Operation("Choose the policy", records.PolicyChoice, body=NewPolicy, errors=(400, 413)),
     ("GET", "/v1/placement"): Operation("The policy that chooses GPUs, and the others", records.PolicyChoice),

@@ -23,10 +23,12 @@ from convgpu.protocol.requests import (
     ListDevices,
     ReadEvents,
     ReadHistory,
+    ReadUsage,
     ResumeContainer,
     SetLimits,
     SuspendContainer,
 )
+from convgpu.protocol.usage import STEPS
 
 _log: Final = logging.getLogger(__name__)
 
@@ -70,10 +72,6 @@ def create_blueprint(scheduler: Scheduler, *, changes: bool = True) -> Blueprint
     def events() -> Response:
         return _pass(scheduler.ask_json(ReadEvents(_since(request.args.get("since", "0")))))
 
-    @blueprint.get("/history")
-    def history() -> Response:
-        return _pass(scheduler.ask_json(_read_history(request.args)))
-
     @blueprint.get("/policy")
     def policy() -> Response:
         return _pass(scheduler.ask_json(ChoosePolicy()))
@@ -82,10 +80,21 @@ def create_blueprint(scheduler: Scheduler, *, changes: bool = True) -> Blueprint
     def placement() -> Response:
         return _pass(scheduler.ask_json(ChoosePlacement()))
 
+    _add_past(blueprint, scheduler)
     _add_inspection(blueprint, scheduler)
     if changes:
         _add_changes(blueprint, scheduler)
     return blueprint
+
+
+def _add_past(blueprint: Blueprint, scheduler: Scheduler) -> None:
+    @blueprint.get("/history")
+    def history() -> Response:
+        return _pass(scheduler.ask_json(_read_history(request.args)))
+
+    @blueprint.get("/usage")
+    def usage() -> Response:
+        return _pass(scheduler.ask_json(_read_usage(request.args)))
 
 
 def _add_inspection(blueprint: Blueprint, scheduler: Scheduler) -> None:
@@ -163,6 +172,21 @@ def _read_history(query: MultiDict[str, str]) -> ReadHistory:
         after=_number(query["after"]) if "after" in query else None,
         limit=_count(query["limit"]) if "limit" in query else ReadHistory().limit,
     )
+
+
+def _read_usage(query: MultiDict[str, str]) -> ReadUsage:
+    """Return the request for the usage that a query asks for."""
+    unknown = query.keys() - {"step", "after"}
+    if unknown:
+        raise BadQuestion(f"{min(unknown)}: unknown; usage knows step, after")
+    steps = {str(step): step for step in STEPS}
+    step = query.get("step", "1")
+    if step not in steps:
+        raise BadQuestion(f"step={step}: give {', '.join(steps)} (seconds)")
+    after = query.get("after", "0")
+    if not (after.isascii() and after.isdecimal() and len(after) < 19):
+        raise BadQuestion(f"after={after}: must be whole Unix seconds")
+    return ReadUsage(step=steps[step], after=int(after))
 
 
 def _number(text: str) -> float:

@@ -14,6 +14,7 @@ from convgpu.logs.cause import set_cause
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.plugin.engine.orphans import find_orphans, remove_volumes
 from convgpu.protocol.engine_states import is_running
+from convgpu.protocol.labels import shown_labels
 from convgpu.protocol.records import Container
 from convgpu.protocol.requests import ListedContainer, ReportEngineList
 
@@ -174,5 +175,6 @@ def _container(row: Mapping[str, Any], driver: str, known: Collection[str]) -> L
         name=names[0] if names else row["Id"][:12],
         image=row.get("Image") or "",
         state=row["State"],
+        labels=shown_labels(row.get("Labels") or {}),
         volumes=(*(mount["Name"] for mount in mounts), *([row["Id"]] if row["Id"] in known else [])),
     )

@@ -8,11 +8,14 @@ from convgpu.daemon.admin_api.views import Views
 from convgpu.daemon.sessions.inspection import Inspection
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.store import Store
+from convgpu.daemon.usage.history import UsageHistory
 from convgpu.protocol import records
 from convgpu.protocol import requests as r
 from convgpu.protocol.layout import DRIVER_PATH
 
-Query = r.ListContainers | r.ListDevices | r.ReadEvents | r.ReadHistory | r.ListAllocations | r.FollowCalls
+Query = (
+    r.ListContainers | r.ListDevices | r.ReadEvents | r.ReadHistory | r.ReadUsage | r.ListAllocations | r.FollowCalls
+)
 Answer = Mapping[str, object] | records.Record
 
 
@@ -28,6 +31,7 @@ class Queries:
         self,
         views: Views,
         history: History,
+        usage: UsageHistory,
         store: Store,
         live_settings: LiveSettings,
         inspection: Inspection,
@@ -36,6 +40,7 @@ class Queries:
     ) -> None:
         self._views = views
         self._history = history
+        self._usage = usage
         self._store = store
         self._live_settings = live_settings
         self._inspection = inspection
@@ -62,9 +67,13 @@ class Queries:
                 return self._history.since(since)
             case r.ReadHistory():
                 return self._history.past(query)
-            case r.ListAllocations(name=name, most=most):
-                self._views.containers(name)  # raises if there is none
-                return self._inspection.lister.ask(name, most)
-            case r.FollowCalls(name=name, since=since):
-                self._views.containers(name)  # raises if there is none
-                return self._inspection.tracer.follow(name, since)
+            case r.ReadUsage(step=step, after=after):
+                return self._usage.since(step, after)
+            case _:
+                return self._inspect(query)
+
+    def _inspect(self, query: r.ListAllocations | r.FollowCalls) -> Answer | Coroutine[Any, Any, Answer]:
+        self._views.containers(query.name)  # raises if there is none
+        if isinstance(query, r.ListAllocations):
+            return self._inspection.lister.ask(query.name, query.most)
+        return self._inspection.tracer.follow(query.name, query.since)

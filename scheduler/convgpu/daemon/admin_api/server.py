@@ -84,7 +84,7 @@ class AdminServer:
         match request:
             case r.ListContainers() | r.ListDevices() | r.ReadEvents() | r.ReadHistory():
                 return self._queries.answer(request)
-            case r.ListAllocations() | r.FollowCalls():
+            case r.ReadUsage() | r.ListAllocations() | r.FollowCalls():
                 return self._queries.answer(request)
             case (
                 r.SetLimits()

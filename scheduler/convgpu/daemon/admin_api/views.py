@@ -15,6 +15,7 @@ from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.protocol import records
+from convgpu.protocol.telemetry import Telemetry
 
 
 class Views:
@@ -156,7 +157,7 @@ class Views:
                 call=pending.call,
                 pid=pending.session.pid,
                 since=pending.since,
-                missing=wait.missing,
+                missing=max(0, wait.missing - wait.free),
                 reason=wait.reason,
                 ahead=wait.ahead,
                 behind=wait.behind,
@@ -194,4 +195,5 @@ class Views:
             pool=pool,
             promised=capacity + promised,
             moves=self._turns.on(device.uuid),
+            telemetry=self._report.telemetry.get(device.uuid, Telemetry()),
         )

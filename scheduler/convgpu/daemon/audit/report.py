@@ -1,15 +1,24 @@
-"""The last results of the audit, for administrators."""
+"""The last answers of NVML, for administrators."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from convgpu.protocol.telemetry import Telemetry
+
 
 @dataclass(slots=True)
 class AuditReport:
-    """NVML's count in bytes by device and container, and the health of each device (`ok`, or what is wrong)."""
+    """What NVML said last.
+
+    Attributes:
+        seen: count in bytes by device and container.
+        health: of each device, `ok` or what is wrong.
+        telemetry: of each device that answers.
+    """
 
     seen: dict[str, Mapping[str, int]] = field(default_factory=dict)
     health: dict[str, str] = field(default_factory=dict)
+    telemetry: dict[str, Telemetry] = field(default_factory=dict)
 
     def seen_of(self, container: str, device: str) -> int | None:
         """Return NVML's count for a container in bytes, None when NVML was not asked or does not tell."""

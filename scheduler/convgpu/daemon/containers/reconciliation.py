@@ -10,7 +10,7 @@ from convgpu.daemon.containers.folders import Folders
 from convgpu.daemon.containers.registry import ContainerRegistry, VolumeContainer
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.volumes import VolumeTable
-from convgpu.protocol.records import EngineContainer
+from convgpu.protocol.engine_container import EngineContainer
 from convgpu.protocol.requests import ListedContainer, ReportEngineList
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Reconciliation:
             return
         running = [entry for entry in users if Listing(0.0, (entry.state,)).runs]
         entry = (running or users)[0]
-        engine = EngineContainer(id=entry.id, name=entry.name, image=entry.image)
+        engine = EngineContainer(id=entry.id, name=entry.name, image=entry.image, labels=entry.labels)
         if container.volume.engine != engine:
             container.volume.engine = engine
             self._store.set_engine(container.volume.name, engine)

@@ -2,12 +2,14 @@
 
 import ctypes
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pynvml
+
+from convgpu.protocol.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,10 @@ class Devices(Protocol):
 
         Raises UnnamedError if the driver does not report it.
         """
+        ...
+
+    def telemetry(self, uuid: str) -> Telemetry:
+        """Return what a device does; what it does not report is None."""
         ...
 
     def check(self, uuid: str) -> None:
@@ -152,6 +158,19 @@ class NvmlDevices:
             raise UnnamedError(f"processes of {uuid}: what they hold is not available")
         return {row.pid: int(row.usedGpuMemory) for row in rows}
 
+    def telemetry(self, uuid: str) -> Telemetry:
+        """See Devices. Cards and virtual GPUs differ in what they report, so each figure is asked for by itself."""
+        handle = self._handles[uuid]
+        utilization = _or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        power = _or_none(pynvml.nvmlDeviceGetPowerUsage, handle)
+        limit = _or_none(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+        return Telemetry(
+            utilization=None if utilization is None else int(utilization.gpu),
+            temperature=_or_none(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+            power=None if power is None else power / 1000,  # NVML: milliwatts
+            power_limit=None if limit is None else limit / 1000,
+        )
+
     def check(self, uuid: str) -> None:
         """See Devices. In MIG mode each part of a card has its own limit, and its processes are counted elsewhere."""
         try:
@@ -161,3 +180,11 @@ class NvmlDevices:
         if current:
             remedy = f"nvidia-smi -i {self._indices[uuid]} -mig 0"
             raise DeviceError(f"MIG mode is on, and ConvGPU shares whole devices: {remedy}")
+
+
+def _or_none(query: Callable[..., Any], *arguments: object) -> Any:
+    """Return NVML's answer, None if there is none."""
+    try:
+        return query(*arguments)
+    except pynvml.NVMLError:
+        return None

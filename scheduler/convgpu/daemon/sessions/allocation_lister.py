@@ -8,7 +8,7 @@ from typing import Final
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.logs.printable import printable
-from convgpu.protocol import records
+from convgpu.protocol.inspection import records
 from convgpu.protocol.inspection.messages import UNKNOWN, List, Listed, ListedRow
 from convgpu.protocol.wire import PageAble
 

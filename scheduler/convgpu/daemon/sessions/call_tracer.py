@@ -16,8 +16,8 @@ from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.storage.history import History
 from convgpu.logs.printable import printable
-from convgpu.protocol import records
 from convgpu.protocol.event_kinds import EventKind
+from convgpu.protocol.inspection import records
 from convgpu.protocol.inspection.messages import Traced
 
 IDLE: Final = 3.0  # seconds after the last question at which nobody follows any more

@@ -27,11 +27,12 @@ from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.settings import Settings
 from convgpu.daemon.startup.running_machine import RunningMachine
 from convgpu.daemon.transport.shared_page import PageLibrary
+from convgpu.daemon.usage.sampler import UsageSampler
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredContainers:
-    """Containers with their sockets, the server of their processes, and the audit."""
+    """Containers with their sockets, the server of their processes, the audit, and samples of the usage."""
 
     running: RunningMachine
     containers: ContainerRegistry
@@ -41,6 +42,7 @@ class RestoredContainers:
     audit: Audit
     report: AuditReport
     pauses: PauseText
+    sampler: UsageSampler
 
     def close(self) -> None:
         """Close the sockets and connections of containers, and stop the audit."""
@@ -48,6 +50,7 @@ class RestoredContainers:
         self.hook_server.close()
         self.running.shares.close()
         self.audit.close()
+        self.sampler.close()
 
 
 def restore_containers(running: RunningMachine, settings: Settings) -> RestoredContainers:
@@ -73,7 +76,15 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     report = AuditReport(health={device.uuid: device.trouble for device in host.devices if device.trouble})
     audit = _make_audit(running, attributor, report, settings)
     pauses = _explain_pauses(running, containers)
-    return RestoredContainers(running, containers, reconciliation, hook_server, adopter, audit, report, pauses)
+    sampler = _start_sampler(running, containers, report)
+    return RestoredContainers(running, containers, reconciliation, hook_server, adopter, audit, report, pauses, sampler)
+
+
+def _start_sampler(running: RunningMachine, containers: ContainerRegistry, report: AuditReport) -> UsageSampler:
+    executor, sessions = running.host.executor, running.sessions
+    sampler = UsageSampler(executor, running.machine, containers, sessions, running.capacities, report, time.time)
+    sampler.start()
+    return sampler
 
 
 def _explain_pauses(running: RunningMachine, containers: ContainerRegistry) -> PauseText:

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from convgpu.core.liveness import Mount
 from convgpu.core.placement import Choice, Placement
-from convgpu.protocol.records import EngineContainer
+from convgpu.protocol.engine_container import EngineContainer
 from convgpu.protocol.requests import VolumeName
 
 State = Literal["created", "running", "ended"]

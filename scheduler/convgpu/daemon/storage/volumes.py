@@ -13,7 +13,7 @@ from convgpu.core.placement import Choice, Placement
 from convgpu.daemon.storage.rows import Holding, State, Volume
 from convgpu.daemon.storage.transactions import Database, Execute
 from convgpu.daemon.storage.write_queue import Row
-from convgpu.protocol.records import EngineContainer
+from convgpu.protocol.engine_container import EngineContainer
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from docker.errors import NotFound
 
-from convgpu.cli.connect.engine import Engine, EngineContainer, Image, Plugin
+from convgpu.cli.connect.engine import Engine, Image, Plugin
 from convgpu.cli.connect.engine_endpoint import Endpoint
 from convgpu.cli.connect.unix_http import Answer
 from convgpu.cli.terminal.errors import Unavailable
+from convgpu.protocol.engine_container import EngineContainer
 
 PLUGIN: dict[str, Any] = {
     "Id": "f00d",

@@ -1,7 +1,8 @@
 """The doctor warns of compose projects whose containers may wait for each other."""
 
 from convgpu.cli.doctor.gangs import judge_gangs, projects
-from convgpu.protocol.records import Container, EngineContainer, Share
+from convgpu.protocol.engine_container import EngineContainer
+from convgpu.protocol.records import Container, Share
 
 ROWS = [
     {"Labels": {"com.docker.compose.project": "train"}, "Mounts": [{"Type": "volume", "Name": name}]}

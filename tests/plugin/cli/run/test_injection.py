@@ -28,6 +28,14 @@ def words(text: str, request: Request = TWO_GIB, around: Surroundings = CARD) ->
     return docker_words(scan(text.split(), {}), request, around)
 
 
+def test_the_container_is_labelled_with_its_user_unless_the_user_names_another() -> None:
+    known = replace(CARD, user="ana")
+    assert "--label convgpu.user=ana" in " ".join(docker_words(scan(["image"], {}), TWO_GIB, known))
+    line = scan(["--label", "convgpu.user=team", "-l", "a=b", "image"], {})
+    assert "convgpu.user=ana" not in docker_words(line, TWO_GIB, known)
+    assert "--label" not in docker_words(scan(["image"], {}), TWO_GIB, CARD)
+
+
 def test_a_real_device_gets_gpus_volume_and_library_right_before_the_image() -> None:
     assert words("--rm -it --name a image cmd -e X=1") == [
         *["docker", "run", "--rm", "-it", "--name", "a"],

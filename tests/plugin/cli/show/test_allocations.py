@@ -4,7 +4,8 @@ from convgpu.cli.connect.scheduler import route
 from convgpu.cli.show import allocations as shown
 from convgpu.cli.show.allocations import Group
 from convgpu.cli.show.trace import format_line
-from convgpu.protocol.records import Allocation, Allocations, Device, ProcessAllocations, TracedCall
+from convgpu.protocol.inspection.records import Allocation, Allocations, ProcessAllocations, TracedCall
+from convgpu.protocol.records import Device
 from convgpu.protocol.requests import FollowCalls, ListAllocations
 
 MIB = 1 << 20

@@ -1,11 +1,11 @@
 import pytest
 from msgspec.structs import replace
 
-from convgpu.cli.connect.engine import EngineContainer
 from convgpu.cli.connect.named_containers import NamedContainer, find, join
 from convgpu.cli.show.container_rows import Row, age, as_data, rows
 from convgpu.cli.terminal.errors import Refused
 from convgpu.protocol import records
+from convgpu.protocol.engine_container import EngineContainer
 from convgpu.protocol.records import Container, Device, Devices, Session, SessionShare, Share, Waiting
 from convgpu.protocol.residency.records import CardTurn
 
@@ -31,7 +31,7 @@ YOUNGER = Container(name="second", mountpoint="/d/s", created=1_000_050.0, state
 SAME_AGE = Container(name="first", mountpoint="/d/f", created=1_000_050.0, state="created")
 RIGID = {"residency": None, "suspended": False, "turn": None}
 UNSEEN = {"seen": None, "target": None, "out": 0, "fixed": 0, "peak": 0}
-TRAIN = EngineContainer("c" * 64, "train", "pytorch:2")
+TRAIN = EngineContainer("c" * 64, "train", "pytorch:2", {"convgpu.user": "ana"})
 
 
 def test_containers_come_oldest_first_then_by_name() -> None:
@@ -44,10 +44,10 @@ def test_rows_have_one_line_per_gpu_name_each_container_once_and_say_why_it_wait
     waiting = replace(OLDER.waiting[0], reason="turn", behind=("first",), ahead=2, free=0)
     older = replace(OLDER, waiting=(waiting,), since=NOW - 7)
     assert rows([NamedContainer(older, (TRAIN,)), NamedContainer(SAME_AGE, ())], DEVICES, NOW) == [
-        Row(("train", "pytorch:2", "0", "6GiB", "512MiB", "256MiB", "", "", "waiting", "7s"), style="yellow"),
-        Row(("", "", "1", "6GiB", "0B", "0B", "", "", "", ""), style="yellow"),
+        Row(("train", "pytorch:2", "ana", "0", "6GiB", "512MiB", "256MiB", "", "", "waiting", "7s"), style="yellow"),
+        Row(("", "", "", "1", "6GiB", "0B", "0B", "", "", "", ""), style="yellow"),
         Row(note=note, style="yellow"),
-        Row(("first", "-", "-", "-", "-", "-", "", "", "created", "50s")),
+        Row(("first", "-", "", "-", "-", "-", "-", "", "", "created", "50s")),
     ]
 
 
@@ -106,8 +106,7 @@ def test_a_limit_that_is_being_lowered_is_told() -> None:
 
 
 def test_the_schedulers_own_name_of_a_container_is_taken_where_the_engine_is_not_asked() -> None:
-    told = records.EngineContainer(id="c" * 64, name="train", image="pytorch:2")
-    known = replace(OLDER, engine=told)
+    known = replace(OLDER, engine=TRAIN)
     assert join([known], {}) == (NamedContainer(known, (TRAIN,)),)
 
 
@@ -144,7 +143,8 @@ def test_data_has_plain_integers() -> None:
     assert as_data([NamedContainer(OLDER, (TRAIN,))], DEVICES) == [
         {
             "volume": ANONYMOUS,
-            "containers": [{"id": "c" * 64, "name": "train", "image": "pytorch:2"}],
+            "containers": [{"id": "c" * 64, "name": "train", "image": "pytorch:2", "labels": {"convgpu.user": "ana"}}],
+            "user": "ana",
             "state": "waiting",
             "since": None,
             "created": 1_000_000.0,
@@ -209,5 +209,5 @@ def test_of_memory_that_can_leave_is_shown_where_it_is_and_what_its_container_do
     turn = CardTurn(since=NOW - 12, behind=("other",))
     elastic = replace(SAME_AGE, state="running", devices=(share,), residency=residency, suspended=suspended, turn=turn)
     first, *notes = rows([NamedContainer(elastic, ())], DEVICES, NOW)
-    assert first.cells == ("first", "-", "0", "6GiB", "4GiB", "4GiB", "1GiB", "3GiB", state, "50s")
+    assert first.cells == ("first", "-", "", "0", "6GiB", "4GiB", "4GiB", "1GiB", "3GiB", state, "50s")
     assert [row.note for row in notes] == note

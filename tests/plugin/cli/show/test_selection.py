@@ -5,7 +5,8 @@ import pytest
 from convgpu.cli.connect.named_containers import NamedContainer
 from convgpu.cli.show.container_rows import COLUMNS, Row, rows
 from convgpu.cli.show.selection import FIELDS, check_filter, check_format, choose, format_rows
-from convgpu.protocol.records import Container, Device, Devices, EngineContainer, Share
+from convgpu.protocol.engine_container import EngineContainer
+from convgpu.protocol.records import Container, Device, Devices, Share
 
 GIB = 1 << 30
 DEVICES = Devices(
@@ -13,7 +14,9 @@ DEVICES = Devices(
 )
 
 
-def container(name: str, state: str, *gpus: str, image: str = "pytorch:2", gang: str = "") -> NamedContainer:
+def container(
+    name: str, state: str, *gpus: str, image: str = "pytorch:2", gang: str = "", **labels: str
+) -> NamedContainer:
     record = Container(
         name=f"volume-{name}",
         mountpoint="/d",
@@ -22,12 +25,13 @@ def container(name: str, state: str, *gpus: str, image: str = "pytorch:2", gang:
         gang=gang,
         devices=tuple(Share(f"GPU-{gpu}", 2 * GIB, GIB, GIB) for gpu in gpus),
     )
-    return NamedContainer(record, (EngineContainer("c" * 64, name, image),))  # type: ignore[arg-type]
+    named = {f"convgpu.{key}": value for key, value in labels.items()}
+    return NamedContainer(record, (EngineContainer("c" * 64, name, image, named),))
 
 
 ALL = (
-    container("train-1", "running", "a", "b"),
-    container("train-2", "waiting", "a", gang="g"),
+    container("train-1", "running", "a", "b", user="ana"),
+    container("train-2", "waiting", "a", gang="g", user="ben", job="7"),
     container("serve", "ended", "b", image="triton"),
 )
 
@@ -43,6 +47,11 @@ ALL = (
         (["gpu=1"], ["train-1", "serve"]),
         (["gpu=GPU-a"], ["train-1", "train-2"]),
         (["gang=g"], ["train-2"]),
+        (["user=ana"], ["train-1"]),
+        (["user=an"], []),
+        (["label=convgpu.user"], ["train-1", "train-2"]),
+        (["label=convgpu.job=7"], ["train-2"]),
+        (["label=convgpu.job="], []),
         (["state=wait"], []),
     ],
 )

@@ -18,9 +18,9 @@ from daemon import running_daemon
 from msgspec.structs import replace
 
 from convgpu.cli.__main__ import main
-from convgpu.cli.connect.engine import EngineContainer
 from convgpu.cli.connect.named_containers import NamedContainer
 from convgpu.cli.show.top_view import Controls, Line, Snapshot, view
+from convgpu.protocol.engine_container import EngineContainer
 from convgpu.protocol.records import Container, Device, Devices, Share, Waiting
 
 GIB = 1 << 30

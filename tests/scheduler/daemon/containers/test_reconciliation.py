@@ -12,7 +12,14 @@ from convgpu.protocol import messages as m
 
 def row(name: str, state: str = "running", number: int = 1) -> dict[str, object]:
     container = hashlib.sha256(f"{name} {number}".encode()).hexdigest()
-    return {"id": container, "name": f"c-{name}", "image": "cuda", "state": state, "volumes": [name]}
+    return {
+        "id": container,
+        "name": f"c-{name}",
+        "image": "cuda",
+        "state": state,
+        "volumes": [name],
+        "labels": {"convgpu.user": "ana"},
+    }
 
 
 def tell(daemon: Daemon, *rows: dict[str, object], volumes: tuple[str, ...] = ("a",), later: float = 0.0) -> None:
@@ -39,7 +46,7 @@ def test_a_listed_container_is_shown_with_its_name_over_a_restart(daemon: Daemon
     daemon.container("a", memory="2g")
     assert daemon.state("a")["engine"] is None
     tell(daemon, row("a", "exited", number=2), row("a"), row("a", "exited", number=3))
-    engine = {"id": row("a")["id"], "name": "c-a", "image": "cuda"}
+    engine = {"id": row("a")["id"], "name": "c-a", "image": "cuda", "labels": {"convgpu.user": "ana"}}
     assert daemon.state("a")["engine"] == engine
     daemon.stop()
     daemon.start()

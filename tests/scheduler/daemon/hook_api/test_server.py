@@ -39,7 +39,7 @@ def test_a_pause_ends_when_the_holder_ends(daemon: Daemon) -> None:
     request = waiter.allocate(8 * GIB)
     wait_until(lambda: daemon.state("b")["state"] == "waiting", "b waits")
     [paused] = daemon.state("b")["waiting"]
-    assert (paused["size"], paused["call"], paused["missing"]) == (8 * GIB, "cuMemAlloc", 8 * GIB)
+    assert (paused["size"], paused["free"], paused["missing"]) == (8 * GIB, 6 * GIB, 2 * GIB)
     holder.end()
     answer = waiter.answer(request)
     assert (type(answer), answer.size) == (m.Accepted, 8 * GIB)

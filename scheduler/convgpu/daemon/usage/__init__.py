@@ -1,0 +1,1 @@
+"""Samples of the usage of GPUs, as figures over time."""
