@@ -146,8 +146,9 @@ def surroundings(tree: Path, version: str, date: str) -> None:
         man_pages.write(Path(pages), version, date)
         for page in sorted(Path(pages).glob("*/*")):
             write(tree / f"usr/share/man/{page.parent.name}/{page.name}.gz", compressed(page.read_text()))
-    unit = (ROOT / "deploy/systemd/convgpu-metrics.service").read_text().replace("/usr/local/bin/", "/usr/bin/")
-    write(tree / "usr/lib/systemd/system/convgpu-metrics.service", unit)
+    for name in ("convgpu-metrics.service", "convgpu-dashboard.service"):
+        unit = (ROOT / "deploy/systemd" / name).read_text().replace("/usr/local/bin/", "/usr/bin/")
+        write(tree / "usr/lib/systemd/system" / name, unit)
     documents = tree / "usr/share/doc/convgpu"
     write(documents / "copyright", (DEBIAN / "copyright").read_text())
     write(documents / "changelog.gz", compressed((ROOT / "CHANGELOG.md").read_text()))

@@ -116,6 +116,14 @@ class Page:
     def _call(self, method: str, **params: object) -> dict:
         return self._browser.call(method, self._session, **params)
 
+    def before_all(self, script: str) -> None:
+        """Run JavaScript before anything of the pages that are opened from now on."""
+        self._call("Page.addScriptToEvaluateOnNewDocument", source=script)
+
+    def go(self, url: str) -> None:
+        """Open another page."""
+        self._call("Page.navigate", url=url)
+
     def resize(self, width: int, height: int) -> None:
         """Give the window another size."""
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
@@ -148,6 +156,10 @@ class Page:
         typed = {"text": text} if text else {}
         self._call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **typed)
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def move_pointer(self, x: float, y: float) -> None:
+        """Move the pointer to a place of the window."""
+        self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
         """Write what is seen, or the whole page, as a PNG."""

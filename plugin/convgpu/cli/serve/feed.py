@@ -1,9 +1,10 @@
-"""The feed of the page: the scheduler's latest state, and samples of each container's memory in the last ten minutes.
+"""The feed of the page: the scheduler's latest state, and its samples of the GPUs in the last ten minutes.
 
 One thread polls, for any number of readers. Each reader takes the latest state when it is ready for one, so a slow
 reader misses states and delays no other.
 """
 
+import socket
 import threading
 import time
 from collections import deque
@@ -16,13 +17,12 @@ import msgspec
 from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.protocol.records import Container, Devices, Event
+from convgpu.protocol.usage import LENGTH, OTHERS, Step, UsageSample, UsedShare
 
 PERIOD: Final = 0.5  # seconds from an answer to the next poll; an event is shown in less than a second
 MAX_PERIOD: Final = 1.2  # also on a busy machine a pause is seen within two seconds
-MAX_SAMPLES: Final = 600  # one for each second
 MAX_EVENTS: Final = 300
-MAX_BANDS: Final = 24  # containers of a sample; the others share one band
-OTHERS: Final = -1
+MAX_NAMES: Final = 1024  # of containers with a number, and of those that are gone
 
 
 @dataclass(slots=True)
@@ -75,10 +75,10 @@ class Feed:
         self._latest = _Latest()
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._next_event = 0
-        self._numbers: dict[str, int] = {}
-        self._number = 0
-        self._samples: deque[tuple[int, Mapping[str, object]]] = deque(maxlen=MAX_SAMPLES)
-        self._changed = threading.Condition()
+        self._names = _Names()
+        self._samples: deque[UsageSample] = deque(maxlen=LENGTH)
+        self._host = socket.gethostname()
+        self._changed = threading.Condition(threading.RLock())
         self._version = 0
         self._state = b""
         self._polled = clock()
@@ -110,21 +110,18 @@ class Feed:
             latest.devices = self._scheduler.devices()
             latest.containers = self._scheduler.containers()
             self._read_events()
+            self._read_samples()
         except (Unavailable, Refused) as error:
             latest.away = latest.away or {"since": self._wall_clock()}
             latest.away["text"] = error.message
         else:
             latest.away = None
             latest.heard = self._wall_clock()
-        self._count(latest.containers)
         state = msgspec.json.encode(self._describe())
         with self._changed:
             self._version += 1
             self._state = state
             self._polled = self._clock()
-            second = int(self._clock())
-            if latest.away is None and (not self._samples or self._samples[-1][0] < second):
-                self._samples.append((second, self._sample()))
             self._changed.notify_all()
 
     def wait(self, version: int, next_sample: int, timeout: float) -> FeedUpdate:
@@ -136,9 +133,9 @@ class Feed:
             self._changed.wait_for(lambda: self._version > version or self.closed, timeout)
             if self._version <= version:
                 return FeedUpdate(version, None, None, next_sample, self._clock() - self._polled)
-            new = [{"t": second, "devices": devices} for second, devices in self._samples if second >= next_sample]
+            new = [sample for sample in self._samples if sample.time >= next_sample]
             samples = msgspec.json.encode({"first": next_sample == 0, "samples": new}) if new else None
-            following = self._samples[-1][0] + 1 if self._samples else next_sample
+            following = self._samples[-1].time + 1 if self._samples else next_sample
             return FeedUpdate(self._version, self._state, samples, following, 0.0)
 
     def _read_events(self) -> None:
@@ -150,50 +147,86 @@ class Feed:
         self._events.extend(event for event in answer.events if event.sequence >= self._next_event)
         self._next_event = answer.next
 
-    def _count(self, containers: Sequence[Container]) -> None:
-        """Give each container a number for its colour; it keeps it while it is there."""
-        here = {container.name for container in containers}
-        self._numbers = {name: number for name, number in self._numbers.items() if name in here}
-        for container in containers:
-            if container.name not in self._numbers:
-                self._numbers[container.name] = self._number
-                self._number += 1
+    def _read_samples(self) -> None:
+        """Read the samples that are new; a scheduler that has started again goes on where the old one ended."""
+        newest = self._samples[-1].time if self._samples else 0
+        samples = self.past(1, newest)
+        with self._changed:
+            self._samples.extend(samples)
+
+    def past(self, step: Step, after: int = 0) -> list[UsageSample]:
+        """Ask the scheduler for the samples of a step that begin after a time; containers get the page's numbers.
+
+        Raises:
+            Unavailable, Refused: as the scheduler answers.
+        """
+        found: list[UsageSample] = []
+        while True:
+            answer = self._scheduler.usage(step, after)
+            with self._changed:
+                own = {one.number: self._names.add(one.volume, one.name) for one in answer.containers}
+            found += [_renumber(sample, own) for sample in answer.samples]
+            if not answer.more:
+                return found
+            after = found[-1].time
 
     def _describe(self) -> dict[str, object]:
         latest = self._latest
+        with self._changed:
+            for container in latest.containers:
+                if container.engine is not None:
+                    self._names.rename(container.name, container.engine.name)
+            for event in self._events:
+                if event.container is not None and event.name:
+                    self._names.rename(event.container, event.name)
+            names, numbers = dict(self._names.names), dict(self._names.numbers)
         return {
             "time": self._wall_clock(),
+            "host": self._host,
             "heard": latest.heard,
             "away": latest.away,
             "policy": latest.devices.policy,
             "devices": latest.devices.devices,
             "containers": latest.containers,
-            "numbers": self._numbers,
+            "numbers": numbers,
+            "names": names,
             "events": list(self._events),
         }
 
-    def _sample(self) -> dict[str, object]:
-        bands: dict[str, list[tuple[int, int, int]]] = {device.uuid: [] for device in self._latest.devices.devices}
-        for container in self._latest.containers:
-            for share in container.devices:
-                if share.grant and share.uuid in bands:
-                    grant, usage = max(share.grant - share.out, 0), max(share.usage - share.out, 0)
-                    bands[share.uuid].append((self._numbers[container.name], grant, usage))
-        return {
-            device.uuid: {
-                "capacity": device.capacity,
-                "settling": device.settling,
-                "bands": _largest(bands[device.uuid]),
-            }
-            for device in self._latest.devices.devices
-        }
+
+class _Names:
+    """Numbers of containers, which are their colours, and their names, also of those that are gone."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.names: dict[str, str] = {}
+        self._next = 0
+
+    def add(self, volume: str, name: str) -> int:
+        """Return the number of a container with this name; it keeps it."""
+        self.rename(volume, name)
+        if volume not in self.numbers:
+            self.numbers[volume] = self._next
+            self._next += 1
+            if len(self.numbers) > MAX_NAMES:
+                del self.numbers[next(iter(self.numbers))]
+        return self.numbers[volume]
+
+    def rename(self, volume: str, name: str) -> None:
+        """Keep the name of a container; the Engine's is better than that of its volume, which may be known first."""
+        if name != volume or volume not in self.names:
+            self.names[volume] = name
+            if len(self.names) > MAX_NAMES:
+                del self.names[next(iter(self.names))]
 
 
-def _largest(bands: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Return the largest grants in the order of their numbers, and the sum of all others on top."""
-    ordered = sorted(bands, key=lambda band: band[1], reverse=True)
-    others = ordered[MAX_BANDS:]
-    shown = sorted(ordered[:MAX_BANDS])
-    if others:
-        shown.append((OTHERS, sum(grant for _, grant, _ in others), sum(usage for _, _, usage in others)))
-    return shown
+def _renumber(sample: UsageSample, own: Mapping[int, int]) -> UsageSample:
+    """Return a sample with other numbers for its containers: each scheduler begins again with 0."""
+    devices = {
+        uuid: msgspec.structs.replace(
+            usage,
+            shares=tuple(UsedShare(own.get(share.number, OTHERS), share.grant, share.usage) for share in usage.shares),
+        )
+        for uuid, usage in sample.devices.items()
+    }
+    return UsageSample(sample.time, devices)

@@ -15,6 +15,8 @@ from typing import Final
 from convgpu.cli.connect.unix_http import Answer
 from convgpu.cli.serve.feed import Feed
 from convgpu.cli.serve.http_server import IDLE, BoundedServer, ReadOnlyHandler
+from convgpu.cli.serve.questions import BadQuestion, Questions
+from convgpu.cli.terminal.errors import Refused, Unavailable
 
 MAX_STREAMS: Final = 32
 _HEARTBEAT: Final = 2.0  # seconds after which a stream shows that it is alive
@@ -29,6 +31,8 @@ _PASSED_ON: Final = (
     "Cache-Control",
 )
 
+_JSON: Final = {"Content-Type": "application/json", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
 
 class PageServer(BoundedServer):
     """Serves `http://127.0.0.1:PORT/TOKEN/`.
@@ -38,15 +42,17 @@ class PageServer(BoundedServer):
         token: first part of each path.
         files: returns the plugin's answer for a path.
         feed: what the page shows.
+        questions: what it asks beside.
 
     Raises:
         OSError: the port is taken.
     """
 
-    def __init__(self, port: int, token: str, files: Callable[[str], Answer], feed: Feed) -> None:
+    def __init__(self, port: int, token: str, files: Callable[[str], Answer], feed: Feed, questions: Questions) -> None:
         self.token = token
         self.files = files
         self.feed = feed
+        self.questions = questions
         self._streams = threading.BoundedSemaphore(MAX_STREAMS)
         super().__init__(("127.0.0.1", port), _Handler)
         self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost")}
@@ -78,6 +84,9 @@ class _Handler(ReadOnlyHandler):
         if place == "stream":
             self._stream()
             return
+        if place in self.server.questions.places:
+            self._answer(place)
+            return
         try:
             answer = self.server.files(f"/dashboard/{place}")
         except OSError as error:
@@ -95,10 +104,20 @@ class _Handler(ReadOnlyHandler):
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             self.say(404, "use the whole address that `convgpu dashboard` printed; it is another one each time")
             return None
-        if _FILE.fullmatch(place) is None:
+        if _FILE.fullmatch(place) is None and place not in self.server.questions.places:
             self.say(404, "the page has no such file")
             return None
         return place
+
+    def _answer(self, place: str) -> None:
+        try:
+            body = self.server.questions.answer(place, self.path.partition("?")[2])
+        except BadQuestion as error:
+            self.say(400, str(error))
+        except (Refused, Unavailable) as error:
+            self.say(404 if isinstance(error, Refused) else 502, error.message.partition("\n")[0])
+        else:
+            self.send(200, _JSON, body)
 
     def _stream(self) -> None:
         with self.server.stream() as got:

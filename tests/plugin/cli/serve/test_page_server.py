@@ -12,7 +12,10 @@ from convgpu.cli.connect.unix_http import Answer
 from convgpu.cli.serve.feed import Feed
 from convgpu.cli.serve.http_server import MAX_CONNECTIONS
 from convgpu.cli.serve.page_server import MAX_STREAMS, PageServer
-from convgpu.protocol.records import Devices, Events
+from convgpu.cli.serve.questions import Questions
+from convgpu.cli.terminal.errors import Refused, Unavailable
+from convgpu.protocol.records import Devices, Event, Events
+from convgpu.protocol.usage import Usage, UsageSample
 
 TOKEN = "token-of-the-test"  # noqa: S105 - of no real page
 
@@ -26,6 +29,17 @@ class Nothing:
 
     def events(self, since=0):
         return Events(events=(), next=since)
+
+    def usage(self, step=1, after=0):
+        return Usage(step=step, samples=(UsageSample(after + step, {}),))
+
+    def history(self, container, limit):
+        if container == "gone":
+            raise Refused("there is no such container\nSee: convgpu ps")
+        return (Event(sequence=limit, time=1.0, kind="paused", container=container),)
+
+    def allocations(self, name):
+        raise Unavailable(f"nobody answers for {name}")
 
 
 class Files:
@@ -59,7 +73,7 @@ def feed():
 
 @pytest.fixture
 def server(files, feed):
-    server = PageServer(0, TOKEN, files, feed)
+    server = PageServer(0, TOKEN, files, feed, Questions(Nothing(), feed))
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
@@ -165,4 +179,35 @@ def test_streams_and_connections_are_bounded(stream, server, get):
 
 def test_a_port_that_is_taken(server, files, feed):
     with pytest.raises(OSError, match="Address already in use"):
-        PageServer(server.server_port, TOKEN, files, feed)
+        PageServer(server.server_port, TOKEN, files, feed, server.questions)
+
+
+def test_the_page_asks_for_a_longer_span_a_history_and_allocations(get):
+    status, headers, body = get(f"/{TOKEN}/usage?step=12")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    assert json.loads(body) == {"step": 12, "samples": [{"time": 12, "devices": {}}]}
+    [event] = json.loads(get(f"/{TOKEN}/history?container=train&limit=5")[2])["events"]
+    assert (event["sequence"], event["container"]) == (5, "train")
+    assert get(f"/{TOKEN}/allocations?container=train")[::2] == (502, b"nobody answers for train\n")
+    assert get(f"/{TOKEN}/history?container=gone")[::2] == (404, b"there is no such container\n")
+
+
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [
+        ("usage", b"step: one of 1, 12, 144\n"),
+        ("usage?step=2", b"step: one of 1, 12, 144\n"),
+        ("history", b"container: the name of a volume\n"),
+        ("history?container=../etc", b"container: the name of a volume\n"),
+        ("history?container=a&limit=1001", b"limit: a number up to 1000\n"),
+        ("history?container=a&limit=-1", b"limit: a number up to 1000\n"),
+        ("allocations?container=%00", b"container: the name of a volume\n"),
+        ("usage?" + "&".join("a=1" for _ in range(9)), b"too many fields\n"),
+    ],
+)
+def test_what_the_page_would_not_ask_is_refused_with_a_line(get, place, problem):
+    assert get(f"/{TOKEN}/{place}")[::2] == (400, problem)
+
+
+def test_questions_need_the_token(get):
+    assert get("/usage?step=1")[0] == get("/another/usage?step=1")[0] == 404

@@ -1,10 +1,10 @@
-// Grants and usage of one device over time, as stacked bars on a canvas: one column for each second, the newest at the
-// right, and once more as a broad bar of now. A new second moves the picture and draws one column, so that it costs the same
-// after ten minutes as at the beginning.
+// Memory of one device or container over time, as stacked bars on a canvas: a column for each sample, the newest at the
+// right, and once more as a broad bar of now. A new sample moves the picture and draws one column, so that it costs the
+// same after a day as at the beginning.
 
-const WINDOW = 600; // seconds
+export const COLUMNS = 600; // samples in a picture
 const COLOURS = 12;
-const HOLD = 5; // seconds that a sample may stand for; where nobody answered for longer, there is a gap
+const HOLD = 5; // seconds that a sample may stand for, and two steps at least; after longer silence there is a gap
 
 // Colours are the style sheet's: a probe element tells what they are in the theme of now.
 export function readColours() {
@@ -24,33 +24,39 @@ export function readColours() {
 }
 
 export class Chart {
-  constructor(canvas, now, uuid) {
+  // `pick` returns of a sample what is drawn: capacity, settling and shares, or nothing.
+  constructor(canvas, now, pick) {
     this.canvas = canvas;
     this.now = now;
-    this.uuid = uuid;
+    this.pick = pick;
     this.context = canvas.getContext("2d");
     this.samples = [];
+    this.unit = 1; // seconds that a column stands for
     this.colours = null;
     new ResizeObserver(() => this.redraw()).observe(canvas);
   }
 
-  // Samples are in the order of time; `first` begins a new picture.
-  add(samples, first) {
-    const mine = samples.map(({ t, devices }) => ({ t, device: devices[this.uuid] }));
-    if (first || !this.samples.length) {
-      this.samples = mine.slice(-WINDOW);
-      this.redraw();
+  // Begins a new picture. Samples are in the order of time.
+  show(samples, unit) {
+    this.unit = unit;
+    this.samples = samples.slice(-COLUMNS);
+    this.redraw();
+  }
+
+  add(samples) {
+    if (!this.samples.length) {
+      this.show(samples, this.unit);
       return;
     }
-    for (const sample of mine) {
-      const steps = sample.t - this.samples.at(-1).t;
+    for (const sample of samples) {
+      const steps = this.column(sample) - this.column(this.samples.at(-1));
       if (steps <= 0) continue;
       this.samples.push(sample);
       this.move(steps);
-      this.column(sample, this.canvas.width, steps);
+      this.draw(sample, this.canvas.width, steps);
     }
     this.drawNow();
-    const begin = this.samples.findIndex(({ t }) => t > this.samples.at(-1).t - WINDOW);
+    const begin = this.samples.findIndex((sample) => this.column(sample) > this.newest() - COLUMNS);
     if (begin > 60) this.samples.splice(0, begin); // seldom, because it moves them all
   }
 
@@ -59,18 +65,40 @@ export class Chart {
     this.redraw();
   }
 
+  column(sample) {
+    return Math.floor(sample.time / this.unit);
+  }
+
+  newest() {
+    return this.column(this.samples.at(-1));
+  }
+
+  // The sample that is shown `back` columns left of the newest; none where there is a gap.
+  at(back) {
+    const wanted = this.newest() - back;
+    const index = this.samples.findLastIndex((sample) => this.column(sample) <= wanted);
+    const found = this.samples[index];
+    if (found && this.column(found) === wanted) return found;
+    const next = this.samples[index + 1];
+    return next && index >= 0 && this.column(next) - this.column(found) <= this.hold() ? next : undefined;
+  }
+
+  hold() {
+    return Math.max(2, Math.floor(HOLD / this.unit));
+  }
+
   redraw() {
     const { canvas } = this;
     const ratio = globalThis.devicePixelRatio || 1;
-    // Whole pixels for each second; the style sheet fits the picture to its place.
-    this.step = Math.max(1, Math.round((canvas.clientWidth * ratio) / WINDOW));
-    canvas.width = this.step * WINDOW;
+    // Whole pixels for each column; the style sheet fits the picture to its place.
+    this.step = Math.max(1, Math.round((canvas.clientWidth * ratio) / COLUMNS));
+    canvas.width = this.step * COLUMNS;
     canvas.height = Math.max(1, Math.round(canvas.clientHeight * ratio));
-    const newest = this.samples.at(-1)?.t;
     let before = -Infinity;
     for (const sample of this.samples) {
-      this.column(sample, canvas.width - this.step * (newest - sample.t), sample.t - before);
-      before = sample.t;
+      const column = this.column(sample);
+      this.draw(sample, canvas.width - this.step * (this.newest() - column), column - before);
+      before = column;
     }
     this.drawNow();
   }
@@ -91,13 +119,14 @@ export class Chart {
     context.clearRect(canvas.width - distance, 0, distance, canvas.height);
   }
 
-  // A sample stands for the seconds since the one before it.
-  column(sample, right, steps) {
-    const width = this.step * (steps <= HOLD ? steps : 1);
+  // A sample stands for the columns since the one before it.
+  draw(sample, right, steps) {
+    const width = this.step * (steps <= this.hold() ? steps : 1);
     if (right > 0) this.bar(this.context, sample, right - width, width);
   }
 
-  bar(context, { device }, left, width) {
+  bar(context, sample, left, width) {
+    const device = this.pick(sample);
     if (!device || !this.colours) return;
     const { height } = this.canvas;
     const scale = height / Math.max(device.capacity, 1);
@@ -110,7 +139,7 @@ export class Chart {
       context.fillRect(left, top, width, bottom - top);
       bottom = top;
     };
-    for (const [number, grant, usage] of device.bands) {
+    for (const [number, grant, usage] of device.shares) {
       const colour = number < 0 ? this.colours.others : this.colours.bands[number % COLOURS];
       band(usage, colour, 1);
       band(grant - usage, colour, 0.38);
@@ -121,5 +150,3 @@ export class Chart {
     context.globalAlpha = 1;
   }
 }
-
-export const seconds = WINDOW;

@@ -1,14 +1,18 @@
-// One card for each device: what it has, who has it now, and the chart.
+// One card for each device: what it has, who has it now, what it does, and the chart.
 
-import { Chart, readColours, seconds } from "./chart.js";
+import { readColours } from "./chart.js";
 import { element, setHidden, setText } from "./dom.js";
+import { Plot } from "./plot.js";
 import { bytes, visible } from "./text.js";
 
 export class Devices {
-  constructor(root) {
+  // `name` returns the name of a container by its number.
+  constructor(root, name) {
     this.root = root;
+    this.name = name;
     this.cards = new Map();
     this.samples = [];
+    this.unit = 1;
     this.colours = readColours();
   }
 
@@ -26,42 +30,39 @@ export class Devices {
   }
 
   add(device) {
-    const card = new Card(device.uuid);
+    const card = new Card(device.uuid, this.name);
     this.cards.set(device.uuid, card);
     this.root.append(card.root);
-    card.chart.recolour(this.colours);
-    card.chart.add(this.samples, true);
+    card.plot.chart.recolour(this.colours);
+    card.plot.show(this.samples, this.unit);
   }
 
-  record({ samples, first }) {
-    this.samples = first ? samples : this.samples.concat(samples).slice(-seconds);
-    for (const card of this.cards.values()) card.chart.add(samples, first);
+  showPast(samples, unit) {
+    this.samples = samples;
+    this.unit = unit;
+    for (const card of this.cards.values()) card.plot.show(samples, unit);
+  }
+
+  record(samples) {
+    for (const card of this.cards.values()) card.plot.add(samples);
   }
 
   recolour() {
     this.colours = readColours();
-    for (const card of this.cards.values()) card.chart.recolour(this.colours);
+    for (const card of this.cards.values()) card.plot.chart.recolour(this.colours);
   }
 }
 
 class Card {
-  constructor(uuid) {
+  constructor(uuid, name) {
     this.title = element("h3");
     this.notes = element("p", { className: "notes" });
     this.figures = element("dl", { className: "figures" });
     this.values = new Map();
-    const canvas = element("canvas", { className: "past", role: "img", tabIndex: 0 });
-    const now = element("canvas", { className: "now", ariaHidden: "true" });
-    this.canvas = canvas;
-    this.top = element("span", { className: "top" });
-    const axis = element("p", { className: "axis", ariaHidden: "true" });
-    axis.append(...["-10 min", "-5 min", "now"].map((text) => element("span", { textContent: text })));
-    const plot = element("div", { className: "plot" });
-    plot.append(this.top, canvas, now);
+    this.plot = new Plot(({ devices }) => devices[uuid] && { ...devices[uuid], names: true }, name);
     this.root = element("article", { className: "device" });
     this.root.dataset.uuid = uuid;
-    this.root.append(this.title, this.notes, this.figures, plot, axis);
-    this.chart = new Chart(canvas, now, uuid);
+    this.root.append(this.title, this.notes, this.figures, ...this.plot.parts);
   }
 
   show(device) {
@@ -71,19 +72,25 @@ class Card {
     setHidden(this.notes, !notes.some(Boolean));
     const granted = Math.max(0, device.granted - device.out);
     const free = Math.max(0, device.capacity - granted - device.settling);
-    this.figure("Granted", granted);
-    this.figure("Used", device.used - device.out);
-    this.figure("Free", free);
-    this.figure("Settling", device.settling, device.settling === 0);
-    this.figure("On the host", device.out, device.out === 0);
-    this.figure("External", device.external, device.external === 0);
-    this.figure("Capacity", device.capacity);
-    setText(this.top, bytes(device.capacity));
-    const text = `GPU ${device.index}: ${bytes(device.used - device.out)} used and ${bytes(granted)} granted of ${bytes(device.capacity)}`;
-    if (this.canvas.ariaLabel !== text) this.canvas.ariaLabel = text;
+    this.figure("Free", bytes(free));
+    this.figure("Granted", bytes(granted));
+    this.figure("Used", bytes(device.used - device.out));
+    this.figure("Settling", bytes(device.settling), device.settling === 0);
+    this.figure("On the host", bytes(device.out), device.out === 0);
+    this.figure("External", bytes(device.external), device.external === 0);
+    this.figure("Capacity", bytes(device.capacity));
+    this.showTelemetry(device.telemetry);
+    this.plot.scale(device.capacity);
+    this.plot.label(`GPU ${device.index}: ${bytes(device.used - device.out)} used and ${bytes(granted)} granted of ${bytes(device.capacity)}; over time`);
   }
 
-  figure(name, size, hidden = false) {
+  showTelemetry({ utilization, temperature, power, power_limit: limit }) {
+    this.figure("Busy", `${utilization} %`, utilization === null);
+    this.figure("Temperature", `${temperature} °C`, temperature === null);
+    this.figure("Power", limit === null ? `${Math.round(power)} W` : `${Math.round(power)} of ${Math.round(limit)} W`, power === null);
+  }
+
+  figure(name, text, hidden = false) {
     let value = this.values.get(name);
     if (!value) {
       value = element("dd");
@@ -92,7 +99,7 @@ class Card {
       this.figures.append(pair);
       this.values.set(name, value);
     }
-    setText(value, bytes(size));
+    setText(value, text);
     setHidden(value.parentElement, hidden);
   }
 }

@@ -12,7 +12,16 @@ export function setHidden(node, hidden) {
   if (node.hidden !== hidden) node.hidden = hidden;
 }
 
+export function describe(list, rows) {
+  const shown = rows.filter(([, text]) => text);
+  const written = shown.flat().join("\n");
+  if (list.dataset.written === written) return;
+  list.dataset.written = written;
+  list.replaceChildren(...shown.flatMap(([name, text]) => [element("dt", { textContent: name }), element("dd", { textContent: text })]));
+}
+
 // A table whose rows have keys: rows come, go and move, and only what differs is written. `columns` write one cell each.
+// The arrow keys go from row to row, by the link in each, or by the row itself where there is none.
 export class Table {
   constructor(table, columns) {
     this.body = table.tBodies[0];
@@ -20,7 +29,7 @@ export class Table {
     this.labels = Array.from(table.tHead.rows[0].cells, (cell) => [cell.textContent, cell.className]);
     this.rows = new Map();
     this.body.addEventListener("keydown", (event) => this.onKey(event));
-    this.body.addEventListener("focusin", (event) => this.onFocus(event));
+    this.body.addEventListener("focusin", ({ target }) => this.choose(target.closest("tr")));
   }
 
   show(items, key) {
@@ -36,12 +45,14 @@ export class Table {
       else this.body.insertBefore(row, place);
       row.item = item;
       this.columns.forEach((write, index) => write(row.cells[index], item, row));
+      const stop = row.querySelector("a") ?? row;
+      if (stop.tabIndex === 0 && row !== this.chosen) stop.tabIndex = -1;
     }
     const away = [...before.values()].some((row) => row.contains(document.activeElement));
     for (const row of before.values()) row.remove();
     const [first] = this.rows.values();
-    if (first && !this.body.querySelector("tr[tabindex='0']")) first.tabIndex = 0;
-    if (away) first?.focus();
+    if (first && !this.chosen?.isConnected) this.choose(first);
+    if (away && first) stopOf(first).focus();
   }
 
   make() {
@@ -55,10 +66,10 @@ export class Table {
   }
 
   // One row of the table is in the order of the tab key; arrows choose which.
-  onFocus({ target }) {
-    const row = target.closest("tr");
-    for (const other of this.body.querySelectorAll("tr[tabindex='0']")) other.tabIndex = -1;
-    row.tabIndex = 0;
+  choose(row) {
+    if (this.chosen && this.chosen !== row) stopOf(this.chosen).tabIndex = -1;
+    this.chosen = row;
+    stopOf(row).tabIndex = 0;
   }
 
   onKey(event) {
@@ -71,6 +82,10 @@ export class Table {
     }[event.key];
     if (!next) return;
     event.preventDefault();
-    next.focus();
+    stopOf(next).focus();
   }
+}
+
+function stopOf(row) {
+  return row.querySelector("a") ?? row;
 }

@@ -1,13 +1,16 @@
 // Puts what the stream says into the page.
 
-import { setHidden, setText, element } from "./dom.js";
+import { readColours } from "./chart.js";
+import { ContainerPage, ask } from "./container.js";
 import { Devices } from "./devices.js";
+import { setHidden, setText } from "./dom.js";
+import { subscribe } from "./stream.js";
 import { ContainerList, Decisions, Queue } from "./tables.js";
 import { bytes, clock, containerName, duration, shortVolume, visible } from "./text.js";
-import { subscribe } from "./stream.js";
 
 const QUIET = 3; // seconds without any news after which the page says so
 const THEMES = ["system", "dark", "light"];
+const KEPT = 600; // samples
 const $ = (id) => document.getElementById(id);
 
 let state = null;
@@ -15,36 +18,46 @@ let heard = performance.now();
 let offset = 0; // seconds by which the scheduler's clock is ahead of the browser's
 let lost = null;
 let silence = 0; // seconds for which the scheduler has not answered, as far as told
+let live = []; // samples of the last ten minutes, one a second
+let shown = { samples: live, unit: 1 }; // what the charts show
 
 const view = {
   indices: new Map(),
   names: new Map(),
+  numbered: new Map(),
   now: () => Date.now() / 1000 + offset,
   index: (uuid) => view.indices.get(uuid) ?? visible(uuid, 12),
   name: (volume) => view.names.get(volume) ?? visible(shortVolume(volume)),
-  number: (volume) => state.numbers[volume],
+  number: (volume) => state?.numbers[volume],
+  nameOf: (number) => (number < 0 ? "others" : (view.numbered.get(number) ?? "?")),
 };
 
-const devices = new Devices($("devices"));
+const devices = new Devices($("devices"), view.nameOf);
 const queue = new Queue($("queue"), $("no-queue"), $("queue-count"), view);
 const parts = { count: $("containers-count"), none: $("no-containers"), noMatch: $("no-match") };
-const containers = new ContainerList($("container-table"), parts, view, openDetails);
+const containers = new ContainerList($("container-table"), parts, view);
 const decisions = new Decisions($("decisions"), $("no-decisions"), view);
+const page = new ContainerPage(view, () => shown);
 
 function showState(news) {
   state = news;
   offset = state.time - Date.now() / 1000;
   view.indices = new Map(state.devices.map(({ uuid, index }) => [uuid, String(index)]));
-  view.names = new Map(state.containers.map((one) => [one.name, containerName(one)]));
+  view.names = new Map(Object.entries(state.names).map(([volume, name]) => [volume, visible(name)]));
+  for (const one of state.containers) view.names.set(one.name, containerName(one));
+  view.numbered = new Map(Object.entries(state.numbers).map(([volume, number]) => [number, view.name(volume)]));
   devices.show(state.devices);
   setHidden($("no-devices"), state.devices.length > 0 || Boolean(state.away));
   queue.show(state.containers);
   containers.show(state.containers);
   decisions.show(state.events);
+  if (page.volume) page.show(state);
   const count = (name) => state.containers.filter((one) => one.state === name).length;
-  setText($("summary"), `${count("running")} run, ${count("waiting")} wait · policy ${visible(state.policy, 40)}`);
-  document.title = count("waiting") ? `(${count("waiting")} wait) ConvGPU` : "ConvGPU";
-  if ($("details").open) fillDetails();
+  const free = state.devices.reduce((sum, one) => sum + Math.max(0, one.capacity - Math.max(0, one.granted - one.out) - one.settling), 0);
+  setText($("host"), visible(state.host, 80));
+  setText($("summary"), `${count("running")} run, ${count("waiting")} wait, ${bytes(free)} free · policy ${visible(state.policy, 40)}`);
+  const waits = count("waiting") ? `(${count("waiting")} wait) ` : "";
+  document.title = `${waits}${page.volume ? `${view.name(page.volume)} · ` : ""}ConvGPU`;
 }
 
 function showStatus() {
@@ -88,7 +101,7 @@ subscribe((kind, value) => {
     return;
   }
   if (kind === "samples") {
-    devices.record(value);
+    record(value);
     return;
   }
   if (pending === null && !document.hidden) requestAnimationFrame(drawPending);
@@ -110,51 +123,62 @@ setInterval(() => {
   showStatus();
 }, 1000);
 
-// -- details ------------------------------------------------------------------------------------------------
+// -- memory over time ---------------------------------------------------------------------------------------
 
-let opened = null;
-
-function openDetails(container) {
-  opened = container.name;
-  fillDetails();
-  $("details").showModal();
+function record({ samples, first }) {
+  live = (first ? samples : live.concat(samples)).slice(-KEPT);
+  if (shown.unit !== 1) return;
+  shown = { samples: live, unit: 1 };
+  if (first) showSpan();
+  else for (const one of [devices, page]) one.record(samples);
 }
 
-function fillDetails() {
-  const container = state.containers.find(({ name }) => name === opened);
-  if (!container) {
-    $("details").close();
+function showSpan() {
+  for (const one of [devices, page]) one.showPast(shown.samples, shown.unit);
+  if (state && page.volume) page.show(state);
+}
+
+// Longer spans are asked for, and asked for again as often as they have a new sample.
+let refresh = null;
+async function chooseSpan(unit) {
+  clearTimeout(refresh);
+  setText($("span-note"), "");
+  if (unit === 1) {
+    shown = { samples: live, unit };
+    showSpan();
     return;
   }
-  setText($("details-title"), containerName(container));
-  const rows = [
-    ["State", container.state],
-    ["Volume", visible(container.name)],
-    ["Container", container.engine ? `${visible(container.engine.name)} (${visible(container.engine.id, 12)})` : "not known"],
-    ["Image", visible(container.engine?.image ?? "")],
-    ["Priority", String(container.priority)],
-    ["Made at", clock(container.created)],
-    ...container.devices.map((share) => [
-      `GPU ${view.index(share.uuid)}`,
-      `uses ${bytes(share.usage)}, granted ${bytes(share.grant)}, limit ${bytes(share.limit)}`,
-    ]),
-    ...container.waiting.map((one) => [
-      "Waits",
-      `${visible(one.call, 64)} for ${bytes(one.size)} on GPU ${view.index(one.uuid)}, for ${duration(view.now() - one.since)}`,
-    ]),
-  ];
-  const pairs = rows.filter(([, text]) => text).flatMap(([name, text]) => [
-    element("dt", { textContent: name }),
-    element("dd", { textContent: text }),
-  ]);
-  $("details").querySelector("dl").replaceChildren(...pairs);
-  const processes = container.sessions.map((one) => {
-    const used = one.devices.reduce((sum, { usage }) => sum + usage, 0);
-    return element("li", { textContent: `${visible(one.program, 64)} (pid ${one.pid || "?"}): ${bytes(used)}` });
-  });
-  if (!processes.length) processes.push(element("li", { textContent: "none is connected" }));
-  $("details").querySelector("ul").replaceChildren(...processes);
+  const answer = await ask(`usage?step=${unit}`);
+  if (Number($("span").value) !== unit) return;
+  if (answer.samples) {
+    shown = { samples: answer.samples, unit };
+    showSpan();
+  }
+  setText($("span-note"), answer.error ?? spanNote(answer.samples, unit));
+  refresh = setTimeout(() => chooseSpan(unit), unit * 1000);
 }
+
+function spanNote(samples, unit) {
+  if (!samples.length) return "The scheduler has no sample as old as that yet.";
+  const missing = samples[0].time > view.now() - (KEPT - 2) * unit;
+  return missing ? `The scheduler has samples since ${clock(samples[0].time)}.` : `Each column is the mean of ${unit} seconds.`;
+}
+
+$("span").addEventListener("change", ({ target }) => chooseSpan(Number(target.value)));
+
+// -- the page of a container ----------------------------------------------------------------------------------
+
+function route() {
+  const name = /^#container\/(.+)$/.exec(location.hash)?.[1];
+  page.volume = name ? page.volume : null;
+  if (name) page.open(decodeURIComponent(name));
+  setHidden($("overview"), Boolean(name));
+  setHidden($("container"), !name);
+  if (state) showState(state);
+  if (name) $("container-title").focus();
+}
+
+addEventListener("hashchange", route);
 
 // -- theme, filter, keys --------------------------------------------------------------------------------------
 
@@ -166,7 +190,12 @@ function setTheme(theme) {
   } catch {
     // Private windows may refuse: then it lasts as long as the page.
   }
+  recolour();
+}
+
+function recolour() {
   devices.recolour();
+  page.recolour(readColours());
 }
 
 function nextTheme() {
@@ -187,7 +216,7 @@ $("theme").addEventListener("click", nextTheme);
 $("keys").addEventListener("click", () => $("help").showModal());
 $("filter").addEventListener("input", ({ target }) => containers.filter(target.value));
 $("all-decisions").addEventListener("change", ({ target }) => decisions.choose(target.checked));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => devices.recolour());
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
 
 document.addEventListener("keydown", (event) => {
   const { key, target } = event;
@@ -199,12 +228,14 @@ document.addEventListener("keydown", (event) => {
     }
     return;
   }
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
-  const action = { "/": () => $("filter").focus(), t: nextTheme, "?": () => $("help").showModal() }[key];
-  if (!action) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || document.querySelector("dialog[open]")) return;
+  const actions = { "/": () => $("filter").focus(), t: nextTheme, "?": () => $("help").showModal() };
+  if (page.volume) Object.assign(actions, { Escape: () => history.back(), "/": undefined });
+  if (!actions[key]) return;
   event.preventDefault();
-  action();
+  actions[key]();
 });
 
 setTheme(storedTheme());
+route();
 showStatus();

@@ -1,7 +1,7 @@
-// The queue, the containers and the last decisions.
+// The queue, the containers, and decisions.
 
 import { Table, element, setHidden, setText } from "./dom.js";
-import { bytes, clock, containerName, duration, visible } from "./text.js";
+import { bytes, clock, containerName, day, duration, labelsOf, userOf, visible } from "./text.js";
 
 const WHY = {
   memory: "not enough is free",
@@ -24,13 +24,36 @@ const cell = (text) => (node, item) => {
   if (node.title !== shown) node.title = shown;
 };
 
-function swatch(node, number, name) {
+// The name of a container, as the way to its page.
+function link(node, number, volume, name) {
   const mark = node.firstElementChild ?? node.appendChild(element("i", { className: "swatch", ariaHidden: "true" }));
-  const text = node.children[1] ?? node.appendChild(element("bdi"));
+  const anchor = node.children[1] ?? node.appendChild(element("a", { tabIndex: -1 }));
   const colour = number === undefined ? "none" : String(number % 12);
   if (mark.dataset.band !== colour) mark.dataset.band = colour;
-  setText(text, name);
+  const address = volume ? addressOf(volume) : "";
+  if (anchor.getAttribute("href") !== address) anchor.setAttribute("href", address);
+  setText(anchor, name);
   if (node.title !== name) node.title = name;
+}
+
+export const addressOf = (volume) => `#container/${encodeURIComponent(volume)}`;
+
+export function why(one) {
+  return (WHY[one.reason] ?? visible(one.reason)) + (one.reason === "memory" && one.missing > 0 ? ` (${bytes(one.missing)} missing)` : "");
+}
+
+// When it is served or given up, as far as the scheduler says so.
+export function turn({ ahead, estimate, deadline }, view) {
+  const parts = [ahead > 0 ? `${ahead} ahead of it` : "next on this GPU"];
+  if (Number.isFinite(estimate)) parts.push(`about ${duration(estimate)} more, by past runs (an estimate)`);
+  if (Number.isFinite(deadline)) parts.push(`rejected in ${duration(deadline - view.now())}`);
+  return parts.join(" · ");
+}
+
+export function behind({ behind: names }, view) {
+  const shown = names.slice(0, MOST_BEHIND).map((name) => view.name(name));
+  if (names.length > MOST_BEHIND) shown.push(`${names.length - MOST_BEHIND} more`);
+  return shown.join(", ");
 }
 
 export class Queue {
@@ -38,12 +61,13 @@ export class Queue {
     this.empty = empty;
     this.count = count;
     this.table = new Table(table, [
-      (node, { container }) => swatch(node, view.number(container.name), containerName(container)),
-      cell(({ one }) => view.index(one.uuid)),
-      cell(({ one }) => bytes(one.size)),
+      (node, { container }) => link(node, view.number(container.name), container.name, containerName(container)),
       cell(({ one }) => duration(view.now() - one.since)),
-      cell(({ one }) => (WHY[one.reason] ?? visible(one.reason)) + (one.reason === "memory" && one.missing > 0 ? ` (${bytes(one.missing)} missing)` : "")),
+      cell(({ one }) => bytes(one.size)),
+      cell(({ one }) => view.index(one.uuid)),
+      cell(({ one }) => why(one)),
       cell(({ one }) => behind(one, view)),
+      cell(({ one }) => turn(one, view)),
       cell(({ one }) => `${visible(one.call, 64)} · pid ${one.pid || "?"}`),
     ]);
   }
@@ -63,29 +87,24 @@ export class Queue {
   }
 }
 
-function behind({ behind: names, ahead }, view) {
-  const shown = names.slice(0, MOST_BEHIND).map((name) => view.name(name));
-  if (names.length > MOST_BEHIND) shown.push(`${names.length - MOST_BEHIND} more`);
-  const order = ahead > 0 ? `${ahead} ahead of it` : "";
-  return [shown.join(", "), order].filter(Boolean).join(" · ");
-}
-
 export class ContainerList {
-  constructor(table, parts, view, onOpen) {
+  constructor(table, parts, view) {
     this.parts = parts;
     this.wanted = "";
     this.containers = [];
     this.table = new Table(table, [
-      (node, item) => swatch(node, view.number(item.name), containerName(item)),
+      (node, item) => link(node, view.number(item.name), item.name, containerName(item)),
       state,
       cell((item) => duration(view.now() - (item.since ?? item.created))),
-      (node, item) => meters(node, item, view),
-      cell((item) => String(item.sessions.length)),
+      lines((share) => view.index(share.uuid)),
+      lines((share) => bytes(share.usage) + (share.out > 0 ? `, ${bytes(share.out)} of it on the host` : "")),
+      lines((share) => bytes(share.grant)),
+      lines((share) => bytes(share.limit) + (Number.isFinite(share.target) ? ` → ${bytes(share.target)}` : "")),
+      meters,
+      cell(userOf),
       cell((item) => visible(item.engine?.image ?? "", 120)),
+      cell((item) => String(item.sessions.length)),
     ]);
-    const open = (row) => row?.item && onOpen(row.item);
-    this.table.body.addEventListener("click", ({ target }) => open(target.closest("tr")));
-    this.table.body.addEventListener("keydown", ({ key, target }) => key === "Enter" && open(target.closest("tr")));
   }
 
   filter(text) {
@@ -95,7 +114,7 @@ export class ContainerList {
 
   show(containers) {
     this.containers = containers;
-    const words = (item) => `${item.name} ${item.engine?.name ?? ""} ${item.engine?.image ?? ""} ${stateOf(item)}`;
+    const words = (item) => [item.name, item.engine?.name, item.engine?.image, stateOf(item), labelsOf(item)].join(" ");
     const chosen = this.wanted ? containers.filter((item) => words(item).toLowerCase().includes(this.wanted)) : containers;
     this.table.show(chosen, (item) => item.name);
     const all = containers.length;
@@ -106,10 +125,10 @@ export class ContainerList {
   }
 }
 
-function stateOf(item) {
-  const turn = ["created", "ended"].includes(item.state) ? undefined : TURNS[item.residency];
+export function stateOf(item) {
+  const doing = ["created", "ended"].includes(item.state) ? undefined : TURNS[item.residency];
   if (item.residency === "stopped" && item.suspended) return "suspended";
-  return turn ?? STATES[item.state] ?? visible(item.state);
+  return doing ?? STATES[item.state] ?? visible(item.state);
 }
 
 function state(node, item, row) {
@@ -117,22 +136,31 @@ function state(node, item, row) {
   if (row.dataset.state !== item.state) row.dataset.state = item.state;
 }
 
-// A bar for each of its devices: usage in full colour, grant in pale colour, limit the whole.
-function meters(node, item, view) {
-  // A container may use every device and has memory on few: those are shown.
+// A container may use every device and has memory on few: those are shown.
+function sharesOf(item) {
   const used = item.devices.filter(({ grant, usage }) => grant > 0 || usage > 0);
-  const shares = used.length ? used : item.devices.slice(0, 1);
+  return used.length ? used : item.devices.slice(0, 1);
+}
+
+// A line for each of its devices.
+function lines(text) {
+  return (node, item) => {
+    const shares = sharesOf(item);
+    while (node.children.length > shares.length) node.lastElementChild.remove();
+    shares.forEach((share, index) => setText(node.children[index] ?? node.appendChild(element("div")), text(share)));
+  };
+}
+
+// A bar for each of its devices: usage in full colour, grant in pale colour, limit the whole.
+function meters(node, item) {
+  const shares = sharesOf(item);
   while (node.children.length > shares.length) node.lastElementChild.remove();
   shares.forEach((share, index) => {
-    const meter = node.children[index] ?? node.appendChild(newMeter());
-    const [bar, text] = meter.children;
-    const part = (size) => `${Math.min(100, (100 * size) / Math.max(share.limit, 1)).toFixed(1)}%`;
-    setWidth(bar.children[0], part(share.grant));
-    setWidth(bar.children[1], part(share.usage));
-    const where = item.devices.length > 1 && used.length ? `GPU ${view.index(share.uuid)}: ` : "";
-    const target = share.target === null || share.target === undefined ? "" : ` → ${bytes(share.target)}`;
-    const out = share.out > 0 ? `, ${bytes(share.out)} on the host` : "";
-    setText(text, `${where}${bytes(share.usage)}, ${bytes(share.grant)}, ${bytes(share.limit)}${target}${out}`);
+    const [bar, text] = (node.children[index] ?? node.appendChild(newMeter())).children;
+    const part = (size) => Math.min(100, (100 * size) / Math.max(share.limit, 1));
+    setWidth(bar.children[0], `${part(share.grant).toFixed(1)}%`);
+    setWidth(bar.children[1], `${part(share.usage).toFixed(1)}%`);
+    setText(text, `${Math.round(part(share.usage))} %`);
   });
 }
 
@@ -148,21 +176,23 @@ function setWidth(node, width) {
   if (node.style.width !== width) node.style.width = width;
 }
 
+// Events, newest first; `all` shows also what went as expected.
 export class Decisions {
-  constructor(table, empty, view) {
+  constructor(table, empty, view, { all = false, most = 100 } = {}) {
     this.empty = empty;
-    this.all = false;
+    this.all = all;
+    this.most = most;
     this.events = [];
     this.table = new Table(table, [
-      cell((event) => clock(event.time)),
+      cell((event) => (view.now() - event.time > 43200 ? day(event.time) : clock(event.time))),
       (node, event, row) => {
         setText(node, visible(event.kind, 40));
         if (row.dataset.kind !== event.kind) row.dataset.kind = event.kind;
       },
-      cell((event) => (event.container ? view.name(event.container) : "")),
+      (node, event) => (event.container ? link(node, view.number(event.container), event.container, view.name(event.container)) : setText(node, "")),
       cell((event) => (event.uuid ? view.index(event.uuid) : "")),
       cell((event) => (Number.isFinite(event.size) ? bytes(event.size) : "")),
-      cell(why),
+      cell((event) => reason(event, view)),
       cell((event) => [event.program, event.call].filter(Boolean).map((text) => visible(text, 64)).join(" · ")),
       cell((event) => visible(event.cause ?? "", 64)),
     ]);
@@ -176,14 +206,16 @@ export class Decisions {
   show(events) {
     this.events = events;
     const chosen = this.all ? events : events.filter(({ kind }) => NOTABLE.has(kind));
-    this.table.show(chosen.slice(-100).reverse(), ({ sequence }) => sequence);
+    this.table.show(chosen.slice(-this.most).reverse(), ({ sequence }) => sequence);
     setHidden(this.empty, chosen.length > 0);
     setHidden(this.table.body.parentElement, chosen.length === 0);
   }
 }
 
-function why({ reason, waited, kind }) {
-  const parts = [reason ? visible(reason, 200) : ""];
+function reason({ reason: text, waited, kind, behind: names = [], by }, view) {
+  const parts = [text ? visible(WHY[text] ?? text, 200) : ""];
+  if (names.length) parts.push(`behind ${behind({ behind: names }, view)}`);
   if (Number.isFinite(waited)) parts.push(`${WEIGHTY.has(kind) ? "waited " : ""}${waited < 10 ? waited.toFixed(2) + " s" : duration(waited)}`);
+  if (by) parts.push(`by ${visible(by, 64)}`);
   return parts.filter(Boolean).join(" · ");
 }

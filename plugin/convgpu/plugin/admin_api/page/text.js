@@ -42,3 +42,17 @@ export function containerName(container) {
 export function shortVolume(name) {
   return /^[0-9a-f]{64}$/.test(name) ? name.slice(0, 12) : name;
 }
+
+// With the date, for what is not of today.
+export function day(seconds) {
+  const date = new Date(seconds * 1000);
+  return Number.isNaN(date.getTime()) ? "?" : date.toLocaleString([], { hour12: false, dateStyle: "short", timeStyle: "medium" });
+}
+
+export function userOf(container) {
+  return visible(container.engine?.labels?.["convgpu.user"] ?? "", 64);
+}
+
+export function labelsOf(container) {
+  return Object.entries(container.engine?.labels ?? {}).map(([key, value]) => visible(`${key}=${value}`, 260)).join(", ");
+}
