@@ -10,7 +10,6 @@ import msgspec
 
 from convgpu.protocol.engine_container import EngineContainer
 from convgpu.protocol.residency.records import CardTurn, DeviceMoves
-from convgpu.protocol.telemetry import Telemetry
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -165,6 +164,21 @@ class Containers(Record, frozen=True):
     """Answer to `containers`."""
 
     containers: tuple[Container, ...]
+
+
+class Telemetry(Record, frozen=True):
+    """The activity of a GPU; None: this GPU does not report it, or does not answer.
+
+    Attributes:
+        utilization: percent of NVML's last sample period in which a kernel ran.
+        temperature: of the GPU, in degrees Celsius.
+        power, power_limit: watts; the limit is the one in force.
+    """
+
+    utilization: int | None = None
+    temperature: int | None = None
+    power: float | None = None
+    power_limit: float | None = None
 
 
 class Device(Record, frozen=True):

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final, Generic, TypeVar, get_args
 
 import msgspec
 
-from convgpu.protocol import records, usage
+from convgpu.protocol import records
 from convgpu.protocol.inspection import records as inspection
+from convgpu.protocol.inspection import usage
 from convgpu.protocol.validation import explain
 
 # Docker's own rule for names of volumes, with room for the names that Swarm makes of templates. \Z, because $ would
@@ -211,7 +212,7 @@ class ListedContainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         state: one of `EngineState`, or that of a newer Engine.
         volumes: names of its volumes.
-        labels: those that are shown (`convgpu.protocol.labels`).
+        labels: those that are shown (`convgpu.protocol.engine_container`).
     """
 
     id: str

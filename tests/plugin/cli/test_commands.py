@@ -174,6 +174,9 @@ def test_ps_shows_it_again_until_it_is_interrupted(monkeypatch: pytest.MonkeyPat
     assert "--watch shows a table" in convgpu("ps", "--directory", "/nowhere", "--json", "--watch=1").stderr
 
 
+UNSEEN = {"seen": None, "target": None, "out": 0, "fixed": 0, "peak": 0}
+
+
 @pytest.mark.usefixtures("engine")
 def test_ps_shows_a_table_or_data() -> None:
     table = convgpu("ps", "--directory", "/nowhere")
@@ -197,20 +200,7 @@ def test_ps_shows_a_table_or_data() -> None:
             "residency": None,
             "suspended": False,
             "turn": None,
-            "gpus": [
-                {
-                    "index": 0,
-                    "uuid": "GPU-a",
-                    "limit": 2 * GIB,
-                    "grant": GIB,
-                    "usage": 0,
-                    "seen": None,
-                    "target": None,
-                    "out": 0,
-                    "fixed": 0,
-                    "peak": 0,
-                }
-            ],
+            "gpus": [{"index": 0, "uuid": "GPU-a", "limit": 2 * GIB, "grant": GIB, "usage": 0, **UNSEEN}],
             "placement": None,
             "waiting": [],
             "processes": [],

@@ -15,8 +15,7 @@ from convgpu.cli.connect.quick_http import QuickHttp
 from convgpu.cli.connect.unix_http import HttpClient, OpenHttp, causes
 from convgpu.cli.terminal.errors import Unavailable
 from convgpu.cli.terminal.signals import unbroken
-from convgpu.protocol.engine_container import EngineContainer
-from convgpu.protocol.labels import shown_labels
+from convgpu.protocol.engine_container import EngineContainer, shown_labels
 
 if TYPE_CHECKING:
     import docker

@@ -10,6 +10,7 @@ from convgpu.cli.connect.unix_http import HttpClient
 from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.cli.terminal.person import person
 from convgpu.protocol.inspection.records import Allocations, Trace
+from convgpu.protocol.inspection.usage import Step, Usage
 from convgpu.protocol.layout import ADMIN_SOCKET_FILE
 from convgpu.protocol.records import (
     Container,
@@ -36,7 +37,6 @@ from convgpu.protocol.requests import (
     SetLimits,
     SuspendContainer,
 )
-from convgpu.protocol.usage import Step, Usage
 
 _TIMEOUT: Final = 10.0  # seconds
 _FAILED: Final = 503

@@ -11,7 +11,7 @@ from typing import Final
 from convgpu.cli.run.docker_arguments import CommandLine, UsageError, environment, mounts_at
 from convgpu.cli.run.gpu_access import Access, parse_count, parse_gpus, without_count
 from convgpu.protocol.durations import parse_duration
-from convgpu.protocol.labels import USER
+from convgpu.protocol.engine_container import USER
 from convgpu.protocol.layout import DRIVER_PATH, LIBRARY_PATH, MOUNT_PATH, PRELOAD_PATH
 from convgpu.protocol.sizes import parse_share, parse_size
 

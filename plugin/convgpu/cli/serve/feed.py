@@ -16,8 +16,8 @@ import msgspec
 
 from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.terminal.errors import Refused, Unavailable
+from convgpu.protocol.inspection.usage import LENGTH, OTHERS, Step, UsageSample, UsedShare
 from convgpu.protocol.records import Container, Devices, Event
-from convgpu.protocol.usage import LENGTH, OTHERS, Step, UsageSample, UsedShare
 
 PERIOD: Final = 0.5  # seconds from an answer to the next poll; an event is shown in less than a second
 MAX_PERIOD: Final = 1.2  # also on a busy machine a pause is seen within two seconds

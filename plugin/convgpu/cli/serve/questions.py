@@ -8,8 +8,8 @@ import msgspec
 
 from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.serve.feed import Feed
+from convgpu.protocol.inspection.usage import STEPS, Step
 from convgpu.protocol.requests import VolumeName
-from convgpu.protocol.usage import STEPS, Step
 
 _STEPS: Final[Mapping[str, Step]] = {str(step): step for step in STEPS}
 _MOST_EVENTS: Final = 1000

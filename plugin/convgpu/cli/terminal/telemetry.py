@@ -1,6 +1,6 @@
 """What a GPU does, in a few words. Pure."""
 
-from convgpu.protocol.telemetry import Telemetry
+from convgpu.protocol.records import Telemetry
 
 
 def telemetry_cells(row: Telemetry) -> tuple[str, str, str]:

@@ -12,8 +12,9 @@ from typing import Annotated, Final
 import msgspec
 from flask import Blueprint, Flask, Response, current_app, jsonify
 
-from convgpu.protocol import records, usage
+from convgpu.protocol import records
 from convgpu.protocol.inspection import records as inspection
+from convgpu.protocol.inspection import usage
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _NAME: Final[Mapping[str, object]] = {

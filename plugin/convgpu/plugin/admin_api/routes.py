@@ -13,6 +13,7 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import HTTPException
 
 from convgpu.client.scheduler import Scheduler, SchedulerRefused, SchedulerUnavailable
+from convgpu.protocol.inspection.usage import STEPS
 from convgpu.protocol.requests import (
     ChoosePlacement,
     ChoosePolicy,
@@ -28,7 +29,6 @@ from convgpu.protocol.requests import (
     SetLimits,
     SuspendContainer,
 )
-from convgpu.protocol.usage import STEPS
 
 _log: Final = logging.getLogger(__name__)
 

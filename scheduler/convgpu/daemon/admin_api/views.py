@@ -15,7 +15,7 @@ from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.protocol import records
-from convgpu.protocol.telemetry import Telemetry
+from convgpu.protocol.records import Telemetry
 
 
 class Views:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from convgpu.protocol.telemetry import Telemetry
+from convgpu.protocol.records import Telemetry
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import pynvml
 
-from convgpu.protocol.telemetry import Telemetry
+from convgpu.protocol.records import Telemetry
 
 log = logging.getLogger(__name__)
 

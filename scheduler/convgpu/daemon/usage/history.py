@@ -11,8 +11,7 @@ from typing import Final
 
 import msgspec
 
-from convgpu.protocol.telemetry import Telemetry
-from convgpu.protocol.usage import (
+from convgpu.protocol.inspection.usage import (
     LENGTH,
     OTHERS,
     PAGE,
@@ -23,6 +22,7 @@ from convgpu.protocol.usage import (
     UsageSample,
     UsedShare,
 )
+from convgpu.protocol.records import Telemetry
 
 MOST_SHARES: Final = 24
 _FAR_BACK: Final = 5  # seconds; a clock that is set back further begins a new history

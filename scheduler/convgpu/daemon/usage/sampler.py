@@ -12,7 +12,7 @@ from convgpu.daemon.gpu.nvml import DeviceError, Devices
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.usage.history import Holding, Reading, UsageHistory
-from convgpu.protocol.telemetry import Telemetry
+from convgpu.protocol.records import Telemetry
 
 log = logging.getLogger(__name__)
 

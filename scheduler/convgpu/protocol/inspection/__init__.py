@@ -1,1 +1,1 @@
-"""Messages by which the scheduler asks a process what it holds, and follows its calls."""
+"""What processes, containers and devices do: messages to processes, and answers to people."""

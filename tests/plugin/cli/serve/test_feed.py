@@ -7,8 +7,8 @@ import pytest
 from convgpu.cli.serve.feed import MAX_EVENTS, MAX_NAMES, Feed
 from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.protocol.engine_container import EngineContainer
+from convgpu.protocol.inspection.usage import OTHERS, DeviceUsage, SampledContainer, Usage, UsageSample, UsedShare
 from convgpu.protocol.records import Container, Device, Devices, Event, Events
-from convgpu.protocol.usage import OTHERS, DeviceUsage, SampledContainer, Usage, UsageSample, UsedShare
 
 GIB = 1 << 30
 

@@ -14,8 +14,8 @@ from convgpu.cli.serve.http_server import MAX_CONNECTIONS
 from convgpu.cli.serve.page_server import MAX_STREAMS, PageServer
 from convgpu.cli.serve.questions import Questions
 from convgpu.cli.terminal.errors import Refused, Unavailable
+from convgpu.protocol.inspection.usage import Usage, UsageSample
 from convgpu.protocol.records import Devices, Event, Events
-from convgpu.protocol.usage import Usage, UsageSample
 
 TOKEN = "token-of-the-test"  # noqa: S105 - of no real page
 

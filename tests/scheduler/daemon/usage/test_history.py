@@ -3,8 +3,8 @@
 import msgspec
 
 from convgpu.daemon.usage.history import MOST_SHARES, Holding, Reading, UsageHistory
-from convgpu.protocol.telemetry import Telemetry
-from convgpu.protocol.usage import LENGTH, OTHERS, PAGE, Usage
+from convgpu.protocol.inspection.usage import LENGTH, OTHERS, PAGE, Usage
+from convgpu.protocol.records import Telemetry
 
 IDLE = Telemetry(utilization=0, temperature=30, power=70.0)
 

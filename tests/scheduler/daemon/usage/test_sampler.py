@@ -5,7 +5,7 @@ import pytest
 from daemon import GIB, Daemon, Process, running_daemon, wait_until
 
 from convgpu.client.scheduler import SchedulerRefused
-from convgpu.protocol.usage import Usage
+from convgpu.protocol.inspection.usage import Usage
 
 
 def usage(daemon: Daemon, step: int = 1, after: int = 0) -> Usage:

@@ -1,6 +1,6 @@
 """Which labels of a container are shown."""
 
-from convgpu.protocol.labels import USER, shown_labels
+from convgpu.protocol.engine_container import USER, shown_labels
 
 
 def test_labels_of_people_are_shown_and_those_of_tools_are_not() -> None:
