@@ -58,6 +58,7 @@ class Job(msgspec.Struct, frozen=True):
     restart_cnt: int = 0
     requeue: bool = True
     comment: str = ""
+    command: str = ""
     standard_output: str = ""
     admin_comment: str = ""
     exit_code: Mapping[str, object] = {}

@@ -8,8 +8,6 @@ import msgspec
 from convgpu.cluster.listing import Job
 from convgpu.cluster.shares import Card, read_portion, shards_of
 
-SETTINGS_FILE: Final = "/etc/slurm/convgpu.json"
-SETTINGS_VARIABLE: Final = "CONVGPU_SLURM"
 LABEL: Final = "convgpu.job"
 NODE_LABEL: Final = "convgpu.node"
 

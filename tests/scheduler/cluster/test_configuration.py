@@ -4,17 +4,9 @@ import json
 
 import pytest
 
-from convgpu.cluster.configuration import (
-    Sources,
-    controller_faults,
-    explain_cards,
-    faults,
-    files,
-    node_words,
-    read_config,
-    with_node,
-)
+from convgpu.cluster.configuration import Sources, explain_cards, files, node_words, with_node
 from convgpu.cluster.environment import Place, variables
+from convgpu.cluster.faults import controller_faults, faults, read_config
 from convgpu.cluster.node_job import NodeCard, Settings, read_settings
 
 GIB = 1 << 30

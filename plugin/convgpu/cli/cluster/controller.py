@@ -9,12 +9,12 @@ from typing import Final
 
 import click
 
-from convgpu.cli.cluster import slurm_client
+from convgpu.cli.cluster import cluster_settings, slurm_client, slurm_jobs
 from convgpu.cli.cluster.controller_store import Store
 from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.cli.terminal.options import checked
 from convgpu.cli.terminal.output import echo
-from convgpu.cluster import configuration
+from convgpu.cluster import faults
 from convgpu.cluster.controller.controller import Controller, Step, Update
 from convgpu.cluster.controller.levels import Levels
 from convgpu.cluster.controller.rows import FORMAT, Row, read_rows
@@ -65,7 +65,7 @@ class Loop:
         rows = _read()
         unknown = self._controller.unknown(rows)
         for begin in range(0, len(unknown), _DESCRIBED):
-            self._controller.add(slurm_client.described(unknown[begin : begin + _DESCRIBED]))
+            self._controller.add(slurm_jobs.described(unknown[begin : begin + _DESCRIBED]))
         peaks = _peaks() if self._controller.ends(rows) else {}
         return self._controller.step(rows, time.time(), peaks)
 
@@ -106,7 +106,7 @@ def text(update: Update) -> str:
 
 def open_controller(store: Store | None, first: float) -> Controller:
     """Return the controller with what is remembered, of the cluster that Slurm describes now."""
-    settings = slurm_client.settings()
+    settings = cluster_settings.settings()
     card = max((size.shards for size in slurm_client.sizes(None)), default=1)
     jobs, kinds = (store.jobs(), store.kinds()) if store else ((), ())
     return Controller(Levels(geometric_levels(first, _FACTOR, _LEVELS)), settings.granule, card, jobs, kinds)
@@ -126,7 +126,7 @@ def controller(*, interval: str, first_level: float, state: Path, dry_run: bool)
     Runs beside slurmctld as SlurmUser or root. It only writes priorities, requests of waiting jobs and comments: with
     it stopped, Slurm goes on with the last ones. What was displaced goes on from its checkpoint.
     """
-    for warning in configuration.controller_faults(slurm_client.config()):
+    for warning in faults.controller_faults(slurm_client.config()):
         echo(f"warning: {warning}")
     if dry_run:
         for update in _decide_once(state, first_level).updates:

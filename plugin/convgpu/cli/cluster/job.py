@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from convgpu.cli.cluster import slurm_client
+from convgpu.cli.cluster import cluster_settings, slurm_client
 from convgpu.cli.cluster.words import WordsCommand, container_options, pyxis_words
 from convgpu.cli.connect.engine import Engine
 from convgpu.cli.connect.engine_endpoint import Options, resolve
@@ -44,7 +44,7 @@ def job(line: CommandLine, /, *, pull_only: bool, dry_run: bool, **pyxis: str | 
     CONVGPU_JOB and CONVGPU_RESTART, and the host's network. SIGTERM reaches its first process.
     """
     line = pyxis_words(line, pyxis)
-    settings = slurm_client.settings()
+    settings = cluster_settings.settings()
     share = _share(settings)
     _check(line, share)
     engine = Engine(resolve(Options(host=settings.engine), os.environ))

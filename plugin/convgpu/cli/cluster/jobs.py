@@ -10,13 +10,12 @@ from typing import Any, BinaryIO, Final
 
 import click
 
-from convgpu.cli.cluster import slurm_client
+from convgpu.cli.cluster import slurm_client, slurm_jobs
 from convgpu.cli.terminal.errors import Refused
 from convgpu.cli.terminal.options import as_json as json_option
 from convgpu.cli.terminal.output import Column, echo, echo_data, print_table
 from convgpu.cluster.listing import Job, reason_in_words
 from convgpu.cluster.request import clock_time
-from convgpu.cluster.shares import DEFAULT_GRANULE
 from convgpu.protocol.sizes import format_size
 
 _COLUMNS: Final = (
@@ -32,10 +31,6 @@ _COLUMNS: Final = (
 )
 _POLL: Final = 0.3  # seconds between two readings of a log that grows
 _ASK: Final = 2.0  # seconds between two questions whether the job has ended
-
-
-def _granule() -> int:
-    return slurm_client.settings().granule if slurm_client.settings_path().exists() else DEFAULT_GRANULE
 
 
 def _elapsed(job: Job, now: float) -> str:
@@ -80,9 +75,9 @@ def jobs(numbers: tuple[int, ...], *, everything: bool, mine: bool, as_json: boo
     """List the jobs of the cluster: what they have, and why they wait."""
     words = ["--states=all"] if everything else []
     words += [f"--user={pwd.getpwuid(os.getuid()).pw_name}"] if mine else []
-    found = [slurm_client.job(number) for number in numbers] if numbers else slurm_client.jobs(*words)
+    found = [slurm_jobs.job(number) for number in numbers] if numbers else slurm_jobs.jobs(*words)
     found = [job for job in found if everything or numbers or not job.ended]
-    granule = _granule()
+    granule = slurm_client.granule()
     if as_json:
         echo_data({"jobs": [_record(job, granule) for job in found]})
         return
@@ -94,7 +89,7 @@ def jobs(numbers: tuple[int, ...], *, everything: bool, mine: bool, as_json: boo
 def cancel(numbers: tuple[int, ...]) -> None:
     """End jobs: SIGTERM, and after Slurm's KillWait SIGKILL. Their containers end with them."""
     for number in numbers:
-        job = slurm_client.job(number)
+        job = slurm_jobs.job(number)
         if job.ended:
             raise Refused(f"job {number} has ended already ({job.state}).\nSee: convgpu logs {number}")
         try:
@@ -111,7 +106,7 @@ def cancel(numbers: tuple[int, ...]) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 def logs(number: int, *, follow: bool) -> None:
     """Print what a job printed."""
-    job = slurm_client.job(number)
+    job = slurm_jobs.job(number)
     path = Path(job.standard_output)
     if not path.exists() and not follow:
         why = f" ({reason_in_words(job)})" if job.state == "pending" and reason_in_words(job) else ""
@@ -120,7 +115,7 @@ def logs(number: int, *, follow: bool) -> None:
         with path.open("rb") as file:
             _copy(file)
         return
-    _follow(path, lambda: slurm_client.job(number).ended)
+    _follow(path, lambda: slurm_jobs.job(number).ended)
 
 
 def _copy(file: BinaryIO) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from convgpu.cli.cluster import slurm_client
+from convgpu.cli.cluster import cluster_settings, slurm_client
 from convgpu.cli.cluster.controller import controller
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.engine_endpoint import current
@@ -16,7 +16,7 @@ from convgpu.cli.terminal.errors import Refused
 from convgpu.cli.terminal.findings import STYLES, Finding
 from convgpu.cli.terminal.options import checked, volume_driver
 from convgpu.cli.terminal.output import echo, echo_all, width
-from convgpu.cluster import configuration
+from convgpu.cluster import configuration, faults
 from convgpu.cluster.node_job import NodeCard, Settings
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.records import Device
@@ -131,7 +131,7 @@ def setup(node: str, directory: Path, **given: Any) -> None:
 def _settings(node: str, directory: Path, given: Mapping[str, Any]) -> Settings:
     """Return the settings that are in the folder, with this node and these choices."""
     path = directory / "convgpu.json"
-    nodes = slurm_client.read_settings(path).nodes if path.exists() else {}
+    nodes = cluster_settings.read_settings(path).nodes if path.exists() else {}
     engine, driver = current().host, given["driver"]
     base = Settings(
         nodes, int(given["granule"]), given["threshold"], given["jobs"], engine, driver, int(given["grace"])
@@ -152,7 +152,7 @@ def _check_host_memory(settings: Settings, node: str) -> None:
 @slurm.command()
 def check() -> None:
     """Say whether this cluster is one with ConvGPU; the exit code is 1 if it is not."""
-    problems = list(configuration.faults(slurm_client.config()))
+    problems = list(faults.faults(slurm_client.config()))
     findings = [Finding("slurm", "fail", problem) for problem in problems]
     if not problems and not slurm_client.rewrites_requests():
         folder = slurm_client.settings_path().parent
@@ -163,7 +163,7 @@ def check() -> None:
     sizes = [size for size in slurm_client.sizes(None) if size.cards]
     if not sizes:
         findings.append(Finding("nodes", "fail", "no node has GPUs", "On each node: convgpu slurm setup --node NAME"))
-    known = slurm_client.settings().nodes
+    known = cluster_settings.settings().nodes
     strange = [size.name for size in sizes if size.name not in known]
     if strange:
         mend = f"On each of them: convgpu slurm setup --node NAME --directory {slurm_client.settings_path().parent}"
@@ -185,4 +185,4 @@ slurm.add_command(controller)
 
 
 def _granule() -> str:
-    return f"{slurm_client.settings().granule >> 30} GiB"
+    return f"{cluster_settings.settings().granule >> 30} GiB"

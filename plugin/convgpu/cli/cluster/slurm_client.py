@@ -1,15 +1,16 @@
-"""Slurm's own commands, with their errors as lines for people."""
+"""Slurm's own commands, with their errors as lines for people. Imports little: `convgpu submit` waits for it."""
 
+import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NoReturn
 
 from convgpu.cli.terminal.errors import Refused, Unavailable
-from convgpu.cluster import configuration, listing, node_job
-from convgpu.cluster.shares import NodeSize, node_size
+from convgpu.cluster import faults, layout
+from convgpu.cluster.shares import DEFAULT_GRANULE, NodeSize, node_size
 
 _SECONDS: Final = 60
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -92,7 +93,7 @@ def _clean(line: str) -> str:
 
 def config() -> dict[str, str]:
     """Return Slurm's configuration as it is in force."""
-    return configuration.read_config(call("scontrol", "show", "config"))
+    return faults.read_config(call("scontrol", "show", "config"))
 
 
 def cluster(partition: str | None) -> tuple[dict[str, str], list[NodeSize], list[str]]:
@@ -102,50 +103,7 @@ def cluster(partition: str | None) -> tuple[dict[str, str], list[NodeSize], list
     config_text, nodes = (_finish(*pair).stdout for pair in started)
     rows = [line.split("|") for line in nodes.splitlines()]
     found = {name: node_size(name, gres) for name, gres, part in rows if partition in {None, part}}
-    return configuration.read_config(config_text), list(found.values()), sorted({part for _, _, part in rows})
-
-
-def jobs(*words: str) -> list[listing.Job]:
-    """Return the jobs that `squeue` lists with these options."""
-    return _read(call("squeue", "--json", *words))
-
-
-def described(numbers: Sequence[int]) -> list[listing.Job]:
-    """Return those of these jobs that Slurm knows, also ended ones."""
-    try:
-        return jobs("--states=all", f"--jobs={','.join(map(str, numbers))}")
-    except Refused as error:
-        if "Invalid job id" in error.message:  # of one job; of several Slurm leaves out those that it does not know
-            return []
-        raise
-
-
-def job(number: int) -> listing.Job:
-    """Return one job, also one that has ended a while ago.
-
-    Raises:
-        Refused: there is none.
-    """
-    try:
-        found = _read(call("scontrol", "show", "job", str(number), "--json"))
-    except Refused as error:
-        if "Invalid job id" in error.message:
-            raise _unknown(number) from error
-        raise
-    if not found:
-        raise _unknown(number)
-    return found[0]
-
-
-def _unknown(number: int) -> Refused:
-    return Refused(f"Slurm knows no job {number}; it forgets ended ones after a while.\nSee: convgpu jobs --all")
-
-
-def _read(text: str) -> list[listing.Job]:
-    try:
-        return listing.read_jobs(text)
-    except ValueError as error:
-        raise Unavailable(f"Slurm's list of jobs cannot be read: {error}.\nSee: convgpu slurm check") from error
+    return faults.read_config(config_text), list(found.values()), sorted({part for _, _, part in rows})
 
 
 def sizes(partition: str | None) -> list[NodeSize]:
@@ -157,27 +115,23 @@ def sizes(partition: str | None) -> list[NodeSize]:
 
 def settings_path() -> Path:
     """Return the file of the cluster's settings: beside slurm.conf, or as the environment says."""
-    named = os.environ.get(node_job.SETTINGS_VARIABLE)
+    named = os.environ.get(layout.SETTINGS_VARIABLE)
     conf = os.environ.get("SLURM_CONF")
-    return Path(named) if named else Path(conf).parent / "convgpu.json" if conf else Path(node_job.SETTINGS_FILE)
+    return Path(named) if named else Path(conf).parent / "convgpu.json" if conf else Path(layout.SETTINGS_FILE)
 
 
-def settings() -> node_job.Settings:
-    """Return the cluster's settings.
+def granule() -> int:
+    """Return the bytes of a shard; on a login node without settings, the default.
 
     Raises:
-        Unavailable: there are none, or they cannot be read.
+        Unavailable: the settings cannot be read.
     """
-    return read_settings(settings_path())
-
-
-def read_settings(path: Path) -> node_job.Settings:
-    """Return the settings of a file, as `settings` does."""
+    path = settings_path()
     try:
-        return node_job.read_settings(path.read_bytes())
-    except FileNotFoundError as error:
-        raise Unavailable(f"there is no {path}, which says what the nodes have.\nType: convgpu slurm setup") from error
-    except (OSError, ValueError) as error:
+        return int(json.loads(path.read_bytes()).get("granule", DEFAULT_GRANULE))
+    except FileNotFoundError:
+        return DEFAULT_GRANULE
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise Unavailable(f"{path}: {error}.\nType: convgpu slurm setup") from error
 
 

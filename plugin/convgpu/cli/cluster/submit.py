@@ -14,7 +14,7 @@ from convgpu.cli.run.injection import check
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, did_you_mean
 from convgpu.cli.terminal.options import checked
 from convgpu.cli.terminal.output import echo_data
-from convgpu.cluster import configuration
+from convgpu.cluster import faults
 from convgpu.cluster.request import (
     ImpossibleError,
     Submission,
@@ -24,7 +24,6 @@ from convgpu.cluster.request import (
     job_comment,
     sbatch_words,
 )
-from convgpu.cluster.shares import DEFAULT_GRANULE
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import parse_size
 
@@ -111,7 +110,7 @@ def submit(line: CommandLine, /, *, dry_run: bool, as_json: bool, **given: Any) 
       convgpu submit --nodes 2 --gpus 2 --gpu-memory 20g --time 4h IMAGE torchrun train.py
     """
     line = _checked_line(pyxis_words(line, given))
-    granule = _granule()
+    granule = slurm_client.granule()
     asked = _submission(line, given, granule)
     script = batch_script(asked, line.image[0])
     words = sbatch_words(asked, granule)
@@ -172,11 +171,6 @@ def _memory(given: dict[str, Any], granule: int) -> int | None:
     return int(given["gpu_memory"]) if given["gpu_memory"] else None
 
 
-def _granule() -> int:
-    """Return the size of a shard; on a login node without settings, the default."""
-    return slurm_client.settings().granule if slurm_client.settings_path().exists() else DEFAULT_GRANULE
-
-
 def _check_cluster(asked: Submission, granule: int) -> None:
     """Check at once what would wait for ever in the queue.
 
@@ -184,7 +178,7 @@ def _check_cluster(asked: Submission, granule: int) -> None:
         Refused: the cluster is not set up, or cannot run it.
     """
     config, listed, known = slurm_client.cluster(asked.partition)
-    fault = next(configuration.faults(config), None)
+    fault = next(faults.faults(config), None)
     if fault is not None:
         raise Refused(fault)
     if asked.partition and asked.partition not in known:

@@ -128,6 +128,8 @@ class Controller:
         )  # fmt: skip
 
     def _learn(self, job: JobRecord, seconds: float | None, peak: int | None, step: Step) -> None:
+        if not job.kind:
+            return
         kind = self.kinds.setdefault(job.work, KindRecord(job.user, job.kind, job.cards))
         if seconds is not None:
             kind.seconds = [*kind.seconds, seconds][-MOST_RUNS:]

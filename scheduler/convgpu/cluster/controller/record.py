@@ -18,7 +18,8 @@ class JobRecord(msgspec.Struct):
     """One job.
 
     Attributes:
-        user, kind, cards: what makes it a run of the same work as another one.
+        user, kind, cards: what makes it a run of the same work as another one; a kind is image and command, or of plain
+            `sbatch` the script and its arguments; empty where Slurm knows neither.
         requeues: whether Slurm may queue it again when it is displaced.
         asked, shards: of one card by task: as its user asked, and as it asks now; None for whole cards.
         auto: its user left the size to us.
@@ -83,7 +84,7 @@ def record_of(job: Job) -> JobRecord:
     return JobRecord(
         job=job.job_id,
         user=job.user_name,
-        kind=found[1] if found else f"name {job.name}",
+        kind=found[1] if found else job.command,
         cards=job.cards,
         requeues=job.requeue,
         asked=job.shards,

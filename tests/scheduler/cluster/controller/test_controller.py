@@ -17,10 +17,10 @@ DISPLACED = (
 LEVELS = Levels((10.0, 40.0, 160.0))
 
 
-def job(number, *, shards=CARD, cards=1, comment="", **fields):
+def job(number, *, shards=CARD, cards=1, comment="", command="/train.sh 9", **fields):
     return Job(
         number, "train", "alice", tasks=Number(cards, set=True), tres_per_task=f"gres/shard:{shards}",
-        job_state=("PENDING",), comment=comment, **fields,
+        job_state=("PENDING",), comment=comment, command=command, **fields,
     )  # fmt: skip
 
 
@@ -143,8 +143,16 @@ def test_kinds_are_learned_from_runs_that_completed(cluster):
     assert kind.seconds == [20.0] * 3
 
 
+def test_nothing_is_learned_of_scripts_that_slurm_does_not_name(cluster):
+    """`sbatch --wrap`: all of them have one name and no command."""
+    for number in range(1, 4):
+        cluster.submit(number, command="")
+        cluster.run(number, 0, 20, peak=3 * GIB)
+    assert cluster.controller.kinds == {}
+
+
 def test_a_waiting_job_asks_for_what_earlier_runs_needed(cluster):
-    kind = KindRecord("alice", "name train", 1, [], [2 * GIB, 3 * GIB, 2 * GIB])
+    kind = KindRecord("alice", "/train.sh 9", 1, [], [2 * GIB, 3 * GIB, 2 * GIB])
     cluster = Cluster(kinds=[kind])
     cluster.submit(1, shards=8)
     told = cluster.step(0)
@@ -164,7 +172,7 @@ def test_one_run_suffices_where_the_user_names_no_size():
 
 
 def test_a_correction_that_slurm_refuses_is_not_believed(cluster):
-    cluster = Cluster(kinds=[KindRecord("alice", "name train", 1, [], [GIB] * 3)])
+    cluster = Cluster(kinds=[KindRecord("alice", "/train.sh 9", 1, [], [GIB] * 3)])
     cluster.submit(1, shards=8)
     cluster.step(0)
     cluster.controller.refused(1, Update((1,), ("trespertask=gres/shard:2",)))
@@ -172,7 +180,7 @@ def test_a_correction_that_slurm_refuses_is_not_believed(cluster):
 
 
 def test_a_job_that_failed_with_less_than_it_asked_for_gets_all_of_it(cluster):
-    cluster = Cluster(kinds=[KindRecord("alice", "name train", 1, [], [GIB] * 3)])
+    cluster = Cluster(kinds=[KindRecord("alice", "/train.sh 9", 1, [], [GIB] * 3)])
     cluster.submit(1, shards=8)
     cluster.step(0)
     cluster.set(1, "running", 1)
@@ -238,5 +246,6 @@ def test_a_record_says_what_makes_two_jobs_runs_of_the_same_work():
     same = record_of(job(1, comment=job_comment(["image", "a b"], auto=False)))
     assert same.work == record_of(job(2, comment=job_comment(["image", "a b"], auto=True))).work
     assert same.work != record_of(job(3, comment=job_comment(["image", "a", "b"], auto=False))).work
-    assert record_of(job(4, comment="of its user")).kind == "name train"
+    assert record_of(job(4, comment="of its user")).kind == "/train.sh 9"
+    assert record_of(job(4, command="")).kind == ""
     assert JobRecord(1, "alice", "k", 1, requeues=True, asked=None, shards=None).work.cards == 1
