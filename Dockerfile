@@ -32,7 +32,7 @@ COPY pyproject.toml README.md LICENSE /src/
 COPY plugin /src/plugin
 COPY scheduler /src/scheduler
 COPY deploy/slurm /src/deploy/slurm
-COPY scripts/release/build_hook.py /src/scripts/release/build_hook.py
+COPY scripts/release/build_hook.py scripts/release/metadata_hook.py /src/scripts/release/
 RUN /build/bin/pip wheel --no-build-isolation --no-deps -w /wheels /src \
     && /opt/convgpu/bin/pip install --no-deps --no-index /wheels/*.whl \
     && /opt/convgpu/bin/pip uninstall -q -y setuptools pip

@@ -21,6 +21,7 @@ import pytest
 from convgpu.cli.__main__ import COMMANDS
 
 ROOT = Path(__file__).parents[2]
+URLS = "Homepage=https://project.example/,Issues=https://project.example/issues"
 IMAGE = "registry.example/team/convgpu:0.1.0"
 NATIVE = {
     "libconvgpu.so", "libconvgpu-page.so", "convgpu-porter",
@@ -43,7 +44,7 @@ def load(name: str) -> ModuleType:
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all three, built once."""
     folder = tmp_path_factory.mktemp("packages")
-    environment = {**os.environ, "CONVGPU_PLUGIN_IMAGE": IMAGE, "SOURCE_DATE_EPOCH": "1795305600"}
+    environment = {**os.environ, "CONVGPU_PLUGIN_IMAGE": IMAGE, "SOURCE_DATE_EPOCH": "1795305600", "URLS": URLS}
     hatchling = [str(Path(sys.executable).parent / "hatchling"), "build", "-d", str(folder)]
     subprocess.run(hatchling, check=True, cwd=ROOT, env=environment, capture_output=True)
     if shutil.which("dpkg-deb") is not None:
@@ -107,6 +108,22 @@ def test_the_server_s_packages_are_an_extra(wheel):
         ),
         **dict.fromkeys(("flask", "gunicorn", "prometheus-client"), True),
     }
+
+
+def test_the_addresses_are_those_that_were_said_also_for_a_wheel_of_the_sdist(wheel, packages, tmp_path):
+    lines = ["Homepage, https://project.example/", "Issues, https://project.example/issues"]
+    name = next(each for each in wheel.namelist() if each.endswith("/METADATA"))
+    assert HeaderParser().parsestr(wheel.read(name).decode()).get_all("Project-URL") == lines
+    hook = load("metadata_hook")
+    with tarfile.open(next(packages.glob("*.tar.gz"))) as opened:
+        opened.extractall(tmp_path, filter="data")
+    metadata: dict[str, object] = {}
+    hook.AddressesHook(str(next(tmp_path.iterdir())), {}).update(metadata)
+    assert metadata["urls"] == dict(line.split(", ") for line in lines)
+    assert hook.addresses("") == {}
+    for wrong in ("https://project.example/", "Homepage=project.example", "=https://project.example/"):
+        with pytest.raises(ValueError, match="is not NAME=https"):
+            hook.addresses(wrong)
 
 
 def test_the_sdist_has_the_sources_and_nothing_that_was_built(packages):
