@@ -63,6 +63,15 @@ static const char *headroom_describe(uint32_t reason) {
     return known ? reasons[reason] : "unknown reason";
 }
 
+/* With a limit below what a context takes no program can begin: a larger one is the only remedy. */
+static const char *headroom_why(const struct charge *charge, uint64_t size,
+                                const struct convgpu_rejected *rejected) {
+    bool hopeless = charge->context && charge->size + size > rejected->limit;
+    if (rejected->reason == CONVGPU_REASON_LIMIT && hopeless)
+        return "a CUDA context alone takes more than the limit: raise it";
+    return headroom_describe(rejected->reason);
+}
+
 static bool take_fixed(int device, uint64_t size, bool *traced) {
     if (!account_take_fixed((uint32_t)device, size)) return false;
     if (account_take((uint32_t)device, size, traced)) return true;
@@ -145,7 +154,7 @@ static CUresult headroom_ask(struct charge *charge, uint64_t size, bool refused)
     if (!taken && channel_allocate(device, size, charge->call, flags, &answer) != CHANNEL_ANSWERED)
         return CUDA_ERROR_OUT_OF_MEMORY; /* the channel has said why */
     if (answer.kind == CONVGPU_REJECTED) {
-        headroom_say_rejection(charge, size, headroom_describe(answer.rejected.reason), &answer.rejected);
+        headroom_say_rejection(charge, size, headroom_why(charge, size, &answer.rejected), &answer.rejected);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (traced) headroom_report(charge, size);

@@ -19,6 +19,7 @@ struct charge {
     bool movable;   /* the memory can leave the device: it is not fixed (account.h) */
     bool current;   /* the thread's context is on the device, so that the driver's free memory can be seen */
     bool due;       /* the contexts are to be measured before more is asked for (context_growth.h) */
+    bool context;   /* it is a context, of which a program cannot take less */
     bool traced;    /* the last headroom_take() is to be reported (headroom_report()) */
     uint64_t asked; /* bytes that the program named, for that report; 0: as many as are charged */
     uint64_t size;  /* bytes that are charged now */

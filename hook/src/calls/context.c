@@ -87,6 +87,7 @@ static CUresult context_create_charged(struct creation *creation, struct device_
 static CUresult context_create(int device, struct creation *creation, struct device_contexts *primary) {
     int round = 0;
     creation->charge.device = device;
+    creation->charge.context = true;
     CUresult result = headroom_add(&creation->charge, account_context_size((uint32_t)device), false);
     if (result != CUDA_SUCCESS) return result;
     do result = context_create_charged(creation, primary);

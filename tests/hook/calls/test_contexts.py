@@ -74,6 +74,20 @@ def test_a_context_can_be_paused_and_rejected(start: Start, scheduler: ScriptedS
     assert session.program.result().code == SUCCESS
 
 
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [(100 * MIB, "a CUDA context alone takes more than the limit: raise it"), (GIB, "it would exceed the limit")],
+)
+def test_a_limit_below_a_context_is_said(start: Start, scheduler: ScriptedScheduler, limit: int, why: str) -> None:
+    session = open_session(start(), scheduler, row(context_size=512 * MIB), context=False)
+    session.program.begin("retain 0")
+    request, _message = session.peer.receive()
+    session.peer.send(Rejected(Reason.LIMIT, limit, 0), request)
+    assert session.program.result().code == OUT_OF_MEMORY
+    [line] = session.program.end()
+    assert line.startswith(f"convgpu: cuDevicePrimaryCtxRetain of 512MiB on device 0 rejected: {why} (limit ")
+
+
 @pytest.mark.parametrize("command", CREATE)
 def test_a_context_that_turns_out_too_large_is_undone(session: Session, command: str) -> None:
     session.program.begin(command)
