@@ -3,6 +3,8 @@
 -- one card; a plain --gres=shard:40 may be split over two. What ConvGPU cannot hold to is refused with what to type.
 -- GRANULE is the size of a shard in GiB, as `convgpu slurm setup` set it.
 local GRANULE = 1
+-- Whether more is promised of a card than it has, so that a container may wait for another job's memory.
+local OVERSUBSCRIBED = false
 
 local FORMS = "write GPU memory as --gres=gpumem:20G (whole GiB), or as gpumem:20000M"
 
@@ -46,6 +48,12 @@ local function tasks_per_node(desc)
   return is_set(desc.ntasks_per_node, slurm.NO_VAL16) and desc.ntasks_per_node or 1
 end
 
+local function number_of_tasks(desc)
+  if is_set(desc.num_tasks, slurm.NO_VAL) then return desc.num_tasks end
+  local nodes = is_set(desc.min_nodes, slurm.NO_VAL) and desc.min_nodes or 1
+  return nodes * tasks_per_node(desc)
+end
+
 function slurm_job_submit(desc, _partitions, _uid)
   local by_node, rest, readable = take_share(desc.tres_per_node)
   local by_task, task_rest, task_readable = take_share(desc.tres_per_task)
@@ -66,16 +74,17 @@ function slurm_job_submit(desc, _partitions, _uid)
   if string.find((rest or "") .. "," .. (task_rest or ""), "gpu[:=]") then
     return refuse("ask for whole cards (--gres=gpu:2) or for memory of shared ones (--gres=gpumem:20G), not for both")
   end
+  if OVERSUBSCRIBED and number_of_tasks(desc) > 1 then
+    return refuse("no gangs on shared cards here, where more is promised than the cards have: workers could wait for " ..
+      "each other for ever. Ask for whole cards: --gres=gpu:2")
+  end
   if by_task then
     desc.tres_per_task = "gres/shard:" .. by_task .. (task_rest ~= "" and "," .. task_rest or "")
     return slurm.SUCCESS
   end
   desc.tres_per_node = rest
   desc.tres_per_task = "gres/shard:" .. by_node
-  if not is_set(desc.num_tasks, slurm.NO_VAL) then
-    local nodes = is_set(desc.min_nodes, slurm.NO_VAL) and desc.min_nodes or 1
-    desc.num_tasks = nodes * tasks_per_node(desc)
-  end
+  desc.num_tasks = number_of_tasks(desc)
   slurm.log_user("convgpu: %d GiB of one GPU for each task", by_node * GRANULE)
   return slurm.SUCCESS
 end

@@ -1,5 +1,6 @@
 """Jobs on a real Slurm with four nodes: what they get, how they end, and that nothing of them is left."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -170,6 +171,7 @@ def test_what_users_see_of_their_jobs(cluster):
     followed = cluster.nodes("convgpu", "logs", "-f", str(job))
     assert "stopped" in followed
     assert "cancelled" in cluster.nodes("convgpu", "jobs", "--all")
+    assert cluster.nodes("convgpu", "jobs", "--watch", str(job)).splitlines()[-1].split()[3] == "cancelled"
 
 
 def test_the_cluster_is_as_it_has_to_be(cluster):
@@ -179,25 +181,43 @@ def test_the_cluster_is_as_it_has_to_be(cluster):
     ]
 
 
-def test_a_job_submit_lua_of_another_is_noticed(cluster):
-    lua = cluster.nodes.folder / "etc/job_submit.lua"
-    ours, written = lua.read_text(), lua.stat().st_mtime
+@pytest.fixture
+def lua(cluster):
+    """Replaces job_submit.lua, and brings ours back."""
+    path = cluster.nodes.folder / "etc/job_submit.lua"
+    ours, written = path.read_text(), path.stat().st_mtime
+    turns = itertools.count(2, 2)
 
-    def replace(text: str, later: int) -> None:
+    def replace(text: str) -> None:
         """Write it with a later second: by that slurmctld sees that it is another one."""
-        lua.write_text(text)
-        os.utime(lua, (written + later, written + later))
+        path.write_text(text)
+        later = written + next(turns)
+        os.utime(path, (later, later))
 
-    replace(
+    replace.ours = ours
+    yield replace
+    replace(ours)
+    # Slurm reads it at the next request, and the tests behind this one need ours.
+    assert "convgpu: 1 GiB" in cluster.nodes.run("sbatch", "--test-only", "--gres=gpumem:1G", "--wrap=true").stderr
+
+
+def test_a_job_submit_lua_of_another_is_noticed(cluster, lua):
+    lua(
         "function slurm_job_submit() return slurm.SUCCESS end\n"
-        "function slurm_job_modify() return slurm.SUCCESS end\nreturn slurm.SUCCESS\n",
-        2,
+        "function slurm_job_modify() return slurm.SUCCESS end\nreturn slurm.SUCCESS\n"
     )
     done = cluster.nodes.run("convgpu", "slurm", "check", check=False)
-    replace(ours, 4)
     assert done.returncode == 1
     assert done.stdout.startswith("fail  slurm     Slurm's job_submit.lua is not ConvGPU's: shares would be split\n")
-    assert "convgpu: 1 GiB" in cluster.nodes.run("sbatch", "--test-only", "--gres=gpumem:1G", "--wrap=true").stderr
+
+
+def test_gangs_are_refused_where_more_is_promised_than_the_cards_have(cluster, lua):
+    lua(lua.ours.replace("local OVERSUBSCRIBED = false", "local OVERSUBSCRIBED = true"))
+    words = ("convgpu", "submit", "--gpu-memory", "2g")
+    refused = cluster.nodes.run(*words, "--nodes", "2", IMAGE, "true", check=False)
+    assert "no gangs on shared cards here" in refused.stderr
+    cluster.nodes(*words, "--sbatch=--hold", IMAGE, "true")
+    cluster.nodes("convgpu", "submit", "--gpus", "2", "--nodes", "2", "--sbatch=--hold", IMAGE, "true")
 
 
 def test_the_script_by_which_people_enter_the_cluster(cluster, tmp_path):

@@ -49,6 +49,8 @@ def files(settings: Settings, directory: str, sources: Sources) -> dict[str, str
     if settings.granule % GIB:
         raise ValueError(f"a granule of {format_size(settings.granule)}: write whole GiB, for example --granule 2g")
     lua = re.sub(r"^local GRANULE = .*$", f"local GRANULE = {settings.granule // GIB}", sources.lua, flags=re.MULTILINE)
+    if settings.threshold > 1:
+        lua = lua.replace("local OVERSUBSCRIBED = false", "local OVERSUBSCRIBED = true")
     hooks = {name: _hook(name, directory, sources) for name in ("prolog", "epilog")}
     gres = [line for node, rows in sorted(settings.nodes.items()) for line in _gres(settings, node, rows)]
     return {

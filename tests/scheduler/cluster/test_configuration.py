@@ -1,6 +1,7 @@
 """The files of a cluster, what is wrong with one, and the variables of frameworks."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +46,13 @@ def test_the_files_of_a_cluster():
     )
     assert read_settings(written["convgpu.json"]) == settings
     assert node_words(settings, "n1") == "Gres=gpu:1,shard:8"
+
+
+def test_gangs_are_refused_where_more_is_promised_than_the_cards_have():
+    sources = replace(SOURCES, lua="local GRANULE = 1\nlocal OVERSUBSCRIBED = false\n")
+    for threshold, word in ((1.0, "false"), (1.5, "true")):
+        written = files(Settings({"n1": (CARD,)}, threshold=threshold), "/etc/slurm", sources)
+        assert written["job_submit.lua"] == f"local GRANULE = 1\nlocal OVERSUBSCRIBED = {word}\n"
 
 
 def test_a_granule_that_the_lua_cannot_count_is_refused():

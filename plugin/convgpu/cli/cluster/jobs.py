@@ -70,18 +70,27 @@ def _row(job: Job, granule: int, now: float) -> list[str]:
 @click.argument("numbers", nargs=-1, type=click.IntRange(1), metavar="[ID]...")
 @click.option("--all", "everything", is_flag=True, help="Ended ones too, as long as Slurm remembers them.")
 @click.option("--mine", is_flag=True, help="Only your own.")
+@click.option("--watch", is_flag=True, help="Again and again, until the named jobs have ended, or Ctrl-C.")
 @json_option
-def jobs(numbers: tuple[int, ...], *, everything: bool, mine: bool, as_json: bool) -> None:
+def jobs(numbers: tuple[int, ...], *, everything: bool, mine: bool, watch: bool, as_json: bool) -> None:
     """List the jobs of the cluster: what they have, and why they wait."""
+    if watch and as_json:
+        raise click.UsageError("--watch is for people: type --json again and again, or read squeue --json --iterate=2")
     words = ["--states=all"] if everything else []
     words += [f"--user={pwd.getpwuid(os.getuid()).pw_name}"] if mine else []
-    found = [slurm_jobs.job(number) for number in numbers] if numbers else slurm_jobs.jobs(*words)
-    found = [job for job in found if everything or numbers or not job.ended]
     granule = slurm_client.granule()
-    if as_json:
-        echo_data({"jobs": [_record(job, granule) for job in found]})
-        return
-    print_table(_COLUMNS, [_row(job, granule, time.time()) for job in sorted(found, key=lambda job: job.job_id)])
+    while True:
+        found = [slurm_jobs.job(number) for number in numbers] if numbers else slurm_jobs.jobs(*words)
+        found = [job for job in found if everything or numbers or not job.ended]
+        if as_json:
+            echo_data({"jobs": [_record(job, granule) for job in found]})
+            return
+        if watch:
+            click.clear()  # only where a terminal is
+        print_table(_COLUMNS, [_row(job, granule, time.time()) for job in sorted(found, key=lambda job: job.job_id)])
+        if not watch or (numbers and all(job.ended for job in found)):
+            return
+        time.sleep(_ASK)
 
 
 @click.command()
