@@ -14,7 +14,7 @@ from convgpu.core.allocation.wait_reasons import Wait, explain, explain_one
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.events import Event, TakeHeadroom
 from convgpu.core.memory.account import Account, AccountView
-from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot
+from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot, take_snapshot, view_device
 from convgpu.core.placement import Choice, Placement
 from convgpu.core.placer import Placer, elastic_beside, propose
 from convgpu.core.residency import events as r
@@ -94,7 +94,7 @@ class Machine:
         Costs as much as there are accounts: for what runs about once a second. What runs for each request reads single
         accounts and devices instead.
         """
-        return self._ledger.snapshot()
+        return take_snapshot(self._ledger)
 
     def device(self, device: str) -> DeviceView:
         """Return the figures of a device as they are now.
@@ -102,7 +102,7 @@ class Machine:
         Raises:
             KeyError: it is not a device of this host.
         """
-        return self._ledger.view_device(device)
+        return view_device(self._ledger, device)
 
     def account(self, container: str, device: str) -> AccountView | None:
         """Return the account of a container on a device as it is now; None without a limit there."""
@@ -292,6 +292,7 @@ class Machine:
         self._state.now = now
         changed, targets = dict(self._ledger.changed_containers), list(self._ledger.targets)
         self._ledger.changed_containers |= dict.fromkeys(self._ledger.accounts)  # consider everything anew
+        self._ledger.touched |= dict.fromkeys(self._ledger.capacity)
         if (pending := self._allocator.next()) is not None:
             raise InvariantBrokenError(f"waits and could be served: {pending}")
         if targets != list(self._ledger.targets):

@@ -207,6 +207,7 @@ class State:
         gangs: the containers of each gang.
         sessions: container of each session.
         queue: the allocations without an answer that no grant holds.
+        arrived: those of them that began to wait since all were last tried in vain (allocation/unservable.py).
         reserved: those of them whose containers are admitted as a whole, and have idle memory that is nobody else's.
         deferred: the allocations that are leased and wait for room on the card.
         residency: where the memory of elastic containers lies.
@@ -240,6 +241,7 @@ class State:
         self.gangs: dict[str, dict[str, None]] = {}
         self.sessions: dict[int, str] = {}
         self.queue = Queue(capacity)
+        self.arrived: dict[int, PendingAllocation] = {}
         self.deferred = Queue(capacity)
         self.residency = Residency(capacity)
         self.reserved: dict[int, PendingAllocation] = {}
@@ -263,6 +265,7 @@ class State:
     def enqueue(self, pending: PendingAllocation) -> None:
         """Let an allocation wait for its answer."""
         self.queue.add(pending)
+        self.arrived[pending.sequence] = pending
         self.containers[pending.container].pending[pending.sequence] = pending
         if self.containers[pending.container].is_admitted:
             self.reserved[pending.sequence] = pending
@@ -273,6 +276,8 @@ class State:
     def dequeue(self, pending: PendingAllocation) -> None:
         """End an allocation's wait."""
         self.queue.remove(pending)
+        self.ledger.touched[pending.device] = None
+        self.arrived.pop(pending.sequence, None)
         self.reserved.pop(pending.sequence, None)
         del self.containers[pending.container].pending[pending.sequence]
         self.residency.changed[pending.container] = None
@@ -357,6 +362,8 @@ class State:
         """Return whether an allocation waits for memory of the device and could be given it."""
         if device in self.drained:
             return False
+        if not self.gangs:
+            return self.queue.has_any_on(device)
         return any(not self.missing_members(pending.container) for pending in self.queue.on(device))
 
     @property

@@ -4,7 +4,7 @@ Before an allocation is rejected or has to wait, unused memory is taken back (`r
 the exact figures that come back with HeadroomTaken.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from convgpu.core import events as e
 from convgpu.core.allocation.admission import GANG_TIMEOUT, admit, can_be_admitted, required
@@ -14,6 +14,7 @@ from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.allocation.hold_back import hold_back
 from convgpu.core.allocation.reclaim import ReclaimLadder
 from convgpu.core.allocation.reservations import CardReservations
+from convgpu.core.allocation.retries import Retries
 from convgpu.core.allocation.turns import head_start
 from convgpu.core.state import Container, PendingAllocation, State
 from convgpu.core.step import StepBuilder
@@ -37,6 +38,7 @@ class Allocator:
         self._ladder = ReclaimLadder(state, headroom)
         self._reservations = CardReservations(state)
         self._release_sums = ReleaseSums(state.ledger)
+        self._retries = Retries(state)
         state.ledger.allows_raise = self._reservations.allow_raise
         self._step = step
 
@@ -118,16 +120,24 @@ class Allocator:
             return pending
         self._ladder.take_idle_grants()
         ledger.apply_targets()
-        return self._next_in_order()
+        devices = self._retries.devices()
+        pending = self._next_in_order(devices) if devices else None
+        if pending is None:
+            self._retries.settle()
+        return pending
 
-    def _next_in_order(self) -> PendingAllocation | None:
-        state, held_back = self._state, hold_back(self._state, self._state.now)
-        backfill = Backfill(state, held_back, self._release_sums)
-        for chosen in serving_order(state, eligible(state, held_back, backfill.most_behind), state.now):
+    def _next_in_order(self, devices: Sequence[str]) -> PendingAllocation | None:
+        """Return the first that can be served of those that wait for memory of these devices."""
+        state, held_back = self._state, hold_back(self._state, devices, self._state.now)
+        backfill = Backfill(state, held_back, self._release_sums, devices)
+        for chosen in serving_order(state, eligible(state, devices, held_back, backfill.most_behind), state.now):
+            passes = backfill.passes(chosen)
+            if passes and not backfill.is_free(chosen):
+                continue
             is_safe = self._is_safe(chosen) and self._reservations.allow(chosen.container)
-            if is_safe and backfill.allows(chosen):
+            if is_safe and (not passes or backfill.cannot_delay(chosen)):
                 pending = state.queue[chosen.sequence]
-                pending.passes_overdue = backfill.passes(chosen)
+                pending.passes_overdue = passes
                 return pending
         return None
 

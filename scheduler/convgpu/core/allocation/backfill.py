@@ -6,7 +6,8 @@ After R. Lifka, The ANL/IBM SP Scheduling System (1995), with limits and ends in
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from heapq import merge
 from math import inf
 from operator import itemgetter
@@ -23,6 +24,7 @@ _MOST_SUMS: Final = 1024  # of what holders may release; with more of them nothi
 _MOST_SIZES: Final = 44  # n different sizes have at least n (n + 1) / 2 + 1 sums
 
 Turn = tuple[float, int]
+Key = tuple[int, str]  # of Needs: scenario and device
 
 
 class Backfill:
@@ -32,38 +34,44 @@ class Backfill:
         state: of the machine; must not change while this is in use.
         held_back: the overdue allocations behind which newcomers are held back.
         sums: of what holders may release.
+        devices: on which others than the overdue allocations of these are not concerned.
     """
 
-    def __init__(self, state: State, held_back: HoldBack, sums: "ReleaseSums") -> None:
+    def __init__(self, state: State, held_back: HoldBack, sums: "ReleaseSums", devices: Iterable[str]) -> None:
         self._state = state
+        self._devices = devices
         self._ledger = state.ledger
         self._held_back = held_back
         self._sums = sums
         self._room: Needs | None = None
+        self._claims: dict[int, OverdueClaim] = {}  # by sequence of the overdue allocation, as far as computed
         # Of the overdue allocations regarded so far: their turns, and the most that a newcomer behind so many of them
         # may claim of each device.
         self._overdue = self._by_turn()
         self._turns: list[Turn] = []
-        self._most: dict[tuple[int, str], list[float]] = {}
-
-    def allows(self, waiting: WaitingAllocation) -> bool:
-        """Return whether an allocation is not held back, or cannot delay any of those before it."""
-        return not self.passes(waiting) or self._cannot_delay(waiting)
+        self._most: dict[Key, list[float]] = {}
 
     def passes(self, waiting: WaitingAllocation) -> bool:
         """Return whether an allocation is held back, so that it would go past overdue ones."""
         return self._held_back.find(self._state, waiting) is not None
 
-    def _cannot_delay(self, waiting: WaitingAllocation) -> bool:
+    def is_free(self, waiting: WaitingAllocation) -> bool:
+        """Return whether the whole limits are free with which an allocation comes."""
+        sizes, free = self._claim(waiting), self._ledger.free
+        return not any(size > free[device] for (scenario, device), size in sizes.items() if scenario == CURRENT)
+
+    def cannot_delay(self, waiting: WaitingAllocation) -> bool:
+        """Return whether one whose whole limits are free cannot delay any overdue allocation of an earlier turn."""
         names = joint_containers(self._state, waiting.container)
-        claim, free = self._ledger.needs(names), self._ledger.free
-        if any(size > free[device] for (scenario, device), size in claim.items() if scenario == CURRENT):
-            return False
-        return self._leaves_enough(waiting.turn, claim) and self._ledger.can_all_end_beside(names)
+        return self._leaves_enough(waiting.turn, self._claim(waiting)) and self._ledger.can_all_end_beside(names)
+
+    def _claim(self, waiting: WaitingAllocation) -> Needs:
+        return self._ledger.needs(joint_containers(self._state, waiting.container))
 
     def most_behind(self, overdue: WaitingAllocation, device: str) -> float:
         """Return the most bytes of a device that a newcomer may claim that goes past one overdue allocation."""
-        return self._most_beside(overdue).get((CURRENT, device), inf)
+        beside = self._overdue_claim(overdue)
+        return self._most_beside(beside, (CURRENT, device)) if (CURRENT, device) in beside.needs else inf
 
     # -- the overdue allocations before a newcomer -------------------------------------------------------
 
@@ -87,7 +95,7 @@ class Backfill:
     def _by_turn(self) -> Iterator[PendingAllocation]:
         """Yield the overdue allocations that wait for holders, in the order of their turns."""
         state = self._state
-        devices = [device for device in state.settling if device not in state.drained]
+        devices = [device for device in self._devices if device not in state.drained]
         return (pending for _, pending in merge(*map(self._overdue_on, devices), key=itemgetter(0)))
 
     def _overdue_on(self, device: str) -> Iterator[tuple[Turn, PendingAllocation]]:
@@ -97,9 +105,10 @@ class Backfill:
             if waits_for_holders(self._state, pending):
                 yield pending.view.turn, pending
 
-    def _regard(self, overdue: PendingAllocation) -> Mapping[tuple[int, str], float]:
+    def _regard(self, overdue: PendingAllocation) -> Mapping[Key, float]:
         """Regard a further overdue allocation; return the most that a newcomer may claim of its devices beside it."""
-        most = self._most_beside(overdue.view)
+        claim = self._overdue_claim(overdue.view)
+        most = {key: self._most_beside(claim, key) for key in claim.needs}
         for key in most.keys() - self._most.keys():
             self._most[key] = [inf] * len(self._turns)
         for key, minima in self._most.items():
@@ -107,29 +116,60 @@ class Backfill:
         self._turns.append(overdue.view.turn)
         return most
 
-    def _most_beside(self, other: WaitingAllocation) -> dict[tuple[int, str], float]:
-        """Return the most that a newcomer may claim of each device of an allocation's containers.
+    def _overdue_claim(self, overdue: WaitingAllocation) -> "OverdueClaim":
+        """Return what an overdue allocation claims; computed once."""
+        claim = self._claims.get(overdue.sequence)
+        if claim is None:
+            names, ledger = joint_containers(self._state, overdue.container), self._ledger
+            newcomers = [name for name in names if name not in ledger.holders]
+            needs = ledger.needs(names)
+            lacking = needs if len(newcomers) == len(names) else ledger.needs(newcomers)
+            if self._room is None:
+                self._room = ledger.room_when_all_ended()
+            room = self._room
+            fits = not any(size > room[key] for key, size in lacking.items() if size)
+            claim = OverdueClaim(needs, lacking, required(self._state, overdue), fits_at_last=fits)
+            self._claims[overdue.sequence] = claim
+        return claim
+
+    def _most_beside(self, other: "OverdueClaim", key: Key) -> float:
+        """Return the most that a newcomer may claim of a device of an overdue allocation's containers beside that.
 
         Two rules: the holders may never end so that `other` gets what it lacks without the newcomer only; and when all
         of them have ended, the whole limits of its containers are free. Less than 0: nobody may go past it.
         """
-        names, ledger = joint_containers(self._state, other.container), self._ledger
-        needs, sizes = ledger.needs(names), required(self._state, other)
-        lacking = ledger.needs([name for name in names if name not in ledger.holders])
-        if self._room is None:
-            self._room = ledger.room_when_all_ended()
-        room = self._room
-        if any(size > room[key] for key, size in lacking.items() if size):
-            return dict.fromkeys(needs, -1)
-        most: dict[tuple[int, str], float] = {}
-        for key, need in needs.items():
-            most[key] = room[key] - lacking[key] if lacking.get(key) else inf
+        if not other.fits_at_last or self._room is None:
+            return -1
+        most = other.most.get(key)
+        if most is None:
+            lacking, need = other.lacking.get(key), other.needs[key]
+            most = self._room[key] - lacking if lacking else inf
             scenario, device = key
             if need and scenario == CURRENT:
-                free = ledger.free[device]
-                released = self._sums.least_release(device, sizes.get(device, need) - free)
-                most[key] = min(most[key], max(released - need + free, 0))
+                free = self._ledger.free[device]
+                released = self._sums.least_release(device, other.sizes.get(device, need) - free)
+                most = min(most, max(released - need + free, 0))
+            other.most[key] = most
         return most
+
+
+@dataclass(frozen=True, slots=True)
+class OverdueClaim:
+    """What an overdue allocation, and the containers that are granted memory with it, may keep newcomers from.
+
+    Attributes:
+        needs: what its containers may still be granted.
+        lacking: the same of those of them that hold nothing.
+        sizes: bytes by device that it waits for.
+        fits_at_last: all that is lacking will be free when all holders have ended.
+        most: by device, the most that a newcomer may claim beside it, as far as computed.
+    """
+
+    needs: Needs
+    lacking: Needs
+    sizes: Mapping[str, int]
+    fits_at_last: bool
+    most: dict[Key, float] = field(default_factory=dict)
 
 
 class ReleaseSums:

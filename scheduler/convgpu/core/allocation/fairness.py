@@ -6,6 +6,7 @@ from math import inf
 from convgpu.core.allocation.admission import is_newcomer, waits_for_holders
 from convgpu.core.allocation.hold_back import HoldBack
 from convgpu.core.allocation.turns import first_overdue_on, is_overdue
+from convgpu.core.memory.ledger import Ledger
 from convgpu.core.state import PendingAllocation, State
 from convgpu.policies.memory.base import WaitingAllocation
 
@@ -65,8 +66,10 @@ def overtakes_overdue(state: State, waiting: WaitingAllocation) -> bool:
     return not _raises_high_water_mark(state, waiting, _oldest_waiting_on(state, waiting.device))
 
 
-def eligible(state: State, held_back: HoldBack, most_behind: MostBehind) -> list[WaitingAllocation]:
-    """Return all that fit into free memory, without those that were found unsafe and still are.
+def eligible(
+    state: State, devices: Sequence[str], held_back: HoldBack, most_behind: MostBehind
+) -> list[WaitingAllocation]:
+    """Return all that fit into free memory of these devices, without those that were found unsafe and still are.
 
     Nor with most of those that are held back and may not go on either.
 
@@ -74,7 +77,8 @@ def eligible(state: State, held_back: HoldBack, most_behind: MostBehind) -> list
     overdue allocation and the device (backfill.py).
     """
     found: list[WaitingAllocation] = []
-    for device, free in state.ledger.free.items():
+    for device in devices:
+        free = state.ledger.free[device]
         if free > 0 and device not in state.drained:
             first = held_back.requesting.get(device)
             fits = [pending.view for pending in state.queue.fitting(device, free)]
@@ -114,16 +118,27 @@ def _small_enough(
 ) -> list[WaitingAllocation]:
     """Return the newcomers behind the first overdue allocation whose limits are free, and small enough to pass it."""
     ledger, free = state.ledger, state.ledger.free[device]
-    holders, accounts = ledger.holders, ledger.accounts
-    if not any(w.container not in holders and accounts[w.container][device].limit <= free for w in fits):
+    holders, accounts, turn = ledger.holders, ledger.accounts, first.turn
+    small = [w for w in fits if w.container not in holders and accounts[w.container][device].limit <= free]
+    passing = [w for w in small if w.turn > turn and _are_limits_free(ledger, w.container)]
+    if not passing:
         return []
-    most = min(most_behind(first, device), free)
+    most = most_behind(first, device)
     found = []
-    for pending in state.queue.fitting(device, int(max(most, 0))):
-        account = accounts[pending.container][device]
-        if account.limit <= free and account.limit - account.charged <= most:
-            found.append(pending.view)
-    return [w for w in found if w.turn > first.turn and is_newcomer(state, w.container)]
+    for w in passing:
+        account = accounts[w.container][device]
+        if max(w.size, account.limit - account.charged) <= most and is_newcomer(state, w.container):
+            found.append(w)
+    return found
+
+
+def _are_limits_free(ledger: Ledger, newcomer: str) -> bool:
+    """Return whether all that a container which holds nothing may be granted is free."""
+    usable, free = ledger.usable, ledger.free
+    for device, account in ledger.accounts[newcomer].items():
+        if min(account.limit - account.charged, usable[device]) > free[device]:
+            return False
+    return True
 
 
 def _lacks_at_most(state: State, pending: PendingAllocation, free: int) -> bool:

@@ -1,5 +1,6 @@
 """Which newcomers are held back behind overdue allocations (docs/policies.md)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from convgpu.core.allocation.admission import is_newcomer, joint_containers, required, waits_for_holders
@@ -47,8 +48,8 @@ def _first_before_context(state: State, waiting: WaitingAllocation) -> WaitingAl
     return None
 
 
-def hold_back(state: State, now: float) -> HoldBack:
-    """Find the overdue allocations that newcomers must not overtake any more.
+def hold_back(state: State, devices: Iterable[str], now: float) -> HoldBack:
+    """Find the overdue allocations that newcomers must not overtake any more, among those that wait for these devices.
 
     On each device that is its first overdue allocation by turn. If that fits but would not be safe, or if it needs
     memory of several devices at once, it waits for holders of other devices, so newcomers are held back on all devices
@@ -58,14 +59,14 @@ def hold_back(state: State, now: float) -> HoldBack:
     """
     requesting: dict[str, WaitingAllocation] = {}
     limited: dict[str, WaitingAllocation] = {}
-    for device, overdue in first_overdue(state, now).items():
+    for device, overdue in first_overdue(state, devices, now).items():
         requesting.setdefault(device, overdue)
         sizes = required(state, overdue)
-        devices = {
+        concerned = {
             other for name in joint_containers(state, overdue.container) for other in state.ledger.accounts[name]
         }
         if len(sizes) > 1 or sizes[device] <= state.ledger.free[device]:
-            requesting = dict.fromkeys(devices, overdue) | requesting
+            requesting = dict.fromkeys(concerned, overdue) | requesting
         if overdue.aged(now) >= 2 * state.starvation_timeout:
-            limited = dict.fromkeys(devices, overdue) | limited
+            limited = dict.fromkeys(concerned, overdue) | limited
     return HoldBack(requesting, limited)

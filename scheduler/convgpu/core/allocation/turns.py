@@ -1,5 +1,6 @@
 """Age: when an allocation is overdue, and whose turn it is among those that are (docs/policies.md)."""
 
+from collections.abc import Iterable
 from math import isfinite
 from typing import Final
 
@@ -21,13 +22,13 @@ def is_overdue(state: State, waiting: WaitingAllocation, now: float) -> bool:
     return waiting.aged(now) >= state.starvation_timeout
 
 
-def first_overdue(state: State, now: float) -> dict[str, WaitingAllocation]:
-    """Return the overdue allocation of each device whose turn is first, if it has one; in the order of turns.
+def first_overdue(state: State, devices: Iterable[str], now: float) -> dict[str, WaitingAllocation]:
+    """Return the overdue allocation of each of the devices whose turn is first, if it has one; in the order of turns.
 
     An allocation that waits for external memory, or for others of its gang, holds nobody back.
     """
     found = []
-    for device in state.settling:
+    for device in devices:
         if device not in state.drained:
             found += first_overdue_on(state, device, now)
     return {w.device: w for w in sorted(found, key=lambda w: w.turn)}

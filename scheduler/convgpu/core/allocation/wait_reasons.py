@@ -34,7 +34,7 @@ class Wait:
 
 def explain(state: State, now: float) -> dict[int, Wait]:
     """Return why each waiting allocation waits, by the number of its request."""
-    held_back = hold_back(state, now)
+    held_back = hold_back(state, state.settling, now)
     holdings = _largest_holdings_first(state.ledger)
     ahead = dict.fromkeys(state.settling, 0)
     waits = {}
@@ -54,7 +54,7 @@ def explain_one(state: State, container: str, request: int, now: float) -> Wait 
     for pending in state.containers[container].pending.values():
         if pending.view.request == request:
             waiting = pending.view
-            overdue = hold_back(state, now).find(state, waiting)
+            overdue = hold_back(state, state.settling, now).find(state, waiting)
             reason = _find_reason(state, waiting, overdue)
             behind = _find_behind(state, waiting, reason, overdue, _largest_holdings_first(state.ledger))
             free = max(state.ledger.free[waiting.device], 0)

@@ -7,6 +7,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 from convgpu.core.memory.bankers import Claim, Sizes
+from convgpu.core.memory.device_groups import DeviceGroups
 
 
 class ClaimTable:
@@ -31,8 +32,7 @@ class ClaimTable:
         self.sole: dict[str, list[tuple[int, str]]] = {device: [] for device in self.needs}
         self.lacking: dict[str, dict[str, int]] = {device: {} for device in self.needs}
         self.satisfied = dict.fromkeys(self.needs, 0)
-        self._holders_of: dict[frozenset[str], int] = {}  # how many claims concern exactly these devices
-        self._connected: dict[str, frozenset[str]] = {}  # by device, as far as computed
+        self._groups = DeviceGroups()
 
     def put(self, container: str, claim: Claim | None) -> None:
         """Set the claim of a container; None when it holds nothing any more."""
@@ -57,10 +57,7 @@ class ClaimTable:
                 lacking[container] = len(claim.need) - (container in self.needs[device])
         else:
             self._add_satisfied(claim.granted, 1)
-        devices = claim.devices
-        if devices not in self._holders_of:
-            self._connected.clear()
-        self._holders_of[devices] = self._holders_of.get(devices, 0) + 1
+        self._groups.add(claim.devices)
 
     def _remove(self, container: str, claim: Claim) -> None:
         del self.claims[container]
@@ -75,11 +72,7 @@ class ClaimTable:
                 del lacking[container]
         else:
             self._add_satisfied(claim.granted, -1)
-        devices = claim.devices
-        self._holders_of[devices] -= 1
-        if not self._holders_of[devices]:
-            del self._holders_of[devices]
-            self._connected.clear()
+        self._groups.remove(claim.devices)
 
     def _add_satisfied(self, granted: Sizes, sign: int) -> None:
         for device, size in granted:
@@ -87,15 +80,7 @@ class ClaimTable:
 
     def connected(self, device: str) -> frozenset[str]:
         """Return the devices whose memory decides who can end on this one: those that holders of it have limits on."""
-        found = self._connected.get(device)
-        if found is None:
-            found = frozenset([device])
-            size = 0
-            while size < len(found):
-                size = len(found)
-                found = found.union(*(devices for devices in self._holders_of if not devices.isdisjoint(found)))
-            self._connected |= dict.fromkeys(found, found)
-        return found
+        return self._groups.connected(device)
 
 
 def _discard(ordered: list[tuple[int, str]], entry: tuple[int, str]) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from convgpu.core.memory import bankers
-from convgpu.core.memory.bankers import Claim
+from convgpu.core.memory.bankers import Claim, Sizes
 from convgpu.core.memory.safety_check import SafetyCheck
 
 Turn = tuple[float, int]  # of an allocation (WaitingAllocation.turn)
@@ -104,21 +104,29 @@ class Claimants:
 
         None if one cannot end. `changed`: claims in place of those that containers have, or of newcomers.
         """
-        free = Counter(check.available)
+        free = dict(check.available)
         for name, claim in changed.items():
-            free.update(dict(check.claim(name).granted))
-            free.subtract(dict(claim.granted))
-        claims = {name: check.claim(name) for name in self._holders} | dict(changed)
+            _add(free, check.claim(name).granted, 1)
+            _add(free, claim.granted, -1)
         for name in apart:
-            if name in claims:
-                free.subtract(dict(claims.pop(name).need))
-        others = bankers.least_need_first(self._joint(claims, check.usable))
+            if name in changed or name in self._holders:
+                _add(free, (changed.get(name) or check.claim(name)).need, -1)
+        others = self._others(check, apart, changed)
         return None if bankers.finish_feasible(free, others) else free
+
+    def _others(self, check: SafetyCheck, apart: Sequence[str], changed: Mapping[str, Claim]) -> Sequence[Claim]:
+        """Return the claims of those that are not set apart, about in the order in which they can end."""
+        left_out = {*apart, *changed}
+        added = [claim for name, claim in changed.items() if name not in apart]
+        if not self.gangs:
+            replaced = {id(check.claim(name)) for name in left_out}
+            return [claim for claim in check.holder_claims() if id(claim) not in replaced] + added
+        claims = {name: check.claim(name) for name in self._holders if name not in left_out}
+        claims |= {name: claim for name, claim in changed.items() if name not in apart}
+        return bankers.least_need_first(self._joint(claims, check.usable))
 
     def _joint(self, claims: Mapping[str, Claim], usable: Mapping[str, int]) -> list[Claim]:
         """Return the claims, those of each gang added up; a joint need is no more than what its devices have left."""
-        if not self.gangs:
-            return list(claims.values())
         gangs: dict[str, list[Claim]] = {}
         joint = []
         for name, claim in claims.items():
@@ -134,6 +142,11 @@ class Claimants:
             capped = {device: min(size, usable[device] - granted[device]) for device, size in need.items()}
             joint.append(_claim(granted, capped))
         return joint
+
+
+def _add(free: dict[str, int], sizes: Sizes, sign: int) -> None:
+    for device, size in sizes:
+        free[device] += sign * size
 
 
 def _claim(granted: Mapping[str, int], need: Mapping[str, int]) -> Claim:

@@ -20,9 +20,9 @@ from typing import Final
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.memory.account import Account
 from convgpu.core.memory.claimants import Claimants
+from convgpu.core.memory.device_groups import DeviceGroups
 from convgpu.core.memory.holdings import Holdings
 from convgpu.core.memory.safety_check import SafetyCheck
-from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot
 
 CURRENT: Final = 0  # number of the scenario with the capacity that devices have now
 Needs = dict[tuple[int, str], int]  # bytes by scenario and device; scenarios that equal another are left out
@@ -53,6 +53,9 @@ class Ledger:
         allows_raise: whether a container may have a higher limit on a device, beside what safety says.
         holdings: how many grants of each size there are.
         newest_waiting: sequence of the newest allocation that waits, or ever waited; tags high-water marks.
+        touched: devices on which anything has changed that decides who may be granted memory; whoever reads them
+            clears them.
+        groups: of devices that containers have limits on together.
     """
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
@@ -68,6 +71,8 @@ class Ledger:
         self.lease_changes: dict[str, None] = {}
         self.allows_raise: Callable[[str, str, int], bool] = _allow
         self.newest_waiting = 0
+        self.touched: dict[str, None] = {}
+        self.groups = DeviceGroups()
         self.holdings = Holdings(capacity)
         # Containers with a grant: few, however many wait, because each holds memory of a device.
         self._holders: dict[str, None] = {}
@@ -109,31 +114,22 @@ class Ledger:
         """The deficit that would be left at nominal capacity: 0, unless a process reconnected late."""
         return self._nominal.deficit
 
-    # -- views -------------------------------------------------------------------------------------------
-
-    def view_device(self, device: str) -> DeviceView:
-        """Return the figures of a device as they are now."""
-        figures = (self.capacity, self.usable, self.free, self.deficit, self.nominal_deficit)
-        return DeviceView(*(figure[device] for figure in figures))
-
-    def snapshot(self) -> LedgerSnapshot:
-        """Return all accounts and devices as they are now; costs as much as there are accounts."""
-        return LedgerSnapshot(
-            {name: {device: a.view() for device, a in accounts.items()} for name, accounts in self.accounts.items()},
-            {device: self.view_device(device) for device in self.capacity},
-        )
-
     # -- containers --------------------------------------------------------------------------------------
 
     def open(self, container: str, limits: Mapping[str, int]) -> None:
         """Open the accounts of a container, in place of those that it has."""
         for check in self._scenarios:
             check.forget(container)
+        self._forget_group(container)
         self.accounts[container] = {device: Account(limit) for device, limit in limits.items()}
+        self.groups.add(frozenset(limits))
 
     def close(self, container: str) -> None:
         """Forget a container, and with it its grants."""
+        self._forget_group(container)
         for device, account in self.accounts.pop(container, {}).items():
+            if account.grant or account.charged:
+                self.touched[device] = None
             self.holdings.change(device, account.grant, 0)
             for check in self._scenarios:
                 check.change_free(container, device, account.grant)
@@ -147,12 +143,17 @@ class Ledger:
         self.claimants.remove(container)
         self.changed_containers.pop(container, None)
 
+    def _forget_group(self, container: str) -> None:
+        if container in self.accounts:
+            self.groups.remove(frozenset(self.accounts[container]))
+
     def ask_limit(self, container: str, device: str, limit: int) -> None:
         """Set a target; `apply_targets` brings it into force when that is possible."""
         account = self.accounts[container][device]
         account.target = None if limit == account.limit else limit
         self.changed_limits[container, device] = None
         self.changed_containers[container] = None  # what waits may exceed it
+        self.touched[device] = None
         if account.target is None:
             self.targets.pop((container, device), None)
         else:
@@ -199,8 +200,9 @@ class Ledger:
         """Lease to a session what it holds already, up to the limit: granted even if nothing is free."""
         account = self.accounts[container][device]
         size = max(min(size, account.limit - account.held), 0)
-        self._is_deficit_stale = self._is_deficit_stale or size > 0
-        self.claimants.forget_backfilled()
+        if size:
+            self._is_deficit_stale = True
+            self.claimants.forget_backfilled()
         more = max(size - account.idle, 0)
         if size and container in self.unified:  # it had been granted all that it may have
             more = account.limit - account.charged - account.grant
@@ -208,6 +210,7 @@ class Ledger:
         self.lease(container, device, session, size)
 
     def _change_usable(self, device: str, change: int) -> None:
+        self.touched[device] = None
         if change < 0:
             self.claimants.forget_backfilled()
         self._current.change_usable(device, change)
@@ -218,9 +221,12 @@ class Ledger:
 
     def grant(self, container: str, device: str, size: int) -> None:
         """Set `size` more bytes aside for a container; a negative size takes some back."""
+        if not size:
+            return
         accounts = self.accounts[container]
         before = accounts[device].grant
         accounts[device].grant += size
+        self.touched[device] = None
         self.holdings.change(device, before, before + size)
         for check in self._scenarios:
             check.change_free(container, device, -size)
@@ -266,6 +272,8 @@ class Ledger:
     def _count_leased(self, container: str, device: str, change: int) -> None:
         self.accounts[container][device].leased += change
         self.leased[device] += change
+        if change:
+            self.touched[device] = None
         self.lease_changes[container] = None
 
     def _adjust(self, container: str, device: str) -> None:
@@ -363,6 +371,7 @@ class Ledger:
                 account.target = None
                 del self.targets[container, device]
             if account.limit != limit:
+                self.touched[device] = None
                 self.changed_limits[container, device] = None
                 for check in self._scenarios:
                     check.forget(container)

@@ -1,6 +1,6 @@
 """Safety (invariant 2) of grants and limits under one scenario: the Banker's algorithm over the ledger's accounts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from convgpu.core.memory import bankers
@@ -116,7 +116,7 @@ class SafetyCheck:
 
         It is raised only if the state is not safe without that.
         """
-        deficit = bankers.deficit(self.free, self._claims_of_holders(), taken)
+        deficit = bankers.deficit(self.free, self.holder_claims(), taken)
         if deficit == self.deficit:
             return
         if sum(deficit.values()) <= sum(self.deficit.values()) or not self.is_safe():
@@ -139,7 +139,7 @@ class SafetyCheck:
 
     def is_safe(self) -> bool:
         """Return whether all containers can get their whole limits and end, with the deficit lent (invariant 2)."""
-        return bankers.is_safe(self._available, self._claims_of_holders())
+        return bankers.is_safe(self._available, self.holder_claims())
 
     def fits_free(self, container: str) -> bool:
         """Return whether what is free right now holds the container's whole limits."""
@@ -231,14 +231,15 @@ class SafetyCheck:
             )
         return claim
 
-    def _claims_of_holders(self) -> list[Claim]:
+    def holder_claims(self) -> Sequence[Claim]:
+        """Return the claims of all holders, least need first."""
         if self._holder_claims is None:
             self._holder_claims = bankers.least_need_first(self._claim(container) for container in self._holders)
         return self._holder_claims
 
     def _other_claims(self, container: str) -> list[Claim]:
         own = self._claim(container)
-        return [claim for claim in self._claims_of_holders() if claim is not own]
+        return [claim for claim in self.holder_claims() if claim is not own]
 
     def _update_table(self) -> None:
         for container in self._changed:

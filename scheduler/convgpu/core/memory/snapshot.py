@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from convgpu.core.memory.account import AccountView
+from convgpu.core.memory.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +36,22 @@ class LedgerSnapshot:
     def on(self, device: str) -> Mapping[str, AccountView]:
         """Return the accounts of one device, by container."""
         return {name: accounts[device] for name, accounts in self.accounts.items() if device in accounts}
+
+
+def view_device(ledger: Ledger, device: str) -> DeviceView:
+    """Return the figures of a device as they are now."""
+    return DeviceView(
+        ledger.capacity[device],
+        ledger.usable[device],
+        ledger.free[device],
+        ledger.deficit[device],
+        ledger.nominal_deficit[device],
+    )
+
+
+def take_snapshot(ledger: Ledger) -> LedgerSnapshot:
+    """Return all accounts and devices as they are now; costs as much as there are accounts."""
+    return LedgerSnapshot(
+        {name: {device: a.view() for device, a in accounts.items()} for name, accounts in ledger.accounts.items()},
+        {device: view_device(ledger, device) for device in ledger.capacity},
+    )
