@@ -27,6 +27,7 @@ class PendingAllocation:
         deadline: seconds on the clock of the events, after which it is rejected; None without one.
         is_paused: the history says that it was paused.
         passes_overdue: it was chosen although overdue allocations come first, because it cannot delay them.
+        limit: of its container on its device, for the order of the queue.
     """
 
     event: e.AllocationRequested
@@ -34,6 +35,7 @@ class PendingAllocation:
     deadline: float | None
     is_paused: bool = False
     passes_overdue: bool = False
+    limit: int = 0
 
     @property
     def sequence(self) -> int:
@@ -107,6 +109,7 @@ class Queue:
         self._by_device: dict[str, dict[int, PendingAllocation]] = {device: {} for device in devices}
         self._turns: dict[str, list[tuple[float, int]]] = {device: [] for device in self._by_device}
         self._sizes: dict[str, list[tuple[int, int]]] = {device: [] for device in self._by_device}
+        self._limits: dict[str, list[tuple[int, int]]] = {device: [] for device in self._by_device}
         self._deadlines: list[tuple[float, int]] = []
 
     def __len__(self) -> int:
@@ -139,6 +142,17 @@ class Queue:
         sizes, waiting = self._sizes[device], self._all
         return [waiting[sequence] for _, sequence in sizes[: bisect_left(sizes, (free + 1, 0))]]
 
+    def limited_to(self, device: str, most: int) -> list[PendingAllocation]:
+        """Return those that wait for the device whose containers' limits there are at most `most`, smallest first."""
+        limits, waiting = self._limits[device], self._all
+        return [waiting[sequence] for _, sequence in limits[: bisect_left(limits, (most + 1, 0))]]
+
+    def change_limit(self, pending: PendingAllocation, limit: int) -> None:
+        """Order one anew: the limit of its container has changed."""
+        _discard(self._limits[pending.device], (pending.limit, pending.sequence))
+        pending.limit = limit
+        insort(self._limits[pending.device], (limit, pending.sequence))
+
     def has_any_on(self, device: str) -> bool:
         """Return whether anything waits for memory of the device."""
         return bool(self._by_device[device])
@@ -152,6 +166,7 @@ class Queue:
                 _sort_by_key(waiting)
         insort(self._turns[pending.device], pending.view.turn)
         insort(self._sizes[pending.device], (pending.size, pending.sequence))
+        insort(self._limits[pending.device], (pending.limit, pending.sequence))
         if pending.deadline is not None:
             insort(self._deadlines, (pending.deadline, pending.sequence))
 
@@ -161,6 +176,7 @@ class Queue:
         del self._by_device[pending.device][pending.sequence]
         _discard(self._turns[pending.device], pending.view.turn)
         _discard(self._sizes[pending.device], (pending.size, pending.sequence))
+        _discard(self._limits[pending.device], (pending.limit, pending.sequence))
         if pending.deadline is not None:
             _discard(self._deadlines, (pending.deadline, pending.sequence))
 
@@ -229,6 +245,7 @@ class State:
         placement: str = DEFAULT_PLACEMENT,
     ) -> None:
         self.ledger = Ledger(capacity)
+        self.ledger.on_limit = self.change_limit
         self.policy = policy
         self.placement_policy: PlacementPolicy = PLACEMENT_POLICIES[placement]
         self.starvation_timeout = starvation_timeout
@@ -264,6 +281,7 @@ class State:
 
     def enqueue(self, pending: PendingAllocation) -> None:
         """Let an allocation wait for its answer."""
+        pending.limit = self.account(pending).limit
         self.queue.add(pending)
         self.arrived[pending.sequence] = pending
         self.containers[pending.container].pending[pending.sequence] = pending
@@ -272,6 +290,13 @@ class State:
         self.unrecorded.append(pending)
         self.ledger.changed_containers[pending.container] = None
         self.residency.changed[pending.container] = None
+
+    def change_limit(self, container: str, device: str) -> None:
+        """Order anew what waits for a device whose limit has changed."""
+        limit = self.ledger.accounts[container][device].limit
+        for pending in self.containers[container].pending.values():
+            if pending.device == device:
+                self.queue.change_limit(pending, limit)
 
     def dequeue(self, pending: PendingAllocation) -> None:
         """End an allocation's wait."""

@@ -132,10 +132,10 @@ class Allocator:
         backfill = Backfill(state, held_back, self._release_sums, devices)
         for chosen in serving_order(state, eligible(state, devices, held_back, backfill.most_behind), state.now):
             passes = backfill.passes(chosen)
-            if passes and not backfill.is_free(chosen):
+            if passes and not backfill.leaves_enough(chosen):
                 continue
             is_safe = self._is_safe(chosen) and self._reservations.allow(chosen.container)
-            if is_safe and (not passes or backfill.cannot_delay(chosen)):
+            if is_safe and (not passes or backfill.can_all_end_beside(chosen)):
                 pending = state.queue[chosen.sequence]
                 pending.passes_overdue = passes
                 return pending

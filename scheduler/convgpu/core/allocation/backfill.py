@@ -6,7 +6,7 @@ After R. Lifka, The ANL/IBM SP Scheduling System (1995), with limits and ends in
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from math import inf
@@ -20,8 +20,11 @@ from convgpu.core.memory.ledger import CURRENT, Ledger, Needs
 from convgpu.core.state import PendingAllocation, State
 from convgpu.policies.memory.base import WaitingAllocation
 
-_MOST_SUMS: Final = 1024  # of what holders may release; with more of them nothing is proved
+_MOST_SUMS: Final = 1024  # of what holders may release in vain; with more of them nothing is proved
 _MOST_SIZES: Final = 44  # n different sizes have at least n (n + 1) / 2 + 1 sums
+# Sizes of holdings behind which nothing is proved where an allocation fits and waits for safety alone: every newcomer
+# whose limits are free would be compared with all that are overdue, nearly always in vain (docs/decisions/0079).
+_MOST_BESIDE_SAFETY: Final = 10
 
 Turn = tuple[float, int]
 Key = tuple[int, str]  # of Needs: scenario and device
@@ -45,33 +48,32 @@ class Backfill:
         self._sums = sums
         self._room: Needs | None = None
         self._claims: dict[int, OverdueClaim] = {}  # by sequence of the overdue allocation, as far as computed
-        # Of the overdue allocations regarded so far: their turns, and the most that a newcomer behind so many of them
-        # may claim of each device.
+        # Of the overdue allocations regarded so far: the last turn, and by device the most that a newcomer may claim
+        # that goes past them, with the turn from which on it is no more.
         self._overdue = self._by_turn()
-        self._turns: list[Turn] = []
-        self._most: dict[Key, list[float]] = {}
+        self._last_turn: Turn = (-inf, 0)
+        self._most: dict[Key, list[tuple[Turn, float]]] = {}
 
     def passes(self, waiting: WaitingAllocation) -> bool:
         """Return whether an allocation is held back, so that it would go past overdue ones."""
         return self._held_back.find(self._state, waiting) is not None
 
-    def is_free(self, waiting: WaitingAllocation) -> bool:
-        """Return whether the whole limits are free with which an allocation comes."""
-        sizes, free = self._claim(waiting), self._ledger.free
-        return not any(size > free[device] for (scenario, device), size in sizes.items() if scenario == CURRENT)
+    def leaves_enough(self, waiting: WaitingAllocation) -> bool:
+        """Return whether the whole limits are free with which one comes, and no overdue allocation would miss them."""
+        claim = self._ledger.needs(joint_containers(self._state, waiting.container))
+        free = self._ledger.free
+        if any(size > free[device] for (scenario, device), size in claim.items() if scenario == CURRENT):
+            return False
+        return self._leaves_enough(waiting.turn, claim)
 
-    def cannot_delay(self, waiting: WaitingAllocation) -> bool:
-        """Return whether one whose whole limits are free cannot delay any overdue allocation of an earlier turn."""
-        names = joint_containers(self._state, waiting.container)
-        return self._leaves_enough(waiting.turn, self._claim(waiting)) and self._ledger.can_all_end_beside(names)
-
-    def _claim(self, waiting: WaitingAllocation) -> Needs:
-        return self._ledger.needs(joint_containers(self._state, waiting.container))
+    def can_all_end_beside(self, waiting: WaitingAllocation) -> bool:
+        """Return whether all holders can end even if the containers never do that are granted memory with one."""
+        return self._ledger.can_all_end_beside(joint_containers(self._state, waiting.container))
 
     def most_behind(self, overdue: WaitingAllocation, device: str) -> float:
         """Return the most bytes of a device that a newcomer may claim that goes past one overdue allocation."""
         beside = self._overdue_claim(overdue)
-        return self._most_beside(beside, (CURRENT, device)) if (CURRENT, device) in beside.needs else inf
+        return self._most_beside(beside, (CURRENT, device)) if (CURRENT, device) in beside.keys else inf
 
     # -- the overdue allocations before a newcomer -------------------------------------------------------
 
@@ -80,10 +82,12 @@ class Backfill:
 
         They are regarded in the order of their turns, once for all newcomers, and only until one of them refuses.
         """
-        regarded = bisect_left(self._turns, turn)
-        if regarded and any(size > self._most[key][regarded - 1] for key, size in claim.items() if key in self._most):
-            return False
-        while not self._turns or self._turns[-1] < turn:
+        for key, size in claim.items():
+            minima = self._most.get(key)
+            place = bisect_left(minima, (turn,)) if minima else 0
+            if minima and place and size > minima[place - 1][1]:
+                return False
+        while self._last_turn < turn:
             overdue = next(self._overdue, None)
             if overdue is None:
                 return True
@@ -108,12 +112,12 @@ class Backfill:
     def _regard(self, overdue: PendingAllocation) -> Mapping[Key, float]:
         """Regard a further overdue allocation; return the most that a newcomer may claim of its devices beside it."""
         claim = self._overdue_claim(overdue.view)
-        most = {key: self._most_beside(claim, key) for key in claim.needs}
-        for key in most.keys() - self._most.keys():
-            self._most[key] = [inf] * len(self._turns)
-        for key, minima in self._most.items():
-            minima.append(min(minima[-1] if minima else inf, most.get(key, inf)))
-        self._turns.append(overdue.view.turn)
+        turn = self._last_turn = overdue.view.turn
+        most = {key: self._most_beside(claim, key) for key in claim.keys}
+        for key, size in most.items():
+            minima = self._most.setdefault(key, [])
+            if not minima or size < minima[-1][1]:
+                minima.append((turn, size))
         return most
 
     def _overdue_claim(self, overdue: WaitingAllocation) -> "OverdueClaim":
@@ -127,8 +131,9 @@ class Backfill:
             if self._room is None:
                 self._room = ledger.room_when_all_ended()
             room = self._room
-            fits = not any(size > room[key] for key, size in lacking.items() if size)
-            claim = OverdueClaim(needs, lacking, required(self._state, overdue), fits_at_last=fits)
+            fits = all(size <= room[key] for key, size in lacking.items())
+            keys = needs if fits else [(n, d) for n, _ in room for name in names for d in ledger.accounts[name]]
+            claim = OverdueClaim(keys, needs, lacking, required(self._state, overdue), fits_at_last=fits)
             self._claims[overdue.sequence] = claim
         return claim
 
@@ -145,7 +150,7 @@ class Backfill:
             lacking, need = other.lacking.get(key), other.needs[key]
             most = self._room[key] - lacking if lacking else inf
             scenario, device = key
-            if need and scenario == CURRENT:
+            if scenario == CURRENT:
                 free = self._ledger.free[device]
                 released = self._sums.least_release(device, other.sizes.get(device, need) - free)
                 most = min(most, max(released - need + free, 0))
@@ -158,6 +163,7 @@ class OverdueClaim:
     """What an overdue allocation, and the containers that are granted memory with it, may keep newcomers from.
 
     Attributes:
+        keys: what a newcomer that goes past it has to leave.
         needs: what its containers may still be granted.
         lacking: the same of those of them that hold nothing.
         sizes: bytes by device that it waits for.
@@ -165,6 +171,7 @@ class OverdueClaim:
         most: by device, the most that a newcomer may claim beside it, as far as computed.
     """
 
+    keys: Collection[Key]
     needs: Needs
     lacking: Needs
     sizes: Mapping[str, int]
@@ -172,26 +179,48 @@ class OverdueClaim:
     most: dict[Key, float] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class Sums:
+    """What some holders of a device hold together, as far as anybody asked.
+
+    Attributes:
+        changes: of the holdings of the device before.
+        sums: in order, all that are less than `bound`, and the least of the others.
+        too_many: with this bound, and so with each higher one, there are too many sums.
+    """
+
+    changes: int
+    sums: Sequence[int] = (0,)
+    bound: float = 0
+    too_many: float = inf
+
+
 class ReleaseSums:
     """What holders may release together of each device; remembered as long as none of their holdings changes."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._sums: dict[str, tuple[int, list[int] | None]] = {}  # by device, with the number of changes before
+        self._known: dict[str, Sums] = {}  # by device
 
     def least_release(self, device: str, least: int) -> float:
         """Return the least that some holders together hold of the device, of at least `least` bytes.
 
         Infinite if all hold less, and less than all sizes if there are too many sums to say.
         """
-        changes, sums = self._sums.get(device, (-1, None))
-        if changes != self._ledger.holdings.changes[device]:
-            sums = subset_sums(self._holdings(device))
-            self._sums[device] = self._ledger.holdings.changes[device], sums
-        if sums is None:
+        changes = self._ledger.holdings.changes[device]
+        known = self._known.get(device)
+        if known is None or known.changes != changes:
+            known = self._known[device] = Sums(changes)
+        if least >= known.too_many or (least <= 0 and len(self._holdings(device)) > _MOST_BESIDE_SAFETY):
             return -inf
-        place = bisect_left(sums, least)
-        return sums[place] if place < len(sums) else inf
+        if least > known.bound:
+            sums = subset_sums(self._holdings(device), least)
+            if sums is None:
+                known.too_many = least
+                return -inf
+            known.sums, known.bound = sums, least
+        place = bisect_left(known.sums, least)
+        return known.sums[place] if place < len(known.sums) else inf
 
     def _holdings(self, device: str) -> Mapping[int, int]:
         """Return how many holdings of each size above 0 there are: what holders were granted, and their charges."""
@@ -203,20 +232,34 @@ class ReleaseSums:
         return ledger.holdings.sizes[device] + charges
 
 
-def subset_sums(sizes: Mapping[int, int]) -> list[int] | None:
-    """Return the sums of all subsets of `sizes`, in order; None if they are too many.
+def subset_sums(sizes: Mapping[int, int], bound: int) -> list[int] | None:
+    """Return in order the sums of subsets of `sizes` that are less than `bound`, and the least of the others.
 
     Equal sizes are taken 1, 2, 4 ... at a time, and rare sizes first: those make the sums too many soonest.
+
+    Args:
+        sizes: how many there are of each.
+        bound: sums that have reached it are not added to.
+
+    Returns:
+        None if the sums are too many.
     """
-    if len(sizes) > _MOST_SIZES:
+    least = min((size for size in sizes if size >= bound), default=inf)
+    smaller = [(count, size) for size, count in sizes.items() if size < bound]
+    if len(smaller) > _MOST_SIZES:
         return None
     sums = {0}
-    for size, count in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
+    for count, size in sorted(smaller):
         for times in _binary_parts(count):
-            sums |= {size * times + other for other in sums}
+            added = [other + size * times for other in sums]
+            most = max(added)
+            if most >= bound:
+                least = min(least, *(total for total in added if total >= bound))
+                added = [total for total in added if total < bound]
+            sums.update(added)
             if len(sums) > _MOST_SUMS:
                 return None
-    return sorted(sums)
+    return sorted(sums) + ([int(least)] if least < inf else [])
 
 
 def _binary_parts(count: int) -> Iterator[int]:

@@ -81,10 +81,12 @@ def eligible(
         free = state.ledger.free[device]
         if free > 0 and device not in state.drained:
             first = held_back.requesting.get(device)
-            fits = [pending.view for pending in state.queue.fitting(device, free)]
-            if first is not None and fits:
-                passing = _small_enough(state, first, device, fits, most_behind)
-                fits = _not_behind(state, first, device, fits) + passing
+            fitting = state.queue.fitting(device, free)
+            if first is not None and fitting:
+                passing = _small_enough(state, device, held_back, most_behind)
+                fits = _not_behind(state, first, device, fitting) + passing
+            else:
+                fits = [pending.view for pending in fitting]
             for refused, ceiling in state.ledger.refusals(device):
                 fits = [w for w in fits if not refused.get(w.container, inf) <= min(w.size, ceiling)]
             found += fits
@@ -93,14 +95,14 @@ def eligible(
 
 
 def _not_behind(
-    state: State, first: WaitingAllocation, device: str, fits: Sequence[WaitingAllocation]
+    state: State, first: WaitingAllocation, device: str, fits: Sequence[PendingAllocation]
 ) -> list[WaitingAllocation]:
     """Return those that fit and are not held back behind the first overdue allocation of the device."""
     holders, free = state.ledger.holders, state.ledger.free[device]
     if state.gangs:
-        found = [w for w in fits if not is_newcomer(state, w.container)]
+        found = [pending.view for pending in fits if not is_newcomer(state, pending.container)]
     else:
-        found = [w for w in fits if w.container in holders]
+        found = [pending.view for pending in fits if pending.view.container in holders]
     for pending in state.queue.by_turn(device):
         if pending.view.turn > first.turn:
             break
@@ -109,27 +111,24 @@ def _not_behind(
     return found
 
 
-def _small_enough(
-    state: State,
-    first: WaitingAllocation,
-    device: str,
-    fits: Sequence[WaitingAllocation],
-    most_behind: MostBehind,
-) -> list[WaitingAllocation]:
+def _small_enough(state: State, device: str, held_back: HoldBack, most_behind: MostBehind) -> list[WaitingAllocation]:
     """Return the newcomers behind the first overdue allocation whose limits are free, and small enough to pass it."""
-    ledger, free = state.ledger, state.ledger.free[device]
-    holders, accounts, turn = ledger.holders, ledger.accounts, first.turn
-    small = [w for w in fits if w.container not in holders and accounts[w.container][device].limit <= free]
-    passing = [w for w in small if w.turn > turn and _are_limits_free(ledger, w.container)]
-    if not passing:
+    ledger, first = state.ledger, held_back.requesting[device]
+    small = state.queue.limited_to(device, ledger.free[device])
+    if not small:
         return []
     most = most_behind(first, device)
+    is_charged = ledger.usable[device] < ledger.capacity[device] + ledger.pool[device]
     found = []
-    for w in passing:
-        account = accounts[w.container][device]
-        if max(w.size, account.limit - account.charged) <= most and is_newcomer(state, w.container):
-            found.append(w)
-    return found
+    for pending in small:
+        waiting = pending.view
+        claim = pending.limit - ledger.accounts[pending.container][device].charged
+        if claim > most and not is_charged:
+            break
+        if waiting.turn > first.turn and max(waiting.size, claim) <= most:
+            found.append(waiting)
+    found = [waiting for waiting in found if _are_limits_free(ledger, waiting.container)]
+    return [waiting for waiting in found if is_newcomer(state, waiting.container)]
 
 
 def _are_limits_free(ledger: Ledger, newcomer: str) -> bool:

@@ -32,6 +32,10 @@ def _allow(_container: str, _device: str, _limit: int) -> bool:
     return True
 
 
+def _ignore(_container: str, _device: str) -> None:
+    pass
+
+
 class Ledger:
     """Accounts of all containers on all devices.
 
@@ -50,6 +54,7 @@ class Ledger:
         beyond: bytes per device that such a container was granted and the device does not have.
         leased: bytes per device that are leased to processes.
         lease_changes: containers whose leases changed since the last decision about residency.
+        on_limit: called with container and device when a limit has changed.
         allows_raise: whether a container may have a higher limit on a device, beside what safety says.
         holdings: how many grants of each size there are.
         newest_waiting: sequence of the newest allocation that waits, or ever waited; tags high-water marks.
@@ -70,6 +75,7 @@ class Ledger:
         self.leased = dict.fromkeys(capacity, 0)
         self.lease_changes: dict[str, None] = {}
         self.allows_raise: Callable[[str, str, int], bool] = _allow
+        self.on_limit: Callable[[str, str], None] = _ignore
         self.newest_waiting = 0
         self.touched: dict[str, None] = {}
         self.groups = DeviceGroups()
@@ -330,12 +336,12 @@ class Ledger:
         return all(self.claimants.can_all_end_beside(check, newcomers) for check in self._distinct)
 
     def needs(self, names: Iterable[str]) -> Needs:
-        """Return what containers may still be granted together: up to their limits and to what is usable."""
+        """Return what containers may still be granted together: up to their limits and to what is usable; if any."""
         sizes: Needs = {}
         for name in names:
             for number, check in enumerate(self._distinct):
-                for device in self.accounts[name]:
-                    sizes[number, device] = sizes.get((number, device), 0) + check.need(name, device)
+                for device, size in check.claim(name).need:
+                    sizes[number, device] = sizes.get((number, device), 0) + size
         return sizes
 
     def room_when_all_ended(self) -> Needs:
@@ -376,6 +382,7 @@ class Ledger:
                 for check in self._scenarios:
                     check.forget(container)
                 self._adjust(container, device)
+                self.on_limit(container, device)
 
     def _is_safe_to_raise(self, container: str, device: str, target: int) -> bool:
         if self.claimants.is_apart(container) or not self.allows_raise(container, device, target):

@@ -54,7 +54,7 @@ class Margins:
         # What was free when so many batches of holders had ended, by device, and the least margin of so many.
         self._gains: dict[str, tuple[list[int], list[int]]] = {o: ([work], [0]) for o, work in self._work.items()}
         self._least: list[float] = [inf]
-        self._margins: dict[str, float] = {}  # of the holders that ended
+        self._margins: dict[str, float] = {}  # of the holders that ended, in this order
         self._ready = table.sole[device].copy()  # heap of those that fit on all other devices, by need on this one
         for other in self._places:
             self._pass_fitting(other)
@@ -94,6 +94,34 @@ class Margins:
         if self._least[ended] < size:
             return False
         return True if self.is_exact else None
+
+    def still_fits(self, need: Sizes, size: int, free: Mapping[str, int]) -> bool:
+        """Return whether a need fits once holders have ended in the order of this walk, whatever has changed since.
+
+        Any order in which they can end proves a grant safe, so True is exact and False says nothing. It costs no more
+        than the holders that ended.
+
+        Args:
+            need: what the container may still ask for, of all devices.
+            size: bytes of the device that are missing.
+            free: bytes per device that are free now.
+        """
+        claims = self._table.claims
+        work = {device: there + self._table.satisfied[device] for device, there in free.items()}
+        work[self.device] -= size
+        for container in self._margins:
+            claim = claims.get(container)
+            if claim is None or not claim.need:
+                continue
+            for device, lacking in claim.need:
+                if lacking > work[device]:
+                    break
+            else:
+                for device, granted in claim.granted:
+                    work[device] += granted
+                if all(lacking <= work[device] for device, lacking in need):
+                    return True
+        return False
 
     # -- changes -----------------------------------------------------------------------------------------
 

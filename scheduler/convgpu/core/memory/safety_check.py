@@ -196,6 +196,8 @@ class SafetyCheck:
             verdict = margins.judge(container, need, size)
             if verdict is not None:
                 return margins.devices if verdict else frozenset()
+            if margins.still_fits(need, size, self._available):
+                return frozenset(self.usable)
         margins = self._margins[device] = Margins(device, self._available, self._table)
         return margins.devices if margins.judge(container, need, size) else frozenset()
 

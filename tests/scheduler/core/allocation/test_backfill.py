@@ -73,7 +73,8 @@ def test_those_that_go_on_count_for_those_that_follow() -> None:
     host.check()
 
 
-def test_a_holder_gets_nothing_that_it_could_give_back_only_after_one_that_went_on() -> None:
+@pytest.mark.parametrize("starts_another", [False, True])
+def test_a_holder_gets_nothing_that_it_could_give_back_only_after_one_that_went_on(starts_another: bool) -> None:
     host = make_host(16)
     host.create("h", {"gpu": 10})
     host.create("g", {"gpu": 8})
@@ -84,6 +85,9 @@ def test_a_holder_gets_nothing_that_it_could_give_back_only_after_one_that_went_
     host.now = 100.0
     small = arrive(host, "small", 2)
     assert small in host.answers
+    if starts_another:  # which holds nothing: no fact that ends the proof
+        host.create("another", {"gpu": 1})
+        host.start("another")
     host.allocate(g, 1)
     waits = host.allocate(h, 2)  # then neither could get its limit unless the small one ends
     assert {waits, big} == host.pending.keys()
@@ -122,7 +126,19 @@ def test_external_memory_ends_the_proof_and_nobody_deadlocks() -> None:
 
 
 def test_sums_of_subsets() -> None:
-    assert subset_sums({3: 1, 8: 1}) == [0, 3, 8, 11]
-    assert subset_sums({3: 2, 8: 1}) == [0, 3, 6, 8, 11, 14]
-    assert subset_sums({2**power: 1 for power in range(11)}) is None
-    assert subset_sums(dict.fromkeys(range(1, 46), 1)) is None  # at least 1,036
+    assert subset_sums({3: 1, 8: 1}, 100) == [0, 3, 8, 11]
+    assert subset_sums({3: 2, 8: 1}, 100) == [0, 3, 6, 8, 11, 14]
+    assert subset_sums({2**power: 1 for power in range(11)}, 10_000) is None
+    assert subset_sums(dict.fromkeys(range(1, 46), 1), 100) is None  # at least 1,036
+
+
+@pytest.mark.parametrize(
+    ("bound", "sums"),
+    [(1, [0, 3]), (3, [0, 3]), (4, [0, 3, 6]), (7, [0, 3, 6, 8]), (9, [0, 3, 6, 8, 11]), (15, [0, 3, 6, 8, 11, 14])],
+)
+def test_of_the_sums_that_reach_a_bound_only_the_least_is_said(bound: int, sums: list[int]) -> None:
+    assert subset_sums({3: 2, 8: 1}, bound) == sums
+
+
+def test_sizes_above_the_bound_make_no_sums_too_many() -> None:
+    assert subset_sums({2**power: 1 for power in range(40)}, 4) == [0, 1, 2, 3, 4]
