@@ -245,7 +245,6 @@ class State:
         placement: str = DEFAULT_PLACEMENT,
     ) -> None:
         self.ledger = Ledger(capacity)
-        self.ledger.on_limit = self.change_limit
         self.policy = policy
         self.placement_policy: PlacementPolicy = PLACEMENT_POLICIES[placement]
         self.starvation_timeout = starvation_timeout
@@ -291,12 +290,14 @@ class State:
         self.ledger.changed_containers[pending.container] = None
         self.residency.changed[pending.container] = None
 
-    def change_limit(self, container: str, device: str) -> None:
-        """Order anew what waits for a device whose limit has changed."""
-        limit = self.ledger.accounts[container][device].limit
-        for pending in self.containers[container].pending.values():
-            if pending.device == device:
-                self.queue.change_limit(pending, limit)
+    def apply_targets(self) -> None:
+        """Bring targets into force, and order what waits by the limits that have changed."""
+        self.ledger.apply_targets()
+        for container, device in self.ledger.changed_limits:
+            limit = self.ledger.accounts[container][device].limit
+            for pending in self.containers[container].pending.values():
+                if pending.device == device:
+                    self.queue.change_limit(pending, limit)
 
     def dequeue(self, pending: PendingAllocation) -> None:
         """End an allocation's wait."""

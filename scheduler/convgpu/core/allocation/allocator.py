@@ -112,14 +112,14 @@ class Allocator:
         state, ledger = self._state, self._ledger
         state.set_backfilled_apart()
         if not state.recovering:
-            ledger.apply_targets()
+            state.apply_targets()
         if not state.queue and not ledger.targets:
             return None
         pending = self._next_without_grant()
         if pending is not None or state.recovering:
             return pending
         self._ladder.take_idle_grants()
-        ledger.apply_targets()
+        state.apply_targets()
         devices = self._retries.devices()
         pending = self._next_in_order(devices) if devices else None
         if pending is None:

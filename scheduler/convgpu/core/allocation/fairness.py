@@ -118,7 +118,7 @@ def _small_enough(state: State, device: str, held_back: HoldBack, most_behind: M
     if not small:
         return []
     most = most_behind(first, device)
-    is_charged = ledger.usable[device] < ledger.capacity[device] + ledger.pool[device]
+    is_charged = ledger.usable[device] < ledger.capacity[device] + ledger.pool[device] + ledger.beyond[device]
     found = []
     for pending in small:
         waiting = pending.view

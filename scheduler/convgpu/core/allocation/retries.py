@@ -15,7 +15,7 @@ class Retries:
     on others. Time alone serves nobody: it makes allocations overdue, in the order of their turns, and each holds more
     of the others back. Nor does an allocation that begins to wait let others be served, unless it is overdue at once:
     then others may be held back behind it in place of one that holds back more. Gangs wait for each other on any
-    devices, and where memory can leave, room for what cannot is reserved: there all are tried.
+    devices, and where memory can leave, or a container has a device alone, room is reserved: there all are tried.
 
     Args:
         state: of the machine.
@@ -27,7 +27,7 @@ class Retries:
     def devices(self) -> Sequence[str]:
         """Return the devices on which something that waits may be served, in the order of the host."""
         state, ledger = self._state, self._state.ledger
-        if state.gangs or state.residency.is_active:
+        if state.gangs or state.residency.is_active or ledger.unified:
             return list(ledger.capacity)
         touched = ledger.touched | {p.device: None for p in state.arrived.values() if self._may_serve(p)}
         if not touched:

@@ -28,14 +28,6 @@ CURRENT: Final = 0  # number of the scenario with the capacity that devices have
 Needs = dict[tuple[int, str], int]  # bytes by scenario and device; scenarios that equal another are left out
 
 
-def _allow(_container: str, _device: str, _limit: int) -> bool:
-    return True
-
-
-def _ignore(_container: str, _device: str) -> None:
-    pass
-
-
 class Ledger:
     """Accounts of all containers on all devices.
 
@@ -54,12 +46,10 @@ class Ledger:
         beyond: bytes per device that such a container was granted and the device does not have.
         leased: bytes per device that are leased to processes.
         lease_changes: containers whose leases changed since the last decision about residency.
-        on_limit: called with container and device when a limit has changed.
         allows_raise: whether a container may have a higher limit on a device, beside what safety says.
         holdings: how many grants of each size there are.
         newest_waiting: sequence of the newest allocation that waits, or ever waited; tags high-water marks.
-        touched: devices on which anything has changed that decides who may be granted memory; whoever reads them
-            clears them.
+        touched: devices on which anything has changed that decides about grants, until they are cleared.
         groups: of devices that containers have limits on together.
     """
 
@@ -74,8 +64,7 @@ class Ledger:
         self.beyond = dict.fromkeys(capacity, 0)
         self.leased = dict.fromkeys(capacity, 0)
         self.lease_changes: dict[str, None] = {}
-        self.allows_raise: Callable[[str, str, int], bool] = _allow
-        self.on_limit: Callable[[str, str], None] = _ignore
+        self.allows_raise: Callable[[str, str, int], bool] = lambda _container, _device, _limit: True
         self.newest_waiting = 0
         self.touched: dict[str, None] = {}
         self.groups = DeviceGroups()
@@ -126,13 +115,13 @@ class Ledger:
         """Open the accounts of a container, in place of those that it has."""
         for check in self._scenarios:
             check.forget(container)
-        self._forget_group(container)
+        self.groups.remove(frozenset(self.accounts.get(container, ())))
         self.accounts[container] = {device: Account(limit) for device, limit in limits.items()}
         self.groups.add(frozenset(limits))
 
     def close(self, container: str) -> None:
         """Forget a container, and with it its grants."""
-        self._forget_group(container)
+        self.groups.remove(frozenset(self.accounts.get(container, ())))
         for device, account in self.accounts.pop(container, {}).items():
             if account.grant or account.charged:
                 self.touched[device] = None
@@ -149,17 +138,12 @@ class Ledger:
         self.claimants.remove(container)
         self.changed_containers.pop(container, None)
 
-    def _forget_group(self, container: str) -> None:
-        if container in self.accounts:
-            self.groups.remove(frozenset(self.accounts[container]))
-
     def ask_limit(self, container: str, device: str, limit: int) -> None:
         """Set a target; `apply_targets` brings it into force when that is possible."""
         account = self.accounts[container][device]
         account.target = None if limit == account.limit else limit
         self.changed_limits[container, device] = None
         self.changed_containers[container] = None  # what waits may exceed it
-        self.touched[device] = None
         if account.target is None:
             self.targets.pop((container, device), None)
         else:
@@ -382,7 +366,6 @@ class Ledger:
                 for check in self._scenarios:
                     check.forget(container)
                 self._adjust(container, device)
-                self.on_limit(container, device)
 
     def _is_safe_to_raise(self, container: str, device: str, target: int) -> bool:
         if self.claimants.is_apart(container) or not self.allows_raise(container, device, target):
