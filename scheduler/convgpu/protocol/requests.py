@@ -93,9 +93,13 @@ class UnmountVolume(Request[records.Done], frozen=True, tag="unmount"):
 
 
 class ListContainers(Request[records.Containers], frozen=True, tag="containers"):
-    """List all containers, or the one with the volume `name`."""
+    """List all containers, or the one with the volume `name`.
+
+    `held`: of its devices only those on which it was granted memory or waits for some.
+    """
 
     name: VolumeName | None = None
+    held: bool = False
 
 
 class ListDevices(Request[records.Devices], frozen=True, tag="devices"):

@@ -14,6 +14,7 @@ from convgpu.protocol import requests as r
         r.MountVolume("a", "id"),
         r.ListContainers(),
         r.ListContainers("a"),
+        r.ListContainers(held=True),
         r.ReadHistory(kinds=("paused",), after=1.5),
         r.SetLimits("a", "2g"),
         r.DrainDevice("0", True),

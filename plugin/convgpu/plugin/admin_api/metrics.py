@@ -156,7 +156,7 @@ class SchedulerCollector:
         """Return all figures; without a scheduler only that there is none."""
         try:
             devices = self._scheduler.ask(ListDevices())
-            containers = self._scheduler.list_containers()
+            containers = self._scheduler.list_containers(held=True)
             totals = self._scheduler.ask(ReadEvents(since=_NO_EVENT)).totals
         except (SchedulerUnavailable, SchedulerRefused, AnswerNotUnderstood):
             yield _up(0)

@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
+
+import msgspec
 
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.memory.high_water_marks import HighWaterMarks
 
+_NO_LEASES: Final[Mapping[int, int]] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class AccountView:
+
+class AccountView(msgspec.Struct, frozen=True):
     """An account as it was when it was read; all figures in bytes.
 
     Attributes:
@@ -78,14 +82,8 @@ class Account:
 
     def view(self) -> AccountView:
         """Return a copy that never changes."""
-        return AccountView(
-            self.limit,
-            self.grant,
-            self.leased,
-            self.charged,
-            self.target,
-            MappingProxyType(dict(self.leases)),
-        )
+        leases = MappingProxyType(self.leases.copy()) if self.leases else _NO_LEASES
+        return AccountView(self.limit, self.grant, self.leased, self.charged, self.target, leases)
 
     def check(self, name: str, *, is_overcommitted: bool) -> None:
         """Check what concerns this account alone; `is_overcommitted`: its device is.

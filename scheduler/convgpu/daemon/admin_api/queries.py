@@ -53,8 +53,8 @@ class Queries:
             ContainerRefusedError: no such container.
         """
         match query:
-            case r.ListContainers(name=name):
-                return records.Containers(containers=tuple(self._views.containers(name)))
+            case r.ListContainers(name=name, held=held):
+                return records.Containers(containers=tuple(self._views.containers(name, held=held)))
             case r.ListDevices():
                 return records.Devices(
                     devices=tuple(self._views.devices()),

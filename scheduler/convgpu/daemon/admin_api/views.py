@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from convgpu.core.memory.snapshot import LedgerSnapshot
-from convgpu.core.turns.views import ResidenceView
 from convgpu.daemon.admin_api.card_turns import CardTurns
 from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.audit.report import AuditReport
@@ -47,8 +45,8 @@ class Views:
         self._turns = turns
         self._devices = devices
 
-    def containers(self, name: str | None) -> list[records.Container]:
-        """Return all containers, oldest first, or one.
+    def containers(self, name: str | None, *, held: bool = False) -> list[records.Container]:
+        """Return all containers, oldest first, or one; `held`: without devices on which it neither holds nor waits.
 
         Raises:
             ContainerRefusedError: no container has that name.
@@ -63,13 +61,24 @@ class Views:
         sessions = self._sessions.by_container()
         waiting = self._waiting()
         ordered = sorted(chosen, key=lambda container: (container.volume.created, container.volume.name))
-        return [
-            self._container(container, sessions.get(container.volume.name, []), waiting.get(container.volume.name, []))
-            for container in ordered
-        ]
+        holders = frozenset(self._driver.machine.holders)
+        found = []
+        for container in ordered:
+            own = container.volume.name
+            waits = waiting.get(own, [])
+            shares: Sequence[records.Share] = () if held and own not in holders and not waits else self._shares(own)
+            if held:
+                waited_for = {row.uuid for row in waits}
+                shares = [share for share in shares if share.grant or share.uuid in waited_for]
+            found.append(self._container(container, sessions.get(own, []), waits, shares))
+        return found
 
     def _container(
-        self, container: VolumeContainer, sessions: Sequence[Session], waiting: Sequence[records.Waiting]
+        self,
+        container: VolumeContainer,
+        sessions: Sequence[Session],
+        waiting: Sequence[records.Waiting],
+        shares: Sequence[records.Share],
     ) -> records.Container:
         volume = container.volume
         residence = self._driver.machine.residence(volume.name)
@@ -88,7 +97,7 @@ class Views:
             created=volume.created,
             state=state,
             mounts=sum(mount.count for mount in volume.mounts.values()),
-            devices=self._shares(volume.name, residence),
+            devices=tuple(shares),
             sessions=tuple(self._session(session) for session in sessions),
             waiting=tuple(waiting),
             residency=residence.state if residence else None,
@@ -99,13 +108,14 @@ class Views:
             placement=self._placement(volume.name),
         )
 
-    def _shares(self, name: str, residence: ResidenceView | None) -> tuple[records.Share, ...]:
-        return tuple(
+    def _shares(self, name: str) -> list[records.Share]:
+        residence = self._driver.machine.residence(name)
+        return [
             records.Share(
                 uuid=uuid,
                 limit=account.limit,
                 grant=account.grant,
-                usage=self._sessions.used(name, uuid) + account.charged,
+                usage=self._sessions.used_of(account, uuid) + account.charged,
                 seen=self._report.seen_of(name, uuid),
                 target=account.target,
                 out=residence.out.get(uuid, 0) if residence else 0,
@@ -113,7 +123,7 @@ class Views:
                 peak=self._sessions.peak(name, uuid),
             )
             for uuid, account in self._driver.machine.accounts(name).items()
-        )
+        ]
 
     def _placement(self, name: str) -> records.Placement | None:
         machine = self._driver.machine
@@ -171,10 +181,10 @@ class Views:
     def devices(self) -> list[records.Device]:
         """Return all devices, those without capacity included."""
         capacity = {row.uuid: row.capacity for row in self._capacities.rows}
-        ledger = self._driver.machine.snapshot()
-        return [self._device(device, capacity[device.uuid], ledger) for device in self._devices]
+        return [self._device(device, capacity[device.uuid]) for device in self._devices]
 
-    def _device(self, device: Device, capacity: int, ledger: LedgerSnapshot) -> records.Device:
+    def _device(self, device: Device, capacity: int) -> records.Device:
+        figures = self._driver.machine.device(device.uuid)
         pool, promised = self._turns.host_pool(device.uuid)
         return records.Device(
             uuid=device.uuid,
@@ -182,7 +192,7 @@ class Views:
             name=device.name,
             total=self._capacities.total[device.uuid],
             capacity=capacity,
-            granted=sum(account.grant for account in ledger.on(device.uuid).values()),
+            granted=figures.usable - figures.free,
             used=self._sessions.used_on(device.uuid),
             settling=self._driver.machine.settling(device.uuid),
             external=self._capacities.external[device.uuid],

@@ -1,6 +1,7 @@
 """The registry of sessions: connected processes, their usage, and their pending allocations."""
 
 from convgpu.core.machine import Machine
+from convgpu.core.memory.account import AccountView
 from convgpu.daemon.sessions.open_requests import OpenRequests
 from convgpu.daemon.sessions.session import PendingAllocation, Session
 
@@ -77,8 +78,10 @@ class SessionRegistry:
     def used(self, container: str, device: str) -> int:
         """Return the usage of a container on a device: leases less headrooms, in bytes."""
         account = self._machine.account(container, device)
-        if account is None:
-            return 0
+        return 0 if account is None else self.used_of(account, device)
+
+    def used_of(self, account: AccountView, device: str) -> int:
+        """Return the same for an account on the device that was just read."""
         return sum([self.by_number[number].usage(device, lease) for number, lease in account.leases.items()])
 
     def note_peak(self, container: str, device: str) -> None:

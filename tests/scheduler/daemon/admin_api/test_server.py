@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from daemon import GIB, Daemon, Process, running_daemon
+from daemon import GIB, Daemon, Process, running_daemon, wait_until
 
 from convgpu.client.scheduler import SchedulerRefused
 from convgpu.daemon.admin_api.server import AdminServer
@@ -27,7 +27,7 @@ from convgpu.protocol import messages as m
         ({"memory": "GPU-x:1g"}, "'GPU-x:1g' names no device of this container once; devices: GPU-"),
         (
             {"memory": "2g", "speed": "fast"},
-            "unknown option 'speed': known are admit, gang, fixed, gpus, memory, priority, suspend, wait",
+            "unknown option 'speed': known are admit, backing, gang, fixed, gpus, memory, priority, suspend, wait",
         ),
         ({"memory": "2g", "priority": "high"}, "priority=high: give a whole number from -100 to 100; higher first"),
         ({"memory": "2g", "priority": "101"}, "priority=101: give a whole number from -100 to 100; higher first"),
@@ -147,6 +147,23 @@ def test_two_devices_with_a_limit_each(tmp_path: Path) -> None:
             name: {row["uuid"]: row["limit"] for row in daemon.state(name)["devices"]} for name in ("both", "second")
         }
         assert limits == {"both": {one: 3 * GIB, two: 4 * GIB}, "second": {two: 5 * GIB}}
+
+
+def test_a_list_can_be_of_the_devices_on_which_containers_hold_or_wait(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB") as daemon:
+        first, second = (device["uuid"] for device in daemon.admin.request("devices")["devices"])
+        process = Process(daemon.container("a", memory="16g", gpus="all"))
+        process.hello()
+        assert daemon.admin.request("containers", held=True)["containers"][0]["devices"] == []
+        process.answer(process.allocate(GIB, row=1))
+        waiting = Process(daemon.container("b", memory="16g", gpus="all"))
+        waiting.hello()
+        waiting.allocate(16 * GIB, row=1)
+        wait_until(lambda: daemon.state("b")["waiting"], "the second one waits")
+        listed = daemon.admin.request("containers", held=True)["containers"]
+        assert [[share["uuid"] for share in row["devices"]] for row in listed] == [[second], [second]]
+        listed = daemon.admin.request("containers")["containers"]
+        assert [[share["uuid"] for share in row["devices"]] for row in listed] == [[first, second]] * 2
 
 
 def test_who_asks_for_a_long_past_keeps_nobody_waiting(tmp_path: Path) -> None:
