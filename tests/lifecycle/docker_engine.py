@@ -205,11 +205,11 @@ class Engine:
     def wait_for_plugin(self, plugin: str) -> None:
         self.wait_for("the plugin answers", lambda: self.answers_for(plugin))
 
-    def administration(self, plugin: str, path: str) -> object:
-        """GET a path of the plugin's administration, through the plugin's own socket."""
+    def administration(self, plugin: str, path: str, method: str = "GET") -> object:
+        """Ask a path of the plugin's administration, through the plugin's own socket."""
         plugin_id = self.inspect("plugin", plugin, "{{.Id}}")
         with closing(PluginConnection(plugin_id)) as connection:
-            connection.request("GET", path)
+            connection.request(method, path)
             response = connection.getresponse()
             body = response.read()
         assert response.status == 200, body

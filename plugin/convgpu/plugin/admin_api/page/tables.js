@@ -14,6 +14,7 @@ const WHY = {
 };
 const STATES = { created: "created", running: "runs", waiting: "waits", ended: "ended" };
 const TURNS = { stopping: "stops", stopped: "stands still", restoring: "comes back", busy: "busy", waiting: "waits for its card turn" };
+const AWAY = new Set(["stopping", "stopped", "restoring"]);
 const WEIGHTY = new Set(["paused", "granted", "rejected"]);
 const NOTABLE = new Set([...WEIGHTY, "displaced", "suspended", "resumed", "busy", "limited", "overused", "stopped"]);
 const MOST_BEHIND = 3;
@@ -133,7 +134,9 @@ export function stateOf(item) {
 
 function state(node, item, row) {
   setText(node, stateOf(item));
-  if (row.dataset.state !== item.state) row.dataset.state = item.state;
+  const lives = !["created", "ended"].includes(item.state);
+  const shown = lives && AWAY.has(item.residency) ? "away" : lives && item.residency === "waiting" ? "waiting" : item.state;
+  if (row.dataset.state !== shown) row.dataset.state = shown;
 }
 
 // A container may use every device and has memory on few: those are shown.
@@ -151,7 +154,8 @@ function lines(text) {
   };
 }
 
-// A bar for each of its devices: usage in full colour, grant in pale colour, limit the whole.
+// A bar for each of its devices: what is on it in full colour, what is on the host in the colour of that, grant in pale
+// colour, limit the whole.
 function meters(node, item) {
   const shares = sharesOf(item);
   while (node.children.length > shares.length) node.lastElementChild.remove();
@@ -159,14 +163,15 @@ function meters(node, item) {
     const [bar, text] = (node.children[index] ?? node.appendChild(newMeter())).children;
     const part = (size) => Math.min(100, (100 * size) / Math.max(share.limit, 1));
     setWidth(bar.children[0], `${part(share.grant).toFixed(1)}%`);
-    setWidth(bar.children[1], `${part(share.usage).toFixed(1)}%`);
+    setWidth(bar.children[1], `${part(share.out > 0 ? share.usage : 0).toFixed(1)}%`);
+    setWidth(bar.children[2], `${part(share.usage - share.out).toFixed(1)}%`);
     setText(text, `${Math.round(part(share.usage))} %`);
   });
 }
 
 function newMeter() {
   const bar = element("span", { className: "bar", ariaHidden: "true" });
-  bar.append(element("i", { className: "grant" }), element("i", { className: "usage" }));
+  bar.append(...["grant", "out", "usage"].map((name) => element("i", { className: name })));
   const meter = element("div", { className: "meter" });
   meter.append(bar, element("span"));
   return meter;
