@@ -27,7 +27,8 @@ JOB = "convgpu job convgpu/demo sh -c 'trap \"exit 0\" TERM; for i in $(seq SECO
 DAEMONS = {
     "slurmctld": ("slurmctld", ("slurmctld",)),
     **{f"slurmd {node}": (f"-N {node}", ("slurmd", "-N", node)) for node in ("n1", "n2", "n3", "n4")},
-    "slurmdbd": ("slurmdbd", ("slurmdbd",)),
+    # slurmctld begins only when it answers.
+    "slurmdbd": ("slurmdbd", ("sh", "-c", 'MYSQL_UNIX_PORT="${SLURM_CONF%/*/*}/mariadb.socket" slurmdbd')),
     "slurmstepd": ("slurmstepd: [", ()),
     "convgpud": ("convgpu.daemon", ()),
     "docker, a job's client": ("docker -H", ()),

@@ -81,7 +81,9 @@ def faults(asked: dict[int, tuple[int, int, int]], seen: Seen) -> tuple[int, int
         if job not in asked:
             continue
         nodes, tasks, size = asked[job]
-        split += any(cards != [size << 30] * tasks for cards in found.values())
+        if any(cards != [size << 30] * tasks for cards in found.values()):
+            split += 1
+            print(f"job {job}: {tasks} tasks of {size} GiB on each of {nodes} nodes had {found}", file=sys.stderr)
         whole += nodes > 1 and len(found) == nodes
     half = sum(states.get(str(job), "") not in {"COMPLETED", ""} for job, (nodes, *_rest) in asked.items() if nodes > 1)
     return split, whole, half

@@ -63,6 +63,15 @@ def test_a_killed_step_leaves_no_container(cluster, job):
     cluster.wait_until_gone(job)
 
 
+def test_what_a_killed_slurmd_left_goes_with_the_next_job(cluster):
+    """A job that Slurm forgot has a file and a container: the Epilog of another job on the node removes them."""
+    labels = ("--label=convgpu.job=999999", "--label=convgpu.node=n1")
+    cluster.nodes.engine("create", *labels, IMAGE, "true")
+    (cluster.nodes.jobs / "999999.n1.json").write_text('{"node": "n1", "cards": {}}')
+    cluster.result(cluster.sbatch("--nodelist=n1", "--gres=gpumem:1G", wrap="true"))
+    cluster.wait_until_gone(999999)
+
+
 def test_a_killed_scheduler_of_convgpu_takes_no_job_with_it(cluster, job):
     os.kill(cluster.nodes.engine.processes("convgpu")["daemon"], signal.SIGKILL)
     next_job = cluster.submit("--gpu-memory", "2g", IMAGE, "gpu-hold", "1g")
