@@ -115,9 +115,10 @@ class Placer:
         return not self._state.lost.isdisjoint(self._ledger.accounts[name])
 
     def leave_lost(self) -> list[PendingAllocation]:
-        """Free the choice of containers that hold nothing and are on a lost device; return what of them waits.
+        """Free the choice of containers that hold nothing and are on a lost device; return what waits in vain.
 
-        That waits in vain: a process cannot change its devices, of which the driver is told when it begins.
+        That is all of theirs, since a process cannot change its devices, of which the driver is told when it begins;
+        and of containers that hold memory there what waits for the lost device.
         """
         left = []
         for name in list(self._on_lost):
@@ -130,7 +131,15 @@ class Placer:
                     self._state.dequeue(pending)
                 self._unplace(name)
                 left += waiting
+            else:
+                left += self._stop_waiting_for_lost(name)
         return left
+
+    def _stop_waiting_for_lost(self, name: str) -> list[PendingAllocation]:
+        waiting = [p for p in self._state.containers[name].pending.values() if p.device in self._state.lost]
+        for pending in waiting:
+            self._state.dequeue(pending)
+        return waiting
 
     def _should_leave_drained(self, name: str) -> bool:
         """Return whether a container is to be placed anew for its next process: what waits would wait in vain then."""

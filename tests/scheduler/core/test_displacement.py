@@ -62,6 +62,26 @@ def test_who_holds_memory_of_a_lost_device_stays_until_it_ends() -> None:
     assert where(made, "a") == ("g0",)
 
 
+def test_who_holds_memory_of_a_lost_device_does_not_wait_there_for_more() -> None:
+    made = SimulatedHost(Machine({"g0": 16}, Fifo()))
+    sessions = []
+    for name in ("a", "b"):
+        made.create(name, {"g0": 10}, choice=Choice())
+        sessions.append(made.start(name))
+        made.allocate(sessions[-1], 6, "g0")
+    first, second = sessions
+    made.allocate(second, 4, "g0")
+    waits = made.allocate(first, 4, "g0")
+    assert waits in made.pending
+    made.dispatch(LOST)
+    assert made.answers[waits] == e.Reject(first, waits, RejectReason.DISPLACED)
+    assert made.machine.lease(first, "g0") == 6
+    later = made.allocate(first, 1, "g0")
+    assert made.answers[later] == e.Reject(first, later, RejectReason.DISPLACED)
+    assert not made.pending
+    made.machine.check_invariants(made.now)
+
+
 def test_a_program_that_ends_leaves_another_of_its_container_that_holds_nothing() -> None:
     made = host()
     holds, idle = started(made, "a", 8), made.start("a")
