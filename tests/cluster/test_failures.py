@@ -67,6 +67,7 @@ def test_what_a_killed_slurmd_left_goes_with_the_next_job(cluster):
     """A job that Slurm forgot has a file and a container: the Epilog of another job on the node removes them."""
     labels = ("--label=convgpu.job=999999", "--label=convgpu.node=n1")
     cluster.nodes.engine("create", *labels, IMAGE, "true")
+    cluster.nodes.jobs.mkdir(parents=True, exist_ok=True)  # the first Prolog makes it
     (cluster.nodes.jobs / "999999.n1.json").write_text('{"node": "n1", "cards": {}}')
     cluster.result(cluster.sbatch("--nodelist=n1", "--gres=gpumem:1G", wrap="true"))
     cluster.wait_until_gone(999999)
