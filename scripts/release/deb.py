@@ -36,6 +36,7 @@ PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 PROGRAMS = {"convgpu": "convgpu.cli.__main__:start", "convgpud": "convgpu.daemon.__main__:main"}
 PROGRAMS["convgpu-runtime"] = "convgpu.runtime.__main__:main"
 PREFIX = "usr/lib/convgpu"
+TRIES = 3  # of a download
 SHELLS: dict[str, tuple[type[ShellComplete], str]] = {
     "usr/share/bash-completion/completions/convgpu": (BashComplete, "bash_source"),
     "usr/share/zsh/vendor-completions/_convgpu": (ZshComplete, "zsh_source"),
@@ -73,7 +74,11 @@ def download(pinned: Sequence[str], version: str, folder: Path) -> None:
     platforms = [word for name in PLATFORMS for word in ("--platform", f"{name}_{os.uname().machine}")]
     pip = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check", "--no-deps"]
     choice = ["--only-binary", ":all:", "--python-version", version, *platforms]
-    subprocess.run([*pip, *choice, "-d", str(folder), *pinned], check=True, stdout=sys.stderr)
+    command = [*pip, *choice, "-d", str(folder), *pinned]
+    for _ in range(TRIES - 1):
+        if subprocess.run(command, check=False, stdout=sys.stderr).returncode == 0:
+            return
+    subprocess.run(command, check=True, stdout=sys.stderr)
 
 
 def wheels(direct: Sequence[str]) -> list[Path]:
@@ -90,7 +95,11 @@ def wheels(direct: Sequence[str]) -> list[Path]:
             compiled = {normal(file.name.split("-")[0]) for file in fresh.glob("*.whl") if "-none-any" not in file.name}
             for version in PYTHONS[1:]:
                 download([pin for pin in pinned if normal(pin.partition("==")[0]) in compiled], version, fresh)
-            fresh.rename(folder)
+            try:
+                fresh.rename(folder)
+            except OSError:  # another build was first
+                if not folder.exists():
+                    raise
     return sorted(folder.glob("*.whl"))
 
 

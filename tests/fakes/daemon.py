@@ -73,7 +73,8 @@ class Daemon:
         """Start it and go on, whether it answers already or not."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            if self.template is None or self.wrapper:
+            # A fork has the libraries that the template was started with.
+            if self.template is None or self.wrapper or "LD_PRELOAD" in os.environ:
                 self.process = subprocess.Popen([*self.wrapper, *self.command], stdout=log, stderr=log)
             else:
                 self.process = self.template.start(self.command[3:], log.fileno(), log.fileno())

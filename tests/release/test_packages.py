@@ -46,10 +46,10 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packages")
     environment = {**os.environ, "CONVGPU_PLUGIN_IMAGE": IMAGE, "SOURCE_DATE_EPOCH": "1795305600", "URLS": URLS}
     hatchling = [str(Path(sys.executable).parent / "hatchling"), "build", "-d", str(folder)]
-    subprocess.run(hatchling, check=True, cwd=ROOT, env=environment, capture_output=True)
+    subprocess.run(hatchling, check=True, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     if shutil.which("dpkg-deb") is not None:
         make = [sys.executable, str(ROOT / "scripts/release/deb.py"), *map(str, folder.glob("*.whl")), str(folder)]
-        subprocess.run(make, check=True, env=environment, capture_output=True)
+        subprocess.run(make, check=True, env=environment, stdout=subprocess.DEVNULL)
     return folder
 
 

@@ -67,6 +67,8 @@ def is_porter(pid: int) -> bool:
 class PluginHost(Daemon):
     """The plugin's processes in the place of a scheduler: to kill it is to kill the plugin."""
 
+    template = None
+
     def __init__(self, directory: Path, devices: str = "simulated:16GiB", *options: str) -> None:
         given = {
             "devices": devices,

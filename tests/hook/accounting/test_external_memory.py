@@ -65,7 +65,8 @@ def kinds(daemon: Daemon, name: str) -> list[object]:
     return [event["kind"] for event in events if event["container"] == name]
 
 
-@pytest.mark.parametrize("command", CALLS)
+# The driver refuses no managed memory for want of room on the device: its pages may lie on the host.
+@pytest.mark.parametrize("command", [command for command in CALLS if not command.startswith("managed ")])
 def test_a_call_waits_for_memory_that_was_taken_just_now(
     daemon: Daemon, join: Join, outside: Outside, command: str
 ) -> None:
