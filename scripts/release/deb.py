@@ -2,6 +2,7 @@
 """Makes the Debian package from a wheel: the command with what it needs, man pages, completion, a unit.
 
     scripts/release/deb.py WHEEL FOLDER        prints the path of the package, in FOLDER
+    scripts/release/deb.py --fetch             only fetches what it needs, for tests, which have no way to the network
 
 One package serves Debian 12 and 13 and Ubuntu 24.04: /usr/lib/convgpu is a virtual environment on the system's python3,
 whose site-packages hold the compiled modules of each Python from 3.11 to 3.14 side by side (decision 85).
@@ -232,4 +233,7 @@ def today() -> str:
 
 
 if __name__ == "__main__":
-    print(build(Path(sys.argv[1]), Path(sys.argv[2]), today()))
+    if sys.argv[1:] == ["--fetch"]:
+        wheels(requires("convgpu") or [])
+    else:
+        print(build(Path(sys.argv[1]), Path(sys.argv[2]), today()))

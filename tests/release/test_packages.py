@@ -43,6 +43,8 @@ def load(name: str) -> ModuleType:
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all three, built once."""
+    if reason := os.environ.get("CONVGPU_NO_WHEELS"):
+        pytest.skip(f"what the Debian package needs cannot be fetched: {reason}")
     folder = tmp_path_factory.mktemp("packages")
     environment = {**os.environ, "CONVGPU_PLUGIN_IMAGE": IMAGE, "SOURCE_DATE_EPOCH": "1795305600", "URLS": URLS}
     hatchling = [str(Path(sys.executable).parent / "hatchling"), "build", "-d", str(folder)]
