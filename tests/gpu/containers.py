@@ -33,15 +33,20 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 
 def run_options(
-    plugin: str, memory: str, libraries: str, hook: str = "/run/convgpu/libconvgpu.so", visible: str | None = None
+    plugin: str,
+    memory: str,
+    libraries: str,
+    hook: str = "/run/convgpu/libconvgpu.so",
+    visible: str | None = None,
+    volume: str = "",
 ) -> list[str]:
     """Return the options of `docker run`: ConvGPU's two, then what gives a container the host's card and software.
 
-    `visible`: CUDA_VISIBLE_DEVICES, if it is to be set.
+    `visible`: CUDA_VISIBLE_DEVICES, if it is to be set. `volume`: further options of the volume, `name=value ...`.
     """
     # In double quotes, because a limit for each device has commas: the option is CSV.
-    volume = f'type=volume,volume-driver={plugin},"volume-opt=memory={memory}",dst=/run/convgpu'
-    convgpu = ["--mount", volume]
+    volume_options = "".join(f',"volume-opt={option}"' for option in [f"memory={memory}", *volume.split()])
+    convgpu = ["--mount", f"type=volume,volume-driver={plugin}{volume_options},dst=/run/convgpu"]
     convgpu += ["-e", f"LD_PRELOAD={hook}"]
     nodes = [word for pattern in NODES for node in Path("/dev").glob(pattern) for word in ("--device", str(node))]
     folders = [word for name in ("usr", "opt", "etc") for word in ("-v", f"/{name}:/{name}:ro")]

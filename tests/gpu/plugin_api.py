@@ -29,8 +29,19 @@ class PluginApi:
         Raises:
             AssertionError: it is an error.
         """
+        return self._ask("GET", what)
+
+    def post(self, what: str) -> dict:
+        """Return the answer to POST /v1/`what`.
+
+        Raises:
+            AssertionError: it is an error.
+        """
+        return self._ask("POST", what)
+
+    def _ask(self, method: str, what: str) -> dict:
         connection = _UnixConnection(self._path)
-        connection.request("GET", f"/v1/{what}")
+        connection.request(method, f"/v1/{what}")
         answer = connection.getresponse()
         body = json.loads(answer.read())
         connection.close()

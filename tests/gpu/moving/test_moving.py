@@ -49,3 +49,14 @@ def test_a_framework_computes_the_same_after_its_memory_was_away(
     member.process.send_signal(signal.SIGUSR1)
     assert json.loads(member.answer()) == {"event": "again", "digest": ready["digest"], "equal": True}
     member.close()
+
+
+def test_pointer_attributes_are_those_of_an_allocation_that_stays(
+    conductor: Conductor, figures: dict[str, object], tmp_path: Path
+) -> None:
+    hooked = conductor.start(tmp_path.name, "python3", Path(__file__).parent / "attributes.py")
+    native = conductor.spawn(None, "python3", Path(__file__).parent / "attributes.py")
+    found, wanted = json.loads(hooked.answer()), json.loads(native.communicate(timeout=60)[0])
+    hooked.close()
+    figures["pointer attributes"] = {"backed": found, "native": wanted}
+    assert found == wanted

@@ -20,8 +20,9 @@ def derive_config(config: dict) -> dict:
     """Return the repository's config with /usr from the host, so with our libraries elsewhere; the rest as it is."""
     usr = {"name": "system", "source": "/usr", "destination": "/usr", "type": "bind", "options": ["rbind", "ro"]}
     libraries = {"name": "CONVGPU_LIBRARIES", "value": LIBRARIES}
+    porter = {"name": "CONVGPU_PORTER", "value": f"{LIBRARIES}/convgpu-porter"}
     simulated = {"name": "CONVGPU_SIMULATED_DRIVER", "value": f"{LIBRARIES}/simulated"}
-    return config | {"mounts": [*config["mounts"], usr], "env": [*config["env"], libraries, simulated]}
+    return config | {"mounts": [*config["mounts"], usr], "env": [*config["env"], libraries, porter, simulated]}
 
 
 def host_python() -> tuple[Path, str]:
@@ -67,6 +68,7 @@ def main() -> None:
     simulated.mkdir(parents=True)
     for name in ("libconvgpu.so", "libconvgpu-page.so"):
         shutil.copy(ROOT / "hook/build" / name, simulated.parent)
+    shutil.copy(ROOT / "porter/build/convgpu-porter", simulated.parent)
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
         shutil.copy(ROOT / "tests/fakes/build" / name, simulated)
     config = json.loads((ROOT / "config.json").read_text())
