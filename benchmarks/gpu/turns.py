@@ -1,8 +1,8 @@
 """What turns on a card save and cost: two jobs that together need more than it has, through the real scheduler.
 
 Half busy, always busy, both fitting, and a suspension asked for by an administrator; each ratio within one run.
-CONVGPU_TURN_SECONDS=20 is how long a job works, and then rests, at a time; CONVGPU_TURN_ROUNDS=6 how often. Without a
-card CONVGPU_DEVICES=simulated:4GiB rehearses.
+CONVGPU_TURN_SECONDS=20 is how long a job works, and then rests, at a time; CONVGPU_TURN_ROUNDS=6 how often;
+CONVGPU_TURN_HOST_MEMORY=auto is what the host gives. Without a card CONVGPU_DEVICES=simulated:4GiB rehearses.
 """
 
 import os
@@ -26,6 +26,8 @@ SECONDS = float(os.environ.get("CONVGPU_TURN_SECONDS", "20"))
 ROUNDS = int(os.environ.get("CONVGPU_TURN_ROUNDS", "6"))
 FIXED = GIB if DEVICES == "nvml" else 640 << 20  # of each limit: contexts and small allocations
 BLOCK = 256 << 20
+HOST_MEMORY = os.environ.get("CONVGPU_TURN_HOST_MEMORY", "auto")  # auto: at most half of the host's may be taken
+PROMISE = ("--oversubscribe=2", f"--host-memory={HOST_MEMORY}")
 MOVES = 5
 LONG = 3600.0
 
@@ -165,7 +167,7 @@ def started() -> Iterator[Card]:
         folder = Path(scratch)
         program, source = folder / "residency", SOURCES / "residency.c"
         subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", "-o", program, source, "-ldl"], check=True)
-        with running_daemon(folder / "d", DEVICES, "--oversubscribe=2") as daemon:
+        with running_daemon(folder / "d", DEVICES, *PROMISE) as daemon:
             [device] = daemon.admin.request("devices")["devices"]  # type: ignore[misc] # a host with one card
             card = Card(daemon, program, int(device["capacity"]) - FIXED)
             yield card

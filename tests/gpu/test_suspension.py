@@ -9,7 +9,7 @@ from containers import GIB, SIMULATED, Container, Start, wait_until
 from plugin_api import PluginApi
 
 pytestmark = pytest.mark.skipif(
-    float(os.environ.get("CONVGPU_OVERSUBSCRIBE", "1")) < 1.5, reason="needs CONVGPU_OVERSUBSCRIBE=2"
+    float(os.environ.get("CONVGPU_OVERSUBSCRIBE", "1")) < 1.4, reason="needs CONVGPU_OVERSUBSCRIBE=1.4"
 )
 
 CONTAINERS = 3

@@ -42,6 +42,14 @@ class Service:
         self.broken = asyncio.Event()
         _allow_many_descriptors()
         self._host = open_host(settings)
+        try:
+            self._start(settings)
+        except BaseException:
+            self._host.store.close()
+            self._host.lock.release()  # whoever explains why it did not start works in the same directory
+            raise
+
+    def _start(self, settings: Settings) -> None:
         self._host.lock.watch(self._loop, self.broken.set)
         self._running = start_machine(self._host, settings, self.broken.set)
         self._restored = restore_containers(self._running, settings)

@@ -10,6 +10,9 @@ from json_admin import JsonAdmin
 
 from convgpu.client.scheduler import SchedulerRefused
 
+ROOT = Path(__file__).resolve().parents[3]
+LIBRARIES, SIMULATED = ROOT / "hook/build", ROOT / "tests/fakes/build"
+
 
 def start(directory: Path, *words: str, **variables: str) -> "subprocess.Popen[str]":
     environment = {**os.environ, "CONVGPU_DIRECTORY": str(directory), **variables}
@@ -30,6 +33,11 @@ def answer(directory: Path) -> str:
         ((), {"CONVGPU_DEVICES": "simulated:much"}, "'much' is not a size"),
         ((), {"CONVGPU_RESERVE": "lots"}, "Invalid value for '--reserve': 'lots' is not a size"),
         (("--refuse=CONVGPU_KEEP: no",), {}, "CONVGPU_KEEP: no"),
+        (  # found when the directory is locked already
+            (f"--libraries={LIBRARIES}", f"--simulated-driver={SIMULATED}"),
+            {"CONVGPU_DEVICES": "simulated:1024GiB", "CONVGPU_OVERSUBSCRIBE": "16"},
+            "the largest threshold that fits is 1",
+        ),
     ],
 )
 def test_the_reason_is_the_answer_to_everything(
