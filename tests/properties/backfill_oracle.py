@@ -8,7 +8,15 @@ from convgpu.core.memory.ledger import Ledger
 from convgpu.policies.memory import WaitingAllocation
 
 # Facts that end a proof; so does a limit that is raised or a container that is opened anew.
-FACTS = (e.CapacityChanged, e.UnleasedMemory, e.SessionStarted, e.SessionReconnected, e.LimitsChanged, e.LimitsSet)
+FACTS = (
+    e.CapacityChanged,
+    e.UnleasedMemory,
+    e.SessionStarted,
+    e.SessionReconnected,
+    e.LimitsChanged,
+    e.LimitsSet,
+    e.TermsChanged,
+)
 MOST_HOLDERS = 8  # of which all subsets are tried
 
 

@@ -36,6 +36,9 @@ class CheckedHost(SimulatedHost):
         return self.machine._state.ledger
 
     def dispatch(self, event: e.Event) -> None:
+        if isinstance(event, e.TermsChanged):
+            changed = self.terms[event.container]._replace(wait=event.wait, priority=event.priority)
+            self.terms[event.container] = changed
         before = self.excess()
         self._newcomers = set(self._ledger.accounts) - set(self._ledger.holders)
         self._waiting = self.machine.waiting

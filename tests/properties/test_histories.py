@@ -152,6 +152,11 @@ class Histories(RuleBasedStateMachine):
             return  # the scheduler refuses what its gang could never have together
         self.host.dispatch(e.LimitsChanged(name, {device: data.draw(st.integers(1, self.capacity[device]))}))
 
+    @precondition(lambda self: self.host.terms)
+    @rule(data=DRAW, wait=st.none() | st.floats(0, 30), priority=st.integers(-20, 20))
+    def change_terms(self, data: st.DataObject, wait: float | None, priority: int) -> None:
+        self.host.dispatch(e.TermsChanged(self.container(data), wait, priority))
+
     @rule(name=st.sampled_from(sorted(POLICIES)))
     def choose_policy(self, name: str) -> None:
         self.host.dispatch(e.PolicyChosen(name, seed=1))

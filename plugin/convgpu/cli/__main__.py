@@ -31,7 +31,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Administration": {
         "devices": ("convgpu.cli.setup.administer:devices", "the GPUs: capacity, grants, usage"),
-        "set": ("convgpu.cli.setup.administer:set_limit", "change a container's limit"),
+        "set": ("convgpu.cli.setup.administer:set_limit", "change a container's limit, longest pause, priority"),
         "suspend": ("convgpu.cli.setup.suspend:suspend", "move a container's memory to the host"),
         "resume": ("convgpu.cli.setup.suspend:resume", "bring it back"),
         "drain": ("convgpu.cli.setup.administer:drain", "give no new memory on a GPU"),

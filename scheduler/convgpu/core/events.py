@@ -56,6 +56,17 @@ class LimitsChanged(Record, frozen=True):
     limits: Mapping[str, int]
 
 
+class TermsChanged(Record, frozen=True):
+    """How long allocations of a container may be paused is changed, and its priority; for those that wait already, too.
+
+    `wait` and `priority` as in ContainerCreated. What has waited for longer than `wait` is rejected by TimePassed.
+    """
+
+    container: str
+    wait: float | None
+    priority: int
+
+
 class ContainerStarted(Record, frozen=True):
     """The container's volume was mounted: from now on its grants may outlive its processes."""
 
@@ -189,6 +200,7 @@ Event = (
     ContainerCreated
     | LimitsSet
     | LimitsChanged
+    | TermsChanged
     | ContainerStarted
     | ContainerEnded
     | ContainerRemoved

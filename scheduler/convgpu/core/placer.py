@@ -11,8 +11,9 @@ from itertools import combinations
 
 from convgpu.core.events import LimitInForce
 from convgpu.core.gangs import Share, can_all_fit, take
+from convgpu.core.memory.queue import PendingAllocation
 from convgpu.core.placement import Compared, Displaced, Obstacle, Placed, Placement, PlacementRequested
-from convgpu.core.state import Container, PendingAllocation, State
+from convgpu.core.state import Container, State
 from convgpu.core.step import StepBuilder
 from convgpu.policies.placement import Candidate
 

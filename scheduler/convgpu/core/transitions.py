@@ -6,6 +6,7 @@ from convgpu.core import events as e
 from convgpu.core.allocation.admission import end_admission, mark_admitted
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.headroom import Headroom
+from convgpu.core.allocation.terms import change_terms
 from convgpu.core.events import Event
 from convgpu.core.placement import Obstacle, PlacementPolicyChosen, PlacementRequested, ReuseBounded
 from convgpu.core.placer import Placer
@@ -193,6 +194,10 @@ class Transitions:
         self._headroom.arm([event.container])
         if not self._state.recovering:
             self._take_headroom_if_targets()
+
+    @apply.register
+    def _change_terms(self, event: e.TermsChanged) -> None:
+        change_terms(self._state, event)
 
     @apply.register
     def _charge_unleased_memory(self, event: e.UnleasedMemory) -> None:

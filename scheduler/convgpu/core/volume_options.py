@@ -113,8 +113,7 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
     unknown = sorted(options.keys() - set(KNOWN))
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r}: known are {', '.join(KNOWN)}")
-    wait = _parse_wait(options["wait"]) if "wait" in options else None
-    priority = _parse_priority(options["priority"]) if "priority" in options else 0
+    wait, priority = parse_pause_and_priority(options)
     may_leave = _parse_suspend(options.get("suspend", "no"))
     is_whole, gang, gang_size = _parse_admission(options)
     names_gpus = ":" in options.get("memory", "")
@@ -129,6 +128,16 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
     limits = parse_limits(options["memory"], chosen, choice) if "memory" in options else {}
     fixed = _parse_fixed(options, limits, may_leave=may_leave)
     return Terms(chosen, limits, wait, priority, is_whole, gang, gang_size, may_leave, fixed, choice, is_unified)
+
+
+def parse_pause_and_priority(options: Mapping[str, str]) -> tuple[float | None, int]:
+    """Return the longest pause in seconds (None without end) and the priority.
+
+    Raises:
+        OptionError: an invalid value.
+    """
+    wait = _parse_wait(options["wait"]) if "wait" in options else None
+    return wait, _parse_priority(options["priority"]) if "priority" in options else 0
 
 
 def parse_limits(text: str, devices: Sequence[DeviceCapacity], choice: Choice | None = None) -> dict[str, int]:

@@ -30,6 +30,7 @@ class EventKind(StrEnum):
     )
     RETURNED = "returned", "a process ended and gave back what it held"
     LIMITED = "limited", "an administrator changed the limits: `limits`; `by`: who"
+    CHANGED = "changed", "an administrator changed the longest pause or the priority: `reason`; `by`: who"
     DRAINED = "drained", "an administrator stopped new grants on a GPU; `by`: who"
     UNDRAINED = "undrained", "an administrator allowed grants on a GPU again; `by`: who"
     POLICY = "policy", "an administrator chose another policy, of memory or of placement: `reason`; `by`: who"

@@ -142,6 +142,7 @@ class Container(Record, frozen=True, kw_only=True):
     name: str
     engine: EngineContainer | None = None
     priority: int = 0
+    wait: float | None = None
     admit: Literal["part", "whole"] = "part"
     gang: str = ""
     since: float | None = None
@@ -277,9 +278,11 @@ class LimitChange(Record, frozen=True):
 
 
 class LimitChanges(Record, frozen=True):
-    """Answer to `set`."""
+    """Answer to `set`: the limits that were changed; longest pause in seconds (None without end), priority."""
 
     devices: tuple[LimitChange, ...]
+    wait: float | None = None
+    priority: int = 0
 
 
 class PolicyChoice(Record, frozen=True):

@@ -23,6 +23,8 @@ Person = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[^\x00-\x1f]*\Z")
 LabelText = Annotated[str, msgspec.Meta(max_length=128)]
 Cause = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[!-~]*\Z")]
 
+FOREVER: Final = "forever"  # in place of the longest pause: none
+
 AnswerT = TypeVar("AnswerT", bound=records.Record)
 
 
@@ -165,10 +167,15 @@ class FollowCalls(Request[inspection.Trace], frozen=True, tag="trace"):
 
 
 class SetLimits(Request[records.LimitChanges], frozen=True, tag="set"):
-    """Change the limits of a container; `memory` as the option of a volume, `by`: who says so."""
+    """Change the limits of a container, its longest pause, its priority; `by`: who says so.
+
+    `memory`, `wait` and `priority` as the options of a volume, None: as it is. `wait` may be FOREVER.
+    """
 
     name: VolumeName
-    memory: str
+    memory: OptionValue | None = None
+    wait: OptionValue | None = None
+    priority: OptionValue | None = None
     by: Person = ""
 
 

@@ -17,6 +17,7 @@ from convgpu.protocol import requests as r
         r.ListContainers(held=True),
         r.ReadHistory(kinds=("paused",), after=1.5),
         r.SetLimits("a", "2g"),
+        r.SetLimits("a", wait="5m", priority="-3", by="alice"),
         r.DrainDevice("0", True),
         r.ReportEngineList(1.0, (r.ListedContainer("i", "n", "running", volumes=("a",)),), ("a",)),
     ],

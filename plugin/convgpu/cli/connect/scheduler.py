@@ -17,7 +17,7 @@ from convgpu.protocol.records import (
     Devices,
     Event,
     Events,
-    LimitChange,
+    LimitChanges,
     PolicyChoice,
 )
 from convgpu.protocol.requests import (
@@ -149,12 +149,15 @@ def _by(request: SetLimits | DrainDevice | ChoosePolicy | ChoosePlacement) -> di
 
 def _route_change(request: SetLimits | DrainDevice | SuspendContainer | ResumeContainer) -> tuple[str, str, object]:
     match request:
-        case SetLimits(name=name, memory=memory):
-            return "POST", f"/v1/containers/{quote(name, safe='')}/limits", {"memory": memory, **_by(request)}
+        case SetLimits(name=name):
+            changes = {"memory": request.memory, "wait": request.wait, "priority": request.priority}
+            given = {option: text for option, text in changes.items() if text is not None}
+            return "POST", f"/v1/containers/{quote(name, safe='')}/limits", {**given, **_by(request)}
         case DrainDevice(device=device, drained=drained):
             return "POST", f"/v1/devices/{quote(device, safe='')}/drain", {"drained": drained, **_by(request)}
         case _:
-            return "POST", f"/v1/containers/{quote(request.name, safe='')}/{request.operation}", {}
+            deep = "?deep=true" if isinstance(request, SuspendContainer) and request.deep else ""
+            return "POST", f"/v1/containers/{quote(request.name, safe='')}/{request.operation}{deep}", {}
 
 
 def read_answer(request: Request[AnswerT], answer: object) -> AnswerT:
@@ -229,9 +232,11 @@ class Scheduler:
         """Return the calls of a container from a number on; see `FollowCalls`."""
         return self._transport.ask(FollowCalls(name, since))
 
-    def set_limits(self, name: str, memory: str) -> tuple[LimitChange, ...]:
-        """Change the limits of a container, by the name of its volume."""
-        return self._transport.ask(SetLimits(name, memory, by=person())).devices
+    def set_limits(
+        self, name: str, memory: str | None = None, wait: str | None = None, priority: str | None = None
+    ) -> LimitChanges:
+        """Change limits, longest pause and priority of a container, by the name of its volume; None: as it is."""
+        return self._transport.ask(SetLimits(name, memory, wait, priority, by=person()))
 
     def drain(self, device: str, *, drained: bool) -> None:
         """Stop giving new grants on a device, or give them again."""

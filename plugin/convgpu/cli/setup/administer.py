@@ -9,22 +9,27 @@ from convgpu.cli.completion import complete_container, complete_device
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import find, list_containers
 from convgpu.cli.connect.scheduler import Scheduler
-from convgpu.cli.run.injection import check_memory
+from convgpu.cli.run.injection import check_memory, check_priority, check_wait
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused
 from convgpu.cli.terminal.options import as_json, checked, directory, volume_driver
-from convgpu.cli.terminal.output import Column, echo_data, print_table
+from convgpu.cli.terminal.output import Column, age, echo_data, print_table
 from convgpu.cli.terminal.telemetry import telemetry_cells
-from convgpu.protocol.records import Device
+from convgpu.protocol.records import Device, LimitChange
+from convgpu.protocol.requests import FOREVER
 from convgpu.protocol.sizes import format_size
 
-_SET: Final = """Change the GPU memory limit of a container that exists, running or not.
+_SET: Final = """Change limit, longest pause or priority of a container that exists, running or not.
 
 LIMIT is written as for --gpu-memory: 2g, 512m, 2GiB, 50%, or GPU-uuid:2g,GPU-uuid:4g. A higher limit holds at once. A
 lower one than the container uses takes nothing away from it: nothing new is granted, and the limit goes down as
-memory is freed.
+memory is freed. --wait and --priority hold at once, for allocations that wait already, too; what has waited for longer
+is rejected.
 
 \b
---json prints a list, one object per GPU: uuid, limit (in force now), target, usage; in bytes.
+--json prints an object:
+  devices      of the LIMIT, one object per GPU: uuid, limit (in force now), target, usage; in bytes
+  wait         the longest pause in seconds; null without an end
+  priority     as it is now
 """
 
 _DRAIN: Final = """Give no new memory on a GPU, so that it empties; --undo gives again.
@@ -55,23 +60,62 @@ _COLUMNS: Final = (
 )
 
 
+def _check_wait(text: str) -> str:
+    try:
+        return text if text == FOREVER else check_wait(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or {FOREVER}") from error
+
+
 @click.command("set", help=_SET, epilog=EXIT_CODES)
 @click.argument("container", shell_complete=complete_container)
-@click.argument("limit", callback=checked(check_memory))
+@click.argument("limit", required=False, callback=checked(check_memory))
+@click.option(
+    "--wait",
+    callback=checked(_check_wait),
+    metavar="DURATION",
+    help=f"How long an allocation may be paused from now on: 30s, 5m, or {FOREVER}.",
+)
+@click.option(
+    "--priority",
+    callback=checked(check_priority),
+    metavar="NUMBER",
+    help="Of the containers that wait, those with a higher number are served first.",
+)
 @as_json
 @directory
 @volume_driver
-def set_limit(*, container: str, limit: str, as_json: bool, directory: Path | None, driver: str) -> None:
-    """Change a limit."""
+def set_limit(
+    *,
+    container: str,
+    limit: str | None,
+    wait: str | None,
+    priority: str | None,
+    as_json: bool,
+    directory: Path | None,
+    driver: str,
+) -> None:
+    """Change a limit, a longest pause, a priority."""
+    if limit is None and wait is None and priority is None:
+        raise click.UsageError(f"say what to change: convgpu set {container} LIMIT, --wait 5m or --priority 10")
     scheduler = open_scheduler(directory, driver)
     entry = find(list_containers(scheduler, directory), container)
-    changes = scheduler.set_limits(entry.container.name, limit)
+    changes = scheduler.set_limits(entry.container.name, limit, wait, priority)
     if as_json:
         echo_data(changes)
         return
-    gpus = {device.uuid: device.index for device in scheduler.devices().devices}
+    _show_limits(scheduler, entry.name, changes.devices)
+    if wait is not None:
+        longest = "without an end" if changes.wait is None else f"{age(changes.wait)} at most"
+        click.echo(f"{entry.name}: its allocations are paused {longest}")
+    if priority is not None:
+        click.echo(f"{entry.name}: priority {changes.priority}")
+
+
+def _show_limits(scheduler: Scheduler, name: str, changes: "tuple[LimitChange, ...]") -> None:
+    gpus = {device.uuid: device.index for device in scheduler.devices().devices} if changes else {}
     for change in changes:
-        text = f"{entry.name}: limit {format_size(change.limit)} on GPU {gpus.get(change.uuid, change.uuid)}"
+        text = f"{name}: limit {format_size(change.limit)} on GPU {gpus.get(change.uuid, change.uuid)}"
         if change.target != change.limit:
             text += f"; goes down to {format_size(change.target)} as it frees (it uses {format_size(change.usage)})"
         click.echo(text)

@@ -7,8 +7,7 @@ from typing import Any, Final
 from msgspec import to_builtins
 
 from convgpu.cli.connect.named_containers import NamedContainer
-from convgpu.cli.show.container_rows import age
-from convgpu.cli.terminal.output import Column
+from convgpu.cli.terminal.output import Column, age
 from convgpu.protocol.inspection.records import Allocation, Allocations, ProcessAllocations
 from convgpu.protocol.records import Device
 from convgpu.protocol.sizes import format_size

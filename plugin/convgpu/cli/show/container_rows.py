@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec import to_builtins
 
 from convgpu.cli.connect.named_containers import NamedContainer, shortened
-from convgpu.cli.terminal.output import Column
+from convgpu.cli.terminal.output import Column, age
 from convgpu.protocol.event_kinds import WAIT_TEXTS, WaitReason
 from convgpu.protocol.records import Container, Device, Devices, Share, Waiting
 from convgpu.protocol.sizes import format_size
@@ -168,15 +168,6 @@ def _unplaced(container: Container) -> tuple[str, str]:
 
 def _index(uuid: str, devices: Mapping[str, Device]) -> str:
     return str(devices[uuid].index) if uuid in devices else uuid
-
-
-def age(seconds: float) -> str:
-    """Return a span of time in its largest whole unit: `12s`, `5m`, `3h`, `2d`."""
-    whole = max(0, int(seconds))
-    for unit, name in ((86400, "d"), (3600, "h"), (60, "m")):
-        if whole >= unit:
-            return f"{whole // unit}{name}"
-    return f"{whole}s"
 
 
 def as_data(listed: Sequence[NamedContainer], devices: Devices) -> list[dict[str, Any]]:

@@ -67,6 +67,7 @@ def _describe_changes(event: Event, where: str, limits: str) -> dict[str, str]:
     by = f", by {event.by}" if event.by else ""
     return {
         EventKind.LIMITED: (f"limit is now {limits}" if limits else "limit changed") + by,
+        EventKind.CHANGED: f"has {event.reason} now{by}",
         EventKind.DRAINED: f"gives no new memory{where}{by}",
         EventKind.UNDRAINED: f"gives memory again{where}{by}",
         EventKind.POLICY: f"policy is now {event.reason}{by}",

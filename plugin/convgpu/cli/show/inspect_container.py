@@ -10,10 +10,10 @@ from convgpu.cli.completion import complete_container
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import NamedContainer, find, list_containers
 from convgpu.cli.show import allocations as shown
-from convgpu.cli.show.container_rows import age, as_data, notes, places, state_of
+from convgpu.cli.show.container_rows import as_data, notes, places, state_of
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
-from convgpu.cli.terminal.output import Column, echo, echo_data, layout, width
+from convgpu.cli.terminal.output import Column, age, echo, echo_data, layout, width
 from convgpu.protocol.inspection.records import Allocations
 from convgpu.protocol.records import Container, Device, Devices, Placement
 from convgpu.protocol.sizes import format_size
@@ -95,6 +95,7 @@ def _show(entry: NamedContainer, devices: Devices, names: dict[str, str], now: f
         "State": f"{state_of(container)} for {age(now - since)}",
         "Created": f"{age(now - container.created)} ago",
         "Priority": str(container.priority) if container.priority else "",
+        "Pauses": f"{age(container.wait)} at most" if container.wait is not None else "",
         "Admitted": "as a whole" if container.admit == "whole" else "",
         "Gang": container.gang,
         "Placed": _place(container, by_uuid),

@@ -105,3 +105,12 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], styles
     """Print a table; `styles`, if given, has one for each row."""
     head, *lines = layout(columns, rows, width())
     echo_all([(head, "bold"), *zip(lines, styles or [""] * len(lines), strict=True)])
+
+
+def age(seconds: float) -> str:
+    """Return a span of time in its largest whole unit: `12s`, `5m`, `3h`, `2d`."""
+    whole = max(0, int(seconds))
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "m")):
+        if whole >= unit:
+            return f"{whole // unit}{name}"
+    return f"{whole}s"

@@ -40,9 +40,11 @@ class Problem(msgspec.Struct):
 
 
 class NewLimits(msgspec.Struct):
-    """Limits as the option `memory` of a volume writes them."""
+    """What is to change, each as the option of a volume that has its name; one at least. `wait` may be `forever`."""
 
-    memory: Annotated[str, msgspec.Meta(examples=["2g", "GPU-uuid:2g,GPU-uuid:4g"])]
+    memory: Annotated[str, msgspec.Meta(examples=["2g", "GPU-uuid:2g,GPU-uuid:4g"])] | msgspec.UnsetType = msgspec.UNSET
+    wait: Annotated[str, msgspec.Meta(examples=["5m", "forever"])] | msgspec.UnsetType = msgspec.UNSET
+    priority: Annotated[str, msgspec.Meta(examples=["10"])] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Drained(msgspec.Struct):
@@ -125,7 +127,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         "Choose the policy that chooses GPUs", records.PolicyChoice, body=NewPolicy, errors=(400, 413)
     ),
     ("POST", "/v1/containers/{name}/limits"): Operation(
-        "Change the limits of a container",
+        "Change the limits of a container, its longest pause, its priority",
         records.LimitChanges,
         path={"name": _NAME},
         body=NewLimits,

@@ -111,7 +111,8 @@ def _add_inspection(blueprint: Blueprint, scheduler: Scheduler) -> None:
 def _add_changes(blueprint: Blueprint, scheduler: Scheduler) -> None:
     @blueprint.post("/containers/<name>/limits")
     def set_limits(name: str) -> Response:
-        return _pass(scheduler.ask_json(SetLimits(name, _field("memory", str), by=_by())))
+        memory, wait, priority = map(_text_or_none, ("memory", "wait", "priority"))
+        return _pass(scheduler.ask_json(SetLimits(name, memory, wait, priority, by=_by())))
 
     @blueprint.post("/containers/<name>/suspend")
     def suspend(name: str) -> Response:
@@ -213,6 +214,14 @@ def _field(name: str, kind: type[FieldT]) -> FieldT:
         words = {str: "text", bool: "true or false"}[kind]
         raise BadQuestion(f'the request\'s body must be a JSON object with "{name}", which is {words}')
     return value
+
+
+def _text_or_none(name: str) -> str | None:
+    """Return the field of the request's JSON object; None without it."""
+    document = request.get_json(force=True, silent=True)
+    if not isinstance(document, dict):
+        raise BadQuestion(f'the request\'s body must be a JSON object with "{name}" or others, which are text')
+    return _field(name, str) if name in document else None
 
 
 def _by() -> str:

@@ -7,7 +7,8 @@ idle goes to nobody else, so it never waits again (docs/policies.md, Admission o
 from collections.abc import Mapping
 from typing import Final
 
-from convgpu.core.state import PendingAllocation, State
+from convgpu.core.memory.queue import PendingAllocation
+from convgpu.core.state import State
 from convgpu.policies.memory.base import WaitingAllocation
 
 # Seconds that the containers of a gang wait for those of it that have not come; then their allocations are rejected.

@@ -15,8 +15,10 @@ from convgpu.core.allocation.hold_back import hold_back
 from convgpu.core.allocation.reclaim import ReclaimLadder
 from convgpu.core.allocation.reservations import CardReservations
 from convgpu.core.allocation.retries import Retries
+from convgpu.core.allocation.terms import deadline_of
 from convgpu.core.allocation.turns import head_start
-from convgpu.core.state import Container, PendingAllocation, State
+from convgpu.core.memory.queue import PendingAllocation
+from convgpu.core.state import Container, State
 from convgpu.core.step import StepBuilder
 from convgpu.policies.memory.base import WaitingAllocation
 from convgpu.protocol.event_kinds import EventKind, RejectReason
@@ -79,10 +81,7 @@ class Allocator:
             priority=container.priority,
             head_start=head_start(container.priority, self._state.starvation_timeout),
         )
-        deadlines = [view.since + container.wait] if container.wait is not None else []
-        if container.gang and self._state.awaits_admission(name):
-            deadlines.append(view.since + GANG_TIMEOUT)
-        return PendingAllocation(event, view, min(deadlines, default=None))
+        return PendingAllocation(event, view, deadline_of(self._state, name, view.since))
 
     # -- serving -----------------------------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ from convgpu.core.allocation.admission import joint_containers, required, waits_
 from convgpu.core.allocation.hold_back import HoldBack
 from convgpu.core.allocation.turns import is_overdue
 from convgpu.core.memory.ledger import CURRENT, Ledger, Needs
-from convgpu.core.state import PendingAllocation, State
+from convgpu.core.memory.queue import PendingAllocation
+from convgpu.core.state import State
 from convgpu.policies.memory.base import WaitingAllocation
 
 _MOST_SUMS: Final = 1024  # of what holders may release in vain; with more of them nothing is proved

@@ -7,7 +7,8 @@ from convgpu.core.allocation.admission import is_newcomer, waits_for_holders
 from convgpu.core.allocation.hold_back import HoldBack
 from convgpu.core.allocation.turns import first_overdue_on, is_overdue
 from convgpu.core.memory.ledger import Ledger
-from convgpu.core.state import PendingAllocation, State
+from convgpu.core.memory.queue import PendingAllocation
+from convgpu.core.state import State
 from convgpu.policies.memory.base import WaitingAllocation
 
 MostBehind = Callable[[WaitingAllocation, str], float]

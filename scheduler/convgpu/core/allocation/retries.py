@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from convgpu.core.allocation.admission import required
 from convgpu.core.allocation.turns import is_overdue
-from convgpu.core.state import PendingAllocation, State
+from convgpu.core.memory.queue import PendingAllocation
+from convgpu.core.state import State
 
 
 class Retries:

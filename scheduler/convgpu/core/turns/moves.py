@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from convgpu.core import events as e
+from convgpu.core.memory.queue import PendingAllocation
 from convgpu.core.residency import events as r
 from convgpu.core.residency.state import Checkpointing, Phase, Residence, SessionMemory, Turn
-from convgpu.core.state import PendingAllocation, State
+from convgpu.core.state import State
 from convgpu.core.step import StepBuilder
 from convgpu.core.turns.room import Room, VictimClass
 from convgpu.core.turns.waiting import is_overdue

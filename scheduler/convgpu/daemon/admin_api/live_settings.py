@@ -2,12 +2,13 @@
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from convgpu.core import events as e
 from convgpu.core.placement import PlacementPolicyChosen
 from convgpu.core.residency.events import ResumeAsked, SuspendAsked
-from convgpu.core.volume_options import OptionError, parse_limits, parse_sizes
+from convgpu.core.volume_options import OptionError, Terms, parse_limits, parse_pause_and_priority, parse_sizes
 from convgpu.daemon.containers.registry import ContainerRefusedError, ContainerRegistry, VolumeContainer
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
@@ -18,6 +19,7 @@ from convgpu.policies.memory import POLICIES
 from convgpu.policies.placement import PLACEMENT_POLICIES
 from convgpu.protocol import records
 from convgpu.protocol.event_kinds import EventKind
+from convgpu.protocol.requests import FOREVER, SetLimits
 
 _SUSPENDED: Final = "suspended"  # names of volumes, which have no spaces
 _DEEP: Final = "suspended_deep"  # of these, whose contexts leave as well
@@ -89,26 +91,49 @@ class LiveSettings:
         self._keep(_SUSPENDED, name, kept=suspended)
         self._driver.dispatch(SuspendAsked(name, deep) if suspended else ResumeAsked(name))
 
-    def set_limits(self, name: str, memory: str, by: str = "") -> records.LimitChanges:
-        """Set targets for the limits; a lower limit comes into force as memory is freed.
+    def change(self, request: SetLimits) -> records.LimitChanges:
+        """Set targets for the limits of a container, its longest pause and its priority; all that is given, or nothing.
+
+        A lower limit comes into force as memory is freed; the rest at once, for allocations that wait already, too.
 
         Raises:
-            ContainerRefusedError: no such container, or an invalid limit.
+            ContainerRefusedError: no such container, or an invalid value.
             OSError: it cannot be written; nothing has changed.
         """
-        container = self._containers.require(name)
+        container = self._containers.require(request.name)
+        name, volume = request.name, container.volume
+        changed = volume.changed | changed_options(request)
+        limits = {} if request.memory is None else self._check_limits(container, request.memory)
+        if request.memory is not None and not volume.limits:
+            self._containers.declare(name, request.memory)
+        self._store.volumes.change(name, limits, changed)
+        self._record_change(request, limits)
+        if limits:
+            self._driver.dispatch(e.LimitsChanged(name, limits))
+        if changed != volume.changed:
+            volume.changed = changed
+            container.terms = with_pause_and_priority(container.terms, volume.options_in_force)
+            self._driver.dispatch(e.TermsChanged(name, container.terms.wait, container.terms.priority))
+        rows = tuple(self._describe(name, uuid, limit) for uuid, limit in limits.items())
+        return records.LimitChanges(rows, container.terms.wait, container.terms.priority)
+
+    def _check_limits(self, container: VolumeContainer, memory: str) -> dict[str, int]:
         if container.terms.is_unified:
-            text = f"the limit of {name} says how much it may have beside its GPU (backing=unified): start it anew"
+            text = (
+                f"the limit of {container.volume.name} says how much it may have beside its GPU (backing=unified): "
+                "start it anew"
+            )
             raise ContainerRefusedError("invalid", text)
-        limits = self._parse(container, memory)
-        if not container.volume.limits:
-            self._containers.declare(name, memory)
-        self._store.volumes.set_targets(name, limits)
-        cause = current_cause() or f"set:{name}"
-        self._history.add(EventKind.LIMITED, name, cause, limits=limits, by=by or None)
-        self._driver.dispatch(e.LimitsChanged(name, limits))
-        rows = [self._describe(name, uuid, limit) for uuid, limit in limits.items()]
-        return records.LimitChanges(devices=tuple(rows))
+        return self._parse(container, memory)
+
+    def _record_change(self, request: SetLimits, limits: Mapping[str, int]) -> None:
+        cause, by = current_cause() or f"set:{request.name}", request.by or None
+        if limits:
+            self._history.add(EventKind.LIMITED, request.name, cause, limits=dict(limits), by=by)
+        options = {"wait": request.wait, "priority": request.priority}
+        said = ", ".join(f"{option}={text}" for option, text in options.items() if text is not None)
+        if said:
+            self._history.add(EventKind.CHANGED, request.name, cause, reason=said, by=by)
 
     def _describe(self, name: str, uuid: str, target: int) -> records.LimitChange:
         account = self._driver.machine.account(name, uuid)
@@ -198,6 +223,32 @@ class LiveSettings:
     def policy(self) -> str:
         """The name of the current policy."""
         return self._driver.machine.policy.name
+
+
+def changed_options(request: SetLimits) -> dict[str, str | None]:
+    """Return the options other than `memory` that a request changes; None takes one away.
+
+    Raises:
+        ContainerRefusedError: a value is none, or nothing is to be changed.
+    """
+    given = {"wait": request.wait, "priority": request.priority}
+    changed: dict[str, str | None] = {option: text for option, text in given.items() if text is not None}
+    if request.memory is None and not changed:
+        raise ContainerRefusedError("invalid", "give what is to change: memory, wait or priority")
+    if request.wait == FOREVER:
+        changed["wait"] = None
+    try:
+        parse_pause_and_priority({option: text for option, text in changed.items() if text is not None})
+    except OptionError as error:
+        hint = f", or wait={FOREVER}" if "wait=" in str(error) else ""
+        raise ContainerRefusedError("invalid", f"{error}{hint}") from error
+    return changed
+
+
+def with_pause_and_priority(terms: Terms, options: Mapping[str, str]) -> Terms:
+    """Return terms with the longest pause and the priority that options say."""
+    wait, priority = parse_pause_and_priority(options)
+    return replace(terms, wait=wait, priority=priority)
 
 
 def draw_seed() -> int:

@@ -120,8 +120,8 @@ class AdminServer:
         | r.ResumeContainer,
     ) -> Answer:
         match request:
-            case r.SetLimits(name=name, memory=memory):
-                return self._live_settings.set_limits(name, memory, request.by)
+            case r.SetLimits():
+                return self._live_settings.change(request)
             case r.DrainDevice(device=device, drained=drained):
                 self._live_settings.drain(device, drained=drained, by=request.by)
                 return records.Done()

@@ -90,6 +90,7 @@ class Views:
             name=volume.name,
             engine=volume.engine,
             priority=container.terms.priority,
+            wait=container.terms.wait,
             admit="whole" if container.terms.is_whole else "part",
             gang=container.terms.gang,
             since=since,

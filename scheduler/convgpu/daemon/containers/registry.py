@@ -161,11 +161,12 @@ class ContainerRegistry:
         """Open a volume of an earlier run, checked by nominal capacities; devices without capacity are left out."""
         devices = [replace(device, capacity=device.nominal) for device in self.devices]
         if not volume.limits:
-            terms = parse_options(volume.options, devices)
+            terms = parse_options(volume.options_in_force, devices)
             return self._open(volume, replace(terms, choice=volume.choice), {})
         limits = usable_limits(volume, devices)
         # Indices may have changed with the devices; the limits name their devices by UUID.
-        options = {name: text for name, text in volume.options.items() if name not in {"gpus", "memory"}}
+        in_force = volume.options_in_force
+        options = {name: text for name, text in in_force.items() if name not in {"gpus", "memory"}}
         own = [device for device in devices if device.uuid in limits]
         if volume.placed is not None and not limits.keys() >= set(volume.placed.devices):
             volume.placed = None

@@ -15,7 +15,7 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-VERSION: Final = 3
+VERSION: Final = 4
 _APPLICATION: Final = 0x43475055  # "CGPU", for file(1)
 # Another process that reads the file with sqlite3(1) may hold it for a moment.
 BUSY_MS: Final = 200
@@ -33,7 +33,8 @@ CREATE TABLE device_memory (
 CREATE TABLE containers (
     name TEXT PRIMARY KEY, options TEXT NOT NULL CHECK (json_valid(options)), created REAL NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('created', 'running', 'ended')), since REAL NOT NULL,
-    engine TEXT CHECK (engine IS NULL OR json_valid(engine))
+    engine TEXT CHECK (engine IS NULL OR json_valid(engine)),
+    changed TEXT CHECK (changed IS NULL OR json_valid(changed))
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE mounts (
     container TEXT NOT NULL REFERENCES containers ON DELETE CASCADE, id TEXT NOT NULL,
@@ -70,6 +71,9 @@ CREATE TABLE placements (
     2: """
 ALTER TABLE holdings ADD COLUMN out INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE holdings ADD COLUMN fixed INTEGER NOT NULL DEFAULT 0;
+""",
+    3: """
+ALTER TABLE containers ADD COLUMN changed TEXT CHECK (changed IS NULL OR json_valid(changed));
 """,
 }
 # What is worth saving out of a damaged file, in an order that satisfies the references. History is not.

@@ -34,6 +34,7 @@ class Volume:
         limits: bytes per device; empty while none are declared.
         choice: what the scheduler is to choose of these devices; None when the container has all of them.
         placed: where it was placed.
+        changed: options that an administrator changed since; None: without it.
         engine: the container as the Engine names it, None until the Engine listed it.
     """
 
@@ -47,6 +48,13 @@ class Volume:
     engine: EngineContainer | None = None
     choice: Choice | None = None
     placed: Placement | None = None
+    changed: dict[str, str | None] = field(default_factory=dict)
+
+    @property
+    def options_in_force(self) -> dict[str, str]:
+        """The options as they are now."""
+        both = {**self.options, **self.changed}
+        return {name: text for name, text in both.items() if text is not None}
 
 
 @dataclass(frozen=True, slots=True)

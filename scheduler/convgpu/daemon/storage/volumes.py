@@ -45,7 +45,9 @@ class VolumeTable:
                 log.error("volume %r of an earlier run makes no sense and is forgotten: %s", row[0], error)
         return volumes
 
-    def _volume(self, name: str, options: str, created: float, state: str, since: float, engine: str | None) -> Volume:
+    def _volume(
+        self, name: str, options: str, created: float, state: str, since: float, engine: str | None, changed: str | None
+    ) -> Volume:
         mounts = self._database.rows("SELECT id, count, since FROM mounts WHERE container = ?", (name,))
         plain = {
             "name": name,
@@ -56,6 +58,7 @@ class VolumeTable:
             "mounts": {mount: {"count": count, "since": at} for mount, count, at in mounts},
             "limits": dict(self._database.rows(_LIMITS, (name,))),
             "engine": None if engine is None else json.loads(engine),
+            "changed": {} if changed is None else json.loads(changed),
         } | self._placement(name)
         return msgspec.convert(plain, Volume)
 
@@ -78,7 +81,7 @@ class VolumeTable:
         """Keep a new volume. Raises DatabaseError: nothing has changed."""
         with self._database.transaction() as execute:
             row = (volume.name, json.dumps(volume.options), volume.created, volume.state, volume.since)
-            execute("INSERT OR REPLACE INTO containers VALUES (?, ?, ?, ?, ?, NULL)", row)
+            execute("INSERT OR REPLACE INTO containers VALUES (?, ?, ?, ?, ?, NULL, NULL)", row)
             _write_limits(execute, volume.name, volume.limits, volume.since)
             if volume.choice is not None:
                 execute("INSERT INTO placements VALUES (?, ?, NULL)", (volume.name, _json(volume.choice)))
@@ -105,11 +108,14 @@ class VolumeTable:
         with self._database.transaction() as execute:
             _write_limits(execute, name, limits, now)
 
-    def set_targets(self, name: str, targets: Mapping[str, int]) -> None:
-        """Keep the limits that were asked for. Raises DatabaseError: nothing has changed."""
+    def change(self, name: str, targets: Mapping[str, int], changed: Mapping[str, str | None]) -> None:
+        """Keep limits that were asked for, and the options that were changed. DatabaseError: nothing has changed."""
         with self._database.transaction() as execute:
             for device, target in targets.items():
                 execute("UPDATE holdings SET target = ? WHERE container = ? AND device = ?", (target, name, device))
+            execute(
+                "UPDATE containers SET changed = ? WHERE name = ?", (json.dumps(changed) if changed else None, name)
+            )
 
     def set_placement(self, name: str, placed: Placement | None) -> None:
         """Keep where a container is placed, before it gets any memory; as soon as the disk takes it."""

@@ -15,7 +15,7 @@ from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import DaemonTransport, PluginTransport, Scheduler, read_answer
 from convgpu.cli.connect.unix_http import OpenHttp
 from convgpu.cli.terminal.errors import Refused, Unavailable
-from convgpu.protocol.records import Container, Devices, Event, Events, LimitChange, PolicyChoice, Share
+from convgpu.protocol.records import Container, Devices, Event, Events, LimitChange, LimitChanges, PolicyChoice, Share
 from convgpu.protocol.requests import AnswerT, ListDevices, Request
 
 CONTAINER = {
@@ -42,8 +42,14 @@ ANSWERS: dict[str, tuple[int, Any]] = {
     "/v1/events?since=0": (200, {"events": "none"}),
     '/v1/containers/v%2Fw/limits {"memory": "4g", "by": "alice"}': (
         200,
-        {"devices": [{"uuid": "GPU-a", "limit": 4, "target": 3, "usage": 2}]},
+        {"devices": [{"uuid": "GPU-a", "limit": 4, "target": 3, "usage": 2}], "priority": 3},
     ),
+    '/v1/containers/v/limits {"wait": "5m", "priority": "3", "by": "alice"}': (
+        200,
+        {"devices": [], "wait": 300.0, "priority": 3},
+    ),
+    "/v1/containers/v/suspend?deep=true {}": (200, {}),
+    "/v1/containers/v/suspend {}": (404, {"error": {"code": "unknown", "text": "no volume v"}}),
     '/v1/containers/v/limits {"memory": "4t", "by": "alice"}': (
         400,
         {"error": {"code": "invalid", "text": "memory=4t: too much"}},
@@ -122,9 +128,14 @@ def test_a_refusal_of_the_plugin_reaches_the_user(plugin: Scheduler) -> None:
 
 
 def test_changes_are_posted_and_what_cannot_be_is_a_refusal(plugin: Scheduler) -> None:
-    assert plugin.set_limits("v/w", "4g") == (LimitChange(uuid="GPU-a", limit=4, target=3, usage=2),)
+    changes = plugin.set_limits("v/w", "4g")
+    assert changes == LimitChanges(devices=(LimitChange(uuid="GPU-a", limit=4, target=3, usage=2),), priority=3)
     with pytest.raises(Refused, match=r"memory=4t: too much"):
         plugin.set_limits("v", "4t")
+    assert plugin.set_limits("v", wait="5m", priority="3") == LimitChanges(devices=(), wait=300.0, priority=3)
+    plugin.suspend("v", deep=True)
+    with pytest.raises(Refused, match="no volume v"):
+        plugin.suspend("v")
     plugin.drain("GPU-a", drained=True)
     assert plugin.policy() == PolicyChoice(policy="fifo", known=("best-fit", "fifo"))
     assert plugin.history("v", ("paused", "granted"), 1.5, 10) == ()

@@ -2,8 +2,9 @@ import pytest
 from msgspec.structs import replace
 
 from convgpu.cli.connect.named_containers import NamedContainer, find, join
-from convgpu.cli.show.container_rows import Row, age, as_data, rows
+from convgpu.cli.show.container_rows import Row, as_data, rows
 from convgpu.cli.terminal.errors import Refused
+from convgpu.cli.terminal.output import age
 from convgpu.protocol import records
 from convgpu.protocol.engine_container import EngineContainer
 from convgpu.protocol.records import Container, Device, Devices, Session, SessionShare, Share, Waiting

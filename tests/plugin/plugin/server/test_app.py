@@ -209,6 +209,7 @@ def test_errors_of_the_administration(docker, scheduler, path, failure, status, 
 def test_changes_go_to_the_scheduler_as_they_are(docker, scheduler):
     scheduler.answers = {"set": {"devices": []}, "drain": {}, "policy": {"policy": "fifo"}, "history": {"events": []}}
     assert docker.post("/v1/containers/v/limits", data='{"memory": "4g"}').json == {"devices": []}
+    assert docker.post("/v1/containers/v/limits", data='{"wait": "5m", "priority": "3"}').json == {"devices": []}
     assert docker.post("/v1/devices/GPU-a/drain", data='{"drained": true}').json == {}
     assert docker.post("/v1/policy", data='{"policy": "fifo"}').json == {"policy": "fifo"}
     assert docker.get("/v1/policy").json == {"policy": "fifo"}
@@ -217,6 +218,7 @@ def test_changes_go_to_the_scheduler_as_they_are(docker, scheduler):
     assert docker.get("/v1/history").json == {"events": []}
     assert scheduler.asked == [
         {"op": "set", "name": "v", "memory": "4g"},
+        {"op": "set", "name": "v", "wait": "5m", "priority": "3"},
         {"op": "drain", "device": "GPU-a", "drained": True},
         {"op": "policy", "policy": "fifo"},
         {"op": "policy"},

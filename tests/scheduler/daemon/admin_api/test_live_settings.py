@@ -7,11 +7,17 @@ from daemon import GIB, Daemon, Process, running_daemon, wait_until
 
 from convgpu.client.scheduler import SchedulerRefused
 from convgpu.protocol import messages as m
+from convgpu.protocol.wire import Reason
 
 
 def limit(daemon: Daemon, name: str) -> tuple[object, object]:
     [share] = daemon.state(name)["devices"]
     return share["limit"], share["target"]
+
+
+def terms(daemon: Daemon, name: str) -> tuple[object, object]:
+    state = daemon.state(name)
+    return state.get("wait"), state.get("priority", 0)
 
 
 def restart(daemon: Daemon) -> None:
@@ -58,6 +64,10 @@ def test_limits_survive_a_restart_whether_in_force_or_not(tmp_path: Path) -> Non
         ({"op": "set", "name": "a", "memory": "17g"}, "the largest limit that fits"),
         ({"op": "set", "name": "a", "memory": "GPU-x:1g"}, "names no device"),
         ({"op": "set", "name": "nobody", "memory": "1g"}, "no volume nobody"),
+        ({"op": "set", "name": "a"}, "give what is to change: memory, wait or priority"),
+        ({"op": "set", "name": "a", "memory": "1g", "wait": "soon"}, "500ms, 30s, 5m, 2h or 1d, or wait=forever"),
+        ({"op": "set", "name": "a", "memory": "1g", "priority": "101"}, "give a whole number from -100 to 100"),
+        ({"op": "set", "name": "a", "wait": "5m", "memory": "17g"}, "the largest limit that fits"),
         ({"op": "drain", "device": "7", "drained": True}, r"no device '7'; devices: 0 \(GPU-"),
         ({"op": "policy", "policy": "worst"}, "no policy 'worst'; there are best-fit, fifo"),
     ],
@@ -67,6 +77,33 @@ def test_changes_that_cannot_be(daemon: Daemon, fields: dict[str, object], text:
     with pytest.raises(SchedulerRefused, match=text):
         daemon.admin.request(**fields)
     assert limit(daemon, "a") == (2 * GIB, None)
+    assert terms(daemon, "a") == (None, 0)
+    assert daemon.events("limited", "changed") == []
+
+
+def test_pause_and_priority_change_for_what_waits_and_survive_a_restart(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d") as daemon:
+        holder = Process(daemon.container("h", memory="16g"))
+        [row] = holder.hello().devices
+        holder.ask(m.Allocate(0, 16 * GIB, "cuMemAlloc"))
+        holder.hold(16 * GIB)
+        process = Process(daemon.container("a", memory="16g", wait="1h"))
+        process.hello()
+        process.allocate(16 * GIB)
+        wait_until(lambda: daemon.state("a")["state"] == "waiting", "a waits")
+        answer = daemon.admin.request("set", name="a", wait="forever", priority="7", by="alice")
+        assert answer == {"devices": [], "wait": None, "priority": 7}
+        assert daemon.state("a")["waiting"][0]["deadline"] is None
+        assert [(event["reason"], event["by"]) for event in daemon.events("changed")] == [
+            ("wait=forever, priority=7", "alice")
+        ]
+        restart(daemon)
+        holder.reconnect(((row.uuid, 16 * GIB),))
+        process.reconnect(())
+        assert terms(daemon, "a") == (None, 7)
+        daemon.admin.request("set", name="a", wait="1ms")
+        assert process.ask(m.Allocate(0, 16 * GIB, "cuMemAlloc")).reason == Reason.DEADLINE
+        assert [event["reason"] for event in daemon.events("changed")] == ["wait=1ms"]
 
 
 def test_a_drained_device_stays_drained_and_says_so(tmp_path: Path) -> None:

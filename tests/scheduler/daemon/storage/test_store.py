@@ -153,7 +153,7 @@ def test_what_can_be_read_of_a_damaged_file_is_kept(tmp_path: Path, caplog: pyte
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ("PRAGMA user_version = 9", "schema version 9, this scheduler writes 3"),
+        ("PRAGMA user_version = 9", "schema version 9, this scheduler writes 4"),
         ("DROP TABLE mounts", "it has 8 tables"),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_database_of_the_version_before_gets_what_is_new(tmp_path: Path) -> No
     connection = sqlite3.connect(tmp_path / "state.db")
     connection.executescript(
         "DROP TABLE placements; ALTER TABLE holdings DROP COLUMN out; ALTER TABLE holdings DROP COLUMN fixed;"
-        "PRAGMA user_version = 1;"
+        "ALTER TABLE containers DROP COLUMN changed; PRAGMA user_version = 1;"
     )
     connection.close()
     with opened(tmp_path) as store:
@@ -190,6 +190,8 @@ def test_a_database_of_the_version_before_gets_what_is_new(tmp_path: Path) -> No
     with opened(tmp_path) as store:
         [new] = [volume for volume in store.volumes.all() if volume.name == "new"]
         assert (new.choice, new.placed) == (Choice(2), Placement(("g0", "g1"), "spread"))
+        store.volumes.change("new", {}, {"wait": None, "priority": "3"})
+        assert [v.changed for v in store.volumes.all() if v.name == "new"] == [{"wait": None, "priority": "3"}]
         store.volumes.set_placement("new", None)
         assert [volume.placed for volume in store.volumes.all() if volume.name == "new"] == [None]
     assert not (tmp_path / "state.damaged.db").exists()

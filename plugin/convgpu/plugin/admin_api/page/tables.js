@@ -16,7 +16,7 @@ const STATES = { created: "created", running: "runs", waiting: "waits", ended: "
 const TURNS = { stopping: "stops", stopped: "stands still", restoring: "comes back", busy: "busy", waiting: "waits for its card turn" };
 const AWAY = new Set(["stopping", "stopped", "restoring"]);
 const WEIGHTY = new Set(["paused", "granted", "rejected"]);
-const NOTABLE = new Set([...WEIGHTY, "displaced", "suspended", "resumed", "busy", "limited", "overused", "stopped"]);
+const NOTABLE = new Set([...WEIGHTY, "displaced", "suspended", "resumed", "busy", "limited", "changed", "overused", "stopped"]);
 const MOST_BEHIND = 3;
 
 const cell = (text) => (node, item) => {

@@ -1,7 +1,7 @@
 """The queue keeps nothing of what was answered, and finds what fits without looking at the rest."""
 
 from convgpu.core import events as e
-from convgpu.core.state import PendingAllocation, Queue
+from convgpu.core.memory.queue import PendingAllocation, Queue
 from convgpu.policies.memory.base import WaitingAllocation
 
 DAY = 86400.0
