@@ -2,7 +2,7 @@
 
 Half busy, always busy, both fitting, and a suspension asked for by an administrator; each ratio within one run.
 CONVGPU_TURN_SECONDS=20 is how long a job works, and then rests, at a time; CONVGPU_TURN_ROUNDS=6 how often;
-CONVGPU_TURN_HOST_MEMORY=auto is what the host gives. Without a card CONVGPU_DEVICES=simulated:4GiB rehearses.
+CONVGPU_TURN_RESERVE=0 is how much of the card is not used. Without a card CONVGPU_DEVICES=simulated:4GiB rehearses.
 """
 
 import os
@@ -26,8 +26,8 @@ SECONDS = float(os.environ.get("CONVGPU_TURN_SECONDS", "20"))
 ROUNDS = int(os.environ.get("CONVGPU_TURN_ROUNDS", "6"))
 FIXED = GIB if DEVICES == "nvml" else 640 << 20  # of each limit: contexts and small allocations
 BLOCK = 256 << 20
-HOST_MEMORY = os.environ.get("CONVGPU_TURN_HOST_MEMORY", "auto")  # auto: at most half of the host's may be taken
-PROMISE = ("--oversubscribe=2", f"--host-memory={HOST_MEMORY}")
+RESERVE = os.environ.get("CONVGPU_TURN_RESERVE", "0")  # half of the host's memory has to hold what is left of the card
+PROMISE = ("--oversubscribe=2", f"--reserve={RESERVE}")
 MOVES = 5
 LONG = 3600.0
 

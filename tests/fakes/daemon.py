@@ -17,6 +17,7 @@ from built import DRIVER, HOOK, PORTER
 from json_admin import JsonAdmin
 from preloaded import Forked, Template
 
+from convgpu.client.scheduler import SchedulerUnavailable
 from convgpu.daemon.residency.porter import pool_path
 from convgpu.protocol.messages import (
     Accepted,
@@ -67,7 +68,10 @@ class Daemon:
 
     def start(self) -> None:
         self.launch()
-        self.admin.request("devices")  # waits until it answers
+        try:
+            self.admin.request("devices")  # waits until it answers
+        except SchedulerUnavailable as error:
+            raise SchedulerUnavailable(f"{error}\n{self.log.read_text()}") from error
 
     def launch(self) -> None:
         """Start it and go on, whether it answers already or not."""
