@@ -87,7 +87,7 @@ def test_a_gang_of_a_rank_on_each_card_starts_whole_beside_other_jobs(
     block = (card.total // GIB - 20) + 2  # too much for 20 GiB beside it
     limit = block + 3
     first, second = (
-        start(name, f"{limit}g", "hold.py", "torch", block, GIB, volume=f"gpus={uuid}")
+        start(name, f"{limit}g", "hold.py", "torch", block, GIB, volume=f"gpus={uuid}", visible=uuid)
         for name, uuid in zip("bc", uuids[:2], strict=True)
     )
     first.wait_for("holding")
