@@ -14,6 +14,7 @@
 
 #include "accounting/headroom.h"
 #include "base/fork_reset.h"
+#include "promises/promises.h"
 #include "scheduler/account.h"
 #include "scheduler/channel.h"
 
@@ -34,7 +35,9 @@ static struct device_growth {
 } devices[CONVGPU_MAX_DEVICES] = {[0 ... CONVGPU_MAX_DEVICES - 1] = {.measuring = PTHREAD_MUTEX_INITIALIZER,
                                                                      .state = PTHREAD_MUTEX_INITIALIZER}};
 
-/* What is charged for contexts, and what they take at least. */
+static _Atomic uint32_t alive; /* contexts of all devices */
+
+/* What is charged for contexts and not promised, and what they take at least. */
 struct measurement {
     uint64_t charged, size;
     bool quiet; /* nobody took memory meanwhile */
@@ -56,19 +59,30 @@ static void growth_watch(uint32_t device) {
     if (devices[device].suspected) account_watch(device, ACCOUNT_NOW);
 }
 
+/* What was promised of the rise is growth from now on. */
+static uint64_t growth_keep(int device, uint64_t rise) {
+    uint64_t kept = promises_keep(device, rise);
+    pthread_mutex_lock(&devices[device].state);
+    devices[device].grown += kept;
+    pthread_mutex_unlock(&devices[device].state);
+    return kept;
+}
+
 /* False when nobody knows. */
 static bool growth_measure(int device, uint64_t pending, struct measurement *measured) {
     uint32_t number = (uint32_t)device;
     struct channel_answer answer;
     devices[device].suspected = false;
     uint64_t taken = account_taken(number);
-    measured->charged = account_contexts(number);
-    uint64_t used = less(account_used(number), measured->charged + pending + devices[device].hidden);
+    uint64_t all = account_contexts(number), promised = promises_open(device);
+    measured->charged = less(all, promised);
+    uint64_t used = less(account_used(number), all + pending + devices[device].hidden);
     if (channel_context(number, measured->charged, used, &answer) != CHANNEL_ANSWERED) return false;
     taken = account_taken(number) - taken;
     measured->quiet = taken == 0;
     measured->size = less(answer.context_size.size, taken);
     bool known = answer.context_size.size > 0;
+    if (known) measured->charged += growth_keep(device, less(measured->size, measured->charged));
     if (known)
         growth_watch(number);
     else
@@ -84,6 +98,7 @@ static void growth_give_back(int device, uint64_t size) {
 void growth_context_made(int device) {
     pthread_mutex_lock(&devices[device].state);
     devices[device].contexts++;
+    alive++;
     pthread_mutex_unlock(&devices[device].state);
 }
 
@@ -92,6 +107,7 @@ void growth_context_ended(int device) {
     uint64_t gone = 0;
     pthread_mutex_lock(&growth->state);
     bool last = --growth->contexts == 0;
+    alive--;
     if (last) {
         gone = growth->grown;
         growth->grown = 0;
@@ -188,8 +204,27 @@ CUresult growth_charge(int device, const char *call, uint64_t pending) {
     return result;
 }
 
+CUresult growth_charge_now(int device, const char *call) {
+    struct measurement measured;
+    CUresult result = CUDA_SUCCESS;
+    if (!account_watched((uint32_t)device)) return result;
+    pthread_mutex_lock(&devices[device].measuring);
+    if (growth_measure(device, 0, &measured))
+        result = growth_take(&(struct charge){.device = device, .call = call}, &measured);
+    pthread_mutex_unlock(&devices[device].measuring);
+    return result;
+}
+
 void growth_give(int device, uint64_t size) {
     (void)growth_shrink(device, size);
+}
+
+void growth_give_promised(int device, uint64_t size) {
+    if (size > 0) growth_give_back(device, size);
+}
+
+uint32_t growth_contexts(void) {
+    return alive;
 }
 
 void growth_fell(int device) {
@@ -216,5 +251,6 @@ static void growth_reset(void) {
     for (uint32_t device = 0; device < CONVGPU_MAX_DEVICES; device++)
         devices[device] = (struct device_growth){.measuring = PTHREAD_MUTEX_INITIALIZER,
                                                  .state = PTHREAD_MUTEX_INITIALIZER};
+    alive = 0;
 }
 RESET_IN_CHILD(growth_reset);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What contexts take grows after they were made: code and variables of modules, stacks, heaps, buffers of
- * printf, queues of streams. Most of it happens in launches, which are not hooked, and no call of the driver
- * tells the size. So the driver's own count of the process, which the scheduler can ask for (CONTEXT in
- * docs/protocol.md), is read before memory is handed out that would bring the account near the limit,
- * and after calls that are known to make contexts grow. See docs/decisions/0016.
+ * printf, queues of streams. Where the size is known before, it is promised (promises/promises.h). Of the
+ * rest no call of the driver tells the size. So the driver's own count of the process, which the scheduler
+ * can ask for (CONTEXT in docs/protocol.md), is read before memory is handed out that would bring the account
+ * near the limit, and after calls that are known to make contexts grow. See docs/decisions/0016 and 0101.
  */
 #ifndef CONVGPU_CONTEXT_GROWTH_H
 #define CONVGPU_CONTEXT_GROWTH_H
@@ -24,6 +24,15 @@ CUresult growth_correct(int device, const char *call, uint64_t own, uint64_t *mo
  * CUDA_ERROR_OUT_OF_MEMORY: it cannot be had, so nothing else may be handed out. Nothing is done while
  * another thread asks for the same device. May pause; no lock may be held. */
 CUresult growth_charge(int device, const char *call, uint64_t pending);
+
+/* The same, but waits while another thread asks, and does ask. */
+CUresult growth_charge_now(int device, const char *call);
+
+/* Gives back what was charged and is promised no longer (promises/promises.h). */
+void growth_give_promised(int device, uint64_t size);
+
+/* How many contexts live, on all devices. */
+uint32_t growth_contexts(void);
 
 /* Growth whose size is known, and which is charged already: from now on it belongs to the contexts. Or gives
  * it back, though never more than was charged for growth. */

@@ -13,6 +13,7 @@
 #include "accounting/context_growth.h"
 #include "accounting/device.h"
 #include "base/coarse_clock.h"
+#include "code/functions.h"
 #include "gate/drain.h"
 #include "scheduler/account.h"
 #include "tables/registry.h"
@@ -93,6 +94,7 @@ static CUresult context_create(int device, struct creation *creation, struct dev
     do result = context_create_charged(creation, primary);
     while (charge_again(&creation->charge, result, round++));
     device_contexts_changed();
+    functions_forget(); /* kernels of libraries have one form more */
     return result;
 }
 

@@ -52,6 +52,32 @@ struct allocation_node {
 };
 _Static_assert(sizeof(struct allocation_node) == 120, "as in cuda.h");
 
+/* CUDA_KERNEL_NODE_PARAMS; the last two are not in its first form (CUDA 10). */
+struct kernel_node {
+    void *function;
+    unsigned grid[3], block[3], shared;
+    void **parameters, **extra;
+    void *kernel; /* if there is no function */
+    CUcontext context;
+};
+_Static_assert(sizeof(struct kernel_node) == 72, "as in cuda.h");
+
+/* CUgraphNodeParams, as far as it is read. */
+struct node_parameters {
+    int type, reserved[3];
+    struct kernel_node kernel;
+};
+enum { NODE_KERNEL = 0 };
+
+/* CUDA_LAUNCH_PARAMS. */
+struct device_launch {
+    void *function;
+    unsigned grid[3], block[3], shared;
+    CUstream stream;
+    void **parameters;
+};
+_Static_assert(sizeof(struct device_launch) == 56, "as in cuda.h");
+
 /* CUmemAllocationProp, as far as it is read. */
 struct memory_properties {
     int type, handle_types;
@@ -90,8 +116,13 @@ enum {
     CUDA_ERROR_SYSTEM_NOT_READY = 802,
 };
 
-enum { CU_STREAM_PER_THREAD = 2 };
-enum { CU_LIMIT_STACK_SIZE = 0 };
+enum { CU_STREAM_LEGACY = 1, CU_STREAM_PER_THREAD = 2 };
+enum {
+    CU_LIMIT_STACK_SIZE = 0,
+    CU_LIMIT_PRINTF_FIFO_SIZE = 1,
+    CU_LIMIT_MALLOC_HEAP_SIZE = 2,
+    CU_LIMIT_PENDING_LAUNCHES = 4, /* the last of those that take memory */
+};
 enum { MEMPOOL_RESERVED = 5, MEMPOOL_USED = 7, MEMPOOL_LOCATION_ID = 11, MEMPOOL_LOCATION_TYPE = 12 };
 enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
 
@@ -115,6 +146,8 @@ enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEF
     X(cuGraphChildGraphNodeGetGraph, (CUgraphNode node, CUgraph * graph))                                    \
     X(cuGraphGetNodes, (CUgraph graph, CUgraphNode * nodes, size_t *count))                                  \
     X(cuGraphMemAllocNodeGetParams, (CUgraphNode node, struct allocation_node * parameters))                 \
+    X(cuFuncGetAttribute, (int *value, int attribute, void *function))                                       \
+    X(cuKernelGetAttribute, (int *value, int attribute, void *kernel, CUdevice device))                      \
     X(cuGraphNodeGetType, (CUgraphNode node, int *type))                                                     \
     X(cuMemAddressReserve,                                                                                   \
       (CUdeviceptr * address, size_t size, size_t alignment, CUdeviceptr hint, unsigned long long flags))    \

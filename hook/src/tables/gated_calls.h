@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * THE list of gated submissions: calls that let a device read or write memory. While the process is suspended
- * they wait (gate/gate.h). Nothing else is done with them, so there is one line for each and no code:
+ * they wait (gate/gate.h). But for launches, nothing else is done with them: one line for each and no code;
  * exported symbols, the version script, the table of real functions and the replacements of lookups are made
  * from it, as from hooked_calls.h.
  *
@@ -51,23 +51,40 @@ typedef uint64_t word;
 /* The stream of a CUlaunchConfig. */
 #define CONFIG_STREAM(config) ((config) ? *(const word *)(uintptr_t)((config) + 32) : 0)
 
-#define CONVGPU_GATED_CALLS(X)                                                                               \
+/* The launches of one function, which is looked at first (code/launch.h). */
+#define CONVGPU_ONE_LAUNCH_CALLS(X)                                                                          \
+    X(cuLaunch, cuLaunch, 2000, NONE, 1, 0)                                                                  \
+    X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000, NONE, 10, i)                               \
+    X(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel, 9000, PTSZ, 10, i)                          \
+    X(cuLaunchGrid, cuLaunchGrid, 2000, NONE, 3, 0)                                                          \
+    X(cuLaunchGridAsync, cuLaunchGridAsync, 2000, NONE, 4, d)                                                \
+    X(cuLaunchKernel, cuLaunchKernel, 4000, NONE, 11, i)                                                     \
+    X(cuLaunchKernel_ptsz, cuLaunchKernel, 7000, PTSZ, 11, i)                                                \
+    X(cuLaunchKernelEx, cuLaunchKernelEx, 11060, NONE, 4, CONFIG_STREAM(a))                                  \
+    X(cuLaunchKernelEx_ptsz, cuLaunchKernelEx, 11060, PTSZ, 4, CONFIG_STREAM(a))
+
+/* The function of each of them, a CUfunction or a CUkernel. */
+#define LAUNCHED_cuLaunch                       a
+#define LAUNCHED_cuLaunchCooperativeKernel      a
+#define LAUNCHED_cuLaunchCooperativeKernel_ptsz a
+#define LAUNCHED_cuLaunchGrid                   a
+#define LAUNCHED_cuLaunchGridAsync              a
+#define LAUNCHED_cuLaunchKernel                 a
+#define LAUNCHED_cuLaunchKernel_ptsz            a
+#define LAUNCHED_cuLaunchKernelEx               b
+#define LAUNCHED_cuLaunchKernelEx_ptsz          b
+
+/* The launch of one function on each of several devices. */
+#define CONVGPU_SEVERAL_LAUNCH_CALLS(X)                                                                      \
+    X(cuLaunchCooperativeKernelMultiDevice, cuLaunchCooperativeKernelMultiDevice, 9000, NONE, 3, 0)
+
+#define CONVGPU_OTHER_GATED_CALLS(X)                                                                         \
     X(cuFabricCpyBatchAsync, cuFabricCpyBatchAsync, 13050, NONE, 4, d)                                       \
     X(cuFabricCpyBatchAsync_ptsz, cuFabricCpyBatchAsync, 13050, PTSZ, 4, d)                                  \
     X(cuGraphLaunch, cuGraphLaunch, 10000, NONE, 2, b)                                                       \
     X(cuGraphLaunch_ptsz, cuGraphLaunch, 10000, PTSZ, 2, b)                                                  \
     X(cuGraphUpload, cuGraphUpload, 11010, NONE, 2, b)                                                       \
     X(cuGraphUpload_ptsz, cuGraphUpload, 11010, PTSZ, 2, b)                                                  \
-    X(cuLaunch, cuLaunch, 2000, NONE, 1, 0)                                                                  \
-    X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000, NONE, 10, i)                               \
-    X(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel, 9000, PTSZ, 10, i)                          \
-    X(cuLaunchCooperativeKernelMultiDevice, cuLaunchCooperativeKernelMultiDevice, 9000, NONE, 3, 0)          \
-    X(cuLaunchGrid, cuLaunchGrid, 2000, NONE, 3, 0)                                                          \
-    X(cuLaunchGridAsync, cuLaunchGridAsync, 2000, NONE, 4, d)                                                \
-    X(cuLaunchKernel, cuLaunchKernel, 4000, NONE, 11, i)                                                     \
-    X(cuLaunchKernel_ptsz, cuLaunchKernel, 7000, PTSZ, 11, i)                                                \
-    X(cuLaunchKernelEx, cuLaunchKernelEx, 11060, NONE, 4, CONFIG_STREAM(a))                                  \
-    X(cuLaunchKernelEx_ptsz, cuLaunchKernelEx, 11060, PTSZ, 4, CONFIG_STREAM(a))                             \
     X(cuMemAdvise, cuMemAdvise, 8000, NONE, 4, 0)                                                            \
     X(cuMemAdvise_v2, cuMemAdvise, 12020, NONE, 4, 0)                                                        \
     X(cuMemBatchDecompressAsync, cuMemBatchDecompressAsync, 12060, NONE, 5, e)                               \
@@ -210,5 +227,10 @@ typedef uint64_t word;
     X(cuStreamWriteValue64_ptsz, cuStreamWriteValue64, 9000, PTSZ, 4, a)                                     \
     X(cuStreamWriteValue64_v2, cuStreamWriteValue64, 11070, NONE, 4, a)                                      \
     X(cuStreamWriteValue64_v2_ptsz, cuStreamWriteValue64, 11070, PTSZ, 4, a)
+
+#define CONVGPU_GATED_CALLS(X)                                                                               \
+    CONVGPU_ONE_LAUNCH_CALLS(X)                                                                              \
+    CONVGPU_SEVERAL_LAUNCH_CALLS(X)                                                                          \
+    CONVGPU_OTHER_GATED_CALLS(X)
 
 #endif

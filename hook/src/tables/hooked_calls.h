@@ -162,8 +162,52 @@
     X(cuLibraryGetGlobal, cuLibraryGetGlobal, 12000, NONE, NONE,                                             \
       (CUdeviceptr * address, size_t *size, void *library, const char *name),                                \
       (address, size, library, name))                                                                        \
-    X(cuCtxSetLimit, cuCtxSetLimit, 3010, NONE, MEMORY(limit == CU_LIMIT_STACK_SIZE),                        \
+    X(cuCtxSetLimit, cuCtxSetLimit, 3010, NONE, MEMORY(limit <= CU_LIMIT_PENDING_LAUNCHES),                  \
       (int limit, size_t size), (limit, size))                                                               \
+    X(cuFuncLoad, cuFuncLoad, 12040, NONE, NONE, (void *function), (function))                               \
+    X(cuLibraryGetKernel, cuLibraryGetKernel, 12000, NONE, NONE,                                             \
+      (void **kernel, void *library, const char *name), (kernel, library, name))                             \
+    X(cuLibraryEnumerateKernels, cuLibraryEnumerateKernels, 12040, NONE, NONE,                               \
+      (void **kernels, unsigned count, void *library), (kernels, count, library))                            \
+    X(cuLibraryGetModule, cuLibraryGetModule, 12000, NONE, NONE, (void **module, void *library),             \
+      (module, library))                                                                                     \
+    X(cuLibraryGetManaged, cuLibraryGetManaged, 12000, NONE, NONE,                                           \
+      (CUdeviceptr * address, size_t *size, void *library, const char *name),                                \
+      (address, size, library, name))                                                                        \
+    X(cuGraphAddKernelNode, cuGraphAddKernelNode, 10000, NONE, NONE,                                         \
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *nodes, size_t count,                            \
+       const struct kernel_node *parameters),                                                                \
+      (node, graph, nodes, count, parameters))                                                               \
+    X(cuGraphAddKernelNode_v2, cuGraphAddKernelNode, 12000, NONE, NONE,                                      \
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *nodes, size_t count,                            \
+       const struct kernel_node *parameters),                                                                \
+      (node, graph, nodes, count, parameters))                                                               \
+    X(cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams, 10000, NONE, NONE,                             \
+      (CUgraphNode node, const struct kernel_node *parameters), (node, parameters))                          \
+    X(cuGraphKernelNodeSetParams_v2, cuGraphKernelNodeSetParams, 12000, NONE, NONE,                          \
+      (CUgraphNode node, const struct kernel_node *parameters), (node, parameters))                          \
+    X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams, 10010, NONE, NONE,                     \
+      (CUgraphExec exec, CUgraphNode node, const struct kernel_node *parameters), (exec, node, parameters))  \
+    X(cuGraphExecKernelNodeSetParams_v2, cuGraphExecKernelNodeSetParams, 12000, NONE, NONE,                  \
+      (CUgraphExec exec, CUgraphNode node, const struct kernel_node *parameters), (exec, node, parameters))  \
+    X(cuGraphAddNode, cuGraphAddNode, 12020, NONE, NONE,                                                     \
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *nodes, size_t count,                            \
+       struct node_parameters *parameters),                                                                  \
+      (node, graph, nodes, count, parameters))                                                               \
+    X(cuGraphAddNode_v2, cuGraphAddNode, 12030, NONE, NONE,                                                  \
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *nodes, const void *edges, size_t count,         \
+       struct node_parameters *parameters),                                                                  \
+      (node, graph, nodes, edges, count, parameters))                                                        \
+    X(cuGraphAddNode_v3, cuGraphAddNode, 13040, NONE, NONE,                                                  \
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *nodes, const void *edges, size_t count,         \
+       struct node_parameters *parameters),                                                                  \
+      (node, graph, nodes, edges, count, parameters))                                                        \
+    X(cuGraphNodeSetParams, cuGraphNodeSetParams, 12020, NONE, NONE,                                         \
+      (CUgraphNode node, struct node_parameters * parameters), (node, parameters))                           \
+    X(cuGraphNodeSetParams_v2, cuGraphNodeSetParams, 13040, NONE, NONE,                                      \
+      (CUgraphNode node, struct node_parameters * parameters), (node, parameters))                           \
+    X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, 12020, NONE, NONE,                                 \
+      (CUgraphExec exec, CUgraphNode node, struct node_parameters * parameters), (exec, node, parameters))   \
     X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, NONE, NONE, (CUstream stream), (stream))            \
     X(cuStreamBeginCapture_ptsz, cuStreamBeginCapture, 10000, PTSZ, NONE, (CUstream stream), (stream))       \
     X(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, NONE, NONE, (CUstream stream, int mode),         \

@@ -12,8 +12,6 @@
  * - MAPPED: gives addresses or a second name to memory that is charged already, or to none
  * - HOST: memory of the host
  * - GRAPH: nodes of graphs, charged when the graph is instantiated (graph.c)
- * - CODE: loads code or variables later than the call that made the module; seen at the next reading, as
- * with launches
  * - OBJECT: a small object, which the driver keeps in the host's memory or in what the context took
  * - MANAGED: moves managed memory, which is charged in full where it was allocated
  * - CHECKPOINT: gives back and takes again what is charged to the process all the while
@@ -33,7 +31,6 @@
     X(cuEventCreate, OBJECT)                                                                                 \
     X(cuExternalMemoryGetMappedBuffer, OWNER)                                                                \
     X(cuExternalMemoryGetMappedMipmappedArray, OWNER)                                                        \
-    X(cuFuncLoad, CODE)                                                                                      \
     X(cuGetExportTable, OUTSIDE)                                                                             \
     X(cuGraphAddBatchMemOpNode, OBJECT)                                                                      \
     X(cuGraphAddChildGraphNode, GRAPH)                                                                       \
@@ -43,12 +40,10 @@
     X(cuGraphAddExternalSemaphoresSignalNode, OBJECT)                                                        \
     X(cuGraphAddExternalSemaphoresWaitNode, OBJECT)                                                          \
     X(cuGraphAddHostNode, OBJECT)                                                                            \
-    X(cuGraphAddKernelNode, OBJECT)                                                                          \
     X(cuGraphAddMemAllocNode, GRAPH)                                                                         \
     X(cuGraphAddMemFreeNode, GRAPH)                                                                          \
     X(cuGraphAddMemcpyNode, OBJECT)                                                                          \
     X(cuGraphAddMemsetNode, OBJECT)                                                                          \
-    X(cuGraphAddNode, GRAPH)                                                                                 \
     X(cuGraphClone, OBJECT)                                                                                  \
     X(cuGraphConditionalHandleCreate, OBJECT)                                                                \
     X(cuGraphCreate, OBJECT)                                                                                 \

@@ -29,8 +29,10 @@ struct context {
     struct arena slabs;    /* where its small blocks lie */
     struct block *imports; /* of other processes' memory; closed with the context */
     struct module *modules;
-    uint64_t stacks; /* bytes of the device beyond those of the first stack limit */
+    uint64_t grown;  /* bytes of the device for stacks beyond those of the first limit, heap and printf */
+    uint64_t stack;  /* bytes that each thread has; 0: as at first */
     size_t limit[3]; /* 0: as at first */
+    bool heap_taken, printf_taken;
 };
 
 enum driver_phase {

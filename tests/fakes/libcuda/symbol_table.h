@@ -79,6 +79,9 @@
     X(cuLibraryGetKernel, 12000, cuLibraryGetKernel, false)                                                  \
     X(cuLibraryGetGlobal, 12000, cuLibraryGetGlobal, false)                                                  \
     X(cuKernelGetFunction, 12000, cuKernelGetFunction, false)                                                \
+    X(cuFuncGetAttribute, 2020, cuFuncGetAttribute, false)                                                   \
+    X(cuKernelGetAttribute, 12000, cuKernelGetAttribute, false)                                              \
+    X(cuFuncLoad, 12040, cuFuncLoad, false)                                                                  \
     X(cuCtxGetLimit, 3010, cuCtxGetLimit, false)                                                             \
     X(cuCtxSetLimit, 3010, cuCtxSetLimit, false)                                                             \
     X(cuEventCreate, 2000, cuEventCreate, false)                                                             \
@@ -232,6 +235,8 @@
     X(cuGraphCreate, 10000, cuGraphCreate, false)                                                            \
     X(cuGraphDestroy, 10000, cuGraphDestroy, false)                                                          \
     X(cuGraphAddEmptyNode, 10000, cuGraphAddEmptyNode, false)                                                \
+    X(cuGraphAddKernelNode, 10000, cuGraphAddKernelNode, false)                                              \
+    X(cuGraphAddKernelNode, 12000, cuGraphAddKernelNode_v2, false)                                           \
     X(cuGraphAddMemAllocNode, 11040, cuGraphAddMemAllocNode, false)                                          \
     X(cuGraphAddMemFreeNode, 11040, cuGraphAddMemFreeNode, false)                                            \
     X(cuGraphMemAllocNodeGetParams, 11040, cuGraphMemAllocNodeGetParams, false)                              \

@@ -208,7 +208,7 @@ def test_refused_nodes(process, graph: int) -> None:
     address = allocate(process, graph, MIB)
     free(process, graph, address)
     assert process("cuGraphAddMemFreeNode", graph, 0, 0, address)[0] == INVALID_VALUE
-    assert process("cuGraphAddNode", graph, 0, 0, node(0, ""))[0] == NOT_SUPPORTED
+    assert process("cuGraphAddNode", graph, 0, 0, node(1, ""))[0] == NOT_SUPPORTED
 
 
 def test_nodes_of_the_general_kind(process, graph: int) -> None:

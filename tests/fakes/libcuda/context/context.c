@@ -70,6 +70,8 @@ static bool start(struct context *context) {
     if (!context->alive) give_process(context->device);
     context->error = CUDA_SUCCESS;
     memset(context->limit, 0, sizeof context->limit);
+    context->stack = 0;
+    context->heap_taken = context->printf_taken = false;
     context->slabs = (struct arena){.device = context->device, .step = SLAB};
     return context->alive;
 }

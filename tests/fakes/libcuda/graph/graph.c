@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Graphs and their nodes. Nodes of kernels, copies and fills come by capture only.
+ * Graphs and their nodes. Nodes of copies and fills come by capture only, and of kernels
+ * with arguments.
  */
 #include "libcuda/graph/graph.h"
+#include "libcuda/module/module.h"
 
 #include <stdlib.h>
 
@@ -161,6 +163,31 @@ CUresult cuGraphAddEmptyNode(CUgraphNode *handle, CUgraph graph_handle, const CU
     return driver_leave(*handle == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
 }
 
+static CUresult add_kernel(CUgraphNode *handle, CUgraph graph_handle, const CUgraphNode *dependencies,
+                           size_t count, const struct function *function) {
+    struct graph *graph = NULL;
+    CUresult result = enter_graph(graph_handle, dependencies, count, &graph);
+    if (result != CUDA_SUCCESS) return result;
+    if (handle == NULL || function == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (function->kernel != KERNEL_NONE)
+        return driver_leave(CUDA_ERROR_NOT_SUPPORTED); /* with arguments, here */
+    const struct operation operation = {
+        .kind = OPERATION_KERNEL, .lasts = function->module->lasts, .module = function->module};
+    return driver_leave(graph_add_operation(graph, &operation, handle));
+}
+
+CUresult cuGraphAddKernelNode(CUgraphNode *handle, CUgraph graph, const CUgraphNode *dependencies,
+                              size_t count, const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    return add_kernel(handle, graph, dependencies, count, parameters == NULL ? NULL : parameters->function);
+}
+
+CUresult cuGraphAddKernelNode_v2(CUgraphNode *handle, CUgraph graph, const CUgraphNode *dependencies,
+                                 size_t count, const CUDA_KERNEL_NODE_PARAMS *parameters) {
+    const struct function *function = parameters == NULL ? NULL : parameters->function;
+    if (parameters != NULL && function == NULL) function = parameters->kernel;
+    return add_kernel(handle, graph, dependencies, count, function);
+}
+
 static bool valid_parameters(const CUDA_MEM_ALLOC_NODE_PARAMS *parameters) {
     const CUmemPoolProps *pool = &parameters->pool;
     return pool->allocation_type == CU_MEM_ALLOCATION_TYPE_PINNED &&
@@ -222,6 +249,8 @@ CUresult cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *address) {
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                         CUgraphNodeParams *parameters) {
     switch (parameters == NULL ? -1 : parameters->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return cuGraphAddKernelNode_v2(node, graph, dependencies, count, &parameters->of.kernel);
     case CU_GRAPH_NODE_TYPE_EMPTY:
         return cuGraphAddEmptyNode(node, graph, dependencies, count);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:

@@ -48,9 +48,19 @@ typedef struct {
 _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS) == 120, "as in cuda.h");
 
 typedef struct {
+    CUfunction function;
+    unsigned grid[3], block[3], shared_bytes;
+    void **parameters, **extra;
+    CUfunction kernel; /* if there is no function; not in the first form, nor is what follows */
+    CUcontext context;
+} CUDA_KERNEL_NODE_PARAMS;
+_Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS) == 72, "as in cuda.h");
+
+typedef struct {
     int type;
     int reserved[3];
     union {
+        CUDA_KERNEL_NODE_PARAMS kernel;
         CUDA_MEM_ALLOC_NODE_PARAMS allocate;
         CUdeviceptr free;
         long long padding[29];
@@ -70,6 +80,11 @@ CUDA_EXPORT CUresult cuGraphCreate(CUgraph *graph, unsigned flags);
 CUDA_EXPORT CUresult cuGraphDestroy(CUgraph graph);
 CUDA_EXPORT CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                          size_t count);
+CUDA_EXPORT CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                          size_t count, const CUDA_KERNEL_NODE_PARAMS *parameters);
+CUDA_EXPORT CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph,
+                                             const CUgraphNode *dependencies, size_t count,
+                                             const CUDA_KERNEL_NODE_PARAMS *parameters);
 CUDA_EXPORT CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                             size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *parameters);
 CUDA_EXPORT CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,

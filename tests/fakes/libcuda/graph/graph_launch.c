@@ -4,6 +4,7 @@
  */
 #include "libcuda/graph/graph.h"
 #include "libcuda/memory/pool.h"
+#include "libcuda/module/module.h"
 #include "libcuda/work/work.h"
 
 #define KNOWN_FLAGS 15u
@@ -152,11 +153,20 @@ static CUresult prepare(const struct graph_exec *exec) {
     return CUDA_SUCCESS;
 }
 
+/* What its kernels need, and have not had yet. */
+static bool grow(const struct graph_exec *exec, struct context *context) {
+    const struct node *node = exec->graph->nodes;
+    for (unsigned i = 0; i < exec->count; i++, node = node->next) {
+        if (node->operation.module != NULL && !module_grow(node->operation.module, context)) return false;
+    }
+    return true;
+}
+
 static CUresult launch(const struct graph_exec *exec, const struct lane *lane) {
     CUresult result = prepare(exec);
     if (result != CUDA_SUCCESS) return result;
     struct holds holds;
-    if (!reserve(exec, &holds)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!grow(exec, lane->context) || !reserve(exec, &holds)) return CUDA_ERROR_OUT_OF_MEMORY;
     struct node *node = exec->graph->nodes;
     for (unsigned i = 0; result == CUDA_SUCCESS && i < exec->count; i++, node = node->next) {
         struct block *block = foreign_block(exec, node);

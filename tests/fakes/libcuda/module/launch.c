@@ -40,8 +40,10 @@ static bool read_arguments(struct operation *operation, void **parameters, void 
 
 static CUresult submit(const struct function *function, CUstream stream, bool per_thread, void **parameters,
                        void **extra) {
-    struct operation operation = {
-        .kind = OPERATION_KERNEL, .kernel = function->kernel, .lasts = function->module->lasts};
+    struct operation operation = {.kind = OPERATION_KERNEL,
+                                  .kernel = function->kernel,
+                                  .lasts = function->module->lasts,
+                                  .module = function->module};
     struct lane lane;
     CUresult result = work_enter(stream, per_thread, &lane);
     if (result != CUDA_SUCCESS) return result;
@@ -58,8 +60,8 @@ static CUresult launch(struct function *function, bool empty, CUstream stream, b
     if (function == NULL) return CUDA_ERROR_INVALID_HANDLE;
     if (empty) return CUDA_ERROR_INVALID_VALUE;
     struct module *module = function->module;
-    if (atomic_load_explicit(&module->code, memory_order_relaxed) != 0) {
-        CUresult result = module_launch(function);
+    if (atomic_load_explicit(&module->due, memory_order_relaxed)) {
+        CUresult result = module_launch(function, stream);
         if (result != CUDA_SUCCESS) return result;
     }
     /* No lock for a kernel that does nothing in no time: a benchmark of launches should not measure one. */

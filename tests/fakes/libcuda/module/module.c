@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Modules, libraries and stacks: what makes a context grow. An image is text: `variables=BYTES code=BYTES`;
- * any other one takes nothing; ` lasts_us=` after that makes all its kernels last so long. Variables come
- * with the module, and with a library's first function; code with the first launch; each in steps of 2 MiB,
- * until it is unloaded or the context ends.
+ * Modules and libraries. What an image takes, it says itself (image.c). Variables come with the module, and
+ * with a library's first function; code with the first launch; each in steps of 2 MiB, until it is unloaded
+ * or the context ends.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,17 +10,13 @@
 #include "libcuda/driver.h"
 #include "libcuda/module/module.h"
 
-#define STEP           (UINT64_C(2) << 20)
-#define FIRST_STACK    1024u
-#define MULTIPROCESSOR 132u
-#define THREADS        2048u
+#define STEP (UINT64_C(2) << 20)
 
 static uint64_t in_steps(uint64_t size) {
     return (size + STEP - 1) / STEP * STEP;
 }
 
-/* driver.mutex held. */
-static bool take(struct module *module, uint64_t *wanted) {
+bool module_take(struct module *module, uint64_t *wanted) {
     if (!device_take(module->context->device, *wanted)) return false;
     module->taken += *wanted;
     *wanted = 0;
@@ -38,29 +33,33 @@ static void unload(struct module *module) {
 
 void module_end_all(struct context *context) {
     while (context->modules != NULL) unload(context->modules);
-    device_give(context->device, context->stacks);
-    context->stacks = 0;
+    device_give(context->device, context->grown);
+    context->grown = 0;
 }
 
 static CUresult load(struct module **made, const void *image, bool library) {
     struct context *context = NULL;
     CUresult result = driver_enter_context(&context);
-    unsigned long long variables = 0, code = 0, lasts = 0;
+    struct image facts = {0};
     if (result != CUDA_SUCCESS) return result;
     if (made == NULL || image == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     struct module *module = handle_new(library ? HANDLE_LIBRARY : HANDLE_MODULE, sizeof *module);
     if (module == NULL) return driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    (void)sscanf(image, "variables=%llu code=%llu lasts_us=%llu", &variables, &code, &lasts);
+    image_read(image, &facts);
     module->context = context;
-    module->variables = in_steps(variables);
+    module->variables = in_steps(facts.variables);
     for (unsigned kernel = 0; kernel < KERNEL_COUNT; kernel++) {
         module->function[kernel] = (struct function){module, kernel};
     }
-    module->lasts = lasts * 1000;
-    atomic_init(&module->code, in_steps(code));
+    module->lasts = facts.lasts_us * 1000;
+    module->local = facts.local;
+    module->heap = facts.heap != 0;
+    module->printf = facts.printf != 0;
+    module->code = in_steps(facts.code);
+    atomic_init(&module->due, true);
     module->next = context->modules;
     context->modules = module;
-    if (!library && !take(module, &module->variables)) {
+    if (!library && !module_take(module, &module->variables)) {
         unload(module);
         driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
         return refuse_memory();
@@ -71,7 +70,7 @@ static CUresult load(struct module **made, const void *image, bool library) {
 
 /* A file is read in full; what is not there is CUDA_ERROR_FILE_NOT_FOUND. */
 static CUresult load_file(struct module **made, const char *file, bool library) {
-    char image[128] = "";
+    _Alignas(8) char image[4096] = "";
     FILE *opened = file == NULL ? NULL : fopen(file, "r");
     if (file == NULL) return CUDA_ERROR_INVALID_VALUE;
     if (opened == NULL) return CUDA_ERROR_FILE_NOT_FOUND;
@@ -153,7 +152,7 @@ CUresult cuLibraryGetKernel(CUfunction *kernel, CUlibrary library, const char *n
 }
 
 static CUresult load_variables(struct module *module) {
-    if (take(module, &module->variables)) return driver_leave(CUDA_SUCCESS);
+    if (module_take(module, &module->variables)) return driver_leave(CUDA_SUCCESS);
     driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
     return refuse_memory();
 }
@@ -180,46 +179,4 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary librar
     if (result == CUDA_SUCCESS && address != NULL) *address = BLOCKS_FIRST_ADDRESS;
     if (result == CUDA_SUCCESS && size != NULL) *size = module->taken;
     return result;
-}
-
-CUresult module_launch(struct function *function) {
-    CUresult result = driver_enter();
-    if (result != CUDA_SUCCESS) return result;
-    struct module *module = function->module;
-    uint64_t code = atomic_load(&module->code);
-    bool taken = take(module, &module->variables) && take(module, &code);
-    if (taken) atomic_store(&module->code, 0);
-    driver_leave(CUDA_SUCCESS);
-    return taken ? CUDA_SUCCESS : refuse_memory();
-}
-
-enum { LIMIT_STACK, LIMIT_PRINTF, LIMIT_HEAP, LIMITS };
-
-CUresult cuCtxGetLimit(size_t *value, int limit) {
-    static const size_t first[LIMITS] = {FIRST_STACK, 8650752, 8388608};
-    struct context *context = NULL;
-    CUresult result = driver_enter_context(&context);
-    if (result != CUDA_SUCCESS) return result;
-    if (value == NULL || limit < 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (limit >= LIMITS) return driver_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
-    *value = context->limit[limit] != 0 ? context->limit[limit] : first[limit];
-    return driver_leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxSetLimit(int limit, size_t value) {
-    struct context *context = NULL;
-    CUresult result = driver_enter_context(&context);
-    if (result != CUDA_SUCCESS) return result;
-    if (limit < 0 || value > UINT32_MAX) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    if (limit >= LIMITS) return driver_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
-    uint64_t more = value > FIRST_STACK ? value - FIRST_STACK : 0;
-    uint64_t stacks = limit == LIMIT_STACK ? more * MULTIPROCESSOR * THREADS : context->stacks;
-    if (stacks > context->stacks && !device_take(context->device, stacks - context->stacks)) {
-        driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
-        return refuse_memory();
-    }
-    if (stacks < context->stacks) device_give(context->device, context->stacks - stacks);
-    context->stacks = stacks;
-    context->limit[limit] = value;
-    return driver_leave(CUDA_SUCCESS);
 }

@@ -22,17 +22,33 @@ struct module {
     struct context *context;
     struct module *next; /* of the same context */
     struct function function[KERNEL_COUNT];
-    _Atomic uint64_t code; /* bytes that the first launch takes */
-    uint64_t lasts;        /* ns that its kernels take */
-    uint64_t variables;    /* bytes that are not there yet */
-    uint64_t taken;        /* of the device */
+    _Atomic bool due;   /* the next launch may take memory */
+    uint64_t code;      /* bytes that the first launch takes */
+    uint64_t lasts;     /* ns that its kernels take */
+    uint64_t local;     /* bytes that each thread of its kernels needs */
+    bool heap, printf;  /* whether its kernels use them */
+    uint64_t variables; /* bytes that are not there yet */
+    uint64_t taken;     /* of the device */
 };
 
 /* By its name; KERNEL_NONE for any other. */
 enum kernel kernel_named(const char *name);
 
-/* The first launch of a function loads what is not there. Mutex not held. */
-CUresult module_launch(struct function *function);
+/* What an image says of itself. */
+struct image {
+    uint64_t variables, code, lasts_us, local, heap, printf;
+};
+void image_read(const void *text, struct image *image);
+
+/* Takes what is wanted from the device, and nothing the next time. */
+bool module_take(struct module *module, uint64_t *wanted);
+
+/* A launch of a function takes what is not there: variables, code, stacks, heap. In a capture it waits for
+ * the graph's launch. Mutex not held. */
+CUresult module_launch(struct function *function, CUstream stream);
+
+/* The same for a kernel of a graph. Mutex held. */
+bool module_grow(const struct module *handle, struct context *context);
 
 /* Everything that made the context grow goes with it. */
 void module_end_all(struct context *context);

@@ -53,6 +53,9 @@ CUDA_EXPORT CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *configuration, 
                                            void **parameters, void **extra);
 CUDA_EXPORT CUresult cuLaunchHostFunc(CUstream stream, void (*call)(void *), void *data);
 CUDA_EXPORT CUresult cuLaunchHostFunc_ptsz(CUstream stream, void (*call)(void *), void *data);
+CUDA_EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function);
+CUDA_EXPORT CUresult cuKernelGetAttribute(int *value, int attribute, CUfunction kernel, CUdevice device);
+CUDA_EXPORT CUresult cuFuncLoad(CUfunction function);
 CUDA_EXPORT CUresult cuCtxGetLimit(size_t *value, int limit);
 CUDA_EXPORT CUresult cuCtxSetLimit(int limit, size_t value);
 

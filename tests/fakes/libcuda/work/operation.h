@@ -38,6 +38,7 @@ struct operation {
     unsigned step; /* bytes of the pattern */
     enum kernel kernel;
     uint64_t argument[KERNEL_ARGUMENTS];
+    const void *module;   /* of a kernel: where it is from */
     uint64_t lasts;       /* ns, beside what a copy takes */
     void (*call)(void *); /* of the host */
     void *data;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Modules, libraries, launches and the limits of a context.
+ * Modules, libraries and the limits of a context.
  */
 #include "program.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* module VARIABLES CODE, or library: an image of the simulated driver. */
+/* module VARIABLES CODE LOCAL HEAP PRINTF, or library: an image of the simulated driver. */
 static CUresult load(const char *command, const size_t *number, void **made) {
-    char image[80];
-    snprintf(image, sizeof image, "variables=%zu code=%zu", number[0], number[1]);
+    char image[160];
+    snprintf(image, sizeof image, "variables=%zu code=%zu local=%zu heap=%zu printf=%zu", number[0],
+             number[1], number[2], number[3], number[4]);
     if (strcmp(command, "module") == 0) return cuda.cuModuleLoadData(made, image);
     if (strcmp(command, "moduleex") == 0) return cuda.cuModuleLoadDataEx(made, image, 0, NULL, NULL);
     if (strcmp(command, "modulefat") == 0) return cuda.cuModuleLoadFatBinary(made, image);
@@ -25,21 +26,14 @@ static CUresult find_function(const char *call, size_t owner, void **function) {
     return get(function, (void *)owner, "kernel");
 }
 
-static CUresult launch(size_t function) {
-    typedef CUresult call(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                          CUstream, void **, void **);
-    call *launch_kernel = (call *)driver_symbol("cuLaunchKernel");
-    return launch_kernel((void *)function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
-}
-
 CUresult run_module(const char *command, const size_t *number, char *values) {
     void *made = (void *)0x5a5a;
     CUdeviceptr address = 0;
     size_t size = 0;
-    if (strcmp(command, "launchkernel") == 0) return launch(number[0]);
     if (strcmp(command, "unload") == 0) return cuda.cuModuleUnload((void *)number[0]);
     if (strcmp(command, "unloadlibrary") == 0) return cuda.cuLibraryUnload((void *)number[0]);
     if (strcmp(command, "stack") == 0) return cuda.cuCtxSetLimit(0, number[0]);
+    if (strcmp(command, "printf") == 0) return cuda.cuCtxSetLimit(1, number[0]);
     if (strcmp(command, "heap") == 0) return cuda.cuCtxSetLimit(2, number[0]);
     if (strcmp(command, "nullmodule") == 0) return cuda.cuModuleLoadData(NULL, "");
     if (strcmp(command, "variable") == 0)

@@ -22,6 +22,7 @@ CUresult run_graph(const char *command, const size_t *number, char *values);
 CUresult run_pointer(const char *command, const size_t *number, char *values);
 CUresult run_work(const char *command, const size_t *number, char *values);
 CUresult run_module(const char *command, const size_t *number, char *values);
+CUresult run_launch(const char *command, const size_t *number, char *values);
 
 /* `rest` is the text behind the command. */
 CUresult run_ipc(const char *command, const char *rest, char *values);

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "code/image.h"
+
+#include "base/no_cancel.h"
+#include "tables/driver.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { WRAPPER = 0x466243b1, FAT = (int)0xba55ed50, ENTRY_CUBIN = 2, ENTRIES = 4096, SECTIONS = 1 << 20 };
+enum { AT_ONCE = 64, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, LITTLE = 4096 };
+#define STEP (UINT64_C(2) << 20)
+
+/* What cudart hands over: __fatBinC_Wrapper_t. */
+struct wrapper {
+    uint32_t magic, version;
+    uint64_t data, rest;
+};
+
+struct fat_header {
+    uint32_t magic;
+    uint16_t version, header_size;
+    uint64_t size; /* of all entries */
+};
+
+struct fat_entry {
+    uint16_t kind, version;
+    uint32_t header_size;
+    uint64_t size; /* of what follows the header */
+    uint32_t compressed_size, options;
+    uint16_t minor, major;
+    uint32_t architecture; /* 90 is 9.0 */
+};
+
+static bool copy(void *to, uint64_t from, size_t size) {
+    struct iovec here = {.iov_base = to, .iov_len = size};
+    struct iovec there = {.iov_base = (void *)(uintptr_t)from, .iov_len = size};
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)size;
+}
+
+static bool holds_variables(uint64_t names, const Elf64_Shdr *section) {
+    static const char *const prefixes[] = {".nv.global", ".nv.constant"};
+    char text[16] = "";
+    if (section->sh_size < LITTLE || !copy(text, names + section->sh_name, 12)) return false;
+    for (int index = 0; index < 2; index++)
+        if (strncmp(text, prefixes[index], strlen(prefixes[index])) == 0) return true;
+    return false;
+}
+
+static uint64_t read_cubin(uint64_t image) {
+    Elf64_Ehdr header;
+    Elf64_Shdr sections[AT_ONCE], first, names;
+    if (!copy(&header, image, sizeof header) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+        header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof first ||
+        !copy(&first, image + header.e_shoff, sizeof first))
+        return 0;
+    uint64_t count = header.e_shnum != 0 ? header.e_shnum : first.sh_size, sum = 0;
+    uint64_t row = header.e_shstrndx != SHN_XINDEX ? header.e_shstrndx : first.sh_link;
+    if (count > SECTIONS || !copy(&names, image + header.e_shoff + row * sizeof names, sizeof names))
+        return 0;
+    for (uint64_t begin = 0; begin < count; begin += AT_ONCE) {
+        uint64_t part = count - begin < AT_ONCE ? count - begin : AT_ONCE;
+        if (!copy(sections, image + header.e_shoff + begin * sizeof first, part * sizeof first)) return 0;
+        for (uint64_t index = 0; index < part; index++)
+            if (holds_variables(image + names.sh_offset, &sections[index]) &&
+                __builtin_add_overflow(sum, sections[index].sh_size, &sum))
+                return UINT64_MAX;
+    }
+    return sum;
+}
+
+/* The current device's compute capability, as 90 for 9.0; 0: there is none. */
+static uint32_t capability(void) {
+    CUdevice ordinal;
+    int major = 0, minor = 0;
+    if (DRIVER(cuCtxGetDevice, &ordinal) != CUDA_SUCCESS) return 0;
+    DRIVER(cuDeviceGetAttribute, &major, ATTRIBUTE_MAJOR, ordinal);
+    DRIVER(cuDeviceGetAttribute, &minor, ATTRIBUTE_MINOR, ordinal);
+    return (uint32_t)(major * 10 + minor);
+}
+
+/* A cubin runs on devices of its own generation that are not older. */
+static bool runs(uint32_t architecture, uint32_t device) {
+    return device == 0 || (architecture / 10 == device / 10 && architecture <= device);
+}
+
+/* Of the cubins that run there, the newest; without a device, the one with the largest variables. */
+static uint64_t read_fat(uint64_t image) {
+    struct fat_header header;
+    struct fat_entry entry;
+    uint64_t found = 0;
+    uint32_t best = 0, device = capability();
+    if (!copy(&header, image, sizeof header)) return 0;
+    uint64_t place = image + header.header_size, end = place + header.size;
+    for (int count = 0; count < ENTRIES && place < end && copy(&entry, place, sizeof entry); count++) {
+        if (entry.header_size < sizeof entry || entry.size > header.size) break;
+        bool meant =
+            entry.kind == ENTRY_CUBIN && runs(entry.architecture, device) && entry.architecture >= best;
+        uint64_t size = meant ? read_cubin(place + entry.header_size) : 0;
+        if (meant && device != 0) best = entry.architecture;
+        if (meant && (device != 0 || size > found)) found = size;
+        place += entry.header_size + entry.size;
+    }
+    return found;
+}
+
+static uint64_t read_image(uint64_t image) {
+    struct wrapper wrapper;
+    uint32_t magic = 0;
+    (void)copy(&magic, image, sizeof magic);
+    if (magic == (uint32_t)WRAPPER && copy(&wrapper, image, sizeof wrapper)) {
+        image = wrapper.data;
+        (void)copy(&magic, image, sizeof magic);
+    }
+    uint64_t size = magic == (uint32_t)FAT ? read_fat(image) : read_cubin(image);
+    if (size < IMAGE_LEAST) return 0;
+    return size > UINT64_MAX - STEP ? size : (size + STEP - 1) / STEP * STEP;
+}
+
+uint64_t image_variables(const void *image) {
+    int saved_errno = errno;
+    uint64_t size = image ? read_image((uint64_t)(uintptr_t)image) : 0;
+    errno = saved_errno;
+    return size;
+}
+
+uint64_t image_file_variables(const char *file) {
+    int saved_errno = errno, cancellation = no_cancel_begin();
+    int descriptor = file ? open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    off_t length = descriptor < 0 ? -1 : lseek(descriptor, 0, SEEK_END);
+    uint64_t size = 0;
+    void *image = MAP_FAILED;
+    if (length > 0) image = mmap(NULL, (size_t)length, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (image != MAP_FAILED) {
+        size = read_image((uint64_t)(uintptr_t)image);
+        munmap(image, (size_t)length);
+    }
+    if (descriptor >= 0) close(descriptor);
+    no_cancel_end(cancellation);
+    errno = saved_errno;
+    return size;
+}

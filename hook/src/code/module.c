@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Modules and libraries: code and variables. What the variables take is read from the image where that can be
+ * (image.h), and charged before. The rest, the driver alone knows (and at a launch it may load more), so it
+ * is measured (context_growth.h) when the driver's free memory fell during the call; other processes make it
+ * fall too, which costs a question in vain.
+ *
+ * A library belongs to no context: each takes its variables when it first needs them. `promising` is held
+ * while they are charged, which may pause; what frees memory does not take it.
+ */
+#include "code/module.h"
+
+#include "accounting/allocations.h"
+#include "accounting/charge.h"
+#include "accounting/context_growth.h"
+#include "code/functions.h"
+#include "code/image.h"
+#include "code/promise.h"
+#include "code/sample.h"
+#include "tables/registry.h"
+
+#include <pthread.h>
+
+static pthread_mutex_t promising = PTHREAD_MUTEX_INITIALIZER;
+static struct allocations libraries = ALLOCATIONS_INITIALIZER; /* by handle; `value`: bytes of variables */
+
+/* One load; its attempt writes `made`. */
+struct loading {
+    const void *image; /* or the name of a file */
+    void *options, **values;
+    unsigned count;
+    void *library_options, **library_values;
+    unsigned library_count;
+    void *made;
+};
+
+static uint64_t handle(const void *made) {
+    return (uint64_t)(uintptr_t)made;
+}
+
+static CUresult unload_module(void *module) {
+    return DRIVER(cuModuleUnload, module);
+}
+
+static CUresult unload_library(void *library) {
+    return DRIVER(cuLibraryUnload, library);
+}
+
+/* Loads, and unloads what cannot be had. The program's variable is written only when everything has
+ * succeeded. Until the driver has named it, the stack's own address stands for it. */
+static CUresult module_load(void **made, const char *call, charge_attempt *attempt,
+                            CUresult (*unload)(void *), struct loading *loading, uint64_t variables) {
+    struct sample before = sample_take();
+    struct promise promise = {PROMISE_VARIABLES, before.device, before.context, handle(loading)};
+    bool promised = variables > 0 && before.device >= 0;
+    CUresult result = promised ? promise_make(&promise, call, variables) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) return result;
+    result = attempt(loading);
+    if (result != CUDA_SUCCESS) {
+        promise_end(handle(loading));
+        return result;
+    }
+    promises_rename(&promise, handle(loading->made));
+    result = sample_charge_fall(&before, call);
+    if (result == CUDA_SUCCESS) {
+        *made = loading->made;
+    } else {
+        unload(loading->made);
+        promise_end(handle(loading->made));
+    }
+    return result;
+}
+
+static CUresult library_load(void **made, const char *call, charge_attempt *attempt, struct loading *loading,
+                             uint64_t variables) {
+    struct allocation replaced;
+    CUresult result = module_load(made, call, attempt, unload_library, loading, variables);
+    if (result != CUDA_SUCCESS || variables == 0) return result;
+    struct allocation entry = {.address = handle(*made), .value = variables};
+    (void)allocations_insert(&libraries, entry, &replaced); /* without memory for it, it is measured later */
+    return result;
+}
+
+CUresult module_promise_variables(int device, CUcontext context, const char *call, uint64_t library) {
+    struct promise promise = {PROMISE_VARIABLES, device, context, library};
+    struct allocation entry;
+    CUresult result = CUDA_SUCCESS;
+    if (!allocations_find(&libraries, library, &entry) || promises_know(&promise)) return result;
+    pthread_mutex_lock(&promising);
+    if (!promises_know(&promise)) result = promise_make(&promise, call, entry.value);
+    pthread_mutex_unlock(&promising);
+    return result;
+}
+
+static CUresult module_attempt_file(void *arguments) {
+    struct loading *loading = arguments;
+    return DRIVER(cuModuleLoad, &loading->made, loading->image);
+}
+
+CUresult hooked_cuModuleLoad(void **module, const char *file) {
+    struct loading loading = {.image = file};
+    return module_load(module, "cuModuleLoad", module_attempt_file, unload_module, &loading,
+                       image_file_variables(file));
+}
+
+static CUresult module_attempt_data(void *arguments) {
+    struct loading *loading = arguments;
+    return DRIVER(cuModuleLoadData, &loading->made, loading->image);
+}
+
+CUresult hooked_cuModuleLoadData(void **module, const void *image) {
+    struct loading loading = {.image = image};
+    return module_load(module, "cuModuleLoadData", module_attempt_data, unload_module, &loading,
+                       image_variables(image));
+}
+
+static CUresult module_attempt_data_ex(void *arguments) {
+    struct loading *loading = arguments;
+    return DRIVER(cuModuleLoadDataEx, &loading->made, loading->image, loading->count, loading->options,
+                  loading->values);
+}
+
+CUresult hooked_cuModuleLoadDataEx(void **module, const void *image, unsigned count, void *options,
+                                   void **values) {
+    struct loading loading = {.image = image, .options = options, .values = values, .count = count};
+    return module_load(module, "cuModuleLoadDataEx", module_attempt_data_ex, unload_module, &loading,
+                       image_variables(image));
+}
+
+static CUresult module_attempt_fat(void *arguments) {
+    struct loading *loading = arguments;
+    return DRIVER(cuModuleLoadFatBinary, &loading->made, loading->image);
+}
+
+CUresult hooked_cuModuleLoadFatBinary(void **module, const void *image) {
+    struct loading loading = {.image = image};
+    return module_load(module, "cuModuleLoadFatBinary", module_attempt_fat, unload_module, &loading,
+                       image_variables(image));
+}
+
+static CUresult module_attempt_library(void *arguments) {
+    struct loading *loading = arguments;
+    return DRIVER(cuLibraryLoadData, &loading->made, loading->image, loading->options, loading->values,
+                  loading->count, loading->library_options, loading->library_values, loading->library_count);
+}
+
+CUresult hooked_cuLibraryLoadData(void **library, const void *image, void *options, void **values,
+                                  unsigned count, void *library_options, void **library_values,
+                                  unsigned library_count) {
+    struct loading loading = {image,           options,        values,        count,
+                              library_options, library_values, library_count, 0};
+    return library_load(library, "cuLibraryLoadData", module_attempt_library, &loading,
+                        image_variables(image));
+}
+
+static CUresult module_attempt_library_file(void *arguments) {
+    struct loading *loading = arguments;
+    return DRIVER(cuLibraryLoadFromFile, &loading->made, loading->image, loading->options, loading->values,
+                  loading->count, loading->library_options, loading->library_values, loading->library_count);
+}
+
+CUresult hooked_cuLibraryLoadFromFile(void **library, const char *file, void *options, void **values,
+                                      unsigned count, void *library_options, void **library_values,
+                                      unsigned library_count) {
+    struct loading loading = {file,           options,       values, count, library_options,
+                              library_values, library_count, 0};
+    return library_load(library, "cuLibraryLoadFromFile", module_attempt_library_file, &loading,
+                        image_file_variables(file));
+}
+
+/* A library that is loaded lazily takes its variables here, in the current context. They stay until it is
+ * unloaded: what was not known before and cannot be had is owed. */
+struct use {
+    const char *call;
+    uint64_t library;
+    void *object, *made;
+    const char *name;
+    CUdeviceptr *address;
+    size_t *size;
+};
+
+static CUresult use_library(struct use *use, charge_attempt *attempt) {
+    struct sample before = sample_take();
+    CUresult result = CUDA_SUCCESS;
+    if (before.device >= 0)
+        result = module_promise_variables(before.device, before.context, use->call, use->library);
+    if (result != CUDA_SUCCESS) return result;
+    result = attempt(use);
+    if (result == CUDA_SUCCESS) (void)sample_charge_fall(&before, use->call);
+    return result;
+}
+
+static CUresult module_attempt_function(void *argument) {
+    struct use *use = argument;
+    return DRIVER(cuKernelGetFunction, use->made, use->object);
+}
+
+CUresult hooked_cuKernelGetFunction(void **function, void *kernel) {
+    struct use use = {.call = "cuKernelGetFunction",
+                      .library = functions_library(handle(kernel)),
+                      .object = kernel,
+                      .made = function};
+    return use_library(&use, module_attempt_function);
+}
+
+static CUresult module_attempt_module(void *argument) {
+    struct use *use = argument;
+    return DRIVER(cuLibraryGetModule, use->made, use->object);
+}
+
+CUresult hooked_cuLibraryGetModule(void **module, void *library) {
+    struct use use = {
+        .call = "cuLibraryGetModule", .library = handle(library), .object = library, .made = module};
+    return use_library(&use, module_attempt_module);
+}
+
+static CUresult module_attempt_global(void *argument) {
+    struct use *use = argument;
+    return DRIVER(cuLibraryGetGlobal, use->address, use->size, use->object, use->name);
+}
+
+CUresult hooked_cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, void *library, const char *name) {
+    struct use use = {"cuLibraryGetGlobal", handle(library), library, NULL, name, address, size};
+    return use_library(&use, module_attempt_global);
+}
+
+static CUresult module_attempt_managed(void *argument) {
+    struct use *use = argument;
+    return DRIVER(cuLibraryGetManaged, use->address, use->size, use->object, use->name);
+}
+
+CUresult hooked_cuLibraryGetManaged(CUdeviceptr *address, size_t *size, void *library, const char *name) {
+    struct use use = {"cuLibraryGetManaged", handle(library), library, NULL, name, address, size};
+    return use_library(&use, module_attempt_managed);
+}
+
+CUresult hooked_cuLibraryGetKernel(void **kernel, void *library, const char *name) {
+    CUresult result = DRIVER(cuLibraryGetKernel, kernel, library, name);
+    if (result == CUDA_SUCCESS) functions_add_kernel((word)(uintptr_t)*kernel, handle(library));
+    return result;
+}
+
+CUresult hooked_cuLibraryEnumerateKernels(void **kernels, unsigned count, void *library) {
+    CUresult result = DRIVER(cuLibraryEnumerateKernels, kernels, count, library);
+    for (unsigned index = 0; result == CUDA_SUCCESS && index < count; index++)
+        functions_add_kernel((word)(uintptr_t)kernels[index], handle(library));
+    return result;
+}
+
+/* Code that is loaded ahead of a launch, and stays: what cannot be had is owed. */
+CUresult hooked_cuFuncLoad(void *function) {
+    struct sample before = sample_take();
+    CUresult result = DRIVER(cuFuncLoad, function);
+    if (result == CUDA_SUCCESS) (void)sample_charge_fall(&before, "cuFuncLoad");
+    return result;
+}
+
+static CUresult unload(void *object, CUresult (*end)(void *)) {
+    struct sample before = sample_take();
+    CUresult result = end(object);
+    if (result != CUDA_SUCCESS) return result;
+    functions_forget();
+    promise_end(handle(object));
+    sample_see_rise(&before);
+    return result;
+}
+
+CUresult hooked_cuModuleUnload(void *module) {
+    return unload(module, unload_module);
+}
+
+/* Before the driver may give the handles to others. */
+CUresult hooked_cuLibraryUnload(void *library) {
+    struct allocation removed, replaced;
+    bool ours = allocations_remove(&libraries, handle(library), &removed);
+    CUresult result = unload(library, unload_library);
+    if (result == CUDA_SUCCESS)
+        functions_drop_library(handle(library));
+    else if (ours)
+        (void)allocations_insert(&libraries, removed, &replaced);
+    return result;
+}
+
+static void module_reset(void) {
+    promising = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    allocations_reset(&libraries);
+}
+REGISTER_FAMILY(module, .reset = module_reset);

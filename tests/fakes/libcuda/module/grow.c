@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What makes a context grow beside its modules: stacks, the heap of malloc, the buffer of printf. Stacks are
+ * of one size for all threads that the device can run at a time; a launch that needs more than the limit
+ * takes the same product as the limit would, until the context ends or the limit is lowered below (decision
+ * 16: seen on an H200). The heap and the buffer come with the first launch that uses them, at the size that
+ * the limit has then.
+ */
+#include "libcuda/context/stream_api.h"
+#include "libcuda/memory/pool.h"
+#include "libcuda/module/module.h"
+
+#define FIRST_STACK    1024u
+#define MULTIPROCESSOR 132u
+#define THREADS        2048u
+
+enum { LIMIT_STACK, LIMIT_PRINTF, LIMIT_HEAP, LIMITS };
+static const size_t first[LIMITS] = {FIRST_STACK, 8650752, 8388608};
+
+enum { ATTRIBUTE_LOCAL_SIZE = 3, ATTRIBUTES = 16 };
+
+static size_t limit_of(const struct context *context, int limit) {
+    return context->limit[limit] != 0 ? context->limit[limit] : first[limit];
+}
+
+/* driver.mutex held. */
+static bool take(struct context *context, uint64_t size) {
+    if (!device_take(context->device, size)) return false;
+    context->grown += size;
+    return true;
+}
+
+/* Stacks of `each` bytes in place of those that are there. driver.mutex held. */
+static bool resize_stacks(struct context *context, uint64_t each) {
+    uint64_t before = context->stack > FIRST_STACK ? context->stack : FIRST_STACK;
+    uint64_t after = each > FIRST_STACK ? each : FIRST_STACK, bytes = MULTIPROCESSOR * THREADS;
+    if (after > before && !take(context, (after - before) * bytes)) return false;
+    if (after < before) {
+        context->grown -= (before - after) * bytes;
+        device_give(context->device, (before - after) * bytes);
+    }
+    context->stack = after;
+    return true;
+}
+
+static bool take_once(struct context *context, bool wanted, bool *taken, int limit) {
+    if (!wanted || *taken) return true;
+    *taken = take(context, limit_of(context, limit));
+    return *taken;
+}
+
+static bool grow(struct module *module, struct context *context) {
+    bool grown = module_take(module, &module->variables) && module_take(module, &module->code);
+    if (grown && module->local > context->stack) grown = resize_stacks(context, module->local);
+    grown = grown && take_once(context, module->heap, &context->heap_taken, LIMIT_HEAP);
+    grown = grown && take_once(context, module->printf, &context->printf_taken, LIMIT_PRINTF);
+    if (grown) atomic_store(&module->due, false);
+    return grown;
+}
+
+bool module_grow(const struct module *handle, struct context *context) {
+    for (struct module *module = context->modules; module != NULL; module = module->next) {
+        if (module == handle) return grow(module, context);
+    }
+    return true;
+}
+
+CUresult module_launch(struct function *function, CUstream handle) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    const struct stream *stream = (uintptr_t)handle <= 2 ? NULL : handle_find(HANDLE_STREAM, handle);
+    bool recorded = stream != NULL && stream->capture != NULL;
+    bool grown = recorded || grow(function->module, function->module->context);
+    driver_leave(CUDA_SUCCESS);
+    return grown ? CUDA_SUCCESS : refuse_memory();
+}
+
+CUresult cuCtxGetLimit(size_t *value, int limit) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (value == NULL || limit < 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (limit >= LIMITS) return driver_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
+    *value = limit_of(context, limit);
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuCtxSetLimit(int limit, size_t value) {
+    struct context *context = NULL;
+    CUresult result = driver_enter_context(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (limit < 0 || (limit == LIMIT_STACK && value > UINT32_MAX))
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (limit >= LIMITS) return driver_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
+    if (limit == LIMIT_HEAP && context->heap_taken) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (limit == LIMIT_PRINTF && context->printf_taken) return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (limit == LIMIT_STACK && !resize_stacks(context, value)) {
+        driver_leave(CUDA_ERROR_OUT_OF_MEMORY);
+        return refuse_memory();
+    }
+    context->limit[limit] = value;
+    for (struct module *module = context->modules; module != NULL; module = module->next) {
+        atomic_store(&module->due, true);
+    }
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    if (value == NULL || attribute < 0 || attribute >= ATTRIBUTES)
+        return driver_leave(CUDA_ERROR_INVALID_VALUE);
+    if (function == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
+    *value = attribute == ATTRIBUTE_LOCAL_SIZE ? (int)function->module->local : 0;
+    return driver_leave(CUDA_SUCCESS);
+}
+
+CUresult cuKernelGetAttribute(int *value, int attribute, CUfunction kernel, CUdevice device) {
+    return device < 0 || device >= driver.device_count ? CUDA_ERROR_INVALID_DEVICE
+                                                       : cuFuncGetAttribute(value, attribute, kernel);
+}
+
+CUresult cuFuncLoad(CUfunction function) {
+    CUresult result = driver_enter();
+    if (result != CUDA_SUCCESS) return result;
+    if (function == NULL) return driver_leave(CUDA_ERROR_INVALID_HANDLE);
+    struct module *module = function->module;
+    bool taken = module_take(module, &module->variables) && module_take(module, &module->code);
+    driver_leave(CUDA_SUCCESS);
+    return taken ? CUDA_SUCCESS : refuse_memory();
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Images. One of ours is text: `variables=BYTES code=BYTES lasts_us=N local=BYTES heap=1 printf=1`, of which
+ * any part may lack; it stands for PTX, of which nobody but the driver knows what it takes. A cubin is an ELF
+ * file as the driver's, of which only the variables count; so is that of a fat binary, behind its first
+ * header.
+ */
+#include <elf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libcuda/module/module.h"
+
+#define FAT      0xba55ed50u
+#define WRAPPER  0x466243b1u
+#define KIND_ELF 2
+
+static uint64_t number(const char *text, const char *key) {
+    const char *found = strstr(text, key);
+    return found == NULL ? 0 : strtoull(found + strlen(key), NULL, 10);
+}
+
+static void read_cubin(const char *image, struct image *facts) {
+    const Elf64_Ehdr *header = (const void *)image;
+    const Elf64_Shdr *sections = (const void *)(image + header->e_shoff);
+    const char *names = image + sections[header->e_shstrndx].sh_offset;
+    for (unsigned i = 0; i < header->e_shnum; i++) {
+        const char *name = names + sections[i].sh_name;
+        if (strncmp(name, ".nv.global", 10) == 0) facts->variables += sections[i].sh_size;
+    }
+}
+
+/* The first cubin, whatever it is for. */
+static const char *find_cubin(const char *image) {
+    const char *end = image + 16 + *(const uint64_t *)(image + 8);
+    for (const char *entry = image + *(const uint16_t *)(image + 6); entry < end;) {
+        const char *content = entry + *(const uint32_t *)(entry + 4);
+        if (*(const uint16_t *)entry == KIND_ELF) return content;
+        entry = content + *(const uint64_t *)(entry + 8);
+    }
+    return NULL;
+}
+
+void image_read(const void *image, struct image *facts) {
+    const char *text = image;
+    uint32_t magic = 0;
+    memcpy(&magic, text, strnlen(text, sizeof magic));
+    if (magic == WRAPPER) {
+        text = *(const char *const *)(text + 8);
+        memcpy(&magic, text, sizeof magic);
+    }
+    if (magic == FAT) text = find_cubin(text);
+    if (text != NULL && memcmp(text, ELFMAG, 1) == 0) {
+        read_cubin(text, facts);
+    } else if (text != NULL && magic != FAT) {
+        *facts = (struct image){number(text, "variables="), number(text, "code="), number(text, "lasts_us="),
+                                number(text, "local="),     number(text, "heap="), number(text, "printf=")};
+    }
+}
