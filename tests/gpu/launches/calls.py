@@ -1,0 +1,109 @@
+"""The driver by ctypes, as the programs beside this file call it."""
+
+import ctypes
+import os
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+
+SUCCESS, INVALID_VALUE, OUT_OF_MEMORY = 0, 1, 2
+STACK, PRINTF, HEAP = range(3)
+LOCAL_SIZE = 3
+GLOBAL = 2
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("shape", c_uint * 6),
+        ("shared", c_uint),
+        ("stream", c_void_p),
+        ("attributes", c_void_p),
+        ("n", c_uint),
+    )
+
+
+class KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS."""
+
+    _fields_ = (
+        ("function", c_void_p),
+        ("shape", c_uint * 6),
+        ("shared", c_uint),
+        ("parameters", c_void_p),
+        ("extra", c_void_p),
+        ("kernel", c_void_p),
+        ("context", c_void_p),
+    )
+
+
+class CudaError(Exception):
+    """A call failed that must not."""
+
+
+class Cuda:
+    """Device 0 with a context. `simulated`: the driver is a simulated one."""
+
+    def __init__(self) -> None:
+        self.simulated = bool(os.environ.get("CONVGPU_SIMULATED"))
+        self.library = ctypes.CDLL("libcuda.so.1")
+        self.must("cuInit", 0)
+        context = c_void_p()
+        self.must("cuDevicePrimaryCtxRetain", byref(context), 0)
+        self.must("cuCtxSetCurrent", context)
+        self.out = c_uint64()
+        self.must("cuMemAlloc_v2", byref(self.out), c_size_t(4096))
+        at = c_uint(0)
+        self._kept = (at,)
+        self.parameters = (c_void_p * 2)(ctypes.addressof(self.out), ctypes.addressof(at))
+
+    def call(self, name: str, *arguments: object) -> int:
+        """Return the CUresult."""
+        return int(self.library[name](*arguments))
+
+    def must(self, name: str, *arguments: object) -> None:
+        """Call it.
+
+        Raises:
+            CudaError: it failed.
+        """
+        result = self.call(name, *arguments)
+        if result:
+            raise CudaError(f"{name}: {result}")
+
+    def load(self, image: bytes, library: bool) -> tuple[int, c_void_p]:
+        """Load a module or a library; return the result and the handle."""
+        made = c_void_p()
+        if library:
+            return self.call("cuLibraryLoadData", byref(made), image, None, None, 0, None, None, 0), made
+        return self.call("cuModuleLoadData", byref(made), image), made
+
+    def function(self, owner: c_void_p, name: bytes, library: bool) -> c_void_p:
+        """Return a function of a module, or a kernel of a library."""
+        found = c_void_p()
+        self.must("cuLibraryGetKernel" if library else "cuModuleGetFunction", byref(found), owner, name)
+        return found
+
+    def launch(self, function: c_void_p, form: str = "cuLaunchKernel", stream: c_void_p | None = None) -> int:
+        """Launch one block of one thread by that call; return its result, or that of the work."""
+        if form.startswith("cuLaunchKernelEx"):
+            one = LaunchConfig((c_uint * 6)(1, 1, 1, 1, 1, 1), 0, stream)
+            result = self.call(form, byref(one), function, self.parameters, None)
+        else:
+            extra = [] if "Cooperative" in form else [None]
+            result = self.call(form, function, *[c_uint(1)] * 6, c_uint(0), stream, self.parameters, *extra)
+        return result if result or stream else self.call("cuCtxSynchronize")
+
+    def stream(self) -> c_void_p:
+        """Make a stream."""
+        made = c_void_p()
+        self.must("cuStreamCreate", byref(made), 1)
+        return made
+
+    def limit(self, kind: int, size: int) -> int:
+        """Set a limit of the context; return the result."""
+        return self.call("cuCtxSetLimit", c_int(kind), c_size_t(size))
+
+    def allocate(self, size: int) -> tuple[int, c_uint64]:
+        """Allocate; return the result and the address."""
+        address = c_uint64()
+        return self.call("cuMemAlloc_v2", byref(address), c_size_t(size)), address

@@ -1,0 +1,121 @@
+"""Images for launches: PTX and the cubins that the driver makes of it; for the simulated driver, images of its kind.
+
+A cubin is made by the driver's own linker, so no compiler is needed.
+"""
+
+import ctypes
+import struct
+from ctypes import byref, c_size_t, c_void_p
+
+from calls import Cuda
+
+INPUT_PTX = 1
+HEAD = ".version 7.0\n.target sm_70\n.address_size 64\n"
+STACK = """
+.visible .entry stack(.param .u64 out, .param .u32 at) {
+    .local .align 16 .b8 room[%d];
+    .reg .b64 %%rd<6>;
+    .reg .b32 %%r<6>;
+    ld.param.u64 %%rd1, [out];
+    ld.param.u32 %%r1, [at];
+    mov.u64 %%rd2, room;
+    cvt.u64.u32 %%rd3, %%r1;
+    add.u64 %%rd4, %%rd2, %%rd3;
+    mov.u32 %%r2, %%tid.x;
+    st.local.u32 [%%rd4], %%r2;
+    ld.local.u32 %%r3, [%%rd4+64];
+    st.global.u32 [%%rd1], %%r3;
+    ret;
+}
+"""
+HEAP = """
+.extern .func (.param .b64 made) malloc (.param .b64 size);
+.visible .entry heap(.param .u64 out, .param .u32 at) {
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [out];
+    {
+        .param .b64 size;
+        .param .b64 made;
+        st.param.b64 [size], 64;
+        call (made), malloc, (size);
+        ld.param.b64 %rd2, [made];
+    }
+    st.global.u64 [%rd1], %rd2;
+    ret;
+}
+"""
+PRINT = """
+.extern .func (.param .b32 done) vprintf (.param .b64 format, .param .b64 values);
+.global .align 1 .b8 text[2] = {10, 0};
+.visible .entry print(.param .u64 out, .param .u32 at) {
+    .reg .b64 %rd<3>;
+    .reg .b32 %r<2>;
+    mov.u64 %rd1, text;
+    cvta.global.u64 %rd2, %rd1;
+    {
+        .param .b64 format;
+        .param .b64 values;
+        .param .b32 done;
+        st.param.b64 [format], %rd2;
+        st.param.b64 [values], 0;
+        call (done), vprintf, (format, values);
+        ld.param.b32 %r1, [done];
+    }
+    ret;
+}
+"""
+VARIABLES = """
+.visible .global .align 16 .b8 big[%d];
+.visible .entry first(.param .u64 out, .param .u32 at) {
+    .reg .b64 %%rd<3>;
+    mov.u64 %%rd1, big;
+    ld.param.u64 %%rd2, [out];
+    st.global.u64 [%%rd2], %%rd1;
+    ret;
+}
+"""
+
+
+def stack(size: int, simulated: bool) -> tuple[bytes, bytes]:
+    """Return an image whose kernel needs `size` bytes of local memory a thread, and the kernel's name."""
+    text = f"variables=0 code=0 local={size}" if simulated else HEAD + STACK % size
+    return text.encode() + b"\0", b"stack"
+
+
+def heap(simulated: bool) -> tuple[bytes, bytes]:
+    """Return an image whose kernel calls malloc."""
+    return ("variables=0 code=0 heap=1" if simulated else HEAD + HEAP).encode() + b"\0", b"heap"
+
+
+def printing(simulated: bool) -> tuple[bytes, bytes]:
+    """Return an image whose kernel prints."""
+    return ("variables=0 code=0 printf=1" if simulated else HEAD + PRINT).encode() + b"\0", b"print"
+
+
+def variables(size: int, simulated: bool) -> tuple[bytes, bytes]:
+    """Return an image with a variable of `size` bytes, whose size only the driver can read."""
+    return (f"variables={size}" if simulated else HEAD + VARIABLES % size).encode() + b"\0", b"first"
+
+
+def cubin(size: int, cuda: Cuda) -> tuple[bytes, bytes]:
+    """Return the same as a cubin."""
+    if cuda.simulated:
+        return _made_up(size), b"first"
+    text, name = variables(size, simulated=False)
+    state, made, length = c_void_p(), c_void_p(), c_size_t()
+    cuda.must("cuLinkCreate_v2", 0, None, None, byref(state))
+    cuda.must("cuLinkAddData_v2", state, INPUT_PTX, text, c_size_t(len(text)), b"variables", 0, None, None)
+    cuda.must("cuLinkComplete", state, byref(made), byref(length))
+    image = ctypes.string_at(made.value or 0, length.value)
+    cuda.must("cuLinkDestroy", state)
+    return image, name
+
+
+def _made_up(size: int) -> bytes:
+    """Return an ELF file with a section of variables, as the simulated driver reads it."""
+    names = b"\0.nv.global\0.shstrtab\0"
+    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1", 2, 190, 1, 0, 0, 64, 0, 64, 0, 0, 64, 3, 2)
+    sections = struct.pack("<64x")
+    sections += struct.pack("<IIQQQQIIQQ", 1, 8, 3, 0, 256, size, 0, 0, 16, 0)
+    sections += struct.pack("<IIQQQQIIQQ", 12, 3, 0, 0, 256, len(names), 0, 0, 1, 0)
+    return header + sections + names

@@ -1,0 +1,81 @@
+"""Takes so many bytes by OpenCL, in a process that has a CUDA context behind the hook; stays until it is ended.
+
+    opencl.py BYTES
+
+Exit status 77 without OpenCL. Without a loader (libOpenCL.so.1) NVIDIA's part is called by its table of functions,
+whose order is that of cl_icd_dispatch.
+"""
+
+import ctypes
+import sys
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+
+from calls import Cuda
+
+ABSENT = 77
+GPU, READ_WRITE, BLOCKING = 1 << 2, 1, 1
+PART = 1 << 29
+ORDER = {"clGetDeviceIDs": 2, "clCreateContext": 4, "clCreateCommandQueue": 9, "clCreateBuffer": 14}
+ORDER |= {"clFinish": 47, "clEnqueueWriteBuffer": 49}
+RETURNS_HANDLE = {"clCreateContext", "clCreateCommandQueue", "clCreateBuffer"}
+
+
+class OpenCl:
+    """The first platform."""
+
+    def __init__(self) -> None:
+        self._library, self.name = self._open()
+        platform = c_void_p()
+        first = self._library["clGetPlatformIDs" if self.name == "libOpenCL.so.1" else "clIcdGetPlatformIDsKHR"]
+        if first(1, byref(platform), None) != 0 or not platform:
+            sys.exit(ABSENT)
+        self.platform = platform
+
+    @staticmethod
+    def _open() -> tuple[ctypes.CDLL, str]:
+        for name in ("libOpenCL.so.1", "libnvidia-opencl.so.1"):
+            try:
+                return ctypes.CDLL(name), name
+            except OSError:
+                continue
+        sys.exit(ABSENT)
+
+    def call(self, name: str, *arguments: object) -> int:
+        """Return what a call returned: a status, or a handle."""
+        kind = c_void_p if name in RETURNS_HANDLE else c_int
+        if self.name == "libOpenCL.so.1":
+            function = self._library[name]
+            function.restype = kind
+            return int(function(*arguments) or 0)
+        table = ctypes.cast(self.platform, ctypes.POINTER(ctypes.POINTER(c_void_p)))[0]
+        return int(ctypes.CFUNCTYPE(kind)(table[ORDER[name]] or 0)(*arguments) or 0)
+
+
+def take(opencl: OpenCl, size: int) -> None:
+    """Make buffers, and write to them: before that the driver takes nothing."""
+    device, status = c_void_p(), c_int()
+    assert opencl.call("clGetDeviceIDs", opencl.platform, c_uint64(GPU), 1, byref(device), None) == 0
+    context = c_void_p(opencl.call("clCreateContext", None, c_uint(1), byref(device), None, None, byref(status)))
+    assert status.value == 0, status
+    queue = c_void_p(opencl.call("clCreateCommandQueue", context, device, c_uint64(0), byref(status)))
+    assert status.value == 0, status
+    word = c_uint(1)
+    for _part in range(size // PART):
+        made = opencl.call("clCreateBuffer", context, c_uint64(READ_WRITE), c_size_t(PART), None, byref(status))
+        assert status.value == 0, status
+        where = (queue, c_void_p(made), c_uint(BLOCKING), c_size_t(0), c_size_t(4))
+        assert opencl.call("clEnqueueWriteBuffer", *where, byref(word), c_uint(0), None, None) == 0
+    assert opencl.call("clFinish", queue) == 0
+
+
+def main() -> None:
+    """Take it, say so, and stay."""
+    Cuda()
+    opencl = OpenCl()
+    take(opencl, int(sys.argv[1]))
+    print(opencl.name, flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""Random calls of the driver, for so many seconds, in a process behind the hook: started by `random_calls.py`.
+
+    random_program.py SECONDS SEED DEPTH
+
+Every call may be refused for want of memory; nothing else may go wrong. At the end a line of JSON: how many calls were
+made, and by kind how many were refused. DEPTH above 0: it also starts such programs.
+"""
+
+import ctypes
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
+
+import images
+from calls import HEAP, OUT_OF_MEMORY, PRINTF, STACK, Cuda, KernelNode
+
+MIB = 1 << 20
+BROKEN = 700
+"""From here on a context is lost: an illegal address, a failed launch."""
+PINNED, DEVICE = 1, 1
+KINDS = ("stack", "heap", "print", "variables")
+
+
+class Walk:
+    """What the process has, and one random step after the other."""
+
+    def __init__(self, seed: int, depth: int) -> None:
+        self.random = random.Random(seed)  # noqa: S311 - a walk, no secret
+        self.cuda = Cuda()
+        self.depth = depth
+        self.calls: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.blocks: list[c_uint64] = []
+        self.streamed: list[c_uint64] = []
+        self.owners: list[tuple[c_void_p, bool, c_void_p]] = []
+        self.contexts: list[c_void_p] = []
+        self.handles: list[c_uint64] = []
+        self.children: list[subprocess.Popen[bytes]] = []
+        self.primary = c_void_p()
+        self.cuda.must("cuCtxGetCurrent", byref(self.primary))
+        self.stream = self.cuda.stream()
+        self.steps: list[Callable[[], None]] = [
+            *[self.allocate, self.free] * 6,
+            *[self.allocate_async, self.free_async] * 3,
+            *[self.load, self.unload, self.launch, self.launch] * 2,
+            *[self.create, self.release, self.limit, self.graph, self.context, self.start],
+        ]
+
+    def ask(self, name: str, *arguments: object) -> bool:
+        """Make a call; whether it succeeded.
+
+        Raises:
+            RuntimeError: the context is lost.
+        """
+        return self.told(name, self.cuda.call(name, *arguments))
+
+    def told(self, name: str, result: int) -> bool:
+        """Count an answer."""
+        self.calls[name] += 1
+        if result >= BROKEN and not 800 <= result < 1000:
+            raise RuntimeError(f"{name}: {result}")
+        if result == OUT_OF_MEMORY:
+            self.refused[name] += 1
+        elif result:
+            self.refused[f"{name}: {result}"] += 1
+        return result == 0
+
+    def size(self) -> int:
+        """A size: as often small as large."""
+        return int(2 ** self.random.uniform(4, 29.5))
+
+    def some(self, things: list[c_uint64]) -> c_uint64 | None:
+        """Take one out."""
+        return things.pop(self.random.randrange(len(things))) if things else None
+
+    def allocate(self) -> None:
+        result, address = self.cuda.allocate(self.size())
+        if self.told("cuMemAlloc_v2", result):
+            self.blocks.append(address)
+
+    def free(self) -> None:
+        address = self.some(self.blocks)
+        if address is not None:
+            self.ask("cuMemFree_v2", address)
+
+    def allocate_async(self) -> None:
+        address = c_uint64()
+        if self.ask("cuMemAllocAsync", byref(address), c_size_t(self.size()), self.stream):
+            self.streamed.append(address)
+
+    def free_async(self) -> None:
+        address = self.some(self.streamed)
+        if address is not None:
+            self.ask("cuMemFreeAsync", address, self.stream)
+        if self.random.random() < 0.3:
+            self.ask("cuStreamSynchronize", self.stream)
+
+    def create(self) -> None:
+        where = (ctypes.c_byte * 64)()
+        ctypes.memmove(where, (ctypes.c_int * 4)(PINNED, 0, DEVICE, 0), 16)
+        handle, size = c_uint64(), self.random.randint(1, 128) * 2 * MIB
+        if self.ask("cuMemCreate", byref(handle), c_size_t(size), where, c_uint64(0)):
+            self.handles.append(handle)
+
+    def release(self) -> None:
+        handle = self.some(self.handles)
+        if handle is not None:
+            self.ask("cuMemRelease", handle)
+
+    def image(self) -> tuple[bytes, bytes]:
+        """An image of some kind; variables only where their size can be read."""
+        simulated = self.cuda.simulated
+        kind = self.random.choice(KINDS)
+        if kind == "stack":
+            return images.stack(self.random.choice([256, 2 << 10, 4 << 10, 16 << 10, 60 << 10]), simulated)
+        if kind == "variables":
+            return images.cubin(self.random.choice([64, 256, 1024, 6144]) * MIB, self.cuda)
+        return images.heap(simulated) if kind == "heap" else images.printing(simulated)
+
+    def load(self) -> None:
+        if len(self.owners) > 12:
+            return
+        library = self.random.random() < 0.5
+        (image, name), made, kernel = self.image(), c_void_p(), c_void_p()
+        result, made = self.cuda.load(image, library)
+        if not self.told("cuLibraryLoadData" if library else "cuModuleLoadData", result):
+            return
+        call = "cuLibraryGetKernel" if library else "cuModuleGetFunction"
+        if self.ask(call, byref(kernel), made, name):
+            self.owners.append((made, library, kernel))
+
+    def unload(self) -> None:
+        if self.owners:
+            self.ask("cuCtxSynchronize")
+            made, library, _kernel = self.owners.pop(self.random.randrange(len(self.owners)))
+            self.ask("cuLibraryUnload" if library else "cuModuleUnload", made)
+
+    def launch(self) -> None:
+        if self.owners:
+            _made, _library, kernel = self.random.choice(self.owners)
+            form = self.random.choice(["cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"])
+            self.told(form, self.cuda.launch(kernel, form))
+
+    def limit(self) -> None:
+        kind = self.random.choice([STACK, PRINTF, HEAP])
+        size = (
+            self.random.choice([1, 2, 4, 16]) << 10 if kind == STACK else self.random.choice([8, 64, 512, 4096]) * MIB
+        )
+        self.told(f"cuCtxSetLimit({kind})", self.cuda.limit(kind, size))
+
+    def graph(self) -> None:
+        if not self.owners:
+            return
+        made, node, instance = c_void_p(), c_void_p(), c_void_p()
+        self.ask("cuGraphCreate", byref(made), 0)
+        shape = (c_uint * 6)(1, 1, 1, 1, 1, 1)
+        _owner, library, kernel = self.random.choice(self.owners)
+        parameters = KernelNode(None if library else kernel, shape, 0, ctypes.cast(self.cuda.parameters, c_void_p))
+        parameters.kernel = kernel if library else None
+        added = self.ask("cuGraphAddKernelNode_v2", byref(node), made, None, c_size_t(0), byref(parameters))
+        if added and self.ask("cuGraphInstantiateWithFlags", byref(instance), made, c_uint64(0)):
+            self.ask("cuGraphLaunch", instance, self.stream)
+            self.ask("cuStreamSynchronize", self.stream)
+            self.ask("cuGraphExecDestroy", instance)
+        self.ask("cuGraphDestroy", made)
+
+    def context(self) -> None:
+        """Make another context, allocate and launch in it, and end it."""
+        made, image = c_void_p(), images.stack(4 << 10, self.cuda.simulated)
+        if not self.ask("cuCtxCreate_v2", byref(made), 0, 0):
+            return
+        self.cuda.allocate(self.size())
+        result, owner = self.cuda.load(image[0], library=False)
+        if result == 0:
+            out, self.cuda.out = self.cuda.out, c_uint64()
+            self.told("cuLaunchKernel", self.launch_there(owner, image[1]))
+            self.cuda.out = out
+        self.ask("cuCtxDestroy_v2", made)
+        self.cuda.must("cuCtxSetCurrent", self.primary)
+
+    def launch_there(self, owner: c_void_p, name: bytes) -> int:
+        """Launch in another context, where the kernel needs an address of that one."""
+        result, out = self.cuda.allocate(4096)
+        if result:
+            return result
+        parameters, at = self.cuda.parameters, c_uint(0)
+        self.cuda.parameters = (c_void_p * 2)(ctypes.addressof(out), ctypes.addressof(at))
+        result = self.cuda.launch(self.cuda.function(owner, name, library=False))
+        self.cuda.parameters = parameters
+        return result
+
+    def start(self) -> None:
+        """Start a program of the same kind, which ends by itself or is killed."""
+        self.children = [child for child in self.children if child.poll() is None]
+        if self.depth == 0:
+            return
+        if len(self.children) > 1:
+            self.random.choice(self.children).kill()
+            return
+        words = [sys.executable, __file__, str(self.random.randint(1, 5)), str(self.random.getrandbits(32)), "0"]
+        self.children.append(subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+    def end(self) -> None:
+        for child in self.children:
+            child.kill()
+            child.wait()
+
+
+def main() -> None:
+    """Walk until the time is over."""
+    seconds, seed, depth = map(int, sys.argv[1:])
+    end = time.monotonic() + seconds
+    walk = Walk(seed, depth)
+    try:
+        while time.monotonic() < end:
+            walk.random.choice(walk.steps)()
+    finally:
+        walk.end()
+    print(json.dumps({"calls": sum(walk.calls.values()), "refused": dict(walk.refused)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What launches, limits and images take of a card: each row of decision 101, tried in a process behind the hook.
+
+    tests/gpu/launches/run                                       # on a GPU host with nobody else on the card, as root
+    CONVGPU_DEVICES=simulated:16GiB tests/gpu/launches/run       # a rehearsal without a card
+
+One line a row: what was answered, what the card lost at most and in the end, by NVML's count of the whole card, and the
+limit. The exit status is 1 if a row is wrong. It never takes more than 8 GiB.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+ROOT = FOLDER.parents[2]
+sys.path[:0] = [str(ROOT / "tests/fakes"), str(FOLDER)]
+
+from daemon import Daemon, running_daemon  # noqa: E402 - by the path above
+from memory import Card, Sampler  # noqa: E402
+
+GIB, MIB = 1 << 30, 1 << 20
+DEVICES = os.environ.get("CONVGPU_DEVICES", "nvml")
+OUT_OF_MEMORY = 2
+LOCAL = 60 << 10
+SMALL = 4 << 10
+TOLERATED = 64 * MIB
+"""Code, and the first heap and buffer of printf, are measured when they are there (decision 101)."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing to try. `refused`: CUDA_ERROR_OUT_OF_MEMORY is the answer; `moment`: it may be there for a moment."""
+
+    what: str
+    way: str
+    refused: bool = True
+    moment: bool = False
+    limit: int = 2 * GIB
+
+
+ROWS = [
+    Row("a kernel with 60 kB of local memory, six forms of launch", f"launches {LOCAL} module"),
+    Row("the same, a kernel of a library", f"launches {LOCAL} library"),
+    Row("the same, put into a graph", f"graph {LOCAL}"),
+    Row("the same, captured", f"capture {LOCAL}"),
+    Row("a kernel with 4 kB of local memory", f"launches {SMALL} module", refused=False),
+    Row("the same, a kernel of a library", f"launches {SMALL} library", refused=False),
+    Row("the same, put into a graph", f"graph {SMALL}", refused=False),
+    Row("the same, captured", f"capture {SMALL}", refused=False),
+    Row("a heap of 6 GiB", f"limit heap {6 * GIB}"),
+    Row("a heap of 1 GiB, and a kernel that allocates", f"limit heap {GIB}", refused=False),
+    Row("a buffer of printf of 2 GiB", f"limit printf {2 * GIB}"),
+    Row("a buffer of printf of 512 MiB, and a kernel that prints", f"limit printf {512 * MIB}", refused=False),
+    Row("stacks of 32 kB", f"limit stack {32 << 10}"),
+    Row("stacks of 4 kB", f"limit stack {SMALL}", refused=False),
+    Row("a library with 6 GiB of variables", f"variables cubin {6 * GIB} library"),
+    Row("a library with 1 GiB of variables, used", f"variables cubin {GIB} library", refused=False),
+    Row("a module with 6 GiB of variables", f"variables cubin {6 * GIB} module"),
+    Row("a module with 1 GiB of variables, used", f"variables cubin {GIB} module", refused=False),
+    Row("a module of PTX with 6 GiB of variables", f"variables ptx {6 * GIB} module", moment=True),
+]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a process in the container's place."""
+    settings = os.environ | {"LD_PRELOAD": str(folder / "libconvgpu.so")}
+    if DEVICES != "nvml":
+        settings |= {"LD_LIBRARY_PATH": str(folder / "driver"), "CONVGPU_SIMULATED": "1"}
+    return settings
+
+
+def attempt(card: Card, folder: Path, row: Row) -> tuple[list[tuple[str, int]], int, int]:
+    """Return what was answered, the most that the card lost, and what it has lost in the end."""
+    floor = card.rest()
+    command = [sys.executable, str(FOLDER / "step.py"), *row.way.split()]
+    pipe = subprocess.PIPE
+    with Sampler(card, floor, row.limit) as sampler:
+        program = subprocess.Popen(command, env=environment(folder), stdin=pipe, stdout=pipe, text=True)
+        assert program.stdin is not None
+        assert program.stdout is not None
+        line = program.stdout.readline()
+        lasting = card.rest() - floor
+        program.stdin.close()
+        program.wait(60)
+        program.stdout.close()
+    return [(call, result) for call, result in json.loads(line or '[["no answer", -1]]')], sampler.peak, lasting
+
+
+def judge(row: Row, answers: list[tuple[str, int]], peak: int, lasting: int) -> str:
+    """Return what is wrong, or nothing."""
+    wanted = OUT_OF_MEMORY if row.refused else 0
+    some = row.refused and not row.way.startswith("launches")  # what comes after the refused call takes nothing
+    if answers[0][1] != wanted or any(result not in {wanted, 0 if some else wanted} for _call, result in answers):
+        return f"expected {wanted}"
+    if lasting > row.limit + TOLERATED:
+        return "above the limit, and stays"
+    return "above the limit" if peak > row.limit + TOLERATED and not row.moment else ""
+
+
+def show(row: Row, answers: list[tuple[str, int]], peak: int, lasting: int, wrong: str) -> None:
+    """Print the row."""
+    said = ", ".join(f"{call} {result}" for call, result in answers)
+    refused = "refused" if any(result == OUT_OF_MEMORY for _call, result in answers) else "accepted"
+    sizes = f"most {peak / GIB:6.3f}  in the end {lasting / GIB:6.3f}  limit {row.limit / GIB:.0f} GiB"
+    print(f"{'WRONG' if wrong else 'ok   '}  {row.what:60}  {refused:8}  {sizes}", flush=True)
+    if wrong:
+        print(f"       {wrong}: {said}", flush=True)
+
+
+def try_all(daemon: Daemon, card: Card) -> int:
+    """Try all rows; return how many are wrong."""
+    count = 0
+    for number, row in enumerate(ROWS):
+        folder = daemon.container(f"row{number}", memory=str(row.limit))
+        answers, peak, lasting = attempt(card, folder, row)
+        wrong = judge(row, answers, peak, lasting)
+        show(row, answers, peak, lasting, wrong)
+        count += bool(wrong)
+    return count
+
+
+def main() -> int:
+    """Return 1 if a row is wrong."""
+    with tempfile.TemporaryDirectory() as scratch, running_daemon(Path(scratch) / "d", DEVICES) as daemon:
+        card = Card(None if DEVICES == "nvml" else Path(scratch) / "d/driver")
+        wrong = try_all(daemon, card)
+    print(f"{wrong} of {len(ROWS)} rows wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""One row of `rows.py`, in a process of its own behind the hook: takes memory one way, and says what it was answered.
+
+    step.py WAY [ARGUMENT...]
+
+Prints a JSON list of pairs (call, CUresult), and stays until its stdin ends.
+"""
+
+import ctypes
+import json
+import sys
+from collections.abc import Callable, Iterator
+from ctypes import byref, c_size_t, c_uint, c_void_p
+
+import images
+from calls import HEAP, PRINTF, STACK, Cuda, KernelNode
+
+Answer = tuple[str, int]
+CALLS = ("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel")
+FORMS = [f"{call}{twin}" for call in CALLS for twin in ("", "_ptsz")]
+
+
+def kernel(cuda: Cuda, image: tuple[bytes, bytes], library: bool) -> c_void_p:
+    """Load an image, and return its kernel."""
+    result, owner = cuda.load(image[0], library)
+    assert result == 0, f"an image that takes nothing is refused: {result}"
+    return cuda.function(owner, image[1], library)
+
+
+def launches(cuda: Cuda, size: str, owner: str) -> Iterator[Answer]:
+    """Launch a kernel with so much local memory in each form."""
+    function = kernel(cuda, images.stack(int(size), cuda.simulated), owner == "library")
+    for form in FORMS:
+        yield form, cuda.launch(function, form)
+
+
+def graph(cuda: Cuda, size: str) -> Iterator[Answer]:
+    """Put such a kernel into a graph, and launch that."""
+    function = kernel(cuda, images.stack(int(size), cuda.simulated), library=False)
+    made, node, instance = c_void_p(), c_void_p(), c_void_p()
+    cuda.must("cuGraphCreate", byref(made), 0)
+    shape = (c_uint * 6)(1, 1, 1, 1, 1, 1)
+    parameters = KernelNode(function, shape, 0, ctypes.cast(cuda.parameters, c_void_p))
+    result = cuda.call("cuGraphAddKernelNode_v2", byref(node), made, None, c_size_t(0), byref(parameters))
+    yield "cuGraphAddKernelNode", result
+    if result == 0:
+        cuda.must("cuGraphInstantiateWithFlags", byref(instance), made, c_size_t(0))
+        yield "cuGraphLaunch", cuda.call("cuGraphLaunch", instance, None)
+        yield "cuCtxSynchronize", cuda.call("cuCtxSynchronize")
+
+
+def capture(cuda: Cuda, size: str) -> Iterator[Answer]:
+    """Launch such a kernel into a stream that is captured, and launch the graph."""
+    function = kernel(cuda, images.stack(int(size), cuda.simulated), library=False)
+    stream, made, instance = cuda.stream(), c_void_p(), c_void_p()
+    cuda.must("cuStreamBeginCapture_v2", stream, 2)
+    yield "cuLaunchKernel, captured", cuda.launch(function, stream=stream)
+    cuda.must("cuStreamEndCapture", stream, byref(made))
+    cuda.must("cuGraphInstantiateWithFlags", byref(instance), made, c_size_t(0))
+    yield "cuGraphLaunch", cuda.call("cuGraphLaunch", instance, None)
+    yield "cuCtxSynchronize", cuda.call("cuCtxSynchronize")
+
+
+def limit(cuda: Cuda, kind: str, size: str) -> Iterator[Answer]:
+    """Set a limit, and run a kernel that uses what it is for."""
+    number = {"stack": STACK, "printf": PRINTF, "heap": HEAP}[kind]
+    image = {"printf": images.printing, "heap": images.heap}.get(kind, lambda simulated: images.stack(0, simulated))
+    yield f"cuCtxSetLimit({kind})", cuda.limit(number, int(size))
+    if kind != "stack":
+        yield "cuLaunchKernel", cuda.launch(kernel(cuda, image(cuda.simulated), library=False))
+
+
+def variables(cuda: Cuda, form: str, size: str, owner: str) -> Iterator[Answer]:
+    """Load an image with a variable of that size, and launch its kernel."""
+    library = owner == "library"
+    name = "cuLibraryLoadData" if library else "cuModuleLoadData"
+    image = images.cubin(int(size), cuda) if form == "cubin" else images.variables(int(size), cuda.simulated)
+    result, made = cuda.load(image[0], library)
+    yield f"{name}({form})", result
+    if result == 0:
+        yield "cuLaunchKernel", cuda.launch(cuda.function(made, image[1], library))
+
+
+WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
+    "launches": launches,
+    "graph": graph,
+    "capture": capture,
+    "limit": limit,
+    "variables": variables,
+}
+
+
+def main() -> None:
+    """Go that way, and stay."""
+    cuda = Cuda()
+    print(json.dumps(list(WAYS[sys.argv[1]](cuda, *sys.argv[2:]))), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
