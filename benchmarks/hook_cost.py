@@ -19,6 +19,7 @@ from convgpu.protocol.wire import PageFlag
 
 ROUNDS, TURNS = 1_000, 9
 MANY, MANY_TURNS = 1_000_000, 3
+FUNCTIONS = 2_000
 OVER = 13 * GIB
 """Above the limit of 12 GiB, and below what the device has: the programs prove with it that the limit is on."""
 
@@ -71,21 +72,25 @@ def answer(scheduler: ScriptedScheduler, row: DeviceRow) -> None:
 
 
 def measure_launches(launches: Path, folder: Path, scratch: Path) -> list[Figure]:
-    """A launch of an empty kernel, of which the simulated driver makes little: what the gate adds."""
-    alone, passing = added(output([launches, str(ROUNDS), folder / "libconvgpu.so"], folder))
+    """Launches of empty kernels, of which the simulated driver makes little: what look-up and gate add."""
+    image, figures = scratch / "image", []
+    image.write_text("variables=0 code=0")
+    words = [launches, str(ROUNDS), folder / "libconvgpu.so"]
+    for count in (1, FUNCTIONS):
+        alone, passing = added(output([*words, str(count), image], folder))
+        figures += [
+            Figure(f"a launch, {count} functions in turn, simulated driver alone", alone, "ns"),
+            at_most(f"a launch, {count} functions in turn, added by the hook", passing, "ns", 5),
+        ]
     uuid = (folder / "driver/devices").read_text().split()[0]
     row = DeviceRow(UUID(uuid.removeprefix("GPU-")).bytes, 12 * GIB, 0)
     with ScriptedScheduler(scratch / "elastic.sock", ROOT / "hook/build/libconvgpu-page.so") as scheduler:
         thread = threading.Thread(target=answer, args=(scheduler, row))
         thread.start()
         settings = {"CONVGPU_SOCKET": str(scheduler.path)}
-        _, gated = added(output([launches, str(ROUNDS), folder / "libconvgpu.so"], folder, **settings))
+        _, gated = added(output([*words, "1", image], folder, **settings))
         thread.join()
-    return [
-        Figure("a launch, simulated driver alone", alone, "ns"),
-        at_most("a launch, added by the hook", passing, "ns", 5),
-        at_most("a launch, added by the gate of an elastic container", gated, "ns", 10),
-    ]
+    return [*figures, at_most("a launch, added in an elastic container, with its gate", gated, "ns", 10)]
 
 
 def run(program: Path, folder: Path, live: int, *, hooked: bool) -> list[float]:

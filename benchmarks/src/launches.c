@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches of an empty kernel in turns: by the driver's own function and by the hook's, in one process.
+ * Launches of empty kernels in turns: by the driver's own function and by the hook's, in one process.
  * Prints for each of ROUNDS the mean of one launch in nanoseconds, the one way and the other.
  *
- *   launches ROUNDS HOOK
+ *   launches ROUNDS HOOK MODULES IMAGE     so many modules of the file, each with a kernel `empty`, one by
+ * one
  */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { BATCH = 2000 };
+enum { BATCH = 800, MOST = 65536 }; /* below what a card queues (1,024), so that no launch waits */
 
 typedef int launch(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
                    void **, void **);
@@ -33,31 +34,46 @@ static void *find(void *library, const char *name) {
     return function;
 }
 
-static double batch(launch *submit, void *function) {
+static void *kernels[MOST];
+static int count, next;
+
+static double batch(launch *submit) {
     double start = now();
-    for (int i = 0; i < BATCH; i++)
-        check(submit(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), "cuLaunchKernel");
+    for (int i = 0; i < BATCH; i++) {
+        check(submit(kernels[next], 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), "cuLaunchKernel");
+        next = next + 1 < count ? next + 1 : 0;
+    }
     return (now() - start) / BATCH;
 }
 
-int main(int count, char **words) {
-    if (count != 3) return 2;
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOW), *hook = dlopen(words[2], RTLD_NOW), *context, *module,
-         *kernel;
+static void load(void *cuda, void *hook, const char *file) {
+    int (*load_module)(void **, const char *) = (int (*)(void **, const char *))find(hook, "cuModuleLoad");
+    int (*get)(void **, void *, const char *) =
+        (int (*)(void **, void *, const char *))find(cuda, "cuModuleGetFunction");
+    for (int i = 0; i < count; i++) {
+        void *module;
+        check(load_module(&module, file), "cuModuleLoad");
+        check(get(&kernels[i], module, "empty"), "cuModuleGetFunction");
+    }
+}
+
+int main(int words_count, char **words) {
+    if (words_count != 5 || (count = atoi(words[3])) < 1 || count > MOST) return 2;
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW), *hook = dlopen(words[2], RTLD_NOW), *context;
     launch *ways[] = {(launch *)find(cuda, "cuLaunchKernel"), (launch *)find(hook, "cuLaunchKernel")};
+    int (*wait)(void) = (int (*)(void))find(cuda, "cuCtxSynchronize");
     check(((int (*)(unsigned))find(hook, "cuInit"))(0), "cuInit");
     check(((int (*)(void **, int))find(hook, "cuDevicePrimaryCtxRetain"))(&context, 0),
           "cuDevicePrimaryCtxRetain");
     check(((int (*)(void *))find(cuda, "cuCtxSetCurrent"))(context), "cuCtxSetCurrent");
-    check(((int (*)(void **, const char *))find(hook, "cuModuleLoadData"))(&module, "variables=0 code=0"),
-          "cuModuleLoadData");
-    check(
-        ((int (*)(void **, void *, const char *))find(cuda, "cuModuleGetFunction"))(&kernel, module, "empty"),
-        "cuModuleGetFunction");
+    load(cuda, hook, words[4]);
+    for (int i = 0; i < 2 * count; i += BATCH) batch(ways[1]); /* all of them are known then */
     for (int round = 0; round < atoi(words[1]); round++) {
         double took[2];
-        for (int turn = 0; turn < 2; turn++)
-            took[(round + turn) % 2] = batch(ways[(round + turn) % 2], kernel);
+        for (int turn = 0; turn < 2; turn++) {
+            check(wait(), "cuCtxSynchronize");
+            took[(round + turn) % 2] = batch(ways[(round + turn) % 2]);
+        }
         printf("%.1f %.1f\n", took[0], took[1]);
     }
     return 0;

@@ -6,6 +6,7 @@
 #include "code/module.h"
 #include "code/stacks.h"
 #include "gate/captures.h"
+#include "gate/gate.h"
 #include "scheduler/session.h"
 
 enum { ATTRIBUTE_LOCAL_SIZE = 3 };
@@ -78,6 +79,7 @@ CUresult launch_begin(struct launch *launch, word function, word stream) {
     launch->generation = functions_generation();
     CUresult result = CUDA_SUCCESS;
     if (!is_known(function)) {
+        if (!gate_is_unused()) gate_wait_open(); /* a look takes memory */
         launch->before = sample_take();
         if (launch->before.device >= 0) result = look(launch);
     }
