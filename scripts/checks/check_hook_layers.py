@@ -21,6 +21,7 @@ STACK = (
     "scheduler",
     "listing",
     "visibility",
+    "images",
     "promises",
     "accounting",
     "gate",

@@ -14,7 +14,7 @@
 #include "accounting/charge.h"
 #include "accounting/context_growth.h"
 #include "code/functions.h"
-#include "code/image.h"
+#include "images/image.h"
 #include "code/promise.h"
 #include "code/sample.h"
 #include "tables/registry.h"

@@ -93,8 +93,10 @@ def printing(simulated: bool) -> tuple[bytes, bytes]:
 
 
 def variables(size: int, simulated: bool) -> tuple[bytes, bytes]:
-    """Return an image with a variable of `size` bytes, whose size only the driver can read."""
-    return (f"variables={size}" if simulated else HEAD + VARIABLES % size).encode() + b"\0", b"first"
+    """Return PTX with a variable of `size` bytes."""
+    return (
+        f".global .b8 big[{size}]; // variables={size}" if simulated else HEAD + VARIABLES % size
+    ).encode() + b"\0", b"first"
 
 
 def cubin(size: int, cuda: Cuda) -> tuple[bytes, bytes]:

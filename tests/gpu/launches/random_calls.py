@@ -1,6 +1,6 @@
 """Random calls beside NVML at 1 kHz: nothing above the limit but what decision 101 names.
 
-    tests/gpu/launches/run SECONDS        or, by itself, random_calls.py [--seconds=60] [--limit=4] [--seed=1]
+    tests/gpu/launches/run SECONDS        or, by itself, random_calls.py [--seconds=60] [--limit=4] [--seed=1] [--alone]
 
 Two programs walk at random in one container (`random_program.py`), and start others. The exit status is 1 if the card
 lost more than the limit for longer than a quarter of a second, or a program failed. Never more than 8 GiB are asked of
@@ -21,11 +21,13 @@ TOLERATED = 96 * MIB
 """Of each process code, the first heap and buffer of printf, and queues of streams, before they are measured."""
 
 
-def walk(folder: Path, seconds: int, seed: int) -> list[dict[str, object]]:
+def walk(folder: Path, seconds: int, seed: int, depth: int) -> list[dict[str, object]]:
     """Let two programs walk; return what they say, an empty dictionary of one that failed."""
     words = [sys.executable, str(FOLDER / "random_program.py"), str(seconds)]
     programs = [
-        subprocess.Popen([*words, str(seed + row), "1"], env=environment(folder), stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*words, str(seed + row), str(depth)], env=environment(folder), stdout=subprocess.PIPE, text=True
+        )
         for row in range(2)
     ]
     said = [program.communicate(timeout=seconds + 120)[0] for program in programs]
@@ -56,13 +58,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--limit", type=int, default=4, help="GiB")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--alone", action="store_true", help="start no programs, so that none is killed")
     options = parser.parse_args()
     limit = options.limit * GIB
     with tempfile.TemporaryDirectory() as scratch, running_daemon(Path(scratch) / "d", DEVICES) as daemon:
         card = Card(None if DEVICES == "nvml" else Path(scratch) / "d/driver")
         folder = daemon.container("walk", memory=str(limit))
         with Sampler(card, card.rest(), limit + TOLERATED) as sampler:
-            said = walk(folder, options.seconds, options.seed)
+            said = walk(folder, options.seconds, options.seed, 0 if options.alone else 1)
     return 1 if show(sampler, said, limit) else 0
 
 

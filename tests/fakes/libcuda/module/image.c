@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Images. One of ours is text: `variables=BYTES code=BYTES lasts_us=N local=BYTES heap=1 printf=1`, of which
- * any part may lack; it stands for PTX, of which nobody but the driver knows what it takes. A cubin is an ELF
- * file as the driver's, of which only the variables count; so is that of a fat binary, behind its first
- * header.
+ * any part may lack; it stands for compressed images, of which nobody but the driver knows what they take. A
+ * cubin is an ELF file as the driver's, of which only the variables count; so is that of a fat binary, behind
+ * its first header.
  */
 #include <elf.h>
 #include <stdio.h>

@@ -108,7 +108,16 @@ static CUresult load_file(const struct cubin *cubin, void **made) {
     return !file || fclose(file) != 0 || !written ? -2 : cuda.cuModuleLoad(made, name);
 }
 
-/* cubin VARIABLES FORM: a module, a library, a library of a fat binary, a module of a file. */
+/* PTX for the hook, and for the simulated driver an image of its kind. */
+static CUresult load_ptx(size_t variables, bool library, void **made) {
+    char text[128];
+    snprintf(text, sizeof text, ".visible .global .b8 big[%zu]; // variables=%zu", variables, variables);
+    return library ? cuda.cuLibraryLoadData(made, text, NULL, NULL, 0, NULL, NULL, 0)
+                   : cuda.cuModuleLoadData(made, text);
+}
+
+/* cubin VARIABLES FORM: a module, a library, a library of a fat binary, a module of a file, a module and a
+ * library of PTX. */
 static CUresult load(const size_t *number, void **made) {
     struct fat fat = {
         {0xba55ed50, 1, sizeof fat.header, sizeof fat.entry + sizeof fat.cubin},
@@ -125,8 +134,10 @@ static CUresult load(const size_t *number, void **made) {
         return cuda.cuLibraryLoadData(made, &fat.cubin, NULL, NULL, 0, NULL, NULL, 0);
     case 2:
         return cuda.cuLibraryLoadData(made, &wrapper, NULL, NULL, 0, NULL, NULL, 0);
-    default:
+    case 3:
         return load_file(&fat.cubin, made);
+    default:
+        return load_ptx(number[0], number[1] == 5, made);
     }
 }
 

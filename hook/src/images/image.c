@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "code/image.h"
+#include "images/image.h"
 
 #include "base/no_cancel.h"
+#include "images/ptx.h"
 #include "tables/driver.h"
 
 #include <elf.h>
@@ -12,8 +13,22 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { WRAPPER = 0x466243b1, FAT = (int)0xba55ed50, ENTRY_CUBIN = 2, ENTRIES = 4096, SECTIONS = 1 << 20 };
-enum { AT_ONCE = 64, ATTRIBUTE_MAJOR = 75, ATTRIBUTE_MINOR = 76, LITTLE = 4096 };
+enum {
+    WRAPPER = 0x466243b1,
+    FAT = (int)0xba55ed50,
+    ENTRY_PTX = 1,
+    ENTRY_CUBIN = 2,
+    ENTRIES = 4096,
+    SECTIONS = 1 << 20
+};
+enum {
+    AT_ONCE = 64,
+    PAGE = 4096,
+    LONGEST = 64 << 20,
+    ATTRIBUTE_MAJOR = 75,
+    ATTRIBUTE_MINOR = 76,
+    LITTLE = 4096
+};
 #define STEP (UINT64_C(2) << 20)
 
 /* What cudart hands over: __fatBinC_Wrapper_t. */
@@ -74,6 +89,28 @@ static uint64_t read_cubin(uint64_t image) {
     return sum;
 }
 
+/* Copies a text, page by page; the buffer ends it. Returns false if it is none, or too long. */
+static bool copy_text(char *buffer, uint64_t image) {
+    for (size_t have = 0; have < LONGEST - PAGE;) {
+        size_t part = PAGE - (image + have) % PAGE;
+        if (!copy(buffer + have, image + have, part)) return have > 0;
+        if (memchr(buffer + have, '\0', part)) return true;
+        have += part;
+    }
+    return false;
+}
+
+static uint64_t read_ptx(uint64_t image) {
+    char first = 0;
+    if (!copy(&first, image, 1) || !strchr("./ \t\r\n", first)) return 0;
+    char *buffer =
+        mmap(NULL, LONGEST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (buffer == MAP_FAILED) return 0;
+    uint64_t size = copy_text(buffer, image) ? ptx_variables(buffer) : 0;
+    munmap(buffer, LONGEST);
+    return size;
+}
+
 /* The current device's compute capability, as 90 for 9.0; 0: there is none. */
 static uint32_t capability(void) {
     CUdevice ordinal;
@@ -89,11 +126,13 @@ static bool runs(uint32_t architecture, uint32_t device) {
     return device == 0 || (architecture / 10 == device / 10 && architecture <= device);
 }
 
-/* Of the cubins that run there, the newest; without a device, the one with the largest variables. */
+/* Of the cubins that run there, the newest; without a device, the one with the largest variables; without a
+ * cubin, the last PTX. */
 static uint64_t read_fat(uint64_t image) {
     struct fat_header header;
     struct fat_entry entry;
-    uint64_t found = 0;
+    uint64_t found = 0, ptx = 0;
+    bool any = false;
     uint32_t best = 0, device = capability();
     if (!copy(&header, image, sizeof header)) return 0;
     uint64_t place = image + header.header_size, end = place + header.size;
@@ -102,11 +141,13 @@ static uint64_t read_fat(uint64_t image) {
         bool meant =
             entry.kind == ENTRY_CUBIN && runs(entry.architecture, device) && entry.architecture >= best;
         uint64_t size = meant ? read_cubin(place + entry.header_size) : 0;
+        if (entry.kind == ENTRY_PTX && entry.compressed_size == 0) ptx = place + entry.header_size;
+        any |= meant;
         if (meant && device != 0) best = entry.architecture;
         if (meant && (device != 0 || size > found)) found = size;
         place += entry.header_size + entry.size;
     }
-    return found;
+    return any || ptx == 0 ? found : read_ptx(ptx);
 }
 
 static uint64_t read_image(uint64_t image) {
@@ -117,7 +158,8 @@ static uint64_t read_image(uint64_t image) {
         image = wrapper.data;
         (void)copy(&magic, image, sizeof magic);
     }
-    uint64_t size = magic == (uint32_t)FAT ? read_fat(image) : read_cubin(image);
+    bool is_cubin = memcmp(&magic, ELFMAG, sizeof magic) == 0;
+    uint64_t size = magic == (uint32_t)FAT ? read_fat(image) : is_cubin ? read_cubin(image) : read_ptx(image);
     if (size < IMAGE_LEAST) return 0;
     return size > UINT64_MAX - STEP ? size : (size + STEP - 1) / STEP * STEP;
 }

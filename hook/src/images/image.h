@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much device memory the variables of an image take: of a cubin, and of the cubin that a fat binary has
- * for the current device. Not known of PTX and of compressed entries, for nobody but the driver reads them.
+ * How much device memory the variables of an image take: of a cubin, of PTX, and of that part of a fat binary
+ * which is for the current device. Not known of compressed parts, for nobody but the driver reads them.
  */
 #ifndef CONVGPU_IMAGE_H
 #define CONVGPU_IMAGE_H
