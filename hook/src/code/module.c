@@ -14,9 +14,9 @@
 #include "accounting/charge.h"
 #include "accounting/context_growth.h"
 #include "code/functions.h"
-#include "images/image.h"
 #include "code/promise.h"
 #include "code/sample.h"
+#include "images/image.h"
 #include "tables/registry.h"
 
 #include <pthread.h>
