@@ -239,3 +239,12 @@ def test_live_restore(surviving, plugin, hold, tmp_path):
     assert (holders["lives"].usage(), holders["lives"].state()) == (usage, "running")
     surviving("kill", holders["lives"].id)
     holders["lives"].wait_until_ended()
+
+
+def test_a_container_of_a_moment_keeps_its_name(engine, plugin):
+    """It is gone before a list is asked for; `docker run --rm` removes its volume, too."""
+    volume = f"type=volume,volume-driver={plugin},volume-opt=memory=1g,dst=/run/convgpu"
+    for name in ("brief-1", "brief-2"):
+        engine("run", "--rm", "--network", "none", "--name", name, "--mount", volume, "convgpu/demo", "true")
+    history = engine.administration(plugin, "/v1/history?kinds=removed")["events"]
+    assert [event.get("name") for event in history][-2:] == ["brief-1", "brief-2"]

@@ -55,6 +55,7 @@ class DeviceCapacity:
         trouble: why it has no capacity, empty if it has.
         drained: whether it gives no new grants.
         host: bytes of host memory that one container may have beside it (`backing=unified`).
+        context: bytes that a CUDA context takes at least; 0 while none was seen.
     """
 
     uuid: str
@@ -64,6 +65,7 @@ class DeviceCapacity:
     trouble: str = ""
     drained: bool = False
     host: int = 0
+    context: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ def parse_limits(text: str, devices: Sequence[DeviceCapacity], choice: Choice | 
         OptionError: an unknown form or device, or a limit above the capacity; the text names a limit that fits.
     """
     limits = parse_sizes(text, devices)
+    limits = _check_least(text, limits, devices, is_offer=choice is not None)
     if choice is not None:
         return _check_offer(text, limits, devices, choice)
     may_wait = ":" not in text and any(device.capacity for device in devices)
@@ -159,6 +162,24 @@ def parse_limits(text: str, devices: Sequence[DeviceCapacity], choice: Choice | 
         if device.uuid in limits:
             _check_limit(text, limits[device.uuid], device, may_wait=may_wait)
     return limits
+
+
+def _check_least(
+    text: str, limits: Mapping[str, int], devices: Sequence[DeviceCapacity], *, is_offer: bool
+) -> dict[str, int]:
+    """Return the limits in which a CUDA context has room: of an offer the others are left out.
+
+    Raises:
+        OptionError: there is none, or one without room for a context; the text names a limit that does.
+    """
+    small = [device for device in devices if limits.get(device.uuid, device.context) < device.context]
+    if not small or (is_offer and len(small) < len(limits)):
+        return {uuid: limit for uuid, limit in limits.items() if uuid not in {device.uuid for device in small}}
+    least = min(small, key=lambda device: device.context) if is_offer else max(small, key=lambda device: device.context)
+    raise OptionError(
+        f"memory={text}: a CUDA context alone takes {format_size(least.context)} of {least.uuid}, so no program could "
+        f"begin; the smallest limit that does is memory={-(-least.context >> 20)}m, and programs need more"
+    )
 
 
 def parse_sizes(text: str, devices: Sequence[DeviceCapacity]) -> dict[str, int]:

@@ -250,6 +250,12 @@ class ReportEngineList(Request[records.Done], frozen=True, tag="listed"):
     volumes: tuple[str, ...]
 
 
+class ReportNames(Request[records.Done], frozen=True, tag="names"):
+    """How the Engine names a container that starts; volumes that nobody knows are no error."""
+
+    container: ListedContainer
+
+
 AnyRequest = (
     CreateVolume
     | RemoveVolume
@@ -269,6 +275,7 @@ AnyRequest = (
     | SuspendContainer
     | ResumeContainer
     | ReportEngineList
+    | ReportNames
 )
 _OPERATIONS: Final = tuple(str(request.__struct_config__.tag) for request in get_args(AnyRequest))
 _DECODER: Final[msgspec.json.Decoder[AnyRequest]] = msgspec.json.Decoder(AnyRequest)

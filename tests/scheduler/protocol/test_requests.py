@@ -19,6 +19,7 @@ from convgpu.protocol import requests as r
         r.SetLimits("a", "2g"),
         r.SetLimits("a", wait="5m", priority="-3", by="alice"),
         r.DrainDevice("0", True),
+        r.ReportNames(r.ListedContainer("i", "n", "running", volumes=("a",))),
         r.ReportEngineList(1.0, (r.ListedContainer("i", "n", "running", volumes=("a",)),), ("a",)),
     ],
 )

@@ -25,7 +25,7 @@ _HELP: Final = """Show in a browser who has the GPU memory, who waits and why, a
 Prints the address of a page on 127.0.0.1 and serves it until it is interrupted (Ctrl-C). The page is read-only; its
 address holds a secret that is another one each time, or that of --token-file. From another machine: ssh -L
 PORT:127.0.0.1:PORT HOST, with --port PORT here, then open the address there. As a service for a team, behind a proxy
-with TLS: docs/dashboard.md.
+with TLS: docs/monitoring.md.
 """
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{16,128}")
 

@@ -14,11 +14,11 @@ from convgpu.protocol.sizes import format_size
 
 COLUMNS: Final = (
     Column("CONTAINER", shrinks=True),
-    Column("IMAGE", shrinks=True, optional=True),
-    Column("USER", sparse=True),
-    Column("GPU", right=True),
-    Column("LIMIT", right=True),
-    Column("GRANT", right=True),
+    Column("IMAGE", shrinks=True, optional=1),
+    Column("USER", sparse=True, optional=2),
+    Column("GPU", right=True, optional=5),
+    Column("LIMIT", right=True, optional=4),
+    Column("GRANT", right=True, optional=3),
     Column("USAGE", right=True),
     Column("ON CARD", right=True, sparse=True),
     Column("OUT", right=True, sparse=True),

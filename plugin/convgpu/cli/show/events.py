@@ -50,17 +50,19 @@ class Names:
         self.gpus = {device.uuid: device.index for device in scheduler.devices().devices}
 
     def learn(self, events: Sequence[Event]) -> Mapping[str, str]:
-        """Return the names, with those of the containers in these events."""
-        if any(event.container and event.container not in self.by_volume for event in events):
+        """Return the names, with those of the containers in these events, also of those that others waited for."""
+        if self._has_unknown(events):
             for entry in list_containers(self._scheduler, self._directory):
                 if entry.engine or entry.container.name not in self.by_volume:
                     self.by_volume[entry.container.name] = entry.name
         self._learn_removed(events)
-        if not self._read_removed and any(
-            event.container and event.container not in self.by_volume for event in events
-        ):
+        if not self._read_removed and self._has_unknown(events):
             self._learn_removed(self._removed())
         return self.by_volume
+
+    def _has_unknown(self, events: Sequence[Event]) -> bool:
+        volumes = {name for event in events for name in (event.container, *event.behind) if name}
+        return not volumes <= self.by_volume.keys()
 
     def _removed(self) -> Sequence[Event]:
         self._read_removed = True

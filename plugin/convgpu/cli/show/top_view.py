@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from textwrap import wrap
 from typing import Final
 
 from convgpu.cli.connect.named_containers import NamedContainer
@@ -13,6 +14,8 @@ from convgpu.protocol.sizes import format_size
 
 KEYS: Final = "q quit   s sort   space hold   up/down scroll"
 _NAME: Final = 26  # characters in front of a bar
+_INDEX: Final = 7  # the same on a narrow terminal
+_NARROW: Final = 72  # columns, below which GPUs go without their names and what they do
 _FIGURES: Final = 24  # and behind it
 _DOES: Final = 20  # more, of a GPU that says what it does
 
@@ -77,8 +80,11 @@ def view(seen: Snapshot, controls: Controls, clock: str, size: tuple[int, int], 
     """
     width, height = size
     waiting = sum(entry.container.state == "waiting" for entry in seen.listed)
-    head = f"convgpu {clock}  {len(seen.listed)} containers, {waiting} waiting; policy {seen.devices.policy}"
-    top = [Line(head + ("  HELD" if controls.held else ""), "bold")]
+    number = f"{len(seen.listed)} container{'s' * (len(seen.listed) != 1)}"
+    held = "  HELD" if controls.held else ""
+    head = f"{clock}  {number}, {waiting} waiting{held}"
+    whole = f"convgpu {clock}  {number}, {waiting} waiting; policy {seen.devices.policy}{held}"
+    top = [Line(whole if len(whole) <= width else head, "bold")]
     top += [device_line(device, width, bar) for device in sorted(seen.devices.devices, key=lambda device: device.index)]
     top.append(Line(""))
     ordered = sorted(seen.listed, key=SORTS[controls.sort])  # type: ignore[arg-type]  # each key orders with itself
@@ -96,23 +102,29 @@ def table(found: Sequence[Row], width: int) -> list[Line]:
     """Return head and lines of the list, with the notes between them."""
     head, *cells = layout(COLUMNS, [row.cells for row in found if row.cells], width)
     left = iter(cells)
-    return [Line(head, "bold"), *(Line(next(left) if row.cells else row.note, row.style) for row in found)]
+    lines = [Line(head, "bold")]
+    for row in found:
+        texts = [next(left)] if row.cells else wrap(row.note, width, subsequent_indent="    ")
+        lines += [Line(text, row.style) for text in texts]
+    return lines
 
 
 def device_line(device: Device, width: int, bar: str) -> Line:
     """Return a device with a bar of its used, granted and free capacity."""
-    room = max(8, width - _NAME - _FIGURES - 4 - (_DOES if any(telemetry_cells(device.telemetry)) else 0))
+    is_narrow = width < _NARROW
+    titles = _INDEX if is_narrow else _NAME
+    says = () if is_narrow else tuple(cell for cell in telemetry_cells(device.telemetry) if cell)
+    room = max(8, width - titles - _FIGURES - 4 - (_DOES if says else 0))
     capacity = max(device.capacity, 1)
     used = min(room, round((device.used - device.out) / capacity * room))
     granted = min(room, max(used, round((device.granted - device.out) / capacity * room)))
     drawn = bar[0] * used + bar[1] * (granted - used) + bar[2] * (room - granted)
-    name = f"GPU {device.index} {device.name}"[: _NAME - 1]
+    name = f"GPU {device.index} {device.name}"[: titles - 1]
     state = (
         "" if device.health == "ok" and not device.drained else "  " + ("drained" if device.drained else device.health)
     )
     figures = f"{format_size(device.used - device.out)} of {format_size(device.capacity)}"
     figures += f" + {format_size(device.out)} out" if device.out else ""
-    does = "  ".join(cell for cell in telemetry_cells(device.telemetry) if cell)
-    figures += f"  {does}" if does else ""
+    figures += "".join(f"  {cell}" for cell in says)
     style = "red" if device.health != "ok" else "yellow" if device.drained else ""
-    return Line(f"{name:<{_NAME}}[{drawn}] {figures}{state}", style)
+    return Line(f"{name:<{titles}}[{drawn}] {figures}{state}", style)

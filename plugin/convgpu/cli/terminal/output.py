@@ -23,14 +23,14 @@ class Column:
         title: its head.
         right: numbers and sizes stand to the right.
         shrinks: may be cut short where the terminal is narrow, with an ellipsis; a size cut short would be a wrong one.
-        optional: is left out first.
+        optional: is left out where the terminal is narrow, 1 before 2; 0: never.
         sparse: is left out while none of its cells has anything.
     """
 
     title: str
     right: bool = False
     shrinks: bool = False
-    optional: bool = False
+    optional: int = 0
     sparse: bool = False
 
 
@@ -86,8 +86,8 @@ def layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int |
     def excess() -> int:
         return 0 if room is None else sum(widths[i] for i in shown) + len(GAP) * (len(shown) - 1) - room
 
-    for i in reversed(range(len(columns))):
-        if excess() > 0 and columns[i].optional and i in shown:
+    for i in sorted(shown, key=lambda i: (columns[i].optional, -i)):
+        if excess() > 0 and columns[i].optional:
             shown.remove(i)
     for i in shown:
         if excess() > 0 and columns[i].shrinks:

@@ -59,8 +59,7 @@ class ContainerSync:
     ) -> None:
         self._engine = engine
         self._scheduler = scheduler
-        # The Engine names a plugin with its tag, whether its user did or not.
-        self._driver = driver if ":" in driver.rpartition("/")[2] else f"{driver}:latest"
+        self._driver = full_name(driver)
         self._keep = keep
         self._clock = clock
         self._requested = threading.Event()
@@ -157,6 +156,11 @@ class ContainerSync:
             containers=tuple(container for container in containers if container.volumes),
             volumes=tuple(sorted(volumes)),
         )
+
+
+def full_name(driver: str) -> str:
+    """Return the name of a plugin as the Engine has it: with its tag, whether its user gave one or not."""
+    return driver if ":" in driver.rpartition("/")[2] else f"{driver}:latest"
 
 
 def _contradicts(listed: ReportEngineList, known: Iterable[Container]) -> bool:

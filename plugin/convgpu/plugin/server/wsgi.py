@@ -10,7 +10,8 @@ from typing import Final
 
 from convgpu.client.admin import AdminClient
 from convgpu.plugin.engine.client import Engine
-from convgpu.plugin.engine.container_sync import ContainerSync
+from convgpu.plugin.engine.container_names import ContainerNames
+from convgpu.plugin.engine.container_sync import ContainerSync, full_name
 from convgpu.plugin.server.app import PluginApp, create_app
 from convgpu.plugin.settings import read_settings
 from convgpu.protocol.durations import parse_duration
@@ -45,6 +46,8 @@ def create() -> PluginApp:
     settings = read_settings(os.environ)
     scheduler = AdminClient(str(settings.admin_socket), _SCHEDULER_TIMEOUT, _ANSWER_TIMEOUT)
     engine = Engine(settings.engine, _LIST_TIMEOUT)
-    sync = ContainerSync(engine, scheduler, settings.name, parse_duration(settings.keep))
+    driver = full_name(settings.name)
+    sync = ContainerSync(engine, scheduler, driver, parse_duration(settings.keep))
     sync.start(lambda: _end_scheduler(settings.admin_socket))
+    ContainerNames(Engine(settings.engine, _LIST_TIMEOUT), scheduler, driver).start()
     return create_app(scheduler, settings, sync.request)

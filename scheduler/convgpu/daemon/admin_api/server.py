@@ -103,12 +103,19 @@ class AdminServer:
                 return records.Mounted(self._containers.mount(name, mount_id))
             case r.UnmountVolume(name=name, id=mount_id):
                 self._containers.unmount(name, mount_id)
-            case r.ReportEngineList():
-                if not self._reconciliation.listed(request):
-                    self._on_nobody_runs()
+            case r.ReportEngineList() | r.ReportNames():
+                self._take_from_engine(request)
             case _:
                 assert_never(request)
         return records.Done()
+
+    def _take_from_engine(self, request: r.ReportEngineList | r.ReportNames) -> None:
+        match request:
+            case r.ReportNames(container=container):
+                self._reconciliation.named(container)
+            case r.ReportEngineList():
+                if not self._reconciliation.listed(request):
+                    self._on_nobody_runs()
 
     def _change(
         self,

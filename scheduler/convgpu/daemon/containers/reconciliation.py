@@ -71,6 +71,14 @@ class Reconciliation:
                 log.warning("folder %s belonged to no volume and is removed", folder)
         return any(container.runs for container in self._containers.by_name.values())
 
+    def named(self, entry: ListedContainer) -> None:
+        """Note how the Engine names a container that starts, before any list has it."""
+        for name in entry.volumes:
+            container = self._containers.by_name.get(name)
+            if container is not None:
+                self.volume_of[entry.id] = name
+                self._set_engine(container, [entry])
+
     def _compare(self, container: VolumeContainer, listing: Listing, connected: bool) -> None:
         volume = container.volume
         if not container.runs and not listing.runs:

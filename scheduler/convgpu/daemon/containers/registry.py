@@ -62,6 +62,7 @@ class ContainerRegistry:
     Attributes:
         granule: limit in bytes of a container that names none; 0: such a one is refused.
         host_memory: bytes of the host's memory that one container may have beside a device (`backing=unified`).
+        contexts: bytes of each device that a CUDA context takes at least, where one was seen.
 
     Args:
         devices: the capacities of the devices, kept up to date.
@@ -88,6 +89,7 @@ class ContainerRegistry:
         self._wall_clock = wall_clock
         self.granule = 0
         self.host_memory: Mapping[str, int] = {}
+        self.contexts: Mapping[str, int] = {}
         self._unusable: dict[str, str] = {}  # volumes of an earlier run, with the reason
         self._acceptor: ConnectionAcceptor | None = None
 
@@ -100,7 +102,8 @@ class ContainerRegistry:
     def devices(self) -> list[DeviceCapacity]:
         """The devices as they are now, drained or not."""
         drained, host = self._driver.machine.drained, self.host_memory
-        return [replace(d, drained=d.uuid in drained, host=host.get(d.uuid, 0)) for d in self._devices]
+        now = [replace(d, drained=d.uuid in drained, host=host.get(d.uuid, 0)) for d in self._devices]
+        return [replace(d, context=self.contexts.get(d.uuid, 0)) for d in now]
 
     def restore(self, acceptor: ConnectionAcceptor) -> None:
         """Open the volumes that an earlier scheduler left.
@@ -159,7 +162,7 @@ class ContainerRegistry:
 
     def _reopen(self, volume: Volume) -> VolumeContainer:
         """Open a volume of an earlier run, checked by nominal capacities; devices without capacity are left out."""
-        devices = [replace(device, capacity=device.nominal) for device in self.devices]
+        devices = [replace(device, capacity=device.nominal, context=0) for device in self.devices]
         if not volume.limits:
             terms = parse_options(volume.options_in_force, devices)
             return self._open(volume, replace(terms, choice=volume.choice), {})

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from convgpu.core.attribution import UNCOUNTED
@@ -23,13 +23,26 @@ class ContextSizes:
     This count lacks a small part of each process's memory (8.8 MiB on an H200), which is charged with its contexts:
     uncharged, it would overcommit a device whose whole capacity is granted.
 
+    Attributes:
+        least: bytes by device that a context takes at least, as far as one was seen; a limit below is of no use.
+
     Args:
         own: bytes of each device, by UUID, that the driver takes for itself; kept up to date.
+        seen: `least` of an earlier scheduler. The driver may have changed since: what is seen now takes its place.
+        on_seen: is called with each change of `least`.
     """
 
-    def __init__(self, executor: NvmlExecutor, own: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        executor: NvmlExecutor,
+        own: Mapping[str, int],
+        seen: Mapping[str, int] | None = None,
+        on_seen: Callable[[Mapping[str, int]], None] = lambda _least: None,
+    ) -> None:
         self._executor = executor
         self._own = own
+        self.least = dict(seen or {})
+        self._on_seen = on_seen
         self._learned: dict[str, int] = {}
         self._uncounted: dict[str, int] = {}
 
@@ -84,7 +97,13 @@ class ContextSizes:
         first = used == 0 and charged == self._learned.get(device, charged)
         if first and charged and 0 < size <= min(PLAUSIBLE, self._learned.get(device, PLAUSIBLE)):  # not a larger one
             self._learned[device] = size
+            self._see(device, min(size, UNKNOWN))
         return size
+
+    def _see(self, device: str, size: int) -> None:
+        if self.least.get(device) != size:
+            self.least[device] = size
+            self._on_seen(self.least)
 
 
 def _count(devices: Devices, uuid: str) -> tuple[Mapping[int, int], int, bool]:

@@ -2,7 +2,11 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+import msgspec
 
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.container_resolver import ContainerResolver
@@ -28,6 +32,8 @@ from convgpu.daemon.settings import Settings
 from convgpu.daemon.startup.running_machine import RunningMachine
 from convgpu.daemon.transport.shared_page import PageLibrary
 from convgpu.daemon.usage.sampler import UsageSampler
+
+_CONTEXTS: Final = "contexts"  # name of the setting: what contexts take at least, by device
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,9 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
     attributor = Attributor(running.machine, running.sessions, resolver)
     isolation = Isolation(running.shares, PeerCheck(lambda: reconciliation.volume_of, host.folders.place))
-    hook_server, adopter = _make_hook_api(running, containers, attributor, isolation, settings)
+    contexts = _make_contexts(running)
+    containers.contexts = contexts.least
+    hook_server, adopter = _make_hook_api(running, containers, attributor, isolation, settings, contexts)
     containers.restore(hook_server)
     report = AuditReport(health={device.uuid: device.trouble for device in host.devices if device.trouble})
     audit = _make_audit(running, attributor, report, settings)
@@ -94,16 +102,29 @@ def _explain_pauses(running: RunningMachine, containers: ContainerRegistry) -> P
     return pauses
 
 
+def _make_contexts(running: RunningMachine) -> ContextSizes:
+    settings = running.host.store.settings
+    try:
+        seen = msgspec.json.decode(settings.get(_CONTEXTS) or "{}", type=dict[str, int])
+    except msgspec.MsgspecError:
+        seen = {}
+
+    def keep(least: Mapping[str, int]) -> None:
+        settings.note(_CONTEXTS, msgspec.json.encode(least).decode())
+
+    return ContextSizes(running.host.executor, running.capacities.own, seen, keep)
+
+
 def _make_hook_api(
     running: RunningMachine,
     containers: ContainerRegistry,
     attributor: Attributor,
     isolation: Isolation,
     settings: Settings,
+    contexts: ContextSizes,
 ) -> tuple[HookServer, SessionAdopter]:
     machine, sessions, lifecycle = running.machine, running.sessions, running.lifecycle
     table = running.host.store.sessions
-    contexts = ContextSizes(running.host.executor, running.capacities.own)
     pages = PageLibrary(settings.libraries / "libconvgpu-page.so")
     fixed = FixedLeases(containers, running.driver, sessions)
     factory = SessionFactory(machine, lifecycle, pages, time.time, fixed)

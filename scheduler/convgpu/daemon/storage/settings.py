@@ -30,3 +30,8 @@ class SettingTable:
     def forget(self, name: str) -> None:
         """Forget a setting at once; when the disk does not take that, as soon as it does."""
         self._database.write_now_or_soon(Row("DELETE FROM settings WHERE name = ?", (name,), name))
+
+    def note(self, name: str, value: str) -> None:
+        """Keep a setting at once; when the disk does not take that, as soon as it does."""
+        row = Row("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value), name)
+        self._database.write_now_or_soon(row)

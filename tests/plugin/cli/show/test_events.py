@@ -39,8 +39,11 @@ def test_containers_that_are_gone_keep_their_names(tmp_path: Path) -> None:
     assert transport.asked == 0
     told = names.learn([Event(sequence=number, time=1.0, kind="paused", container=f"v{number}") for number in (1, 2)])
     assert told == {"here": "here", "v1": "train", "v3": "train"}
+    again = Names(Scheduler(transport), tmp_path)
+    waited = again.learn([Event(sequence=3, time=3.0, kind="paused", container="here", behind=("v1",))])
+    assert (waited["v1"], transport.asked) == ("train", 2)
     names.learn([Event(sequence=9, time=9.0, kind="paused", container="v9")])
-    assert transport.asked == 1
+    assert transport.asked == 2
 
 
 def test_a_name_means_the_last_container_that_had_it(tmp_path: Path) -> None:

@@ -56,6 +56,19 @@ def test_the_screen_has_devices_containers_and_reasons() -> None:
     ]
 
 
+def test_a_narrow_terminal_keeps_who_waits_for_what_behind_whom() -> None:
+    assert [line.text for line in view(SEEN, Controls(), "12:00:00", (40, 12))][:8] == [
+        "12:00:00  2 containers, 1 waiting",
+        "GPU 0  [████▒▒  ] 8GiB of 16GiB",
+        "",
+        "CONTAINER  GPU  USAGE  STATE    SINCE",
+        "c0           0   8GiB  running     1m",
+        "c1           0   8GiB  waiting     1m",
+        "  waits 10s for 1GiB on GPU 0: not",
+        "    enough is free, held by c0",
+    ]
+
+
 def test_keys_sort_hold_and_scroll() -> None:
     controls = Controls().press("s", 5).press("s", 5)
     assert controls == Controls("waiting first")

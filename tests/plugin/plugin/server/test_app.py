@@ -182,6 +182,8 @@ def test_administration(docker, scheduler):
     assert docker.get("/v1/containers").json == {"containers": [scheduler._container("v")]}
     assert docker.get("/v1/containers/v").json == scheduler._container("v")
     assert docker.get("/v1/events?since=7").json == {"events": [], "next": 7}
+    # What `convgpu wait` and `convgpu notify` ask first: where the events end.
+    assert docker.get(f"/v1/events?since={1 << 62}").status_code == 200
     assert docker.get("/v1/events").json == {"events": [], "next": 0}
 
 
@@ -191,6 +193,7 @@ def test_administration(docker, scheduler):
         ("/v1/containers/w", None, 404, "unknown"),
         ("/v1/events?since=-1", None, 400, "malformed"),
         ("/v1/events?since=1e3", None, 400, "malformed"),
+        (f"/v1/events?since={'9' * 20}", None, 400, "malformed"),
         ("/v1/events?since=%D9%A1", None, 400, "malformed"),
         ("/v1/nothing", None, 404, "http"),
         ("/v1/devices", SchedulerUnavailable("gone"), 503, "unavailable"),

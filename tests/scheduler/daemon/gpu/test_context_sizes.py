@@ -76,3 +76,18 @@ def test_what_others_take_between_two_questions_is_not_learned() -> None:
 def test_a_process_that_the_driver_does_not_know_holds_nothing() -> None:
     assert held(contexts(Counts({7: CONTEXT}, CONTEXT + 9 * MIB)), 8) == 0
     assert held(contexts(Counts({7: CONTEXT}, -1)), 7) is None  # nobody can say
+
+
+def test_the_least_that_a_context_takes_is_what_was_seen_last_and_no_more_than_any_card_takes() -> None:
+    told: list[dict[str, int]] = []
+    counts = Counts({7: CONTEXT}, CONTEXT)
+    executor = NvmlExecutor(cast("Devices", counts))
+    learner = ContextSizes(executor, {CARD: 0}, {CARD: 2 * CONTEXT}, lambda least: told.append(dict(least)))
+    assert learner.size(CARD, 1 << 40) == UNKNOWN  # the charge of a first context is the careful one
+    asyncio.run(learner.measure(CARD, 7, UNKNOWN, 0))
+    asyncio.run(learner.measure(CARD, 7, CONTEXT, 0))
+    assert told == [{CARD: CONTEXT}]
+    counts.held, counts.amount = {7: 2 * UNKNOWN}, 2 * UNKNOWN
+    other = ContextSizes(executor, {CARD: 0})
+    asyncio.run(other.measure(CARD, 7, UNKNOWN, 0))
+    assert (other.size(CARD, 1 << 40), other.least) == (2 * UNKNOWN, {CARD: UNKNOWN})
