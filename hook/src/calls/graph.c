@@ -16,6 +16,7 @@
 #include "accounting/allocations.h"
 #include "accounting/charge.h"
 #include "accounting/device.h"
+#include "code/sample.h"
 #include "scheduler/account.h"
 #include "tables/registry.h"
 
@@ -243,6 +244,7 @@ static CUresult graph_instantiate(CUgraphExec *exec, struct instantiation *reque
     CUcontext context = NULL;
     int here = DEVICE_UNKNOWN;
     size_t count;
+    struct sample before = sample_take();
     CUresult result = graph_measure(request, &count);
     if (result == CUDA_SUCCESS && count > 0) result = graph_charge(request, &watched);
     if (result != CUDA_SUCCESS) return result;
@@ -252,6 +254,7 @@ static CUresult graph_instantiate(CUgraphExec *exec, struct instantiation *reque
     if (result == CUDA_SUCCESS) {
         graph_enter(request, context);
         *exec = request->exec;
+        (void)sample_charge_fall(&before, "cuGraphInstantiate"); /* code of its kernels */
     } else {
         graph_uncharge(request);
     }

@@ -71,9 +71,15 @@ uint64_t functions_library(word kernel) {
     return kernel != 0 && allocations_find(&kernels, kernel, &entry) ? (uint64_t)entry.context << 1 : 0;
 }
 
-void functions_drop_library(uint64_t library) {
+void functions_mark_library(uint64_t library) {
     allocations_mark(&kernels, library);
-    allocations_drop(&kernels, library, none, NULL);
+}
+
+void functions_drop_library(uint64_t library, bool gone) {
+    if (gone)
+        allocations_drop(&kernels, library, none, NULL);
+    else
+        allocations_unmark(&kernels, library);
 }
 
 static void functions_drop(CUcontext context, uint64_t *sizes) {

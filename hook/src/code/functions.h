@@ -45,7 +45,8 @@ void functions_add_kernel(word kernel, uint64_t library);
 /* The library of a kernel; 0: it is none. */
 uint64_t functions_library(word kernel);
 
-/* The library is gone, with its kernels. */
-void functions_drop_library(uint64_t library);
+/* Around the end of a library: its kernels go with it, if it is gone. */
+void functions_mark_library(uint64_t library);
+void functions_drop_library(uint64_t library, bool gone);
 
 #endif

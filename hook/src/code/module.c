@@ -60,7 +60,7 @@ static CUresult module_load(void **made, const char *call, charge_attempt *attem
         promise_end(handle(loading));
         return result;
     }
-    promises_rename(&promise, handle(loading->made));
+    promises_rename(handle(loading), handle(loading->made));
     result = sample_charge_fall(&before, call);
     if (result == CUDA_SUCCESS) {
         *made = loading->made;
@@ -255,12 +255,19 @@ CUresult hooked_cuFuncLoad(void *function) {
     return result;
 }
 
+/* Once the driver has taken the handle back it may name another one, before its call returns. Until then the
+ * stack's own address stands for it. */
 static CUresult unload(void *object, CUresult (*end)(void *)) {
     struct sample before = sample_take();
+    uint64_t name = handle(&before);
+    promises_rename(handle(object), name);
     CUresult result = end(object);
-    if (result != CUDA_SUCCESS) return result;
+    if (result != CUDA_SUCCESS) {
+        promises_rename(name, handle(object));
+        return result;
+    }
     functions_forget();
-    promise_end(handle(object));
+    promise_end(name);
     sample_see_rise(&before);
     return result;
 }
@@ -269,15 +276,13 @@ CUresult hooked_cuModuleUnload(void *module) {
     return unload(module, unload_module);
 }
 
-/* Before the driver may give the handles to others. */
 CUresult hooked_cuLibraryUnload(void *library) {
     struct allocation removed, replaced;
     bool ours = allocations_remove(&libraries, handle(library), &removed);
+    functions_mark_library(handle(library));
     CUresult result = unload(library, unload_library);
-    if (result == CUDA_SUCCESS)
-        functions_drop_library(handle(library));
-    else if (ours)
-        (void)allocations_insert(&libraries, removed, &replaced);
+    functions_drop_library(handle(library), result == CUDA_SUCCESS);
+    if (result != CUDA_SUCCESS && ours) (void)allocations_insert(&libraries, removed, &replaced);
     return result;
 }
 

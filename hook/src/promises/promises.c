@@ -38,10 +38,10 @@ bool promises_add(const struct promise *promise, uint64_t size) {
     return row != NULL;
 }
 
-void promises_rename(const struct promise *promise, uint64_t owner) {
+void promises_rename(uint64_t from, uint64_t to) {
     spinlock_lock(&lock);
-    struct row *row = find(promise);
-    if (row) row->promise.owner = owner;
+    for (int index = 0; index < count; index++)
+        if (rows[index].promise.owner == from) rows[index].promise.owner = to;
     spinlock_unlock(&lock);
 }
 

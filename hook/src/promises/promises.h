@@ -26,8 +26,8 @@ struct promise {
  * its owner live, though nothing is left of it. False: no room for another one, and nothing happened. */
 bool promises_add(const struct promise *promise, uint64_t size);
 
-/* It has a new owner, whose handle was not known before. */
-void promises_rename(const struct promise *promise, uint64_t owner);
+/* What was promised to one owner is another one's from now on. */
+void promises_rename(uint64_t from, uint64_t to);
 
 /* Whether it was ever promised. */
 bool promises_know(const struct promise *promise);
