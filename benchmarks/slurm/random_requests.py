@@ -15,6 +15,7 @@ from pathlib import Path
 from _cluster import CARD, need_cluster, run
 from _report import at_least, at_most, report
 
+ENDED = "it ended before its Prolog ran on this node"
 QUEUED = 60  # jobs that wait or run at once
 
 
@@ -24,7 +25,7 @@ class Seen:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.shares: dict[int, dict[str, list[int]]] = {}
-        self.overfull = self.looks = 0
+        self.overfull = self.looks = self.late = 0
 
     def look(self) -> None:
         """Read all files of jobs once."""
@@ -35,6 +36,9 @@ class Seen:
                 share = json.loads(path.read_text())
             except FileNotFoundError:
                 continue  # it has just ended
+            if share["fault"].endswith(ENDED):
+                self.late += 1
+                continue
             used.update(share["cards"])
             self.shares.setdefault(share["job"], {})[share["node"]] = sorted(share["cards"].values())
         # Files that are read while jobs end and begin are of several moments; only those of one moment are added up.
@@ -102,6 +106,7 @@ def main() -> None:
     while run("squeue", "-h") and time.monotonic() < until + 120:
         seen.look()
     split, whole, half = faults(asked, seen)
+    print(f"{seen.late} looks at nodes whose Prolog ran after the job's end", file=sys.stderr)
     gangs = sum(nodes > 1 for nodes, _, _ in asked.values())
     report(
         "cluster-random-requests",

@@ -66,6 +66,11 @@ class NodeJob(msgspec.Struct, frozen=True):
     fault: str = ""
 
 
+# States of a job whose Prolog runs. Short jobs of several nodes may be over before the Prolog of a node has begun, and
+# Slurm has taken their cards back then.
+_BEGINS: Final = frozenset({"configuring", "running", "suspended", "pending", "unknown"})
+
+
 def file_name(job: int, node: str) -> str:
     """Return the name of a job's file; with the node, because test clusters have several on one host."""
     return f"{job}.{node}.json"
@@ -109,6 +114,8 @@ def node_job(job: Job, node: str, settings: Settings) -> NodeJob:
 
 def _fault(job: Job, shards: Mapping[int, int]) -> str:
     """Say what is wrong with shares: each must hold what one task asked for, whole."""
+    if job.state not in _BEGINS:
+        return f"the job is {job.state}: it ended before its Prolog ran on this node"
     asked = job.shards
     if not shards or (asked and all(count % asked == 0 for count in shards.values())):
         return ""

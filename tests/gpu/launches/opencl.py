@@ -2,8 +2,8 @@
 
     opencl.py BYTES
 
-Exit status 77 without OpenCL. Without a loader (libOpenCL.so.1) NVIDIA's part is called by its table of functions,
-whose order is that of cl_icd_dispatch.
+Exit status 77 without OpenCL, or where it shows no GPU. Without a loader (libOpenCL.so.1) NVIDIA's part is called by
+its table of functions, whose order is that of cl_icd_dispatch.
 """
 
 import ctypes
@@ -13,6 +13,7 @@ from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from calls import Cuda
 
 ABSENT = 77
+NOT_FOUND = -1  # CL_DEVICE_NOT_FOUND
 GPU, READ_WRITE, BLOCKING = 1 << 2, 1, 1
 PART = 1 << 29
 ORDER = {"clGetDeviceIDs": 2, "clCreateContext": 4, "clCreateCommandQueue": 9, "clCreateBuffer": 14}
@@ -54,7 +55,8 @@ class OpenCl:
 def take(opencl: OpenCl, size: int) -> None:
     """Make buffers, and write to them: before that the driver takes nothing."""
     device, status = c_void_p(), c_int()
-    assert opencl.call("clGetDeviceIDs", opencl.platform, c_uint64(GPU), 1, byref(device), None) == 0
+    if opencl.call("clGetDeviceIDs", opencl.platform, c_uint64(GPU), 1, byref(device), None) == NOT_FOUND:
+        sys.exit(ABSENT)
     context = c_void_p(opencl.call("clCreateContext", None, c_uint(1), byref(device), None, None, byref(status)))
     assert status.value == 0, status
     queue = c_void_p(opencl.call("clCreateCommandQueue", context, device, c_uint64(0), byref(status)))

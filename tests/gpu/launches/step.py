@@ -7,6 +7,7 @@ Prints a JSON list of pairs (call, CUresult), and stays until its stdin ends.
 
 import ctypes
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from ctypes import byref, c_size_t, c_uint, c_void_p
@@ -91,8 +92,10 @@ WAYS: dict[str, Callable[..., Iterator[Answer]]] = {
 
 def main() -> None:
     """Go that way, and stay."""
-    cuda = Cuda()
-    print(json.dumps(list(WAYS[sys.argv[1]](cuda, *sys.argv[2:]))), flush=True)
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)  # where kernels print
+        cuda = Cuda()
+        print(json.dumps(list(WAYS[sys.argv[1]](cuda, *sys.argv[2:]))), file=answers, flush=True)
     sys.stdin.read()
 
 

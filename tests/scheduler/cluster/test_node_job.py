@@ -69,6 +69,14 @@ def test_a_job_without_cards_has_none():
     assert node_job(job, "n1", SETTINGS) == NodeJob(12, "n1", 1000, 1, {})
 
 
+@pytest.mark.parametrize("state", ["COMPLETING", "COMPLETED", "CANCELLED"])
+def test_a_job_that_ended_before_its_prolog_ran_here_has_nothing_and_says_why(state):
+    job = read_jobs(document(job_state=[state], gres_detail=[]))[0]
+    share = node_job(job, "n1", SETTINGS)
+    assert share.cards == {}
+    assert share.fault == f"the job is {state.lower()}: it ended before its Prolog ran on this node"
+
+
 def test_an_unknown_node_is_an_error():
     with pytest.raises(ValueError, match="n9 is not in the settings of the cluster: run `convgpu slurm setup` there"):
         node_job(read_jobs(document())[0], "n9", SETTINGS)
