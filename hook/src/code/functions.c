@@ -5,7 +5,7 @@
 #include "accounting/context_growth.h"
 #include "tables/registry.h"
 
-_Atomic word functions_seen[1 << FUNCTIONS_BITS];
+_Alignas(64) _Atomic word functions_seen[1 << FUNCTIONS_BITS];
 static _Atomic uint32_t generation;
 static struct allocations known = ALLOCATIONS_INITIALIZER;   /* by name(); all are marked, to be dropped */
 static struct allocations kernels = ALLOCATIONS_INITIALIZER; /* by handle; `context` is the library */
@@ -28,7 +28,8 @@ uint32_t functions_generation(void) {
 /* Stored first, then looked whether all was forgotten meanwhile: who forgets does it the other way round. */
 static void show(word function, CUcontext context, uint32_t since) {
     word shown = short_name(function, context);
-    _Atomic word *slot = &functions_seen[functions_slot(shown)];
+    unsigned first = functions_slot(shown);
+    _Atomic word *slot = &functions_seen[atomic_load(&functions_seen[first]) == 0 ? first : first ^ 1];
     atomic_store(slot, shown);
     if (atomic_load(&generation) != since) atomic_store(slot, 0);
 }

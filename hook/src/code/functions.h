@@ -15,16 +15,21 @@
 #include <stdatomic.h>
 
 enum { FUNCTIONS_BITS = 13 };
-extern _Atomic word functions_seen[1 << FUNCTIONS_BITS];
+extern _Alignas(64) _Atomic word functions_seen[1 << FUNCTIONS_BITS];
 
 static inline unsigned functions_slot(word function) {
     return (unsigned)(function * UINT64_C(0x9e3779b97f4a7c15) >> (64 - FUNCTIONS_BITS));
 }
 
-/* Whether a launch of it may pass unseen. NULL may: the driver has an answer to that. */
+static inline bool functions_stand_at(unsigned slot, word function) {
+    return atomic_load_explicit(&functions_seen[slot], memory_order_relaxed) == function;
+}
+
+/* Whether a launch of it may pass unseen: each function has two places, in one line of the cache. */
 static inline bool functions_are_seen(word function) {
-    return __builtin_expect(
-        atomic_load_explicit(&functions_seen[functions_slot(function)], memory_order_relaxed) == function, 1);
+    unsigned slot = functions_slot(function);
+    if (__builtin_expect(functions_stand_at(slot, function), 1)) return true;
+    return functions_stand_at(slot ^ 1, function);
 }
 
 /* Changes whenever something is forgotten. */

@@ -10,6 +10,7 @@ from ctypes import byref, c_size_t, c_void_p
 from calls import Cuda
 
 INPUT_PTX = 1
+GIB = 1 << 30
 HEAD = ".version 7.0\n.target sm_70\n.address_size 64\n"
 STACK = """
 .visible .entry stack(.param .u64 out, .param .u32 at) {
@@ -64,13 +65,13 @@ PRINT = """
     ret;
 }
 """
-VARIABLES = """
-.visible .global .align 16 .b8 big[%d];
+VARIABLE = ".visible .global .align 16 .b8 big%s[%d];\n"
+FIRST = """
 .visible .entry first(.param .u64 out, .param .u32 at) {
-    .reg .b64 %%rd<3>;
-    mov.u64 %%rd1, big;
-    ld.param.u64 %%rd2, [out];
-    st.global.u64 [%%rd2], %%rd1;
+    .reg .b64 %rd<3>;
+    mov.u64 %rd1, big;
+    ld.param.u64 %rd2, [out];
+    st.global.u64 [%rd2], %rd1;
     ret;
 }
 """
@@ -93,10 +94,12 @@ def printing(simulated: bool) -> tuple[bytes, bytes]:
 
 
 def variables(size: int, simulated: bool) -> tuple[bytes, bytes]:
-    """Return PTX with a variable of `size` bytes."""
-    return (
-        f".global .b8 big[{size}]; // variables={size}" if simulated else HEAD + VARIABLES % size
-    ).encode() + b"\0", b"first"
+    """Return PTX with variables of `size` bytes: below 4 GiB, where ptxas begins again at 0 (12.9 and 13.5)."""
+    if simulated:
+        return f".global .b8 big[{size}]; // variables={size}".encode() + b"\0", b"first"
+    sizes = [min(GIB, size - begin) for begin in range(0, size, GIB)]
+    text = HEAD + "".join(VARIABLE % (row or "", part) for row, part in enumerate(sizes)) + FIRST
+    return text.encode() + b"\0", b"first"
 
 
 def cubin(size: int, cuda: Cuda) -> tuple[bytes, bytes]:

@@ -119,7 +119,7 @@ class Walk:
         if kind == "stack":
             return images.stack(self.random.choice([256, 2 << 10, 4 << 10, 16 << 10, 60 << 10]), simulated)
         if kind == "variables":
-            return images.cubin(self.random.choice([64, 256, 1024, 6144]) * MIB, self.cuda)
+            return images.cubin(self.random.choice([64, 256, 1024, 3072]) * MIB, self.cuda)
         return images.heap(simulated) if kind == "heap" else images.printing(simulated)
 
     def load(self) -> None:

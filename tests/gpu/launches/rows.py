@@ -56,13 +56,13 @@ ROWS = [
     Row("a buffer of printf of 512 MiB, and a kernel that prints", f"limit printf {512 * MIB}", refused=False),
     Row("stacks of 32 kB", f"limit stack {32 << 10}"),
     Row("stacks of 4 kB", f"limit stack {SMALL}", refused=False),
-    Row("a library with 6 GiB of variables", f"variables cubin {6 * GIB} library"),
+    Row("a library with 3 GiB of variables", f"variables cubin {3 * GIB} library"),
     Row("a library with 1 GiB of variables, used", f"variables cubin {GIB} library", refused=False),
-    Row("a module with 6 GiB of variables", f"variables cubin {6 * GIB} module"),
+    Row("a module with 3 GiB of variables", f"variables cubin {3 * GIB} module"),
     Row("a module with 1 GiB of variables, used", f"variables cubin {GIB} module", refused=False),
-    Row("a module of PTX with 6 GiB of variables", f"variables ptx {6 * GIB} module"),
+    Row("a module of PTX with 3 GiB of variables", f"variables ptx {3 * GIB} module"),
     Row("a module of PTX with 1 GiB of variables, used", f"variables ptx {GIB} module", refused=False),
-    Row("a library of PTX with 6 GiB of variables", f"variables ptx {6 * GIB} library"),
+    Row("a library of PTX with 3 GiB of variables", f"variables ptx {3 * GIB} library"),
     Row("a library of PTX with 1 GiB of variables, used", f"variables ptx {GIB} library", refused=False),
 ]
 
