@@ -2,9 +2,15 @@
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from convgpu.plugin.settings import Settings
+from convgpu.policies.eviction import EVICTION_POLICIES
+from convgpu.policies.memory import POLICIES
+from convgpu.policies.placement import PLACEMENT_POLICIES
 
 ROOT = Path(__file__).parents[2]
 CONFIG = json.loads((ROOT / "config.json").read_text())
@@ -42,3 +48,20 @@ def test_the_image_puts_files_where_the_code_looks():
     assert documented()["CONVGPU_SIMULATED_DRIVER"] == documented()["CONVGPU_LIBRARIES"] + "/simulated"
     assert CONFIG["entrypoint"][0] == "/opt/convgpu/bin/python"
     assert "COPY --from=wheel /opt/convgpu /opt/convgpu\n" in dockerfile
+
+
+@pytest.mark.parametrize(
+    ("setting", "policies"),
+    [
+        ("CONVGPU_POLICY", POLICIES),
+        ("CONVGPU_PLACEMENT", PLACEMENT_POLICIES),
+        ("CONVGPU_EVICTION", EVICTION_POLICIES),
+    ],
+)
+def test_settings_and_reference_name_all_policies(setting: str, policies: Mapping[str, object]) -> None:
+    [entry] = [entry for entry in CONFIG["env"] if entry["name"] == setting]
+    reference = (ROOT / "docs/reference.md").read_text()
+    [row] = [line for line in reference.splitlines() if line.startswith(f"| `{setting}`")]
+    for name in policies:
+        assert name in entry["description"], setting
+        assert name in row, setting

@@ -1,5 +1,6 @@
 """`convgpu`, the command line. Each command is imported when it is used, so that help appears at once."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -84,6 +85,9 @@ class LazyGroup(click.Group):
                 module, _, attribute = place.partition(":")
                 command: click.Command = getattr(import_module(module), attribute)
                 command.short_help = short_help
+                if not gc.isenabled():  # by `entry`
+                    gc.freeze()  # what was imported
+                    gc.enable()
                 return command
         return None
 
