@@ -51,7 +51,7 @@ explore: venv ## more random histories of the scheduler than `make test` plays, 
 	@scripts/explore
 
 storm: venv build ## kill at every step of moves of memory, 1,000 times; nothing must be lost
-	@CONVGPU_ENGINE_KILLS=1 .venv/bin/pytest -q tests/lifecycle/moves
+	@CONVGPU_ENGINE_KILLS=10 .venv/bin/pytest -q tests/lifecycle/moves
 	@PYTHONPATH=tests/storm:tests/hook:tests/fakes:scheduler .venv/bin/python tests/storm/run.py
 
 fuzz: venv ## feed both ends' readers 10,000,000 frames and pages of nonsense

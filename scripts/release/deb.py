@@ -2,7 +2,8 @@
 """Makes the Debian package from a wheel: the command with what it needs, man pages, completion, a unit.
 
     scripts/release/deb.py WHEEL FOLDER        prints the path of the package, in FOLDER
-    scripts/release/deb.py --fetch             only fetches what it needs, for tests, which have no way to the network
+    scripts/release/deb.py --fetch             only fetches what it needs, for tests, which have no way to the network;
+                                               status 3: the package index cannot be reached
 
 One package serves Debian 12 and 13 and Ubuntu 24.04: /usr/lib/convgpu is a virtual environment on the system's python3,
 whose site-packages hold the compiled modules of each Python from 3.11 to 3.14 side by side (decision 85).
@@ -38,6 +39,8 @@ PROGRAMS = {"convgpu": "convgpu.cli.entry:start", "convgpud": "convgpu.daemon.__
 PROGRAMS["convgpu-runtime"] = "convgpu.runtime.__main__:main"
 PREFIX = "usr/lib/convgpu"
 TRIES = 3  # of a download
+# urllib3's errors where there is no way to a server, as pip's warnings name them.
+UNREACHABLE = re.compile(r"(NewConnection|NameResolution|ConnectTimeout|Proxy)Error")
 SHELLS: dict[str, tuple[type[ShellComplete], str]] = {
     "usr/share/bash-completion/completions/convgpu": (BashComplete, "bash_source"),
     "usr/share/zsh/vendor-completions/_convgpu": (ZshComplete, "zsh_source"),
@@ -73,13 +76,16 @@ def needed(direct: Sequence[str], pins: dict[str, str]) -> list[str]:
 def download(pinned: Sequence[str], version: str, folder: Path) -> None:
     """Fetch wheels for a version of Python."""
     platforms = [word for name in PLATFORMS for word in ("--platform", f"{name}_{os.uname().machine}")]
-    pip = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check", "--no-deps"]
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
     choice = ["--only-binary", ":all:", "--python-version", version, *platforms]
     command = [*pip, *choice, "-d", str(folder), *pinned]
-    for _ in range(TRIES - 1):
-        if subprocess.run(command, check=False, stdout=sys.stderr).returncode == 0:
+    for tries in range(1, TRIES + 1):
+        done = subprocess.run(command, check=False, stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
+        sys.stderr.write(done.stderr)
+        if tries == TRIES or UNREACHABLE.search(done.stderr):
+            done.check_returncode()
+        if done.returncode == 0:
             return
-    subprocess.run(command, check=True, stdout=sys.stderr)
 
 
 def wheels(direct: Sequence[str]) -> list[Path]:
@@ -232,8 +238,22 @@ def today() -> str:
     return subprocess.check_output(["date", "-u", "-d", f"@{seconds}", "+%F"], text=True).strip()
 
 
+def fetch() -> int:
+    """Fetch the wheels; the last line on stderr is the reason where they cannot be had."""
+    try:
+        wheels(requires("convgpu") or [])
+    except subprocess.CalledProcessError as error:
+        found = UNREACHABLE.search(error.stderr)
+        if found is not None:
+            sys.stderr.write(f"convgpu: no network: pip cannot reach its index: {found[0]}\n")
+            return 3
+        sys.stderr.write("convgpu: pip reaches its index and cannot download what the Debian package needs\n")
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--fetch"]:
-        wheels(requires("convgpu") or [])
+        sys.exit(fetch())
     else:
         print(build(Path(sys.argv[1]), Path(sys.argv[2]), today()))

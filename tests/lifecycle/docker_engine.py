@@ -145,7 +145,7 @@ class Engine:
     def inspect(self, kind: str, name: str, template: str) -> str:
         return self(kind, "inspect", "-f", template, name)
 
-    def wait_for(self, what: str, condition: Callable[[], object]) -> object:
+    def wait_for(self, what: str, condition: Callable[[], object], deadline: float = STARTING) -> object:
         """Poll until the condition is true; a failure shows the end of the Engine's log, which has the plugins' too."""
 
         def holds() -> object:
@@ -155,7 +155,7 @@ class Engine:
                 return None  # the plugin is just being started again
 
         try:
-            return wait_for(what, holds)
+            return wait_for(what, holds, deadline)
         except AssertionError as error:
             error.add_note(self.log.read_text(errors="replace")[-4000:])
             raise
@@ -182,6 +182,15 @@ class Engine:
         """Return the plugin's directory, /var/lib/convgpu in it, as the host has it."""
         return self.directory / "data/plugins" / self.inspect("plugin", plugin, "{{.Id}}") / "propagated-mount"
 
+    def started(self, plugin: str) -> int:
+        """Return what is another number once the Engine has started the plugin again, and connected to it.
+
+        It disables a plugin that ends a second time before. Then only it writes its file anew (moby,
+        `plugin/manager_linux.go`, `pluginPostStart`).
+        """
+        plugin_id = self.inspect("plugin", plugin, "{{.Id}}")
+        return (self.directory / "data/plugins" / plugin_id / "config.json").stat().st_mtime_ns
+
     def processes(self, plugin: str) -> dict[str, int]:
         """Return the host's pids of the plugin's processes: `plugin` (the first), `daemon` and `gunicorn`."""
         plugin_id = self.inspect("plugin", plugin, "{{.Id}}")
@@ -202,8 +211,8 @@ class Engine:
         except (OSError, AssertionError):
             return False
 
-    def wait_for_plugin(self, plugin: str) -> None:
-        self.wait_for("the plugin answers", lambda: self.answers_for(plugin))
+    def wait_for_plugin(self, plugin: str, deadline: float = STARTING) -> None:
+        self.wait_for("the plugin answers", lambda: self.answers_for(plugin), deadline)
 
     def administration(self, plugin: str, path: str, method: str = "GET") -> object:
         """Ask a path of the plugin's administration, through the plugin's own socket."""

@@ -40,18 +40,16 @@ def load(name: str) -> ModuleType:
     return module
 
 
+def environment() -> dict[str, str]:
+    return {**os.environ, "CONVGPU_PLUGIN_IMAGE": IMAGE, "SOURCE_DATE_EPOCH": "1795305600", "URLS": URLS}
+
+
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all three, built once."""
-    if reason := os.environ.get("CONVGPU_NO_WHEELS"):
-        pytest.skip(f"what the Debian package needs cannot be fetched: {reason}")
+    """A folder with wheel and sdist, built once."""
     folder = tmp_path_factory.mktemp("packages")
-    environment = {**os.environ, "CONVGPU_PLUGIN_IMAGE": IMAGE, "SOURCE_DATE_EPOCH": "1795305600", "URLS": URLS}
     hatchling = [str(Path(sys.executable).parent / "hatchling"), "build", "-d", str(folder)]
-    subprocess.run(hatchling, check=True, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
-    if shutil.which("dpkg-deb") is not None:
-        make = [sys.executable, str(ROOT / "scripts/release/deb.py"), *map(str, folder.glob("*.whl")), str(folder)]
-        subprocess.run(make, check=True, env=environment, stdout=subprocess.DEVNULL)
+    subprocess.run(hatchling, check=True, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL)
     return folder
 
 
@@ -64,9 +62,11 @@ def wheel(packages: Path) -> Iterator[zipfile.ZipFile]:
 @pytest.fixture(scope="module")
 def installed(packages: Path) -> Path:
     """The tree of the Debian package: its environment finds itself wherever it lies."""
-    found = next(packages.glob("*.deb"), None)
-    if found is None:
+    if shutil.which("dpkg-deb") is None:
         pytest.skip("no dpkg-deb: this is no Debian")
+    make = [sys.executable, str(ROOT / "scripts/release/deb.py"), *map(str, packages.glob("*.whl")), str(packages)]
+    subprocess.run(make, check=True, env=environment(), stdout=subprocess.DEVNULL)
+    [found] = packages.glob("*.deb")
     subprocess.run(["dpkg-deb", "-R", str(found), str(packages / "tree")], check=True)
     return packages / "tree"
 
@@ -142,6 +142,7 @@ def test_the_sdist_has_the_sources_and_nothing_that_was_built(packages):
     }
 
 
+@pytest.mark.wheels
 def test_the_debian_package_serves_each_python_and_has_no_server(installed):
     site = installed / "usr/lib/convgpu/lib/site-packages"
     assert {file.name.split("-")[1] for file in (site / "msgspec").glob("_core.*.so")} == {"311", "312", "313", "314"}
@@ -156,6 +157,7 @@ def test_the_debian_package_serves_each_python_and_has_no_server(installed):
     subprocess.run(["md5sum", "--quiet", "-c", "DEBIAN/md5sums"], cwd=installed, check=True)
 
 
+@pytest.mark.wheels
 def test_each_command_has_a_man_page_that_shows_its_help(installed):
     folder = installed / "usr/share/man"
     wanted = {f"convgpu-{name}.1.gz" for section in COMMANDS.values() for name in section} | {"convgpu.1.gz"}
@@ -179,6 +181,7 @@ def test_roff_sees_no_requests_in_a_help_text():
     ]
 
 
+@pytest.mark.wheels
 def test_docker_and_the_shells_find_the_command(installed):
     program = installed / "usr/libexec/docker/cli-plugins/docker-convgpu"
     assert "CONVGPU_DOCKER_PLUGIN=1 exec /usr/bin/convgpu" in program.read_text()
@@ -193,6 +196,7 @@ def test_docker_and_the_shells_find_the_command(installed):
     assert "ExecStart=/usr/bin/convgpu metrics --listen 127.0.0.1:9870\n" in unit
 
 
+@pytest.mark.wheels
 def test_all_commands_load_without_the_server_s_packages(installed):
     program = (
         "import importlib, convgpu.daemon.__main__, convgpu.runtime.__main__\n"
@@ -205,6 +209,7 @@ def test_all_commands_load_without_the_server_s_packages(installed):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.wheels
 def test_the_demo_plays_without_a_checkout(installed):
     done = run(installed, str(installed / "usr/lib/convgpu/bin/convgpu"), "demo", "--processes", "--json")
     assert done.returncode == 0, done.stderr

@@ -241,6 +241,7 @@ void transfers_cancel_out(void) {
         ranges_at(flight.piece)->moving--;
         ranges_unlock();
     }
+    if (!job.in) job.active = false; /* else it would go on, with the gate open, on the next carrier */
 }
 
 void transfers_forget(int device, uint64_t piece, uint64_t size) {

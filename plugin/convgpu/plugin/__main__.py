@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
     """Run until a signal (0), a child ends soon after its start, or the Engine lost our mounts (1).
 
     2 for a setting that is not possible. With CONVGPU_EXPLAIN_FAILURE the plugin runs without that setting, and its
-    scheduler only says what is wrong.
+    scheduler only says what is wrong; and it starts a child again that ends soon after its start.
     """
     given, refusal = {**environment, **_parse(arguments)}, []
     try:
@@ -41,7 +41,11 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
         return 1
     settings.socket.parent.mkdir(parents=True, exist_ok=True)
     commands = _commands(refusal, has_readers=reader_access.prepare(settings))
-    return Supervisor(commands, {**environment, **settings.environment()}).run()
+    persists = bool(environment.get("CONVGPU_EXPLAIN_FAILURE"))
+    supervisor = Supervisor(
+        commands, {**environment, **settings.environment()}, {"server": settings.socket}, gives_up=not persists
+    )
+    return supervisor.run()
 
 
 def _parse(arguments: Sequence[str] | None) -> dict[str, str]:

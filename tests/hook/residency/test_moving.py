@@ -136,6 +136,30 @@ def test_a_porter_that_dies_while_pieces_leave_is_asked_again(elastic: Elastic, 
     assert elastic.call(f"compare {address} {2 * PIECE} 5") == 0
 
 
+def test_what_a_dead_porter_was_asked_for_does_not_leave_after_the_process_went_on(elastic: Elastic) -> None:
+    address = elastic.filled(2 * PIECE, 5)
+    elastic.drain(1)
+    elastic.order(r.Evict(1, 0, 2 * PIECE))
+    frames = [elastic.porter.receive(), elastic.porter.receive()]
+    assert [frame.kind for frame in frames] == [OUT, OUT]
+    elastic.porter.close_carrier()
+    elastic.order(r.Go(1))  # of a scheduler that knows of no order, before it has a porter
+    assert elastic.call(f"compare {address} {2 * PIECE} 5") == 0
+    elastic.carrier()
+    assert elastic.porter.receive() == Frame(READY)
+    elastic.order(r.Evict(1, 0, PIECE))
+    stands = elastic.told()
+    if isinstance(stands, r.Run):  # the program called while GO was on its way
+        stands = elastic.told()
+    assert isinstance(stands, r.State)
+    assert (stands.open, stands.rows[0].out) == (1, 0)
+    elastic.drain(2)
+    assert elastic.move(r.Evict(2, 0, 2 * PIECE), 2) == frames
+    elastic.move(r.Restore(2, 0, 2 * PIECE), 2)
+    elastic.order(r.Go(2))
+    assert elastic.call(f"compare {address} {2 * PIECE} 5") == 0
+
+
 @pytest.mark.parametrize("filled", [False, True])
 def test_a_porter_that_dies_while_pieces_come_back_is_asked_again(elastic: Elastic, filled: bool) -> None:
     """An answer that was lost has left no copy: then the memory is filled."""

@@ -66,6 +66,10 @@ def runtimes(engine):
     )
 
 
+def without_runtimes(settings):
+    return {key: value for key, value in settings.items() if "runtime" not in key}
+
+
 def check_runtime(engine, convgpu):
     before = engine.settings.read_text()
     words = ("install", "runtime", "--write", *settings_of(engine))
@@ -82,7 +86,7 @@ def check_runtime(engine, convgpu):
         "--convgpu-memory=3g",
         f"--convgpu-directory={engine.directory_of(NAME)}",
     ]
-    assert {key: value for key, value in found.items() if "runtime" not in key} == json.loads(before)
+    assert without_runtimes(found) == without_runtimes(json.loads(before))
     named, default = runtimes(engine)
     assert ("convgpu" in named, default) == (True, "convgpu")
     assert "already" in succeed(convgpu(*words, "--default", "--memory", "3g"))

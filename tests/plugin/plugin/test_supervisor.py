@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import socket
+import stat
 import subprocess
 import sys
 
@@ -10,10 +12,12 @@ import pytest
 
 RUN = """
 import json, os, sys
+from pathlib import Path
 from convgpu.plugin.supervisor import Supervisor
-commands = {name: [sys.executable, "-c", code, name] for name, code in json.loads(sys.argv[2]).items()}
-grace, min_uptime = map(float, sys.argv[1].split(","))
-sys.exit(Supervisor(commands, os.environ, grace, min_uptime).run())
+codes, sockets, settings = map(json.loads, sys.argv[1:])
+commands = {name: [sys.executable, "-c", code, name] for name, code in codes.items()}
+sockets = {name: Path(path) for name, path in sockets.items()}
+sys.exit(Supervisor(commands, os.environ, sockets, **settings).run())
 """
 # Each says its name and process id once it is ready, in one write, as all of them share the pipe.
 READY = "import os, signal, sys, time; os.write(1, f'{sys.argv[1]} {os.getpid()}\\n'.encode()); "
@@ -26,11 +30,11 @@ OBEDIENT = "import signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exi
 def start():
     started = []
 
-    def begin(*codes, grace=5.0, min_uptime=60.0):
-        commands = json.dumps({f"p{number}": code for number, code in enumerate(codes)})
-        process = subprocess.Popen(
-            [sys.executable, "-c", RUN, f"{grace},{min_uptime}", commands], stdout=subprocess.PIPE, text=True
-        )
+    def begin(*codes, sockets=None, **settings):
+        commands = {f"p{number}": code for number, code in enumerate(codes)}
+        settings = {"grace": 5.0, "min_uptime": 60.0, **settings}
+        words = map(json.dumps, (commands, sockets or {}, settings))
+        process = subprocess.Popen([sys.executable, "-c", RUN, *words], stdout=subprocess.PIPE, text=True)
         started.append(process)
         pids = dict(process.stdout.readline().split() for _ in codes)
         return process, [int(pids[name]) for name in sorted(pids)]
@@ -72,6 +76,59 @@ def test_when_one_is_killed_soon_the_other_is_ended(start):
     os.kill(first, signal.SIGKILL)
     assert process.wait(10) == 1
     assert is_gone(second)
+
+
+def test_one_that_does_not_give_up_starts_again_what_is_killed_soon(start):
+    process, (first, second) = start(WAIT, WAIT, gives_up=False)
+    for _ in range(2):
+        os.kill(first, signal.SIGKILL)
+        name, again = process.stdout.readline().split()
+        assert (name, int(again) != first, is_gone(first), is_gone(second)) == ("p0", True, True, False)
+        first = int(again)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+
+
+ACCEPTS = """
+import os, signal, socket, sys
+name, option, address = sys.argv[1:]
+listener = socket.socket(fileno=int(address.removeprefix("fd://")))
+os.write(1, f"{name} {os.getpid()}\\n".encode())
+assert option == "--bind"
+signal.sigwait({signal.SIGUSR1})
+client = listener.accept()[0]
+client.sendall(b"accepted late")
+signal.pause()
+"""
+
+
+def connect(path):
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(10)
+    client.connect(str(path))
+    return client
+
+
+def test_who_comes_before_a_child_accepts_waits_for_it(start, tmp_path):
+    path = tmp_path / "s"
+    blocked = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})\n" + ACCEPTS
+    process, (first,) = start(blocked, sockets={"p0": str(path)}, gives_up=False)
+    for _ in range(2):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with connect(path) as client:
+            os.kill(first, signal.SIGUSR1)
+            assert client.recv(100) == b"accepted late"
+        os.kill(first, signal.SIGKILL)  # the next one has a socket of its own at the same place
+        first = int(process.stdout.readline().split()[1])
+
+
+def test_a_file_that_is_no_socket_is_left_alone(tmp_path):
+    path = tmp_path / "s"
+    path.write_text("mine")
+    code = "import sys; from pathlib import Path; from convgpu.plugin.supervisor import Supervisor\n"
+    code += f"Supervisor({{'a': ['true']}}, {{}}, {{'a': Path({str(path)!r})}}).run()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=10, check=False)
+    assert (done.returncode, "Address already in use" in done.stderr, path.read_text()) == (1, True, "mine")
 
 
 def test_when_one_ends_with_success_the_other_is_ended_all_the_same(start):

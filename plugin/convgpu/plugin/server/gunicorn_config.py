@@ -17,6 +17,7 @@ class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
 
 _settings: Final = read_settings(os.environ)
 
+# The plugin's supervisor gives its own socket in place of this one (`--bind`).
 bind: Final = [f"unix:{_settings.socket}"]
 # The socket is as powerful as the Engine's own: for root only.
 umask: Final = 0o177

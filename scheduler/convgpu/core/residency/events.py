@@ -35,11 +35,12 @@ class ElasticSet(Record, frozen=True):
     """The memory of a container may leave its devices. Follows ContainerCreated or LimitsSet, before its sessions.
 
     `fixed`: by device, the share of its limit that cannot leave. A second one changes the share, as far as
-    `Machine.may_fix` says.
+    `Machine.may_fix` says. `epoch`: its stops have greater numbers, and those of an earlier scheduler had not.
     """
 
     container: str
     fixed: Mapping[str, int]
+    epoch: int = 0
 
 
 class UnifiedSet(Record, frozen=True):

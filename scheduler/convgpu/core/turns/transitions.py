@@ -47,7 +47,7 @@ class ResidencyTransitions:
         if event.container in self._residency.containers:
             self._residency.containers[event.container].fixed = dict(event.fixed)
             return
-        self._residency.containers[event.container] = Residence(dict(event.fixed))
+        self._residency.containers[event.container] = Residence(dict(event.fixed), epoch=event.epoch)
         self._residency.changed[event.container] = None
         for session, container in self._state.sessions.items():
             if container == event.container:
@@ -222,6 +222,8 @@ class ResidencyTransitions:
 
     @apply.register
     def _change_pool(self, event: r.PoolChanged) -> None:
+        if event.size > self._residency.pool[event.device]:
+            self._residency.try_stuck(event.device)
         self._residency.pool[event.device] = event.size
         self._residency.piece = event.piece
         self._state.ledger.change_pool(event.device, max(event.size - event.slack, 0))

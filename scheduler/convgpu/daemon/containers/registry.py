@@ -212,7 +212,9 @@ class ContainerRegistry:
             self._driver.dispatch(UnifiedSet(container.volume.name))
         if container.terms.may_leave and limits:
             fixed = container.terms.fixed_shares(limits)
-            self._driver.dispatch(ElasticSet(container.volume.name, fixed))
+            # In ms of the clock, so that no stop has the number of an earlier scheduler's, whose state it may cross.
+            epoch = int(self._wall_clock() * 1000)
+            self._driver.dispatch(ElasticSet(container.volume.name, fixed, epoch))
 
     def fixed_shares(self, name: str) -> Mapping[str, int]:
         """Return what processes of a container may have at once of memory that cannot leave, in bytes per device."""

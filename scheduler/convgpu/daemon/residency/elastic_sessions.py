@@ -39,6 +39,7 @@ class Elastic:
         fixed: by device, what cannot leave, as it said last.
         checkpoint: what the porter was told to have the driver do, and has not answered.
         stopping: epoch of a Stop or Step without an answer, 0 without one.
+        is_new: it has said nothing but ABLE.
         can_watch: it answers WATCH.
         idle_since: when it worked last, on the clock of the events; None while it works, or is not asked.
     """
@@ -48,6 +49,7 @@ class Elastic:
     inwards: Transfers = field(default_factory=Transfers)
     fixed: Mapping[str, int] = field(default_factory=dict)
     stopping: int = 0
+    is_new: bool = True
     can_watch: bool = False
     idle_since: float | None = None
     checkpoint: r.Checkpoint | r.RestoreCheckpoint | None = None
@@ -97,15 +99,16 @@ class ElasticSessions:
         known = self._known.get(session.number)
         if known is None:
             return False
+        is_first, known.is_new = known.is_new, False
         match message:
             case m.Run():
                 self._driver.dispatch(r.RunWanted(session.container))
             case m.State():
-                self._note_state(known, message)
+                self._note_state(known, message, is_first=is_first)
             case m.Idle():
                 self._note_idle(known, message)
             case m.Stopped(epoch=epoch, outcome=outcome) if outcome in _OUTCOMES:
-                known.stopping = 0
+                known.stopping = 0 if known.stopping == epoch else known.stopping
                 seconds = message.nanoseconds / 1e9
                 kind = _OUTCOMES[Outcome(outcome)]
                 event = r.SessionStopped(session.number, epoch, kind, message.waiting, seconds, known.fixed)
@@ -134,14 +137,19 @@ class ElasticSessions:
         self._bring(self._porter, known)
         return True
 
-    def _note_state(self, known: Elastic, message: m.State) -> None:
-        """Note where memory is. Only a state that was not asked for by a Stop is news to the machine."""
+    def _note_state(self, known: Elastic, message: m.State, *, is_first: bool) -> None:
+        """Note where memory is. Only a state that was not asked for by a Stop is news to the machine.
+
+        The first one was said before the process had its carrier: what has been copied since is not in it, and the
+        porter may have been heard before.
+        """
         rows = {uuid_text(row.device): row for row in message.rows if uuid_text(row.device) in known.session.rows}
         known.fixed = {uuid: row.fixed for uuid, row in rows.items()}
         if known.stopping == message.epoch and message.epoch:
             return
-        known.out.forget()
-        known.inwards.forget()
+        if not is_first:
+            known.out.forget()
+            known.inwards.forget()
         out = {uuid: row.out for uuid, row in rows.items()}
         event = r.SessionState(known.session.number, message.epoch, open=bool(message.open), out=out, fixed=known.fixed)
         self._driver.dispatch(event)

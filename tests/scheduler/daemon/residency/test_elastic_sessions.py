@@ -1,0 +1,77 @@
+"""What elastic processes say, as events of the machine; the machine, the registry and the connection are stand-ins."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from convgpu.core.residency import events as r
+from convgpu.daemon.residency.elastic_sessions import ElasticSessions
+from convgpu.daemon.residency.host_pool import HostPool
+from convgpu.protocol.residency import messages as m
+from convgpu.protocol.residency import porter as p
+from convgpu.protocol.uuids import uuid_text
+from convgpu.protocol.wire import Mover, Outcome
+
+RAW = bytes(range(16))
+UUID = uuid_text(RAW)
+PIECE = 64 << 20
+
+
+class World:
+    """One elastic process, and the events that came of what it and the porter said."""
+
+    def __init__(self) -> None:
+        self.events: list[object] = []
+        self.sent: list[object] = []
+        connection = SimpleNamespace(send=lambda message, _id: self.sent.append(message))
+        self.session: Any = SimpleNamespace(
+            number=1, container="a", rows=[UUID], is_elastic=True, connection=connection
+        )
+        driver = SimpleNamespace(dispatch=self.events.append)
+        registry = SimpleNamespace(by_number={1: self.session})
+        pool = cast("HostPool", None)
+        self.sessions = ElasticSessions(cast("Any", driver), cast("Any", registry), pool, lambda: 0.0)
+        self.say(m.Able(Mover.VMM))
+
+    def say(self, message: m.ResidencyMessage) -> list[object]:
+        """Return the events of a message of the process."""
+        self.events.clear()
+        assert self.sessions.receive(self.session, message)
+        return list(self.events)
+
+    def copied(self, size: int) -> None:
+        self.sessions.report(p.Moved(1, 0, size, inwards=False, nanoseconds=0))
+
+
+def state(epoch: int, out: int) -> m.State:
+    return m.State(epoch, 0, (m.StateRow(RAW, 0, 0, out),))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_what_was_copied_since_the_process_had_its_carrier_is_not_in_its_first_state(world: World) -> None:
+    """The porter may be heard before the process, whose state was said before."""
+    world.copied(PIECE)
+    assert world.say(state(1, 0)) == [r.SessionState(1, 1, open=False, out={UUID: 0}, fixed={UUID: 0})]
+    assert world.say(m.Evicted(1, 0, PIECE)) == [r.Evicted(1, UUID, PIECE, 0)]
+
+
+def test_a_later_state_counts_anew(world: World) -> None:
+    world.say(state(1, 0))
+    world.copied(PIECE)
+    assert world.say(state(1, PIECE)) == [r.SessionState(1, 1, open=False, out={UUID: PIECE}, fixed={UUID: 0})]
+    assert world.say(m.Evicted(1, 0, PIECE)) == [r.Evicted(1, UUID, 0, 0)]
+
+
+def test_a_state_before_the_answer_to_a_stop_is_no_news_also_after_an_answer_to_an_earlier_one(world: World) -> None:
+    world.say(state(4, 0))
+    world.sessions.perform(r.Stop(1, 5, 2.0))
+    world.sessions.perform(r.Stop(1, 6, 2.0))
+    assert world.say(state(5, 0)) != []
+    assert len(world.say(m.Stopped(5, Outcome.DRAINED))) == 1
+    assert world.say(state(6, 0)) == []
+    assert len(world.say(m.Stopped(6, Outcome.DRAINED))) == 1
