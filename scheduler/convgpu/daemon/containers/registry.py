@@ -211,10 +211,8 @@ class ContainerRegistry:
         if container.terms.is_unified:
             self._driver.dispatch(UnifiedSet(container.volume.name))
         if container.terms.may_leave and limits:
-            fixed = container.terms.fixed_shares(limits)
-            # In ms of the clock, so that no stop has the number of an earlier scheduler's, whose state it may cross.
-            epoch = int(self._wall_clock() * 1000)
-            self._driver.dispatch(ElasticSet(container.volume.name, fixed, epoch))
+            epoch = int(self._wall_clock() * 1000)  # so that no stop has the number of one of an earlier scheduler
+            self._driver.dispatch(ElasticSet(container.volume.name, container.terms.fixed_shares(limits), epoch))
 
     def fixed_shares(self, name: str) -> Mapping[str, int]:
         """Return what processes of a container may have at once of memory that cannot leave, in bytes per device."""
