@@ -133,7 +133,10 @@ class _Scheduler(Scheduler):
         known = {"name": "v", "mountpoint": "/", "created": 0, "state": "running", "devices": [share]}
         answers = {
             "devices": {"devices": [{"uuid": uuid, "index": 0, "name": "n", **sizes}], "policy": "p"},
-            "containers": {"containers": [{**known, "engine": {"id": "i", "name": "n", "image": "m"}}]},
+            "active-containers": {
+                "containers": [{**known, "engine": {"id": "i", "name": "n", "image": "m"}}],
+                "others": [],
+            },
             "events": {"events": [], "next": 1, "totals": {"events": {"paused": 1}}},
         }
         return json.dumps(answers[request.operation]).encode()

@@ -44,9 +44,9 @@ class Scheduler(ABC):
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise AnswerNotUnderstood(f"the answer to {request.operation!r} is not understood: {error}") from error
 
-    def list_containers(self, *, held: bool = False) -> tuple[Container, ...]:
-        """Return all containers that the scheduler knows; `held`: with the devices on which they hold or wait only."""
-        return self.ask(ListContainers(held=held)).containers
+    def list_containers(self) -> tuple[Container, ...]:
+        """Return all containers that the scheduler knows."""
+        return self.ask(ListContainers()).containers
 
     def find_container(self, name: str) -> Container | None:
         """Return the container with the volume `name`, or None if the scheduler does not know it."""

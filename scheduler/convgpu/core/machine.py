@@ -185,9 +185,9 @@ class Machine:
             return waiting
         return sorted(waiting + [pending.view for pending in self._state.deferred], key=lambda w: w.sequence)
 
-    def explain(self, now: float) -> dict[int, Wait]:
-        """Return why each waiting allocation waits, by the number of its request."""
-        return explain(self._state, now) | self._turns.explain()
+    def explain(self, now: float, *, behind: bool = True) -> dict[int, Wait]:
+        """Return why each waiting allocation waits, by the number of its request; `behind`: and for whom."""
+        return explain(self._state, now, behind=behind) | self._turns.explain()
 
     def explain_one(self, container: str, request: int, now: float) -> Wait | None:
         """Return why one allocation of a container waits; None if it does not."""
@@ -289,10 +289,12 @@ class Machine:
                 self._check_leases(name, device, account)
         if any(pending.event.session not in self._state.sessions for pending in self._state.queue):
             raise InvariantBrokenError("an allocation of an ended session waits")
+        if not self._state.queue.are_of_holders(self._ledger.holders):
+            raise InvariantBrokenError("what waits is not ordered by who holds memory")
         self._state.now = now
         changed, targets = dict(self._ledger.changed_containers), list(self._ledger.targets)
         self._ledger.changed_containers |= dict.fromkeys(self._ledger.accounts)  # consider everything anew
-        self._ledger.touched |= dict.fromkeys(self._ledger.capacity)
+        self._ledger.changes.release(self._ledger.capacity)
         if (pending := self._allocator.next()) is not None:
             raise InvariantBrokenError(f"waits and could be served: {pending}")
         if targets != list(self._ledger.targets):

@@ -115,6 +115,7 @@ class State:
         self.leased_ahead: dict[str, dict[int, None]] = {device: {} for device in capacity}
         self.resumable: dict[int, list[PendingAllocation]] = {}
         self._arrivals = 0
+        self.ledger.report_holder = self._follow_holder
 
     def next_arrival(self) -> int:
         """Return the number of the next container or allocation that arrives."""
@@ -125,10 +126,16 @@ class State:
         """Return the account that an allocation is charged to."""
         return self.ledger.accounts[pending.container][pending.device]
 
+    def _follow_holder(self, container: str, holds: bool) -> None:
+        """Order what waits of a container that begins or ceases to hold memory."""
+        for pending in self.containers[container].pending.values():
+            self.queue.mark_holder(pending, holds=holds)
+
     def enqueue(self, pending: PendingAllocation) -> None:
         """Let an allocation wait for its answer."""
         pending.limit = self.account(pending).limit
         self.queue.add(pending)
+        self.queue.mark_holder(pending, holds=pending.container in self.ledger.holders)
         self.arrived[pending.sequence] = pending
         self.containers[pending.container].pending[pending.sequence] = pending
         if self.containers[pending.container].is_admitted:
@@ -149,7 +156,7 @@ class State:
     def dequeue(self, pending: PendingAllocation) -> None:
         """End an allocation's wait."""
         self.queue.remove(pending)
-        self.ledger.touched[pending.device] = None
+        self.ledger.changes.release((pending.device,))
         self.arrived.pop(pending.sequence, None)
         self.reserved.pop(pending.sequence, None)
         del self.containers[pending.container].pending[pending.sequence]
@@ -201,12 +208,13 @@ class State:
 
     def set_backfilled_apart(self) -> None:
         """Set the limits of backfilled containers apart while anything waits that they went past."""
-        self.ledger.claimants.set_apart(self.queue.first_turn)
+        claimants = self.ledger.claimants
+        if claimants.has_backfilled and claimants.set_apart(self.queue.first_turn):
+            self.ledger.changes.releases += 1
 
     def mark_paused(self) -> None:
         """Begin the high-water marks of what waits: all leases were reduced to what is in use."""
-        if self.is_scarce:
-            self.ledger.newest_waiting = self._arrivals
+        self.ledger.newest_waiting = self._arrivals
 
     def awaits_admission(self, name: str) -> bool:
         """Return whether a container still has to be admitted as a whole."""

@@ -225,7 +225,7 @@ class Transitions:
         if event.drained and event.device not in self._state.drained:
             self._placer.report(event.device, Obstacle.DRAINED)
         (self._state.drained.add if event.drained else self._state.drained.discard)(event.device)
-        self._ledger.touched[event.device] = None
+        self._ledger.changes.release((event.device,))
         # Idle grants of a device that is not drained any more may be taken back again, whoever holds them.
         self._ledger.changed_containers |= dict.fromkeys(self._ledger.holders)
 

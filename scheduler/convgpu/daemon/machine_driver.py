@@ -125,9 +125,9 @@ class MachineDriver:
             delay = max(deadline - self._loop.time(), 0.0)
             self._timer = self._loop.call_later(delay, self.dispatch, e.TimePassed())
 
-    def explain(self) -> dict[int, Wait]:
-        """Return why each waiting allocation waits, by the number of its request."""
-        return self.machine.explain(self._loop.time())
+    def explain(self, *, behind: bool = True) -> dict[int, Wait]:
+        """Return why each waiting allocation waits, by the number of its request; `behind`: and for whom."""
+        return self.machine.explain(self._loop.time(), behind=behind)
 
     def explain_one(self, container: str, request: int) -> Wait | None:
         """Return why one allocation of a container waits; None if it does not."""

@@ -167,6 +167,43 @@ class Containers(Record, frozen=True):
     containers: tuple[Container, ...]
 
 
+class ActiveContainer(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """One container with what its figures need; the attributes are those of `Container`.
+
+    Attributes:
+        processes: how many are connected.
+        devices: those on which it was granted memory or waits for some.
+        waiting: without behind whom, and until when about.
+    """
+
+    name: str
+    engine: EngineContainer | None = None
+    state: Literal["running", "waiting"]
+    residency: str | None = None
+    processes: int = 0
+    devices: tuple[Share, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+
+
+class ContainerCount(Record, frozen=True):
+    """How many containers are in a state and do the same (`residency`)."""
+
+    state: Literal["created", "running", "ended"]
+    residency: str | None
+    count: int
+
+
+class ActiveContainers(Record, frozen=True):
+    """Answer to `active-containers`.
+
+    Attributes:
+        others: those that have no figures of their own: neither a process, nor memory, nor a name at the Engine.
+    """
+
+    containers: tuple[ActiveContainer, ...]
+    others: tuple[ContainerCount, ...]
+
+
 class Telemetry(Record, frozen=True):
     """The activity of a GPU; None: this GPU does not report it, or does not answer.
 

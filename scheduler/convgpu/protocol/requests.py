@@ -95,13 +95,13 @@ class UnmountVolume(Request[records.Done], frozen=True, tag="unmount"):
 
 
 class ListContainers(Request[records.Containers], frozen=True, tag="containers"):
-    """List all containers, or the one with the volume `name`.
-
-    `held`: of its devices only those on which it was granted memory or waits for some.
-    """
+    """List all containers, or the one with the volume `name`."""
 
     name: VolumeName | None = None
-    held: bool = False
+
+
+class ListActiveContainers(Request[records.ActiveContainers], frozen=True, tag="active-containers"):
+    """List the containers that run or wait, with what figures of them need, and count the others."""
 
 
 class ListDevices(Request[records.Devices], frozen=True, tag="devices"):
@@ -262,6 +262,7 @@ AnyRequest = (
     | MountVolume
     | UnmountVolume
     | ListContainers
+    | ListActiveContainers
     | ListDevices
     | ReadEvents
     | ReadHistory

@@ -37,7 +37,7 @@ class FakeScheduler(Scheduler):
         self.asked.append({"op": op, **fields})
         if self.failure is not None:
             raise self.failure
-        return self.answers[op] if op in self.answers else getattr(self, f"_{op}")(**fields)
+        return self.answers[op] if op in self.answers else getattr(self, f"_{op.replace('-', '_')}")(**fields)
 
     def ask_json(self, request: Request[Any]) -> bytes:
         return json.dumps(self.request(**json.loads(write_request(request)))).encode()
@@ -70,6 +70,9 @@ class FakeScheduler(Scheduler):
             raise SchedulerRefused("unknown", f"no volume {name}")
         names = self.volumes if name is None else [name]
         return {"containers": [self._container(each) for each in names]}
+
+    def _active_containers(self) -> dict[str, object]:
+        return {"containers": [], "others": [{"state": "created", "residency": None, "count": len(self.volumes)}]}
 
     def _container(self, name: str) -> dict[str, object]:
         share = {"uuid": UUID, "limit": 2 << 30, "grant": 1 << 30, "usage": 512 << 20}

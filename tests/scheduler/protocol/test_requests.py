@@ -14,7 +14,7 @@ from convgpu.protocol import requests as r
         r.MountVolume("a", "id"),
         r.ListContainers(),
         r.ListContainers("a"),
-        r.ListContainers(held=True),
+        r.ListActiveContainers(),
         r.ReadHistory(kinds=("paused",), after=1.5),
         r.SetLimits("a", "2g"),
         r.SetLimits("a", wait="5m", priority="-3", by="alice"),

@@ -21,8 +21,8 @@ from prometheus_client.metrics_core import Metric
 from convgpu.client.scheduler import AnswerNotUnderstood, Scheduler, SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
 from convgpu.protocol.event_kinds import WaitReason
-from convgpu.protocol.records import WAITS, Container, Device, Totals
-from convgpu.protocol.requests import ListDevices, ReadEvents
+from convgpu.protocol.records import WAITS, ActiveContainer, ActiveContainers, Device, Totals
+from convgpu.protocol.requests import ListActiveContainers, ListDevices, ReadEvents
 
 # When a series began is of no use here, and doubles their number.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -156,7 +156,7 @@ class SchedulerCollector:
         """Return all figures; without a scheduler only that there is none."""
         try:
             devices = self._scheduler.ask(ListDevices())
-            containers = self._scheduler.list_containers(held=True)
+            listed = self._scheduler.ask(ListActiveContainers())
             totals = self._scheduler.ask(ReadEvents(since=_NO_EVENT)).totals
         except (SchedulerUnavailable, SchedulerRefused, AnswerNotUnderstood):
             yield _up(0)
@@ -170,8 +170,8 @@ class SchedulerCollector:
         yield InfoMetricFamily("convgpu_policy", "The policy in force.", {"policy": devices.policy})
         yield from _devices(devices.devices)
         yield from _moves(devices.devices)
-        yield from _queue(devices.devices, containers, self._clock())
-        yield from _containers(containers)
+        yield from _queue(devices.devices, listed.containers, self._clock())
+        yield from _containers(listed)
         yield from _totals(totals)
 
 
@@ -216,7 +216,7 @@ def _moves(devices: Sequence[Device]) -> Iterator[Metric]:
     yield from (moved, rate, drain)
 
 
-def _queue(devices: Sequence[Device], containers: Sequence[Container], now: float) -> Iterator[Metric]:
+def _queue(devices: Sequence[Device], containers: Sequence[ActiveContainer], now: float) -> Iterator[Metric]:
     waiting = [allocation for container in containers for allocation in container.waiting]
     labels = ["device", "reason"]
     count = GaugeMetricFamily("convgpu_waiting_allocations", "Paused allocations, by why they wait.", labels=labels)
@@ -233,24 +233,27 @@ def _queue(devices: Sequence[Device], containers: Sequence[Container], now: floa
     yield from (count, missing, oldest)
 
 
-def _containers(containers: Sequence[Container]) -> Iterator[Metric]:
-    states = Counter(container.state for container in containers)
+def _containers(listed: ActiveContainers) -> Iterator[Metric]:
+    containers, others = listed.containers, listed.others
+    states = Counter[str](container.state for container in containers)
+    stances = Counter(container.residency for container in containers)
+    for row in others:
+        states[row.state] += row.count
+        stances[row.residency] += row.count
     count = GaugeMetricFamily("convgpu_containers", "Containers with a ConvGPU volume, by state.", labels=["state"])
     for state in _STATES:
         count.add_metric([state], states[state])
     elastic = GaugeMetricFamily(
         "convgpu_elastic_containers", "Containers whose memory may leave, by what they do.", labels=["residency"]
     )
-    stances = Counter(container.residency for container in containers)
     for stance in _STANCES:
         elastic.add_metric([stance], stances[stance])
     processes = GaugeMetricFamily(
         "convgpu_processes",
         "Processes that are connected to the scheduler.",
-        sum(len(container.sessions) for container in containers),
+        sum(container.processes for container in containers),
     )
-    active = [container for container in containers if container.state in {"running", "waiting"}]
-    active.sort(key=lambda container: sum(share.grant for share in container.devices), reverse=True)
+    active = sorted(containers, key=lambda container: sum(share.grant for share in container.devices), reverse=True)
     left_out = GaugeMetricFamily(
         "convgpu_containers_left_out",
         f"Containers that run or wait and have no figures of their own, because there are more than {MAX_CONTAINERS}.",
@@ -259,7 +262,7 @@ def _containers(containers: Sequence[Container]) -> Iterator[Metric]:
     yield from (count, elastic, processes, left_out, *_each(active[:MAX_CONTAINERS]))
 
 
-def _each(containers: Sequence[Container]) -> Iterator[Metric]:
+def _each(containers: Sequence[ActiveContainer]) -> Iterator[Metric]:
     info = InfoMetricFamily("convgpu_container", "Docker's names of the container of a volume.", labels=["container"])
     labels = ["container", "device"]
     limit = GaugeMetricFamily("convgpu_container_limit_bytes", "The most that a container may use.", labels=labels)
@@ -271,10 +274,7 @@ def _each(containers: Sequence[Container]) -> Iterator[Metric]:
         if container.engine is not None:
             names = {"name": _bounded(container.engine.name), "image": _bounded(container.engine.image)}
             info.add_metric([container.name], names)
-        waits_on = {row.uuid for row in container.waiting}
-        for share in container.devices:
-            if not share.grant and share.uuid not in waits_on:
-                continue  # it may use all devices, and has something on few
+        for share in container.devices:  # it may use all devices, and these are those on which it has something
             where = (container.name, share.uuid)
             limit.add_metric(where, share.limit)
             grant.add_metric(where, share.grant)

@@ -90,4 +90,4 @@ def end_admission(state: State, name: str) -> None:
     state.containers[name].is_admitted = False
     state.ledger.claimants.gangs.pop(name, None)
     state.ledger.changed_containers[name] = None  # what of its grants is idle can go to others
-    state.ledger.touched |= dict.fromkeys(state.ledger.accounts[name])
+    state.ledger.changes.release(state.ledger.accounts[name])

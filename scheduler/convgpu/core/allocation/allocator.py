@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from convgpu.core import events as e
 from convgpu.core.allocation.admission import GANG_TIMEOUT, admit, can_be_admitted, required
 from convgpu.core.allocation.backfill import Backfill, ReleaseSums
-from convgpu.core.allocation.fairness import eligible, overtakes_overdue, serving_order
+from convgpu.core.allocation.fairness import overtakes_overdue, serving_order
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.allocation.hold_back import hold_back
 from convgpu.core.allocation.reclaim import ReclaimLadder
@@ -41,6 +41,7 @@ class Allocator:
         self._reservations = CardReservations(state)
         self._release_sums = ReleaseSums(state.ledger)
         self._retries = Retries(state)
+        self._is_reclaiming = False  # the ladder was climbed, and the answer may leave another rung to climb
         state.ledger.allows_raise = self._reservations.allow_raise
         self._step = step
 
@@ -87,6 +88,10 @@ class Allocator:
 
     def serve(self) -> None:
         """Answer all that can be answered; climb the ladder of reclaiming for the rest, until they have to wait."""
+        if not (self._retries.are_due or self._is_reclaiming):
+            return
+        self._is_reclaiming = False
+        self._retries.begin()
         self._ladder.take_idle_of_overcommitted()
         while (pending := self.next()) is not None:
             self._state.dequeue(pending)
@@ -95,9 +100,12 @@ class Allocator:
             else:
                 self._grant(pending)
                 self._accept(pending)
-        if self._state.is_scarce and self._ladder.climb():
+        is_scarce = self._state.is_scarce
+        if is_scarce and self._ladder.climb():
+            self._is_reclaiming = True
             return
-        self._state.mark_paused()
+        if is_scarce:
+            self._state.mark_paused()
         self._reject_beyond_limits()
         if not self._state.is_scarce:
             self._headroom.disarm()
@@ -129,7 +137,8 @@ class Allocator:
         """Return the first that can be served of those that wait for memory of these devices."""
         state, held_back = self._state, hold_back(self._state, devices, self._state.now)
         backfill = Backfill(state, held_back, self._release_sums, devices)
-        for chosen in serving_order(state, eligible(state, devices, held_back, backfill.most_behind), state.now):
+        waiting = self._retries.candidates(devices, held_back, backfill.may_pass)
+        for chosen in serving_order(state, waiting, state.now):
             passes = backfill.passes(chosen)
             if passes and not backfill.leaves_enough(chosen):
                 continue
@@ -137,6 +146,7 @@ class Allocator:
             if is_safe and (not passes or backfill.can_all_end_beside(chosen)):
                 pending = state.queue[chosen.sequence]
                 pending.passes_overdue = passes
+                self._retries.choose(held_back, waiting, chosen)
                 return pending
         return None
 
@@ -285,14 +295,14 @@ class Allocator:
     def record_deferred(self) -> None:
         """Record that allocations which wait for room on the card are paused."""
         for pending in self._state.unrecorded_deferred:
-            if pending in self._state.deferred and not pending.is_paused:
+            if pending.sequence in self._state.deferred and not pending.is_paused:
                 self._record(pending, EventKind.PAUSED)
                 pending.is_paused = True
         self._state.unrecorded_deferred.clear()
 
     def _record_pauses(self) -> None:
         for pending in self._state.unrecorded:
-            if pending in self._state.queue:
+            if pending.sequence in self._state.queue:
                 self._record(pending, EventKind.PAUSED)
                 pending.is_paused = True
         self._state.unrecorded.clear()

@@ -6,9 +6,10 @@ After R. Lifka, The ANL/IBM SP Scheduling System (1995), with limits and ends in
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
+from itertools import accumulate
 from math import inf
 from operator import itemgetter
 from typing import Final
@@ -52,6 +53,7 @@ class Backfill:
         # Of the overdue allocations regarded so far: the last turn, and by device the most that a newcomer may claim
         # that goes past them, with the turn from which on it is no more.
         self._overdue = self._by_turn()
+        self._following: PendingAllocation | None = None  # the first that is not regarded, if it is known
         self._last_turn: Turn = (-inf, 0)
         self._most: dict[Key, list[tuple[Turn, float]]] = {}
 
@@ -71,10 +73,10 @@ class Backfill:
         """Return whether all holders can end even if the containers never do that are granted memory with one."""
         return self._ledger.can_all_end_beside(joint_containers(self._state, waiting.container))
 
-    def most_behind(self, overdue: WaitingAllocation, device: str) -> float:
-        """Return the most bytes of a device that a newcomer may claim that goes past one overdue allocation."""
-        beside = self._overdue_claim(overdue)
-        return self._most_beside(beside, (CURRENT, device)) if (CURRENT, device) in beside.keys else inf
+    def may_pass(self, overdue: WaitingAllocation, device: str, size: int) -> bool:
+        """Return whether a newcomer may go past one overdue allocation that claims so many bytes of a device."""
+        beside, key = self._overdue_claim(overdue), (CURRENT, device)
+        return key not in beside.keys or self._is_left(beside, key, size)
 
     # -- the overdue allocations before a newcomer -------------------------------------------------------
 
@@ -89,12 +91,16 @@ class Backfill:
             if minima and place and size > minima[place - 1][1]:
                 return False
         while self._last_turn < turn:
-            overdue = next(self._overdue, None)
+            overdue = self._following = self._following or next(self._overdue, None)
             if overdue is None:
                 return True
-            most = self._regard(overdue)
-            if overdue.view.turn < turn and any(size > most.get(key, inf) for key, size in claim.items()):
-                return False
+            beside = self._overdue_claim(overdue.view)
+            if overdue.view.turn < turn:
+                sizes = ((key, size) for key, size in claim.items() if key in beside.keys)
+                if not all(self._is_left(beside, key, size) for key, size in sizes):
+                    return False
+            self._regard(overdue)
+            self._following = None
         return True
 
     def _by_turn(self) -> Iterator[PendingAllocation]:
@@ -110,16 +116,15 @@ class Backfill:
             if waits_for_holders(self._state, pending):
                 yield pending.view.turn, pending
 
-    def _regard(self, overdue: PendingAllocation) -> Mapping[Key, float]:
-        """Regard a further overdue allocation; return the most that a newcomer may claim of its devices beside it."""
+    def _regard(self, overdue: PendingAllocation) -> None:
+        """Regard a further overdue allocation for all newcomers that follow."""
         claim = self._overdue_claim(overdue.view)
         turn = self._last_turn = overdue.view.turn
-        most = {key: self._most_beside(claim, key) for key in claim.keys}
-        for key, size in most.items():
+        for key in claim.keys:
+            size = self._most_beside(claim, key)
             minima = self._most.setdefault(key, [])
             if not minima or size < minima[-1][1]:
                 minima.append((turn, size))
-        return most
 
     def _overdue_claim(self, overdue: WaitingAllocation) -> "OverdueClaim":
         """Return what an overdue allocation claims; computed once."""
@@ -138,24 +143,36 @@ class Backfill:
             self._claims[overdue.sequence] = claim
         return claim
 
+    def _is_left(self, other: "OverdueClaim", key: Key, size: int) -> bool:
+        """Return whether a newcomer may claim so many bytes of a device of an overdue allocation's containers.
+
+        A bound of what holders may release refuses most, at a small part of the costs of the least that they may.
+        """
+        if key not in other.most and size > self._beside(other, key, self._sums.release_bound):
+            return False
+        return size <= self._most_beside(other, key)
+
     def _most_beside(self, other: "OverdueClaim", key: Key) -> float:
-        """Return the most that a newcomer may claim of a device of an overdue allocation's containers beside that.
+        """Return the most that a newcomer may claim of a device of an overdue allocation's containers beside that."""
+        most = other.most.get(key)
+        if most is None:
+            most = other.most[key] = self._beside(other, key, self._sums.least_release)
+        return most
+
+    def _beside(self, other: "OverdueClaim", key: Key, release: Callable[[str, int], float]) -> float:
+        """Return what of a device is left for a newcomer if holders release so many bytes when an end serves `other`.
 
         Two rules: the holders may never end so that `other` gets what it lacks without the newcomer only; and when all
         of them have ended, the whole limits of its containers are free. Less than 0: nobody may go past it.
         """
         if not other.fits_at_last or self._room is None:
             return -1
-        most = other.most.get(key)
-        if most is None:
-            lacking, need = other.lacking.get(key), other.needs[key]
-            most = self._room[key] - lacking if lacking else inf
-            scenario, device = key
-            if scenario == CURRENT:
-                free = self._ledger.free[device]
-                released = self._sums.least_release(device, other.sizes.get(device, need) - free)
-                most = min(most, max(released - need + free, 0))
-            other.most[key] = most
+        lacking, need = other.lacking.get(key), other.needs[key]
+        most = self._room[key] - lacking if lacking else inf
+        scenario, device = key
+        if scenario == CURRENT:
+            free = self._ledger.free[device]
+            most = min(most, max(release(device, other.sizes.get(device, need) - free) - need + free, 0))
         return most
 
 
@@ -188,12 +205,15 @@ class Sums:
         changes: of the holdings of the device before.
         sums: in order, all that are less than `bound`, and the least of the others.
         too_many: with this bound, and so with each higher one, there are too many sums.
+        sizes: of single holdings, least first; totals: of the smallest so many; both empty until somebody asks.
     """
 
     changes: int
     sums: Sequence[int] = (0,)
     bound: float = 0
     too_many: float = inf
+    sizes: Sequence[int] = ()
+    totals: Sequence[int] = ()
 
 
 class ReleaseSums:
@@ -208,10 +228,7 @@ class ReleaseSums:
 
         Infinite if all hold less, and less than all sizes if there are too many sums to say.
         """
-        changes = self._ledger.holdings.changes[device]
-        known = self._known.get(device)
-        if known is None or known.changes != changes:
-            known = self._known[device] = Sums(changes)
+        known = self._sums_of(device)
         if least >= known.too_many or (least <= 0 and len(self._holdings(device)) > _MOST_BESIDE_SAFETY):
             return -inf
         if least > known.bound:
@@ -222,6 +239,27 @@ class ReleaseSums:
             known.sums, known.bound = sums, least
         place = bisect_left(known.sums, least)
         return known.sums[place] if place < len(known.sums) else inf
+
+    def release_bound(self, device: str, least: int) -> float:
+        """Return no less than `least_release`: what one holder, or some of the smallest, hold of at least that."""
+        known = self._sums_of(device)
+        if not known.sizes:
+            holdings = self._holdings(device)
+            known.sizes = sorted(holdings)
+            known.totals = list(accumulate(size * holdings[size] for size in known.sizes))
+        bound = inf
+        for sizes in (known.sizes, known.totals):
+            place = bisect_left(sizes, least)
+            if place < len(sizes):
+                bound = min(bound, sizes[place])
+        return bound if least > 0 else 0
+
+    def _sums_of(self, device: str) -> Sums:
+        changes = self._ledger.holdings.changes[device]
+        known = self._known.get(device)
+        if known is None or known.changes != changes:
+            known = self._known[device] = Sums(changes)
+        return known
 
     def _holdings(self, device: str) -> Mapping[int, int]:
         """Return how many holdings of each size above 0 there are: what holders were granted, and their charges."""

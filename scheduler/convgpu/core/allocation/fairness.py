@@ -11,7 +11,7 @@ from convgpu.core.memory.queue import PendingAllocation
 from convgpu.core.state import State
 from convgpu.policies.memory.base import WaitingAllocation
 
-MostBehind = Callable[[WaitingAllocation, str], float]
+MayPass = Callable[[WaitingAllocation, str, int], bool]
 
 
 def serving_order(state: State, waiting: Sequence[WaitingAllocation], now: float) -> Iterator[WaitingAllocation]:
@@ -67,43 +67,52 @@ def overtakes_overdue(state: State, waiting: WaitingAllocation) -> bool:
     return not _raises_high_water_mark(state, waiting, _oldest_waiting_on(state, waiting.device))
 
 
-def eligible(
-    state: State, devices: Sequence[str], held_back: HoldBack, most_behind: MostBehind
-) -> list[WaitingAllocation]:
+def eligible(state: State, devices: Sequence[str], held_back: HoldBack, may_pass: MayPass) -> list[WaitingAllocation]:
     """Return all that fit into free memory of these devices, without those that were found unsafe and still are.
 
     Nor with most of those that are held back and may not go on either.
 
-    A newcomer that is held back may go on only if its whole limits are free, and no more than `most_behind` says of the
-    overdue allocation and the device (backfill.py).
+    A newcomer that is held back may go on only if its whole limits are free, and if `may_pass` says of the overdue
+    allocation, the device and what it claims there that it may (backfill.py).
     """
     found: list[WaitingAllocation] = []
     for device in devices:
         free = state.ledger.free[device]
         if free > 0 and device not in state.drained:
             first = held_back.requesting.get(device)
-            fitting = state.queue.fitting(device, free)
-            if first is not None and fitting:
-                passing = _small_enough(state, device, held_back, most_behind)
-                fits = _not_behind(state, first, device, fitting) + passing
+            if first is None:
+                fits = [pending.view for pending in state.queue.fitting(device, free)]
+            elif state.queue.count_fitting(device, free):
+                fits = _not_behind(state, first, device) + _small_enough(state, device, held_back, may_pass)
             else:
-                fits = [pending.view for pending in fitting]
-            for refused, ceiling in state.ledger.refusals(device):
-                fits = [w for w in fits if not refused.get(w.container, inf) <= min(w.size, ceiling)]
+                fits = []
+            for refused in state.ledger.refusals(device):
+                fits = [w for w in fits if refused.get(w.container, inf) > w.size]
             found += fits
             found += [p.view for p in state.reserved.values() if p.device == device and _lacks_at_most(state, p, free)]
     return found
 
 
-def _not_behind(
-    state: State, first: WaitingAllocation, device: str, fits: Sequence[PendingAllocation]
-) -> list[WaitingAllocation]:
+def is_eligible(state: State, pending: PendingAllocation, held_back: HoldBack, may_pass: MayPass) -> bool:
+    """Return the same of one that fits into free memory."""
+    ledger, device, first = state.ledger, pending.device, held_back.requesting.get(pending.device)
+    if device in state.drained:
+        return False
+    if first is None or pending.view.turn <= first.turn or not is_newcomer(state, pending.container):
+        return True
+    claim = max(pending.limit - state.account(pending).charged, pending.size)
+    are_free = pending.limit <= ledger.free[device] and _are_limits_free(ledger, pending.container)
+    return are_free and may_pass(first, device, claim)
+
+
+def _not_behind(state: State, first: WaitingAllocation, device: str) -> list[WaitingAllocation]:
     """Return those that fit and are not held back behind the first overdue allocation of the device."""
-    holders, free = state.ledger.holders, state.ledger.free[device]
+    free = state.ledger.free[device]
     if state.gangs:
+        fits = state.queue.fitting(device, free)
         found = [pending.view for pending in fits if not is_newcomer(state, pending.container)]
     else:
-        found = [pending.view for pending in fits if pending.view.container in holders]
+        found = [pending.view for pending in state.queue.of_holders(device) if pending.size <= free]
     for pending in state.queue.by_turn(device):
         if pending.view.turn > first.turn:
             break
@@ -112,23 +121,23 @@ def _not_behind(
     return found
 
 
-def _small_enough(state: State, device: str, held_back: HoldBack, most_behind: MostBehind) -> list[WaitingAllocation]:
+def _small_enough(state: State, device: str, held_back: HoldBack, may_pass: MayPass) -> list[WaitingAllocation]:
     """Return the newcomers behind the first overdue allocation whose limits are free, and small enough to pass it."""
     ledger, first = state.ledger, held_back.requesting[device]
-    small = state.queue.limited_to(device, ledger.free[device])
-    if not small:
-        return []
-    most = most_behind(first, device)
     is_charged = ledger.usable[device] < ledger.capacity[device] + ledger.pool[device] + ledger.beyond[device]
+    free, turn, refused = ledger.free[device], first.turn, inf
     found = []
-    for pending in small:
+    for pending in state.queue.limited_to(device, free):
         waiting = pending.view
-        claim = pending.limit - ledger.accounts[pending.container][device].charged
-        if claim > most and not is_charged:
+        claim = pending.limit - ledger.accounts[pending.container][device].charged if is_charged else pending.limit
+        if claim >= refused and not is_charged:
             break
-        if waiting.turn > first.turn and max(waiting.size, claim) <= most:
-            found.append(waiting)
-    found = [waiting for waiting in found if _are_limits_free(ledger, waiting.container)]
+        claim = max(waiting.size, claim)
+        if claim < refused and waiting.turn > turn and _are_limits_free(ledger, waiting.container):
+            if may_pass(first, device, claim):
+                found.append(waiting)
+            else:
+                refused = claim
     return [waiting for waiting in found if is_newcomer(state, waiting.container)]
 
 

@@ -35,9 +35,10 @@ def change_terms(state: State, event: TermsChanged) -> None:
         for pending in waiting.values():
             view = replace(pending.view, priority=event.priority, head_start=ahead)
             queue.change_terms(pending, view, deadline_of(state, event.container, view.since))
-            state.ledger.touched[pending.device] = None
+            state.ledger.changes.release((pending.device,))
     if has_moved:
         state.ledger.claimants.forget_backfilled()
+        state.ledger.changes.release(state.ledger.capacity)
         turn = state.residency.turns.get(event.container)
         if turn is not None:
             turn.priority = event.priority

@@ -32,19 +32,19 @@ class Wait:
     missing: int = 0
 
 
-def explain(state: State, now: float) -> dict[int, Wait]:
-    """Return why each waiting allocation waits, by the number of its request."""
+def explain(state: State, now: float, *, behind: bool = True) -> dict[int, Wait]:
+    """Return why each waiting allocation waits, by the number of its request; `behind`: and for whom."""
     held_back = hold_back(state, state.settling, now)
-    holdings = _largest_holdings_first(state.ledger)
+    holdings = _largest_holdings_first(state.ledger) if behind else {}
     ahead = dict.fromkeys(state.settling, 0)
     waits = {}
     for waiting in serving_order(state, [pending.view for pending in state.queue], now):
         overdue = held_back.find(state, waiting)
         reason = _find_reason(state, waiting, overdue)
-        behind = _find_behind(state, waiting, reason, overdue, holdings)
+        those = _find_behind(state, waiting, reason, overdue, holdings) if behind else ()
         free = max(state.ledger.free[waiting.device], 0)
         missing = required(state, waiting)[waiting.device]
-        waits[waiting.request] = Wait(reason, ahead[waiting.device], behind, free, missing)
+        waits[waiting.request] = Wait(reason, ahead[waiting.device], those, free, missing)
         ahead[waiting.device] += 1
     return waits
 

@@ -38,6 +38,11 @@ class Claimants:
         """Whether each container stands for itself and ends, so that plain safety is all there is to check."""
         return not self._apart and not self.gangs
 
+    @property
+    def has_backfilled(self) -> bool:
+        """Whether any container went past overdue allocations, or is set apart."""
+        return bool(self._backfilled or self._apart)
+
     def begin_holding(self, container: str, turn: Turn | None) -> None:
         """Note that a newcomer is about to be granted memory; `turn`: its own, if it goes past overdue allocations."""
         if turn is None:
@@ -45,11 +50,15 @@ class Claimants:
         else:
             self._backfilled[container] = turn
 
-    def set_apart(self, first: Turn | None) -> None:
-        """Set those apart that went past what still waits; `first`: the first turn of all that waits."""
-        self._apart = []
+    def set_apart(self, first: Turn | None) -> bool:
+        """Set those apart that went past what still waits; `first`: the first turn of all that waits.
+
+        Return whether they are others than before.
+        """
+        before, self._apart = self._apart, []
         if first is not None:
             self._apart = [n for n, turn in self._backfilled.items() if first < turn and n in self._holders]
+        return self._apart != before
 
     def forget_backfilled(self) -> None:
         """Prove nothing by claims that facts have changed."""

@@ -1,4 +1,6 @@
-"""Which devices are connected: what changes on one of them matters for somebody on another."""
+"""Where anything has changed, and which devices are connected: changes on one matter for somebody on another."""
+
+from collections.abc import Iterable
 
 
 class DeviceGroups:
@@ -37,3 +39,35 @@ class DeviceGroups:
                 found = found.union(*(devices for devices in self._counts if not devices.isdisjoint(found)))
             self._connected |= dict.fromkeys(found, found)
         return found
+
+
+class Changes:
+    """What has changed since all who wait were tried in vain.
+
+    Attributes:
+        devices: those on which anything has changed.
+        latest: those of them on which anything has changed since one who waits was chosen last.
+        releases: how often anything has changed that may let others be served: anything but a grant or a lease.
+    """
+
+    def __init__(self) -> None:
+        self.devices: dict[str, None] = {}
+        self.latest: dict[str, None] = {}
+        self.releases = 0
+
+    def take(self, device: str, size: int) -> None:
+        """Record that so many bytes of a device were granted or leased; a negative size: returned."""
+        self.devices[device] = self.latest[device] = None
+        if size < 0:
+            self.releases += 1
+
+    def release(self, devices: Iterable[str]) -> None:
+        """Record anything else on devices."""
+        for device in devices:
+            self.devices[device] = self.latest[device] = None
+        self.releases += 1
+
+    def clear(self) -> None:
+        """Begin anew: all who wait were tried in vain."""
+        self.devices.clear()
+        self.latest.clear()

@@ -20,9 +20,10 @@ from typing import Final
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.memory.account import Account
 from convgpu.core.memory.claimants import Claimants
-from convgpu.core.memory.device_groups import DeviceGroups
+from convgpu.core.memory.device_groups import Changes, DeviceGroups
 from convgpu.core.memory.holdings import Holdings
 from convgpu.core.memory.safety_check import SafetyCheck
+from convgpu.core.memory.sums import check_sums
 
 CURRENT: Final = 0  # number of the scenario with the capacity that devices have now
 Needs = dict[tuple[int, str], int]  # bytes by scenario and device; scenarios that equal another are left out
@@ -47,9 +48,10 @@ class Ledger:
         leased: bytes per device that are leased to processes.
         lease_changes: containers whose leases changed since the last decision about residency.
         allows_raise: whether a container may have a higher limit on a device, beside what safety says.
+        report_holder: called when a container begins to hold memory (True) and when it ceases to.
         holdings: how many grants of each size there are.
         newest_waiting: sequence of the newest allocation that waits, or ever waited; tags high-water marks.
-        touched: devices on which anything has changed that decides about grants, until they are cleared.
+        changes: on devices, of what decides about grants.
         groups: of devices that containers have limits on together.
     """
 
@@ -65,8 +67,9 @@ class Ledger:
         self.leased = dict.fromkeys(capacity, 0)
         self.lease_changes: dict[str, None] = {}
         self.allows_raise: Callable[[str, str, int], bool] = lambda _container, _device, _limit: True
+        self.report_holder: Callable[[str, bool], None] = lambda _container, _holds: None
         self.newest_waiting = 0
-        self.touched: dict[str, None] = {}
+        self.changes = Changes()
         self.groups = DeviceGroups()
         self.holdings = Holdings(capacity)
         # Containers with a grant: few, however many wait, because each holds memory of a device.
@@ -124,7 +127,7 @@ class Ledger:
         self.groups.remove(frozenset(self.accounts.get(container, ())))
         for device, account in self.accounts.pop(container, {}).items():
             if account.grant or account.charged:
-                self.touched[device] = None
+                self.changes.release((device,))
             self.holdings.change(device, account.grant, 0)
             for check in self._scenarios:
                 check.change_free(container, device, account.grant)
@@ -200,7 +203,7 @@ class Ledger:
         self.lease(container, device, session, size)
 
     def _change_usable(self, device: str, change: int) -> None:
-        self.touched[device] = None
+        self.changes.release((device,))
         if change < 0:
             self.claimants.forget_backfilled()
         self._current.change_usable(device, change)
@@ -215,16 +218,19 @@ class Ledger:
             return
         accounts = self.accounts[container]
         before = accounts[device].grant
-        accounts[device].grant += size
-        self.touched[device] = None
+        accounts[device].grant = before + size
+        self.changes.take(device, size)
         self.holdings.change(device, before, before + size)
         for check in self._scenarios:
             check.change_free(container, device, -size)
         self._follow_unified(container, device, before + size)
         if size > 0:
-            self._holders[container] = None
+            if container not in self._holders:
+                self._holders[container] = None
+                self.report_holder(container, True)
         elif not any(account.grant for account in accounts.values()):
-            self._holders.pop(container, None)
+            del self._holders[container]
+            self.report_holder(container, False)
         for check in self._distinct:
             check.prepare()
 
@@ -263,7 +269,7 @@ class Ledger:
         self.accounts[container][device].leased += change
         self.leased[device] += change
         if change:
-            self.touched[device] = None
+            self.changes.take(device, change)
         self.lease_changes[container] = None
 
     def _adjust(self, container: str, device: str) -> None:
@@ -297,7 +303,7 @@ class Ledger:
     @property
     def has_waiting_raise(self) -> bool:
         """Whether a higher limit was asked for that is not in force."""
-        accounts = (self.accounts[name][device] for name, device in self.targets)
+        accounts = [self.accounts[name][device] for name, device in self.targets]
         return any((account.target or 0) > account.limit for account in accounts)
 
     def is_safe_to_grant(self, container: str, device: str, size: int) -> bool:
@@ -311,9 +317,9 @@ class Ledger:
             for check in self._distinct
         )
 
-    def refusals(self, device: str) -> list[tuple[Mapping[str, float], float]]:
-        """Return the sizes that were found unsafe for containers on a device, and up to which size that still holds."""
-        return [refusals for check in self._distinct if (refusals := check.refusals(device)) is not None]
+    def refusals(self, device: str) -> list[Mapping[str, float]]:
+        """Return by container the sizes that were found unsafe on a device and still are, as all above."""
+        return [refused for check in self._distinct if (refused := check.refusals(device))]
 
     def can_all_end_beside(self, newcomers: Sequence[str]) -> bool:
         """Return whether all holders can end even if the newcomers take their whole limits and never end."""
@@ -345,8 +351,10 @@ class Ledger:
             return
         self._is_deficit_stale = False
         nominal = self._nominal.usable
-        self._current.update_deficit({device: nominal[device] - usable for device, usable in self.usable.items()})
-        self._nominal.update_deficit(dict.fromkeys(nominal, 0))
+        taken = {device: nominal[device] - usable for device, usable in self.usable.items()}
+        is_changed = self._current.update_deficit(taken)
+        if self._nominal.update_deficit(dict.fromkeys(nominal, 0)) or is_changed:
+            self.changes.release(nominal)
 
     def apply_targets(self) -> None:
         """Bring the targets into force as far as memory in use and safety allow."""
@@ -361,7 +369,7 @@ class Ledger:
                 account.target = None
                 del self.targets[container, device]
             if account.limit != limit:
-                self.touched[device] = None
+                self.changes.release((device,))
                 self.changed_limits[container, device] = None
                 for check in self._scenarios:
                     check.forget(container)
@@ -382,16 +390,8 @@ class Ledger:
         Raises:
             InvariantBrokenError: invariant 1 or 2 does not hold, or a figure is not the sum of its parts.
         """
-        free = {device: size + self.pool[device] + self.beyond[device] for device, size in self.capacity.items()}
-        holders = {name for name, accounts in self.accounts.items() if any(a.grant for a in accounts.values())}
-        if holders != self._holders.keys():
-            raise InvariantBrokenError(f"holders: {holders}, recorded are {self._holders}")
-        for container, accounts in self.accounts.items():
-            for device, account in accounts.items():
-                free[device] -= account.grant + account.charged
-                account.check(f"{container} on {device}", is_overcommitted=self.free[device] < 0)
-        if free != self.free:
-            raise InvariantBrokenError(f"grants and capacity: {free} free, recorded are {self.free}")
+        all_of = {device: size + self.pool[device] + self.beyond[device] for device, size in self.capacity.items()}
+        check_sums(self.accounts, self._holders, all_of, self.free)
         for check in self._distinct:
             check.forget_all()  # so that nothing remembered is believed
             if not check.is_safe():

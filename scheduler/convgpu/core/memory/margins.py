@@ -15,9 +15,11 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Final
 
-from convgpu.core.memory.bankers import Sizes
+from convgpu.core.memory.bankers import Claim, Sizes
 from convgpu.core.memory.claim_table import ClaimTable
+from convgpu.core.memory.upper_bound import UpperBound
 
+_PASSES: Final = 4  # over those that ended before
 _BATCH: Final = 32  # holders that end at once, if the margin is the same
 
 
@@ -26,7 +28,9 @@ class Margins:
 
     Once anything has been granted or returned it goes no further, and what it found is an upper bound:
     - a grant makes no A(s) larger;
-    - what a holder returns makes A(s) larger for those `s` only that exceed its margin: for them A(margin) bounds it.
+    - what a holder returns that ended makes A(s) larger for those `s` only that exceed its margin: for them A(margin)
+      bounds it;
+    - what another holder returns leaves no A(s) as it was: then `UpperBound` alone says how far it has grown.
 
     Args:
         device: the device `d`.
@@ -36,7 +40,7 @@ class Margins:
     Attributes:
         devices: those that the walk regards.
         is_exact: nothing has changed since it began.
-        refused: by container, the size for which it was last found unsafe; valid up to `ceiling`.
+        refused: by container, the size for which it was last found unsafe.
         ceiling: sizes above it are judged as if they were this.
     """
 
@@ -46,11 +50,14 @@ class Margins:
         self.is_exact = True
         self.refused: dict[str, float] = {}
         self.ceiling: float = inf
+        self._bound: UpperBound | None = None  # once a claim has changed
+        self._changed: dict[str, Claim | None] = {}  # claims as they were when the walk, or the bound, regarded them
+        self._has_levels = True  # what the walk found bounds A(s) still
         self._table = table
         self._own_needs = table.needs[device]
         self._work = {other: free[other] + table.satisfied[other] for other in self.devices}
         self._places = {other: 0 for other in self.devices if other != device}  # in the order of needs
-        self._lacking = table.lacking[device].copy()
+        self._lacking = table.lacking[device].copy()  # of those that did not end
         # What was free when so many batches of holders had ended, by device, and the least margin of so many.
         self._gains: dict[str, tuple[list[int], list[int]]] = {o: ([work], [0]) for o, work in self._work.items()}
         self._least: list[float] = [inf]
@@ -64,7 +71,7 @@ class Margins:
     def is_refused(self, container: str, size: int) -> bool:
         """Return whether a grant of `size` bytes was found unsafe and nothing has changed that."""
         refused = self.refused.get(container)
-        return refused is not None and refused <= size and refused <= self.ceiling
+        return refused is not None and refused <= size
 
     def judge(self, container: str, need: Sizes, size: int) -> bool | None:
         """Return whether a grant of `size` bytes is safe, None when only a new walk could tell.
@@ -72,7 +79,9 @@ class Margins:
         `need`: what the container may still ask for; of other devices than the walk regards it says nothing.
         """
         asked = min(size, self.ceiling)
-        fits = self._fits(need, asked)
+        fits = self._fits(need, asked) if self._has_levels else None
+        if fits is None and self._current_bound().excludes(need, size):
+            asked, fits = size, False
         if fits is False:
             self.refused[container] = asked
         return fits
@@ -96,46 +105,70 @@ class Margins:
         return True if self.is_exact else None
 
     def still_fits(self, need: Sizes, size: int, free: Mapping[str, int]) -> bool:
-        """Return whether a need fits once holders have ended in the order of this walk, whatever has changed since.
+        """Return whether a need fits once those have ended that ended in this walk or in its bound, as far as they can.
 
-        Any order in which they can end proves a grant safe, so True is exact and False says nothing. It costs no more
-        than the holders that ended.
+        Any order in which holders can end proves a grant safe, so True is exact and False says nothing. It costs no
+        more than the holders that ended.
 
         Args:
             need: what the container may still ask for, of all devices.
             size: bytes of the device that are missing.
             free: bytes per device that are free now.
         """
-        claims = self._table.claims
+        claims, last = self._table.claims, len(need)
         work = {device: there + self._table.satisfied[device] for device, there in free.items()}
         work[self.device] -= size
-        for container in self._margins:
-            claim = claims.get(container)
-            if claim is None or not claim.need:
-                continue
-            for device, lacking in claim.need:
-                if lacking > work[device]:
-                    break
-            else:
-                for device, granted in claim.granted:
-                    work[device] += granted
-                if all(lacking <= work[device] for device, lacking in need):
-                    return True
+        ended = self._margins | (self._bound.ended if self._bound is not None else {})
+        pending, fitting = [claims[name] for name in ended if name in claims], 0
+        for _ in range(_PASSES):
+            stuck = []
+            for claim in pending:
+                for device, lacking in claim.need:
+                    if lacking > work[device]:
+                        stuck.append(claim)
+                        break
+                else:
+                    for device, granted in claim.granted if claim.need else ():  # else it is counted as satisfied
+                        work[device] += granted
+                    while need[fitting][1] <= work[need[fitting][0]]:
+                        fitting += 1
+                        if fitting == last:
+                            return True
+            if len(stuck) == len(pending):
+                break
+            pending = stuck
         return False
 
     # -- changes -----------------------------------------------------------------------------------------
 
     def record_return(self, container: str) -> None:
-        """Record that a container got back less than it was granted: something is free that was not."""
+        """Record that a container returned memory: something is free that was not."""
         if container in self._margins:
             self.ceiling = min(self.ceiling, self._margins[container])
-        elif container in self._lacking:
-            self.ceiling = min(self.ceiling, self._next_margin())
+            self.refused = {name: size for name, size in self.refused.items() if size <= self.ceiling}
+        elif container in self._lacking or (self._bound is not None and container in self._bound.ended):
+            self._has_levels = False
+            self.refused.clear()
+
+    def record_change(self, container: str, before: Claim | None) -> None:
+        """Record that the claim of a container has changed; None: it held nothing before."""
+        self._changed.setdefault(container, before)
+
+    def _current_bound(self) -> UpperBound:
+        """Return the bound, once it has followed all changes."""
+        if self._bound is None:
+            self._least.append(self._next_margin())
+            self._bound = UpperBound(self.device, self._table, self._work, self._lacking, self._ready)
+        self._bound.follow(self._changed)
+        self._changed.clear()
+        return self._bound
 
     # -- the walk ----------------------------------------------------------------------------------------
 
     def _next_margin(self) -> float:
         """Return the margin of the next holder that can end; below all sizes when none can."""
+        if self._bound is not None:
+            return self._least[-1]
         if not self._ready:
             return -inf
         need = self._ready[0][0]
@@ -148,6 +181,7 @@ class Margins:
         batch: list[str] = []
         while ready and ready[0][0] <= most and len(batch) < _BATCH:
             batch.append(heappop(ready)[1])
+            del self._lacking[batch[-1]]
         changed: dict[str, None] = {}
         for container in batch:
             for device, size in claims[container].granted:

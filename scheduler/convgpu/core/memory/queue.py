@@ -1,7 +1,7 @@
-"""Allocations without an answer, in the orders in which they are tried."""
+"""The allocations without an answer, in the orders in which decisions read them."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -61,6 +61,7 @@ class Queue:
         self._turns: dict[str, list[tuple[float, int]]] = {device: [] for device in self._by_device}
         self._sizes: dict[str, list[tuple[int, int]]] = {device: [] for device in self._by_device}
         self._limits: dict[str, list[tuple[int, int]]] = {device: [] for device in self._by_device}
+        self._of_holders: dict[str, dict[int, PendingAllocation]] = {device: {} for device in self._by_device}
         self._deadlines: list[tuple[float, int]] = []
 
     def __len__(self) -> int:
@@ -69,8 +70,8 @@ class Queue:
     def __iter__(self) -> Iterator[PendingAllocation]:
         return iter(self._all.values())
 
-    def __contains__(self, pending: PendingAllocation) -> bool:
-        return pending.sequence in self._all
+    def __contains__(self, sequence: int) -> bool:
+        return sequence in self._all
 
     def __getitem__(self, sequence: int) -> PendingAllocation:
         return self._all[sequence]
@@ -93,6 +94,10 @@ class Queue:
         sizes, waiting = self._sizes[device], self._all
         return [waiting[sequence] for _, sequence in sizes[: bisect_left(sizes, (free + 1, 0))]]
 
+    def count_fitting(self, device: str, free: int) -> int:
+        """Return how many wait for at most `free` bytes of the device."""
+        return bisect_left(self._sizes[device], (free + 1, 0))
+
     def limited_to(self, device: str, most: int) -> list[PendingAllocation]:
         """Return those that wait for the device whose containers' limits there are at most `most`, smallest first."""
         limits, waiting = self._limits[device], self._all
@@ -103,6 +108,22 @@ class Queue:
         _discard(self._limits[pending.device], (pending.limit, pending.sequence))
         pending.limit = limit
         insort(self._limits[pending.device], (limit, pending.sequence))
+
+    def of_holders(self, device: str) -> Iterable[PendingAllocation]:
+        """Return those that wait for memory of the device and whose containers hold memory of any."""
+        return self._of_holders[device].values()
+
+    def are_of_holders(self, holders: Collection[str]) -> bool:
+        """Return whether just those are ordered as of holders whose containers are among these."""
+        waiting = {pending.sequence for pending in self if pending.container in holders}
+        return waiting == {sequence for of_device in self._of_holders.values() for sequence in of_device}
+
+    def mark_holder(self, pending: PendingAllocation, *, holds: bool) -> None:
+        """Record whether the container of one that waits holds memory of any device."""
+        if holds:
+            self._of_holders[pending.device][pending.sequence] = pending
+        else:
+            self._of_holders[pending.device].pop(pending.sequence, None)
 
     def has_any_on(self, device: str) -> bool:
         """Return whether anything waits for memory of the device."""
@@ -125,6 +146,7 @@ class Queue:
         """Remove one that was answered, or whose session has ended."""
         del self._all[pending.sequence]
         del self._by_device[pending.device][pending.sequence]
+        self._of_holders[pending.device].pop(pending.sequence, None)
         _discard(self._turns[pending.device], pending.view.turn)
         _discard(self._sizes[pending.device], (pending.size, pending.sequence))
         _discard(self._limits[pending.device], (pending.limit, pending.sequence))
@@ -135,13 +157,6 @@ class Queue:
         """Return the earliest deadline, None without one."""
         return self._deadlines[0][0] if self._deadlines else None
 
-    def change_terms(self, pending: PendingAllocation, view: WaitingAllocation, deadline: float | None) -> None:
-        """Give one that waits another turn and another deadline."""
-        _discard(self._turns[pending.device], pending.view.turn)
-        pending.view = view
-        insort(self._turns[pending.device], view.turn)
-        self.postpone(pending, deadline)
-
     def postpone(self, pending: PendingAllocation, deadline: float | None) -> None:
         """Give one that waits another deadline."""
         if pending.deadline is not None:
@@ -149,6 +164,13 @@ class Queue:
         pending.deadline = deadline
         if deadline is not None:
             insort(self._deadlines, (deadline, pending.sequence))
+
+    def change_terms(self, pending: PendingAllocation, view: WaitingAllocation, deadline: float | None) -> None:
+        """Give one that waits another turn and another deadline."""
+        _discard(self._turns[pending.device], pending.view.turn)
+        pending.view = view
+        insort(self._turns[pending.device], view.turn)
+        self.postpone(pending, deadline)
 
     def expired(self, now: float) -> Iterator[PendingAllocation]:
         """Yield those whose deadline has passed; each has to be removed or postponed before the next is taken."""

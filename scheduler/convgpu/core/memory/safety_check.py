@@ -1,6 +1,7 @@
 """Safety (invariant 2) of grants and limits under one scenario: the Banker's algorithm over the ledger's accounts."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from convgpu.core.memory import bankers
@@ -9,6 +10,7 @@ from convgpu.core.memory.bankers import Claim, Sizes
 from convgpu.core.memory.claim_table import ClaimTable
 from convgpu.core.memory.margins import Margins
 
+_NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 _MOST_CHANGED: Final = 64  # claims that are noted by one decision
 
 
@@ -111,19 +113,21 @@ class SafetyCheck:
         else:
             self._available = self.free
 
-    def update_deficit(self, taken: Mapping[str, int]) -> None:
-        """Compute the deficit anew, out of the bytes `taken` from devices as far as possible.
+    def update_deficit(self, taken: Mapping[str, int]) -> bool:
+        """Compute the deficit anew, out of the bytes `taken` from devices as far as possible; return if it changed.
 
         It is raised only if the state is not safe without that.
         """
         deficit = bankers.deficit(self.free, self.holder_claims(), taken)
-        if deficit == self.deficit:
-            return
+        before = self.deficit
+        if deficit == before:
+            return False
         if sum(deficit.values()) <= sum(self.deficit.values()) or not self.is_safe():
             self.deficit = deficit
             self._margins.clear()
             self._unsafe_limits.clear()
             self._lend()
+        return self.deficit is not before
 
     def prepare(self) -> None:
         """Note some claims that changed, so that no answer has to note all of them at once."""
@@ -156,10 +160,10 @@ class SafetyCheck:
         claim = self._claim(container)
         return claim.fits(self._available) or self._can_end_after_others(container, claim, device, size)
 
-    def refusals(self, device: str) -> tuple[Mapping[str, float], float] | None:
-        """Return by container the sizes that were found unsafe on a device, and up to which size they still are."""
+    def refusals(self, device: str) -> Mapping[str, float]:
+        """Return by container the sizes that were found unsafe on a device and still are, as all above."""
         margins = self._margins.get(device)
-        return (margins.refused, margins.ceiling) if margins is not None and margins.refused else None
+        return margins.refused if margins is not None else _NOTHING
 
     def is_limit_safe(self, container: str, device: str, limit: int) -> bool:
         """Return whether the state would be safe if this limit of a holder were `limit` bytes."""
@@ -245,5 +249,10 @@ class SafetyCheck:
 
     def _update_table(self) -> None:
         for container in self._changed:
-            self._table.put(container, self._claim(container) if container in self._holders else None)
+            before = self._table.claims.get(container)
+            after = self._claim(container) if container in self._holders else None
+            if before != after:
+                self._table.put(container, after)
+                for margins in self._margins.values():
+                    margins.record_change(container, before)
         self._changed.clear()

@@ -14,7 +14,14 @@ from convgpu.protocol import requests as r
 from convgpu.protocol.layout import DRIVER_PATH
 
 Query = (
-    r.ListContainers | r.ListDevices | r.ReadEvents | r.ReadHistory | r.ReadUsage | r.ListAllocations | r.FollowCalls
+    r.ListContainers
+    | r.ListActiveContainers
+    | r.ListDevices
+    | r.ReadEvents
+    | r.ReadHistory
+    | r.ReadUsage
+    | r.ListAllocations
+    | r.FollowCalls
 )
 Answer = Mapping[str, object] | records.Record
 
@@ -53,8 +60,8 @@ class Queries:
             ContainerRefusedError: no such container.
         """
         match query:
-            case r.ListContainers(name=name, held=held):
-                return records.Containers(containers=tuple(self._views.containers(name, held=held)))
+            case r.ListContainers() | r.ListActiveContainers():
+                return self._list(query)
             case r.ListDevices():
                 return records.Devices(
                     devices=tuple(self._views.devices()),
@@ -71,6 +78,11 @@ class Queries:
                 return self._usage.since(step, after)
             case _:
                 return self._inspect(query)
+
+    def _list(self, query: r.ListContainers | r.ListActiveContainers) -> Answer:
+        if isinstance(query, r.ListActiveContainers):
+            return self._views.active_containers()
+        return self._views.containers(query.name)
 
     def _inspect(self, query: r.ListAllocations | r.FollowCalls) -> Answer | Coroutine[Any, Any, Answer]:
         self._views.containers(query.name)  # raises if there is none

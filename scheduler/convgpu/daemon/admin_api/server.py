@@ -82,7 +82,7 @@ class AdminServer:
 
     def _do(self, request: r.AnyRequest) -> Answer | Coroutine[Any, Any, Answer]:
         match request:
-            case r.ListContainers() | r.ListDevices() | r.ReadEvents() | r.ReadHistory():
+            case r.ListContainers() | r.ListActiveContainers() | r.ListDevices() | r.ReadEvents() | r.ReadHistory():
                 return self._queries.answer(request)
             case r.ReadUsage() | r.ListAllocations() | r.FollowCalls():
                 return self._queries.answer(request)

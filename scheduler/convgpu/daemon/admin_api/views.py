@@ -1,8 +1,10 @@
 """Records of containers and devices for administrators."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import Literal
 
+from convgpu.core.turns.views import ResidenceView
 from convgpu.daemon.admin_api.card_turns import CardTurns
 from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.audit.report import AuditReport
@@ -45,43 +47,65 @@ class Views:
         self._turns = turns
         self._devices = devices
 
-    def containers(self, name: str | None, *, held: bool = False) -> list[records.Container]:
-        """Return all containers, oldest first, or one; `held`: without devices on which it neither holds nor waits.
+    def containers(self, name: str | None) -> records.Containers:
+        """Return all containers, oldest first, or one.
 
         Raises:
             ContainerRefusedError: no container has that name.
         """
         known = self._containers.by_name
         if name is None:
-            chosen = list(known.values())
+            chosen = sorted(known.values(), key=lambda container: (container.volume.created, container.volume.name))
         elif name in known:
             chosen = [known[name]]
         else:
             raise ContainerRefusedError("unknown", f"no volume {name}")
-        sessions = self._sessions.by_container()
-        waiting = self._waiting()
-        ordered = sorted(chosen, key=lambda container: (container.volume.created, container.volume.name))
-        holders = frozenset(self._driver.machine.holders)
+        sessions, waiting = self._sessions.by_container(), self._waiting()
         found = []
-        for container in ordered:
+        for container in chosen:
             own = container.volume.name
-            waits = waiting.get(own, [])
-            shares: Sequence[records.Share] = () if held and own not in holders and not waits else self._shares(own)
-            if held:
-                waited_for = {row.uuid for row in waits}
-                shares = [share for share in shares if share.grant or share.uuid in waited_for]
-            found.append(self._container(container, sessions.get(own, []), waits, shares))
-        return found
+            residence = self._driver.machine.residence(own)
+            shares = self._shares(own, residence)
+            found.append(self._container(container, residence, sessions.get(own, []), waiting.get(own, []), shares))
+        return records.Containers(containers=tuple(found))
+
+    def active_containers(self) -> records.ActiveContainers:
+        """Return the containers that run or wait, with what figures of them need, and how many others there are."""
+        sessions, waiting = self._sessions.by_container(), self._waiting(behind=False)
+        holders = frozenset(self._driver.machine.holders)
+        found, others = [], Counter[tuple[Literal["created", "running", "ended"], str | None]]()
+        for name, container in self._containers.by_name.items():
+            state, engine = container.volume.state, container.volume.engine
+            residence = self._driver.machine.residence(name)
+            stance = residence.state if residence else None
+            waits, processes = waiting.get(name, ()), len(sessions.get(name, ()))
+            if not waits and not processes and not (state == "running" and (engine or name in holders)):
+                others[state, stance] += 1
+                continue
+            waited_for = {row.uuid for row in waits}
+            has_shares = waits or name in holders
+            row = records.ActiveContainer(
+                name=name,
+                engine=engine,
+                state="waiting" if waits else "running",
+                residency=stance,
+                processes=processes,
+                devices=tuple(self._shares(name, residence, waited_for)) if has_shares else (),
+                waiting=tuple(waits),
+            )
+            found.append(row)
+        counts = (records.ContainerCount(*each, count) for each, count in others.items())
+        return records.ActiveContainers(tuple(found), tuple(counts))
 
     def _container(
         self,
         container: VolumeContainer,
+        residence: ResidenceView | None,
         sessions: Sequence[Session],
         waiting: Sequence[records.Waiting],
         shares: Sequence[records.Share],
     ) -> records.Container:
         volume = container.volume
-        residence = self._driver.machine.residence(volume.name)
         state: Literal["created", "running", "waiting", "ended"] = "running" if sessions else volume.state
         since = volume.since
         if waiting:
@@ -109,8 +133,13 @@ class Views:
             placement=self._placement(volume.name),
         )
 
-    def _shares(self, name: str) -> list[records.Share]:
-        residence = self._driver.machine.residence(name)
+    def _shares(
+        self, name: str, residence: ResidenceView | None, waited_for: Collection[str] | None = None
+    ) -> list[records.Share]:
+        """Return what a container has of its devices; of those without a grant only the ones that it waits for.
+
+        `waited_for`: None for all of them.
+        """
         return [
             records.Share(
                 uuid=uuid,
@@ -124,6 +153,7 @@ class Views:
                 peak=self._sessions.peak(name, uuid),
             )
             for uuid, account in self._driver.machine.accounts(name).items()
+            if waited_for is None or account.grant or uuid in waited_for
         ]
 
     def _placement(self, name: str) -> records.Placement | None:
@@ -157,9 +187,10 @@ class Views:
         )
         return records.Session(pid=session.pid, program=session.program, since=session.since, devices=usage)
 
-    def _waiting(self) -> dict[str, list[records.Waiting]]:
+    def _waiting(self, *, behind: bool = True) -> dict[str, list[records.Waiting]]:
+        """Return what waits by container; `behind`: with the containers that it waits for, and until when about."""
         grouped: dict[str, list[records.Waiting]] = {}
-        waits = self._driver.explain()
+        waits = self._driver.explain(behind=behind)
         for allocation in self._driver.machine.waiting:
             pending, wait = self._sessions.pending[allocation.request], waits[allocation.request]
             row = records.Waiting(

@@ -21,6 +21,12 @@ def device(uuid, **more):
     return {"uuid": uuid, "index": 0, "name": 'Card "1"\n', **sizes, **more}
 
 
+def listed(row):
+    """Return a container as the scheduler lists it: with the devices on which it holds or waits."""
+    waited_for = {wait["uuid"] for wait in row["waiting"]}
+    return {**row, "devices": [share for share in row["devices"] if share["grant"] or share["uuid"] in waited_for]}
+
+
 def container(name, state="running", grant=5, **more):
     shares = [{"uuid": A, "limit": 9, "grant": grant, "usage": 4}, {"uuid": B, "limit": 8, "grant": 0, "usage": 0}]
     known = {"name": name, "mountpoint": "/", "created": 1.0, "state": state, "devices": shares}
@@ -34,7 +40,7 @@ def wait(uuid, since, reason="memory"):
 class ToldScheduler(Scheduler):
     def __init__(self):
         self.devices = [device(A), device(B, drained=True, health="XID 79", external=6)]
-        self.containers = []
+        self.containers, self.others = [], []
         self.totals = {"events": {"paused": 2, "accepted": 5}, "waits": [1, 0, 0, 0, 0, 0, 0, 0, 0, 2], "waited": 9.5}
         self.failure = None
 
@@ -43,7 +49,7 @@ class ToldScheduler(Scheduler):
             raise self.failure
         answers = {
             "devices": {"devices": self.devices, "policy": "fifo"},
-            "containers": {"containers": self.containers},
+            "active-containers": {"containers": [listed(row) for row in self.containers], "others": self.others},
             "events": {"events": [], "next": 1, "totals": self.totals},
         }
         return json.dumps(answers[request.operation]).encode()
@@ -98,12 +104,16 @@ def test_only_containers_that_run_or_wait_have_series_of_their_own(samples, told
     told.containers = [
         container("v", engine={"id": "i", "name": "träin\n", "image": "x" * 500}),
         container("w", "waiting", grant=0, waiting=[wait(B, 1)]),
-        container("c", "created"),
-        container("e", "ended"),
+    ]
+    told.others = [
+        {"state": "created", "residency": None, "count": 1},
+        {"state": "ended", "residency": None, "count": 2},
+        {"state": "running", "residency": "running", "count": 3},
     ]
     said = samples()
     states = {key[1][1]: value for key, value in said.items() if key[0] == "containers"}
-    assert states == {"running": 1, "waiting": 1, "created": 1, "ended": 1}
+    assert states == {"running": 4, "waiting": 1, "created": 1, "ended": 2}
+    assert said["elastic_containers", ("residency", "running")] == 3
     limits = {key[1:]: value for key, value in said.items() if key[0] == "container_limit_bytes"}
     assert limits == {(("container", "v"), ("device", A)): 9, (("container", "w"), ("device", B)): 8}
     [info] = [key[1:] for key in said if key[0] == "container_info"]

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import pytest
 from checked_host import CheckedHost
 
-from convgpu.core.allocation import allocator
+from convgpu.core import events as e
+from convgpu.core.allocation import allocator, retries
+from convgpu.core.allocation.fairness import MayPass, eligible
 from convgpu.core.allocation.hold_back import HoldBack, hold_back
 from convgpu.core.machine import Machine
 from convgpu.core.state import State
-from convgpu.policies.memory import Fifo
+from convgpu.policies.memory import Fifo, WaitingAllocation
 
 
 @pytest.fixture
@@ -56,4 +58,36 @@ def test_an_end_lets_those_be_tried_who_wait_for_its_device_and_the_connected_on
     host.finish("holder-g1")
     assert {device for devices in tried for device in devices} == {"g0", "g1"}
     assert not host.pending
+    host.check()
+
+
+def test_after_a_grant_only_those_are_tried_whom_it_can_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds: list[list[str]] = []
+
+    def record(state: State, devices: Sequence[str], held_back: HoldBack, may_pass: MayPass) -> list[WaitingAllocation]:
+        rounds.append(list(devices))
+        return eligible(state, devices, held_back, may_pass)
+
+    monkeypatch.setattr(retries, "eligible", record)
+    host = CheckedHost(Machine({"g0": 10, "g1": 10}, Fifo(), starvation_timeout=100.0))
+    host.create("holder", {"g0": 10, "g1": 10})
+    session = host.start("holder")
+    host.allocate(session, 10, "g0")
+    host.allocate(session, 10, "g1")
+    for name, device in (("a", "g0"), ("b", "g1"), ("c", "g0")):
+        host.create(name, {device: 4})
+        host.allocate(host.start(name), 4, device)
+    rounds.clear()
+    host.finish("holder")
+    assert not host.pending
+    assert rounds[0] == ["g0", "g1"]
+    assert all(len(devices) == 1 for devices in rounds[1:])  # but "b" was tried: it was with "a"
+    host.check()
+
+
+def test_what_lets_nobody_in_tries_nobody_and_takes_nothing_back() -> None:
+    host = make_host()
+    host.dispatch(e.TimePassed())
+    step = host.machine.handle(e.ContainerStarted("waiter-g0"), host.now)
+    assert (step.effects, step.needs) == ((), None)
     host.check()

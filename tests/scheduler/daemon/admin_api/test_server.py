@@ -149,21 +149,30 @@ def test_two_devices_with_a_limit_each(tmp_path: Path) -> None:
         assert limits == {"both": {one: 3 * GIB, two: 4 * GIB}, "second": {two: 5 * GIB}}
 
 
-def test_a_list_can_be_of_the_devices_on_which_containers_hold_or_wait(tmp_path: Path) -> None:
+def test_a_list_can_be_of_what_is_active_and_count_the_rest(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB") as daemon:
         first, second = (device["uuid"] for device in daemon.admin.request("devices")["devices"])
         process = Process(daemon.container("a", memory="16g", gpus="all"))
         process.hello()
-        assert daemon.admin.request("containers", held=True)["containers"][0]["devices"] == []
+        daemon.container("idle", memory="1g")
+        listed = daemon.admin.request("active-containers")
+        assert listed["containers"] == [{"name": "a", "state": "running", "processes": 1}]
+        assert listed["others"] == [{"state": "running", "residency": None, "count": 1}]
         process.answer(process.allocate(GIB, row=1))
         waiting = Process(daemon.container("b", memory="16g", gpus="all"))
         waiting.hello()
         waiting.allocate(16 * GIB, row=1)
         wait_until(lambda: daemon.state("b")["waiting"], "the second one waits")
-        listed = daemon.admin.request("containers", held=True)["containers"]
+        listed = daemon.admin.request("active-containers")["containers"]
+        assert [(row["state"], row.get("waiting", [{}])[0].get("behind")) for row in listed] == [
+            ("running", None),
+            ("waiting", []),
+        ]
         assert [[share["uuid"] for share in row["devices"]] for row in listed] == [[second], [second]]
         listed = daemon.admin.request("containers")["containers"]
-        assert [[share["uuid"] for share in row["devices"]] for row in listed] == [[first, second]] * 2
+        assert [[share["uuid"] for share in row["devices"]] for row in listed if row["name"] != "idle"] == [
+            [first, second]
+        ] * 2
 
 
 def test_who_asks_for_a_long_past_keeps_nobody_waiting(tmp_path: Path) -> None:
