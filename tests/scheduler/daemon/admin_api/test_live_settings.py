@@ -103,7 +103,8 @@ def test_pause_and_priority_change_for_what_waits_and_survive_a_restart(tmp_path
         assert terms(daemon, "a") == (None, 7)
         daemon.admin.request("set", name="a", wait="1ms")
         assert process.ask(m.Allocate(0, 16 * GIB, "cuMemAlloc")).reason == Reason.DEADLINE
-        assert [event["reason"] for event in daemon.events("changed")] == ["wait=1ms"]
+        # The one before the restart was on its way to the database when the scheduler was killed: it may be there.
+        assert daemon.events("changed")[-1]["reason"] == "wait=1ms"
 
 
 def test_a_drained_device_stays_drained_and_says_so(tmp_path: Path) -> None:
