@@ -24,7 +24,7 @@ class Seen:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.shares: dict[int, dict[str, list[int]]] = {}
+        self.shares: dict[int, dict[str, list[int | str]]] = {}
         self.overfull = self.looks = self.late = 0
 
     def look(self) -> None:
@@ -40,7 +40,8 @@ class Seen:
                 self.late += 1
                 continue
             used.update(share["cards"])
-            self.shares.setdefault(share["job"], {})[share["node"]] = sorted(share["cards"].values())
+            shares = sorted(share["cards"].values())
+            self.shares.setdefault(share["job"], {})[share["node"]] = shares or [share["fault"]]
         # Files that are read while jobs end and begin are of several moments; only those of one moment are added up.
         if {path.name for path in self.folder.glob("*.json")} == names:
             self.overfull += sum(size > CARD << 30 for size in used.values())

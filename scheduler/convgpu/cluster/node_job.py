@@ -66,9 +66,8 @@ class NodeJob(msgspec.Struct, frozen=True):
     fault: str = ""
 
 
-# States of a job whose Prolog runs. Short jobs of several nodes may be over before the Prolog of a node has begun, and
-# Slurm has taken their cards back then.
-_BEGINS: Final = frozenset({"configuring", "running", "suspended", "pending", "unknown"})
+# Short jobs of several nodes may be over before the Prolog of a node has begun, and Slurm has taken their cards back.
+_OVER: Final = frozenset({"COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL"})
 
 
 def file_name(job: int, node: str) -> str:
@@ -109,13 +108,20 @@ def node_job(job: Job, node: str, settings: Settings) -> NodeJob:
         cards[number].uuid: min(count * settings.granule, cards[number].capacity)
         for number, count in {**whole, **portion.shards}.items()
     }
-    return NodeJob(job.job_id, node, job.user_id, job.restart_cnt, limits, _fault(job, portion.shards))
+    fault = _fault(job, portion.shards) if limits or not job.cards else _why_nothing(job)
+    return NodeJob(job.job_id, node, job.user_id, job.restart_cnt, limits, fault)
+
+
+def _why_nothing(job: Job) -> str:
+    """Say why Slurm names no cards of this node for a job that asks for some."""
+    states = " ".join(job.job_state).lower()
+    if _OVER.isdisjoint(job.job_state):
+        return f"Slurm names no cards of this node for the job, which is {states}"
+    return f"the job is {states}: it ended before its Prolog ran on this node"
 
 
 def _fault(job: Job, shards: Mapping[int, int]) -> str:
     """Say what is wrong with shares: each must hold what one task asked for, whole."""
-    if job.state not in _BEGINS:
-        return f"the job is {job.state}: it ended before its Prolog ran on this node"
     asked = job.shards
     if not shards or (asked and all(count % asked == 0 for count in shards.values())):
         return ""

@@ -69,12 +69,17 @@ def test_a_job_without_cards_has_none():
     assert node_job(job, "n1", SETTINGS) == NodeJob(12, "n1", 1000, 1, {})
 
 
-@pytest.mark.parametrize("state", ["COMPLETING", "COMPLETED", "CANCELLED"])
-def test_a_job_that_ended_before_its_prolog_ran_here_has_nothing_and_says_why(state):
-    job = read_jobs(document(job_state=[state], gres_detail=[]))[0]
-    share = node_job(job, "n1", SETTINGS)
-    assert share.cards == {}
-    assert share.fault == f"the job is {state.lower()}: it ended before its Prolog ran on this node"
+@pytest.mark.parametrize(
+    ("states", "fault"),
+    [
+        (["COMPLETED", "COMPLETING"], "the job is completed completing: it ended before its Prolog ran on this node"),
+        (["CANCELLED"], "the job is cancelled: it ended before its Prolog ran on this node"),
+        (["RUNNING"], "Slurm names no cards of this node for the job, which is running"),
+    ],
+)
+def test_a_node_of_which_slurm_names_no_cards_has_nothing_and_says_why(states, fault):
+    job = read_jobs(document(job_state=states, gres_detail=[]))[0]
+    assert node_job(job, "n1", SETTINGS) == NodeJob(12, "n1", 1000, 1, {}, fault)
 
 
 def test_an_unknown_node_is_an_error():
