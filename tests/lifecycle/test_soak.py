@@ -47,7 +47,7 @@ class Soak:
     def begin(self):
         name = f"soak-{self.started}"
         self.started += 1
-        memory = self.random.choice(("512m", "2g", "6g"))
+        memory = self.random.choice(("640m", "2g", "6g"))
         source = self.random.choice(("", f"src={name},"))
         self.docker(
             *("run", "-d", "-i", "--name", name, "--network", "none", "--stop-signal", "KILL"),

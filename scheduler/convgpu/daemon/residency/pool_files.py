@@ -1,5 +1,6 @@
 """The files of the host pool, which outlive porter and scheduler: whose copies are in them, and their end."""
 
+import fcntl
 import mmap
 import struct
 from collections.abc import Iterator
@@ -46,6 +47,17 @@ class PoolFiles:
     def hold_copies(self) -> bool:
         """Tell whether a process that lives has memory in the pool."""
         return any(start_time(pid) == started for pid, started in dict.fromkeys(self.owners()))
+
+    def is_in_use(self) -> bool:
+        """Tell whether a porter runs there: that of a killed scheduler still finishes the pieces at hand."""
+        try:
+            with self.path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # there is none
+            return False
+        return False
 
     def remove(self) -> None:
         """Give the host its memory back; nobody may need a copy any more."""

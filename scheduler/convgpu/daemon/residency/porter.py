@@ -59,6 +59,7 @@ class Porter:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._adoption: asyncio.TimerHandle | None = None
         self._pause = FIRST_PAUSE
         self._started = 0.0
 
@@ -151,16 +152,19 @@ class Porter:
         """Give back what an earlier scheduler left on the host, or watch over the copies of processes that live."""
         if self._control is not None:
             return
-        if self._files.pool.hold_copies():
+        if self._files.pool.is_in_use():  # by a porter that may complete its first copy now
+            self._adoption = self._loop.call_later(FIRST_PAUSE, self.adopt)
+        elif self._files.pool.hold_copies():
             self.start()
         else:
             self._files.pool.remove()
 
     def stop(self) -> None:
         """Stop the porter. What is out stays out, for the next one; without any, nothing is left on the host."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._adoption):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._adoption = None
         self._close()
         if not self._files.pool.hold_copies():
             self._files.pool.remove()

@@ -1,0 +1,49 @@
+"""The pool's files are not taken from a porter that still runs: what it copies last would be nowhere."""
+
+import asyncio
+import fcntl
+from pathlib import Path
+
+import pytest
+
+from convgpu.daemon.residency import porter as module
+from convgpu.daemon.residency.pool_files import PoolFiles
+from convgpu.daemon.residency.porter import Porter, PorterFiles
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PoolFiles:
+    found = PoolFiles(tmp_path / "pool/pool")
+    found.path.parent.mkdir()
+    found.path.touch()
+    found.index.touch()
+    return found
+
+
+def test_a_pool_is_in_use_while_a_porter_holds_its_lock(files: PoolFiles) -> None:
+    with files.path.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert files.is_in_use()
+    assert not files.is_in_use()
+    files.remove()
+    assert not files.is_in_use()
+
+
+def test_the_porter_of_a_killed_scheduler_keeps_its_pool_until_it_ends(
+    files: PoolFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST_PAUSE", 0.0)
+
+    async def adopt() -> None:
+        nothing = PorterFiles(Path("/nonexistent"), "", files)
+        porter = Porter(asyncio.get_running_loop(), nothing, print, print)
+        with files.path.open("rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            porter.adopt()
+            await asyncio.sleep(0)
+            assert files.path.exists()
+        while files.path.exists():
+            await asyncio.sleep(0)
+        porter.stop()
+
+    asyncio.run(asyncio.wait_for(adopt(), 20))
