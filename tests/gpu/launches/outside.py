@@ -1,9 +1,10 @@
-"""Memory that the hook does not see (OpenCL): the audit charges it, and `CONVGPU_OVERUSE=stop` ends who is above.
+"""Memory that the hook does not see (OpenCL, Vulkan): the audit charges it, and `CONVGPU_OVERUSE=stop` ends its owner.
 
     tests/gpu/launches/run                       or, by itself, outside.py
 
-Uses libOpenCL.so.1, or NVIDIA's own libnvidia-opencl.so.1 where no loader is; without either it says so, and the
-exit status is 0. Takes 3 GiB by OpenCL with a limit of 2 GiB. The exit status is 1 if it is not charged, or not ended.
+Uses libOpenCL.so.1, or NVIDIA's own libnvidia-opencl.so.1 where no loader is, and libvulkan.so.1; what is missing it
+says, and the exit status is 0. Takes 3 GiB by each with a limit of 2 GiB. The exit status is 1 if it is not charged, or
+not ended.
 """
 
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from rows import DEVICES, FOLDER, GIB, environment, running_daemon
 
 LIMIT = 2 * GIB
+WAYS = {"OpenCL": "opencl.py", "Vulkan": "vulkan.py"}
 ABSENT = 77
 
 
@@ -29,20 +31,20 @@ def wait_for(what: Callable[[], bool], seconds: float) -> float:
     return -1.0
 
 
-def attempt(overuse: str) -> tuple[str, bool]:
-    """Let a program take memory by OpenCL; return a line about it, and whether it is as it should be."""
+def attempt(way: str, overuse: str) -> tuple[str, bool]:
+    """Let a program take memory in this way; return a line about it, and whether it is as it should be."""
     options = [f"--overuse={overuse}", "--overuse-after=2s"]
     with tempfile.TemporaryDirectory() as scratch, running_daemon(Path(scratch) / "d", DEVICES, *options) as daemon:
         folder = daemon.container("outside", memory=str(LIMIT))
-        words, pipe = [sys.executable, str(FOLDER / "opencl.py"), str(3 * GIB)], subprocess.PIPE
+        words, pipe = [sys.executable, str(FOLDER / WAYS[way]), str(3 * GIB)], subprocess.PIPE
         program = subprocess.Popen(words, env=environment(folder), stdin=pipe, stdout=pipe, text=True)
         assert program.stdin is not None
         assert program.stdout is not None
         said = program.stdout.readline().strip()
         if not said:
             program.wait(60)
-            reason = "there is no OpenCL here" if program.returncode == ABSENT else "the program failed"
-            return f"OpenCL: not tried, {reason}", program.returncode == ABSENT
+            reason = f"there is no {way} for a GPU here" if program.returncode == ABSENT else "the program failed"
+            return f"{way}: not tried, {reason}", program.returncode == ABSENT
 
         def seen() -> int:
             return int(daemon.state("outside")["devices"][0]["seen"])  # type: ignore[index]
@@ -56,18 +58,19 @@ def attempt(overuse: str) -> tuple[str, bool]:
         good = charged >= 0 and (ended >= 0) == (overuse == "stop") and freed
         sizes = f"took {held / GIB:.3f}  limit {LIMIT / GIB:.0f} GiB"
         end = f"ended {ended:.1f} s later" if ended >= 0 else "not ended"
-        return f"OpenCL ({said}), CONVGPU_OVERUSE={overuse}: {sizes}  charged after {charged:.1f} s, {end}", good
+        return f"{way} ({said}), CONVGPU_OVERUSE={overuse}: {sizes}  charged after {charged:.1f} s, {end}", good
 
 
 def main() -> int:
     """Return 1 if something is wrong."""
     wrong = 0
-    for overuse in ("warn", "stop"):
-        line, good = attempt(overuse)
-        print(f"{'ok   ' if good else 'WRONG'}  {line}", flush=True)
-        wrong |= not good
-        if "not tried" in line:
-            break
+    for way in WAYS:
+        for overuse in ("warn", "stop"):
+            line, good = attempt(way, overuse)
+            print(f"{'ok   ' if good else 'WRONG'}  {line}", flush=True)
+            wrong |= not good
+            if "not tried" in line:
+                break
     return wrong
 
 

@@ -1,0 +1,124 @@
+"""Takes so many bytes by Vulkan, in a process that has a CUDA context behind the hook; stays until it is ended.
+
+    vulkan.py BYTES
+
+Exit status 77 without Vulkan's loader (libvulkan.so.1), or where it shows no GPU of NVIDIA. Numbers and structures are
+those of vulkan_core.h 1.0.
+"""
+
+import ctypes
+import sys
+from ctypes import byref, c_char_p, c_float, c_uint32, c_uint64, c_void_p, pointer
+
+from calls import Cuda
+
+ABSENT = 77
+NVIDIA = 0x10DE
+DEVICE_LOCAL = 1  # VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
+PART = 1 << 29
+INSTANCE, QUEUE, DEVICE, MEMORY = 1, 2, 3, 5  # VK_STRUCTURE_TYPE_..._CREATE_INFO, and _MEMORY_ALLOCATE_INFO
+
+
+class _Create(ctypes.Structure):
+    """What the structures begin with."""
+
+    _fields_ = [("type", c_uint32), ("next", c_void_p), ("flags", c_uint32)]
+
+
+class InstanceCreateInfo(_Create):
+    """VkInstanceCreateInfo."""
+
+    _fields_ = [("application", c_void_p), ("layers", c_uint32), ("layer_names", c_char_p)]
+    _fields_ += [("extensions", c_uint32), ("extension_names", c_char_p)]
+
+
+class QueueCreateInfo(_Create):
+    """VkDeviceQueueCreateInfo."""
+
+    _fields_ = [("family", c_uint32), ("count", c_uint32), ("priorities", ctypes.POINTER(c_float))]
+
+
+class DeviceCreateInfo(_Create):
+    """VkDeviceCreateInfo."""
+
+    _fields_ = [("queue_count", c_uint32), ("queues", ctypes.POINTER(QueueCreateInfo))]
+    _fields_ += [("layers", c_uint32), ("layer_names", c_char_p), ("extensions", c_uint32)]
+    _fields_ += [("extension_names", c_char_p), ("features", c_void_p)]
+
+
+class MemoryAllocateInfo(ctypes.Structure):
+    """VkMemoryAllocateInfo."""
+
+    _fields_ = [("type", c_uint32), ("next", c_void_p), ("size", c_uint64), ("memory_type", c_uint32)]
+
+
+class MemoryType(ctypes.Structure):
+    """VkMemoryType."""
+
+    _fields_ = [("flags", c_uint32), ("heap", c_uint32)]
+
+
+class MemoryHeap(ctypes.Structure):
+    """VkMemoryHeap."""
+
+    _fields_ = [("size", c_uint64), ("flags", c_uint32)]
+
+
+class MemoryProperties(ctypes.Structure):
+    """VkPhysicalDeviceMemoryProperties."""
+
+    _fields_ = [("types", c_uint32), ("type", MemoryType * 32), ("heaps", c_uint32), ("heap", MemoryHeap * 16)]
+
+
+def physical_device(vulkan: ctypes.CDLL, instance: c_void_p) -> c_void_p:
+    """Return the first GPU of NVIDIA."""
+    count = c_uint32(0)
+    assert vulkan.vkEnumeratePhysicalDevices(instance, byref(count), None) == 0
+    handles = (c_void_p * max(count.value, 1))()
+    assert vulkan.vkEnumeratePhysicalDevices(instance, byref(count), handles) == 0
+    for handle in handles[: count.value]:
+        properties = (c_uint32 * 512)()  # VkPhysicalDeviceProperties: versions of API and driver, vendor, ...
+        vulkan.vkGetPhysicalDeviceProperties(c_void_p(handle), properties)
+        if properties[2] == NVIDIA:
+            return c_void_p(handle)
+    sys.exit(ABSENT)
+
+
+def local_memory(vulkan: ctypes.CDLL, gpu: c_void_p) -> int:
+    """Return the index of the type of memory that lies on the card, in its largest heap."""
+    memory = MemoryProperties()
+    vulkan.vkGetPhysicalDeviceMemoryProperties(gpu, byref(memory))
+    local = [index for index in range(memory.types) if memory.type[index].flags & DEVICE_LOCAL]
+    return max(local, key=lambda index: (memory.heap[memory.type[index].heap].size, -index))
+
+
+def take(vulkan: ctypes.CDLL, size: int) -> None:
+    """Make a device with a queue, and allocate memory on the card."""
+    instance, device = c_void_p(), c_void_p()
+    if vulkan.vkCreateInstance(byref(InstanceCreateInfo(INSTANCE)), None, byref(instance)) != 0:
+        sys.exit(ABSENT)
+    gpu = physical_device(vulkan, instance)
+    queue = QueueCreateInfo(QUEUE, None, 0, 0, 1, pointer(c_float(1.0)))
+    wanted = DeviceCreateInfo(DEVICE, None, 0, 1, pointer(queue))
+    assert vulkan.vkCreateDevice(gpu, byref(wanted), None, byref(device)) == 0
+    part = MemoryAllocateInfo(MEMORY, None, PART, local_memory(vulkan, gpu))
+    for _part in range(size // PART):
+        handle = c_uint64()
+        status = vulkan.vkAllocateMemory(device, byref(part), None, byref(handle))
+        assert status == 0, status
+
+
+def main() -> None:
+    """Take it, say so, and stay."""
+    Cuda()
+    try:
+        vulkan = ctypes.CDLL("libvulkan.so.1")
+    except OSError:
+        sys.exit(ABSENT)
+    take(vulkan, int(sys.argv[1]))
+    print("libvulkan.so.1", flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
