@@ -2,18 +2,20 @@
 
     opencl.py BYTES
 
-Exit status 77 without OpenCL, or where it shows no GPU. Without a loader (libOpenCL.so.1) NVIDIA's part is called by
-its table of functions, whose order is that of cl_icd_dispatch.
+Exit status 77 without OpenCL, or where it shows no GPU. Without a loader (libOpenCL.so.1), or where the loader was not
+told of NVIDIA's part (OCL_ICD_VENDORS, /etc/OpenCL/vendors), that part is called by its table of functions, whose order
+is that of cl_icd_dispatch.
 """
 
 import ctypes
 import sys
+from contextlib import suppress
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
 from calls import Cuda
 
 ABSENT = 77
-NOT_FOUND = -1  # CL_DEVICE_NOT_FOUND
+LOADER, VENDOR = "libOpenCL.so.1", "libnvidia-opencl.so.1"
 GPU, READ_WRITE, BLOCKING = 1 << 2, 1, 1
 PART = 1 << 29
 ORDER = {"clGetDeviceIDs": 2, "clCreateContext": 4, "clCreateCommandQueue": 9, "clCreateBuffer": 14}
@@ -22,29 +24,21 @@ RETURNS_HANDLE = {"clCreateContext", "clCreateCommandQueue", "clCreateBuffer"}
 
 
 class OpenCl:
-    """The first platform."""
+    """The first GPU of a library's first platform; OSError if there is none."""
 
-    def __init__(self) -> None:
-        self._library, self.name = self._open()
-        platform = c_void_p()
-        first = self._library["clGetPlatformIDs" if self.name == "libOpenCL.so.1" else "clIcdGetPlatformIDsKHR"]
-        if first(1, byref(platform), None) != 0 or not platform:
-            sys.exit(ABSENT)
-        self.platform = platform
-
-    @staticmethod
-    def _open() -> tuple[ctypes.CDLL, str]:
-        for name in ("libOpenCL.so.1", "libnvidia-opencl.so.1"):
-            try:
-                return ctypes.CDLL(name), name
-            except OSError:
-                continue
-        sys.exit(ABSENT)
+    def __init__(self, name: str) -> None:
+        self._library, self.name = ctypes.CDLL(name), name
+        self.platform, self.device = c_void_p(), c_void_p()
+        first = self._library["clGetPlatformIDs" if self.name == LOADER else "clIcdGetPlatformIDsKHR"]
+        if first(1, byref(self.platform), None) != 0 or not self.platform:
+            raise OSError(name)
+        if self.call("clGetDeviceIDs", self.platform, c_uint64(GPU), 1, byref(self.device), None) != 0:
+            raise OSError(name)  # CL_DEVICE_NOT_FOUND
 
     def call(self, name: str, *arguments: object) -> int:
         """Return what a call returned: a status, or a handle."""
         kind = c_void_p if name in RETURNS_HANDLE else c_int
-        if self.name == "libOpenCL.so.1":
+        if self.name == LOADER:
             function = self._library[name]
             function.restype = kind
             return int(function(*arguments) or 0)
@@ -54,9 +48,7 @@ class OpenCl:
 
 def take(opencl: OpenCl, size: int) -> None:
     """Make buffers, and write to them: before that the driver takes nothing."""
-    device, status = c_void_p(), c_int()
-    if opencl.call("clGetDeviceIDs", opencl.platform, c_uint64(GPU), 1, byref(device), None) == NOT_FOUND:
-        sys.exit(ABSENT)
+    device, status = opencl.device, c_int()
     context = c_void_p(opencl.call("clCreateContext", None, c_uint(1), byref(device), None, None, byref(status)))
     assert status.value == 0, status
     queue = c_void_p(opencl.call("clCreateCommandQueue", context, device, c_uint64(0), byref(status)))
@@ -70,10 +62,18 @@ def take(opencl: OpenCl, size: int) -> None:
     assert opencl.call("clFinish", queue) == 0
 
 
+def first_with_gpu() -> OpenCl:
+    """Return what shows a GPU: the loader, or NVIDIA's part."""
+    for name in (LOADER, VENDOR):
+        with suppress(OSError):
+            return OpenCl(name)
+    sys.exit(ABSENT)
+
+
 def main() -> None:
     """Take it, say so, and stay."""
     Cuda()
-    opencl = OpenCl()
+    opencl = first_with_gpu()
     take(opencl, int(sys.argv[1]))
     print(opencl.name, flush=True)
     sys.stdin.read()

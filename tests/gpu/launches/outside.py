@@ -47,7 +47,7 @@ def attempt(way: str, overuse: str) -> tuple[str, bool]:
             return f"{way}: not tried, {reason}", program.returncode == ABSENT
 
         def seen() -> int:
-            return int(daemon.state("outside")["devices"][0]["seen"])  # type: ignore[index]
+            return int(daemon.state("outside")["devices"][0]["seen"] or 0)  # type: ignore[index] # None: not looked yet
 
         charged = wait_for(lambda: seen() > LIMIT, 10)
         held = seen()

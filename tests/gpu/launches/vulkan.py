@@ -19,29 +19,27 @@ PART = 1 << 29
 INSTANCE, QUEUE, DEVICE, MEMORY = 1, 2, 3, 5  # VK_STRUCTURE_TYPE_..._CREATE_INFO, and _MEMORY_ALLOCATE_INFO
 
 
-class _Create(ctypes.Structure):
-    """What the structures begin with."""
-
-    _fields_ = [("type", c_uint32), ("next", c_void_p), ("flags", c_uint32)]
+# What the structures begin with. (No base class: its padding would stay between it and the next field.)
+HEAD = [("type", c_uint32), ("next", c_void_p), ("flags", c_uint32)]
 
 
-class InstanceCreateInfo(_Create):
+class InstanceCreateInfo(ctypes.Structure):
     """VkInstanceCreateInfo."""
 
-    _fields_ = [("application", c_void_p), ("layers", c_uint32), ("layer_names", c_char_p)]
+    _fields_ = [*HEAD, ("application", c_void_p), ("layers", c_uint32), ("layer_names", c_char_p)]
     _fields_ += [("extensions", c_uint32), ("extension_names", c_char_p)]
 
 
-class QueueCreateInfo(_Create):
+class QueueCreateInfo(ctypes.Structure):
     """VkDeviceQueueCreateInfo."""
 
-    _fields_ = [("family", c_uint32), ("count", c_uint32), ("priorities", ctypes.POINTER(c_float))]
+    _fields_ = [*HEAD, ("family", c_uint32), ("count", c_uint32), ("priorities", ctypes.POINTER(c_float))]
 
 
-class DeviceCreateInfo(_Create):
+class DeviceCreateInfo(ctypes.Structure):
     """VkDeviceCreateInfo."""
 
-    _fields_ = [("queue_count", c_uint32), ("queues", ctypes.POINTER(QueueCreateInfo))]
+    _fields_ = [*HEAD, ("queue_count", c_uint32), ("queues", ctypes.POINTER(QueueCreateInfo))]
     _fields_ += [("layers", c_uint32), ("layer_names", c_char_p), ("extensions", c_uint32)]
     _fields_ += [("extension_names", c_char_p), ("features", c_void_p)]
 
