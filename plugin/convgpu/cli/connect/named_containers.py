@@ -13,6 +13,7 @@ from convgpu.protocol.records import Container
 
 _HEX_DIGITS: Final = frozenset("0123456789abcdef")
 _ID_LENGTH: Final = 64
+ENDED: Final = "ended"  # of `Container.state`
 _MIN_ID: Final = 4  # characters of an id that are taken for its start
 
 
@@ -47,6 +48,11 @@ class NamedContainer:
     def user(self) -> str:
         """The user who runs it, by its label; empty if it has none."""
         return self.labels.get(USER, "")
+
+    @property
+    def shown_id(self) -> str:
+        """The ids of the Engine's containers as Docker shows them, or the volume's name."""
+        return ", ".join(shortened(entry.id) for entry in self.engine) or shortened(self.container.name)
 
     def starts_with(self, word: str) -> bool:
         """Say whether the word is the beginning of an id of this container."""
@@ -98,16 +104,24 @@ def engine_names(containers: Sequence[Container], directory: Path | None) -> Map
         return {}
 
 
+def _newest(same: Sequence[NamedContainer]) -> list[NamedContainer]:
+    """Return of containers with the same name those that have not ended, or else the one that was made last."""
+    left = [entry for entry in same if entry.container.state != ENDED]
+    return left or sorted(same, key=lambda entry: entry.container.created)[-1:]
+
+
 def find(listed: Sequence[NamedContainer], word: str) -> NamedContainer:
     """Return the container that a user means: by its name, the start of its id, or its volume.
+
+    A name comes again when its container is removed and its volume stays: then the newest is meant.
 
     Raises:
         Refused: there is none, or more than one.
     """
-    exact = [entry for entry in listed if word in entry.names]
+    exact = _newest([entry for entry in listed if word in entry.names])
     found = exact or [entry for entry in listed if entry.starts_with(word)]
     if len(found) > 1:
-        names = ", ".join(entry.name for entry in found)
+        names = ", ".join(f"{entry.name} ({entry.shown_id})" for entry in found)
         raise Refused(f"{word!r} could be any of these containers: {names}.\nName one of them.")
     if not found:
         next_step = "See which there are: convgpu ps" if listed else "Start one: convgpu run --gpu-memory 2g IMAGE"

@@ -1,6 +1,7 @@
 """`convgpu ps`: which container has how much GPU memory, and which waits."""
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -8,7 +9,7 @@ from typing import Any, Final
 import click
 
 from convgpu.cli.connect.discovery import open_scheduler
-from convgpu.cli.connect.named_containers import list_containers
+from convgpu.cli.connect.named_containers import NamedContainer, list_containers
 from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.show import selection
 from convgpu.cli.show.container_rows import COLUMNS, Row, as_data, rows
@@ -20,13 +21,14 @@ _HELP: Final = """Show the containers that share the GPUs: limit, grant, usage, 
 
 LIMIT is the most a container may use on a GPU, GRANT what is set aside for it so far, USAGE what its processes
 hold. STATE is created, running, waiting (an allocation of it is paused) or ended; SINCE for how long. Below a
-container that waits stands for how much, why, and who holds what it waits for.
+container that waits stands for how much, why, and who holds what it waits for. Containers that have ended hold nothing
+and are shown with --all, until their volume is removed: docker rm -v.
 
 Of containers whose memory may leave (suspend=auto), ON CARD and OUT are the parts of USAGE on the GPU and on the host,
 and STATE may also be stopping, stopped, suspended (by hand), waits for turn, restoring, or busy (did not stop in time).
 
 \b
---json prints a list, oldest container first; sizes are bytes, times Unix seconds:
+--json prints a list of all, oldest container first; sizes are bytes, times Unix seconds:
   volume       name of its ConvGPU volume
   containers   the Engine's containers with that volume: id, name, image, labels
   user         who runs it, by the label convgpu.user, which convgpu run sets; or empty
@@ -58,6 +60,7 @@ def _check_filters(
 
 @click.command(help=_HELP, epilog=EXIT_CODES)
 @as_json
+@click.option("-a", "--all", "ended", is_flag=True, help="Show containers that have ended, too.")
 @click.option("-q", "--quiet", is_flag=True, help="Print names only.")
 @click.option(
     "-f",
@@ -110,10 +113,11 @@ def _print(
     quiet: bool,
     filters: tuple[tuple[str, str], ...],
     form: str | None,
+    ended: bool,
 ) -> None:
     devices = scheduler.devices()
     every = list_containers(scheduler, directory)
-    listed = selection.choose(every, filters, devices)
+    listed = selection.choose(every, filters, devices, ended=ended or as_json)
     if as_json:
         echo_data(as_data(listed, devices))
     elif quiet:
@@ -122,8 +126,16 @@ def _print(
         echo_all([(line, "") for line in selection.format_rows(form, rows(listed, devices, time.time()))])
     else:
         show(rows(listed, devices, time.time()), width())
-    if not every and not (as_json or quiet or form):
-        click.echo("No container has a ConvGPU volume. Start one: convgpu run --gpu-memory 2g IMAGE", err=True)
+    if not (listed or as_json or quiet or form):
+        click.echo(_why_none(every, filters), err=True)
+
+
+def _why_none(every: Sequence[NamedContainer], filters: Sequence[tuple[str, str]]) -> str:
+    if not every:
+        return "No container has a ConvGPU volume. Start one: convgpu run --gpu-memory 2g IMAGE"
+    if filters:
+        return "No container is like that. See all: convgpu ps --all"
+    return f"All {len(every)} containers have ended. See them: convgpu ps --all"
 
 
 def show(lines: list[Row], room: int | None) -> None:

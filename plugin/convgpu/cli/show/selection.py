@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from convgpu.cli.connect.named_containers import NamedContainer
+from convgpu.cli.connect.named_containers import ENDED, NamedContainer
 from convgpu.cli.show.container_rows import Row
 from convgpu.cli.terminal.errors import did_you_mean
 from convgpu.protocol.records import Devices
@@ -51,17 +51,26 @@ def check_filter(text: str) -> tuple[str, str]:
 
 
 def choose(
-    listed: Sequence[NamedContainer], filters: Sequence[tuple[str, str]], devices: Devices
+    listed: Sequence[NamedContainer], filters: Sequence[tuple[str, str]], devices: Devices, *, ended: bool
 ) -> list[NamedContainer]:
-    """Return the containers that all filters let through; of several values of one key any will do."""
+    """Return the containers that all filters let through; of several values of one key any will do.
+
+    Args:
+        listed: all that there are.
+        filters: keys and values.
+        devices: by which GPUs are known.
+        ended: those that have ended too, also where no filter asks for a state.
+    """
     gpus = {device.uuid: str(device.index) for device in devices.devices}
     wanted: dict[str, list[str]] = {}
     for key, value in filters:
         wanted.setdefault(key, []).append(value)
+    ended = ended or "state" in wanted
     return [
         entry
         for entry in listed
-        if all(any(_FILTERS[key](entry, value, gpus) for value in values) for key, values in wanted.items())
+        if (ended or entry.container.state != ENDED)
+        and all(any(_FILTERS[key](entry, value, gpus) for value in values) for key, values in wanted.items())
     ]
 
 

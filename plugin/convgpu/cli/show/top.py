@@ -20,7 +20,7 @@ from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import list_containers
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import Scheduler
-from convgpu.cli.show import event_text
+from convgpu.cli.show import event_text, selection
 from convgpu.cli.show.top_view import Controls, Line, Snapshot, view
 from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
 from convgpu.cli.terminal.options import directory, volume_driver
@@ -90,7 +90,8 @@ def _show(
 
 def _poll(scheduler: Scheduler, directory: Path | None) -> Snapshot:
     devices = scheduler.devices()
-    return Snapshot(time.time(), devices, list_containers(scheduler, directory))
+    listed = selection.choose(list_containers(scheduler, directory), (), devices, ended=False)
+    return Snapshot(time.time(), devices, tuple(listed))
 
 
 def _text(lines: list[Line]) -> Text:

@@ -118,6 +118,26 @@ def test_a_container_is_found_by_name_by_volume_and_by_the_start_of_its_id() -> 
     assert find(listed, "first") is listed[1]
 
 
+def _train(number: int, state: str) -> NamedContainer:
+    again = replace(OLDER, name=f"{number:064x}", created=OLDER.created + number, state=state)
+    return NamedContainer(again, (EngineContainer(f"{number + 16:064x}", "train", "i"),))
+
+
+@pytest.mark.parametrize(
+    ("states", "meant"),
+    [(("ended", "ended", "running"), 2), (("ended", "running", "ended"), 1), (("ended", "ended", "ended"), 2)],
+)
+def test_a_name_that_came_again_means_who_has_not_ended_or_the_newest(states: tuple[str, ...], meant: int) -> None:
+    listed = [_train(number, state) for number, state in enumerate(states)]
+    assert find(listed, "train") is listed[meant]
+
+
+def test_a_name_that_two_have_that_run_names_both_by_their_ids() -> None:
+    listed = [_train(1, "running"), _train(2, "waiting")]
+    with pytest.raises(Refused, match=r"train \(0{12}\), train \(0{12}\)"):
+        find(listed, "train")
+
+
 @pytest.mark.parametrize("word", ["", "c", "ccc", "trai", "FIRST", "dddd"])
 def test_another_name_is_refused_with_the_next_step(word: str) -> None:
     with pytest.raises(Refused, match=r"(?s)there is no container .*convgpu ps"):
@@ -126,7 +146,7 @@ def test_another_name_is_refused_with_the_next_step(word: str) -> None:
 
 def test_an_id_that_two_begin_with_names_both() -> None:
     other = EngineContainer("c" * 63 + "d", "eval", "i")
-    with pytest.raises(Refused, match="train, eval"):
+    with pytest.raises(Refused, match=r"train \(c{12}\), eval \(c{12}\)"):
         find([NamedContainer(OLDER, (TRAIN,)), NamedContainer(SAME_AGE, (other,))], "cccc")
 
 

@@ -56,7 +56,17 @@ ALL = (
     ],
 )
 def test_filters(filters: list[str], names: list[str]) -> None:
-    assert [entry.name for entry in choose(ALL, [check_filter(text) for text in filters], DEVICES)] == names
+    chosen = choose(ALL, [check_filter(text) for text in filters], DEVICES, ended=True)
+    assert [entry.name for entry in chosen] == names
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [([], ["train-1", "train-2"]), (["gpu=1"], ["train-1"]), (["state=ended"], ["serve"]), (["name=serve"], [])],
+)
+def test_those_that_have_ended_are_left_out_unless_asked_for(filters: list[str], names: list[str]) -> None:
+    chosen = choose(ALL, [check_filter(text) for text in filters], DEVICES, ended=False)
+    assert [entry.name for entry in chosen] == names
 
 
 @pytest.mark.parametrize(
