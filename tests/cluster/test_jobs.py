@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -226,3 +227,33 @@ def test_the_script_by_which_people_enter_the_cluster(cluster, tmp_path):
     enter.chmod(0o700)
     told = subprocess.check_output([enter, "sh", "-c", "pwd; sinfo -h -o %D"], cwd=tmp_path, text=True)
     assert told.split() == [str(tmp_path), "4"]
+
+
+def test_what_a_running_job_does_not_need_is_learned_until_it_needs_more(cluster, tmp_path):
+    wait = "until [ -e /c/go ]; do sleep 0.1; done"
+    hold = f"(sleep 60 | gpu-hold --wait-for-stdin 1g) & {wait}; gpu-hold 5g && echo had more"
+    job = cluster.submit("--gpu-memory", "8g", "-v", f"{tmp_path}:/c", IMAGE, "sh", "-c", hold)
+
+    def learned():
+        rows = cluster.nodes.engine.administration("convgpu", "/v1/containers")["containers"]
+        return [share["learned"] for row in rows for share in row["devices"]]
+
+    cluster.wait_for("the peak is learned", lambda: any(size and size < 2 << 30 for size in learned()))
+    (tmp_path / "go").touch()
+    assert "had more" in cluster.result(job)
+    cluster.wait_until_gone(job)
+
+
+def test_a_job_that_stays_above_its_limit_ends_with_the_reason(cluster):
+    """The program escapes the hook as only root of the host can; the driver counts it nonetheless."""
+    job = cluster.submit("--gpu-memory", "2g", IMAGE, "sh", "-c", "echo begins; sleep 60")
+    cluster.wait_until_printed(job, "begins")
+    [container] = cluster.containers(job)
+    pid = cluster.nodes.engine("inspect", "--format={{.State.Pid}}", container)
+    subprocess.run(["nsenter", "--target", pid, "--mount", "--pid", "umount", "/etc/ld.so.preload"], check=True)
+    hold = "sleep 60 | gpu-hold --wait-for-stdin 3g"
+    cluster.nodes.engine("exec", "--detach", "--env=LD_PRELOAD=", container, "sh", "-c", hold)
+    cluster.wait_until(job, "failed")
+    cluster.wait_until_gone(job)
+    reason = r"ended on n\d: it held 3\.\d+GiB of a GPU, more than its 2GiB"
+    cluster.wait_for("the reason is there", lambda: re.fullmatch(reason, str(cluster.job(job)["why"])))

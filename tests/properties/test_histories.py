@@ -153,6 +153,15 @@ class Histories(RuleBasedStateMachine):
         self.host.dispatch(e.LimitsChanged(name, {device: data.draw(st.integers(1, self.capacity[device]))}))
 
     @precondition(lambda self: self.host.terms)
+    @rule(data=DRAW, share=st.none() | st.floats(0, 1))
+    def learn_limit(self, data: st.DataObject, share: float | None) -> None:
+        """Whatever was learned, nobody is rejected by it, and the state stays safe."""
+        name = self.container(data)
+        accounts = self.host.machine.accounts(name)
+        learned = {} if share is None else {device: int(account.limit * share) for device, account in accounts.items()}
+        self.host.dispatch(e.LimitsLearned(name, learned))
+
+    @precondition(lambda self: self.host.terms)
     @rule(data=DRAW, wait=st.none() | st.floats(0, 30), priority=st.integers(-20, 20))
     def change_terms(self, data: st.DataObject, wait: float | None, priority: int) -> None:
         self.host.dispatch(e.TermsChanged(self.container(data), wait, priority))

@@ -4,7 +4,7 @@ Of the documents only fields are read that Slurm 24.05 to 26.05 have (data parse
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -103,6 +103,14 @@ def read_jobs(text: str | bytes) -> list[Job]:
         ValueError: it is none of Slurm's.
     """
     return list(msgspec.json.decode(text, type=_Jobs).jobs)
+
+
+def with_comments(jobs: Sequence[Job], told: str) -> list[Job]:
+    """Return jobs with their AdminComments of Slurm's accounting, where it has one: lines of `sacct`, `ID|TEXT`."""
+    comments = dict(line.partition("|")[::2] for line in told.splitlines())
+    return [
+        msgspec.structs.replace(job, admin_comment=comments.get(str(job.job_id)) or job.admin_comment) for job in jobs
+    ]
 
 
 def _count(tres: str, kind: str) -> int | None:

@@ -56,6 +56,16 @@ class LimitsChanged(Record, frozen=True):
     limits: Mapping[str, int]
 
 
+class LimitsLearned(Record, frozen=True):
+    """A container has needed no more than so many bytes for a while; a device that is left out is as at first.
+
+    Its limits, and what it may claim by them, stay: it can always have them back (docs/decisions/0107).
+    """
+
+    container: str
+    limits: Mapping[str, int]
+
+
 class TermsChanged(Record, frozen=True):
     """How long allocations of a container may be paused is changed, and its priority; for those that wait already, too.
 
@@ -200,6 +210,7 @@ Event = (
     ContainerCreated
     | LimitsSet
     | LimitsChanged
+    | LimitsLearned
     | TermsChanged
     | ContainerStarted
     | ContainerEnded

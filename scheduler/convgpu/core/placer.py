@@ -272,10 +272,10 @@ def _compare(state: State, name: str, container: Container, visible: Sequence[st
 
 
 def _claims(state: State, name: str) -> Iterator[Mapping[str, int]]:
-    """Yield the limits of each other container that may use memory: it is mounted, or has a process."""
+    """Yield what is expected of each other container that may use memory: it is mounted, or has a process."""
     for other, container in state.containers.items():
         if other != name and (container.mounted or container.sessions):
-            yield {device: account.limit for device, account in state.ledger.accounts[other].items()}
+            yield {device: account.expected for device, account in state.ledger.accounts[other].items()}
 
 
 def _placed_limits(state: State, name: str) -> list[int]:

@@ -196,6 +196,15 @@ class Transitions:
             self._take_headroom_if_targets()
 
     @apply.register
+    def _learn_limits(self, event: e.LimitsLearned) -> None:
+        accounts = self._ledger.accounts[event.container]
+        for device, account in accounts.items():
+            account.learned = event.limits.get(device)
+        self._ledger.changed_containers[event.container] = None  # what of its grants is idle may go to others now
+        self._ledger.changes.release(accounts)
+        self._headroom.arm([event.container])
+
+    @apply.register
     def _change_terms(self, event: e.TermsChanged) -> None:
         change_terms(self._state, event)
 

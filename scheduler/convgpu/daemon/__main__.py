@@ -58,7 +58,7 @@ def _threshold(_context: click.Context, _parameter: click.Parameter, text: str) 
         raise click.BadParameter(str(error)) from error
 
 
-def _notice(_context: click.Context, _parameter: click.Parameter, text: str) -> float | None:
+def _duration_or_never(_context: click.Context, _parameter: click.Parameter, text: str) -> float | None:
     try:
         return None if text == "never" else parse_duration(text) or None
     except ValueError as error:
@@ -146,6 +146,13 @@ def _explain(directory: Path, reason: str) -> None:
 @click.option(
     "--overuse-after", default="10s", callback=_duration, help="How long a container may stay above its limit."
 )
+@click.option(
+    "--learn",
+    default="never",
+    callback=_duration_or_never,
+    help="How long a container's peak must not rise before others may have what it reserved beyond peak and 15 %; "
+    "never: it keeps all.",
+)
 @click.option("--history-age", default="720h", callback=_duration, help="How long events are kept.")
 @click.option("--history-rows", default=100_000, type=click.IntRange(0), help="How many events are kept.")
 @click.option("--record", type=click.Path(path_type=Path), help="Record all events in this file, for replay.")
@@ -183,7 +190,7 @@ def _explain(directory: Path, reason: str) -> None:
 @click.option(
     "--notice",
     default="1s",
-    callback=_notice,
+    callback=_duration_or_never,
     help="How long an allocation is paused before its program says so on stderr; never: silence.",
 )
 @click.option(

@@ -14,6 +14,7 @@ class Settings:
     promised of a device, as a multiple of its capacity; `granule`: the limit of a container that names none, empty for
     none; `switch_cost`: the share of the time that time slices may cost; `eviction`: name of the policy that chooses
     whose memory leaves;
+    `learn`: seconds without a higher peak after which a container is reckoned with that, None for never;
     `notice`: seconds of a pause after which its process says so on stderr, None for never.
     """
 
@@ -30,6 +31,7 @@ class Settings:
     audit: float
     overuse: str
     overuse_after: float
+    learn: float | None
     history_age: float
     history_rows: int
     record: Path | None

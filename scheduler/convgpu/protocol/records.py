@@ -32,6 +32,7 @@ class Share(Record, frozen=True):
     Attributes:
         seen, peak: by the driver's count at the last audit, None when it does not count; the highest usage noted.
         target: a limit that was requested and is not in force yet; None when there is none.
+        learned: a smaller limit by which it is reckoned with, because it needed no more for a while; None: none.
         out, fixed: of the usage, what lies on the host; what cannot leave, known once its processes were stopped.
     """
 
@@ -44,6 +45,7 @@ class Share(Record, frozen=True):
     out: int = 0
     fixed: int = 0
     peak: int = 0
+    learned: int | None = None
 
 
 class Waiting(Record, frozen=True):

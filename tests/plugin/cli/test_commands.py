@@ -174,7 +174,7 @@ def test_ps_shows_it_again_until_it_is_interrupted(monkeypatch: pytest.MonkeyPat
     assert "--watch shows a table" in convgpu("ps", "--directory", "/nowhere", "--json", "--watch=1").stderr
 
 
-UNSEEN = {"seen": None, "target": None, "out": 0, "fixed": 0, "peak": 0}
+UNSEEN = {"seen": None, "target": None, "out": 0, "fixed": 0, "peak": 0, "learned": None}
 
 
 @pytest.mark.usefixtures("engine")

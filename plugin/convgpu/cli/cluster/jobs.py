@@ -81,7 +81,7 @@ def jobs(numbers: tuple[int, ...], *, everything: bool, mine: bool, watch: bool,
     granule = slurm_client.granule()
     while True:
         found = [slurm_jobs.job(number) for number in numbers] if numbers else slurm_jobs.jobs(*words)
-        found = [job for job in found if everything or numbers or not job.ended]
+        found = slurm_jobs.explained([job for job in found if everything or numbers or not job.ended])
         if as_json:
             echo_data({"jobs": [_record(job, granule) for job in found]})
             return

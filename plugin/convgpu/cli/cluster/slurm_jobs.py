@@ -39,6 +39,18 @@ def job(number: int) -> listing.Job:
     return found[0]
 
 
+def explained(found: Sequence[listing.Job]) -> list[listing.Job]:
+    """Return the same jobs, those that failed with what the Epilog wrote about them, where Slurm has accounting."""
+    failed = [str(job.job_id) for job in found if job.state == "failed"]
+    if not failed:
+        return list(found)
+    try:
+        told = call("sacct", "-X", "-n", "-P", "-o", "JobIDRaw,AdminComment", "-j", ",".join(failed))
+    except (Refused, Unavailable):
+        return list(found)
+    return listing.with_comments(found, told)
+
+
 def _unknown(number: int) -> Refused:
     return Refused(f"Slurm knows no job {number}; it forgets ended ones after a while.\nSee: convgpu jobs --all")
 

@@ -23,13 +23,13 @@ class ReclaimLadder:
         self._rungs_with_answers: tuple[Callable[[], bool], ...] = (headroom.take_likely, headroom.take_all_armed)
 
     def take_idle_grants(self) -> None:
-        """Take rung 1: all idle grants. On a drained device they could be given to nobody."""
+        """Take rung 1: all idle grants but those that are reserved. On a drained device nobody could be given them."""
         for name in self._ledger.changed_containers:
-            if self._state.containers[name].is_admitted:  # reserved
-                continue
-            for device in self._ledger.accounts[name]:
+            is_reserved = self._state.containers[name].is_admitted
+            for device, account in self._ledger.accounts[name].items():
                 if device not in self._state.drained:
-                    self._ledger.take_idle(name, device)
+                    reserved = account.expected - account.charged if is_reserved else 0
+                    self._ledger.take_idle(name, device, reserved)
         self._ledger.changed_containers.clear()
         self._ledger.update_deficits()
 

@@ -23,6 +23,7 @@ class AccountView(msgspec.Struct, frozen=True):
         charged: unleased memory, which counts against the limit.
         target: a limit that was asked for and is not in force yet, or None.
         leases: what is leased to each session.
+        learned: a smaller limit by which it is reckoned with, because it needed no more for a while; or None.
     """
 
     limit: int
@@ -31,6 +32,7 @@ class AccountView(msgspec.Struct, frozen=True):
     charged: int
     target: int | None
     leases: Mapping[int, int]
+    learned: int | None = None
 
     @property
     def held(self) -> int:
@@ -58,6 +60,12 @@ class Account:
     target: int | None = None
     leases: dict[int, int] = field(default_factory=dict)
     high_water_marks: HighWaterMarks | None = None
+    learned: int | None = None
+
+    @property
+    def expected(self) -> int:
+        """The most that it is expected to need: the learned limit, or the limit."""
+        return self.limit if self.learned is None else min(self.learned, self.limit)
 
     @property
     def held(self) -> int:
@@ -83,7 +91,7 @@ class Account:
     def view(self) -> AccountView:
         """Return a copy that never changes."""
         leases = MappingProxyType(self.leases.copy()) if self.leases else _NO_LEASES
-        return AccountView(self.limit, self.grant, self.leased, self.charged, self.target, leases)
+        return AccountView(self.limit, self.grant, self.leased, self.charged, self.target, leases, self.learned)
 
     def check(self, name: str, *, is_overcommitted: bool) -> None:
         """Check what concerns this account alone; `is_overcommitted`: its device is.

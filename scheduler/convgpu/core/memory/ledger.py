@@ -280,15 +280,16 @@ class Ledger:
             self.grant(container, device, -above)
         self.changed_containers[container] = None
 
-    def take_idle(self, container: str, device: str) -> None:
-        """Take back what of a grant is idle.
+    def take_idle(self, container: str, device: str, reserved: int = 0) -> None:
+        """Take back what of a grant is idle and more than what is reserved.
 
         It makes no safe state unsafe, except where it only reduces an overcommit.
         """
         account = self.accounts[container][device]
-        if account.idle:
+        size = min(account.idle, account.grant - reserved)
+        if size > 0:
             self._is_deficit_stale = self._is_deficit_stale or self.free[device] < 0
-            self.grant(container, device, -account.idle)
+            self.grant(container, device, -size)
 
     # -- what may be granted -----------------------------------------------------------------------------
 

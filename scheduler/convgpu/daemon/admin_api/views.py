@@ -151,6 +151,7 @@ class Views:
                 out=residence.out.get(uuid, 0) if residence else 0,
                 fixed=residence.fixed.get(uuid, 0) if residence else 0,
                 peak=self._sessions.peak(name, uuid),
+                learned=account.learned,
             )
             for uuid, account in self._driver.machine.accounts(name).items()
             if waited_for is None or account.grant or uuid in waited_for

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from convgpu.core import events as e
@@ -11,7 +11,6 @@ from convgpu.core.attribution import Attribution, MemorySample, is_significant, 
 from convgpu.core.memory.account import AccountView
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.capacity import Capacities
-from convgpu.daemon.audit.holdings import HoldingsWriter
 from convgpu.daemon.audit.overuse import OveruseEnforcer
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.audit.sampling import take_sample
@@ -30,7 +29,7 @@ class Audit:
         attributor: finds the owners of memory.
         capacities: follow what is found.
         overuse: acts on containers above their limit.
-        holdings: writes figures for people.
+        followers: are called after each audit.
         report: gets what is found.
     """
 
@@ -41,7 +40,7 @@ class Audit:
         attributor: Attributor,
         capacities: Capacities,
         overuse: OveruseEnforcer,
-        holdings: HoldingsWriter,
+        followers: Sequence[Callable[[], None]],
         report: AuditReport,
     ) -> None:
         self._executor = executor
@@ -49,7 +48,7 @@ class Audit:
         self._attributor = attributor
         self._capacities = capacities
         self._overuse = overuse
-        self._holdings = holdings
+        self._followers = followers
         self._report = report
         self._before: dict[str, Attribution] = {}
         self._pids: dict[str, AbstractSet[int]] = {}  # in the last sample of each device
@@ -99,7 +98,8 @@ class Audit:
                 over |= _find_overuse(sample.device, attribution, accounts)
                 self._before[sample.device] = attribution
         self._overuse.enforce(over, index, forgers)
-        self._holdings.write()
+        for follow in self._followers:
+            follow()
 
     def _unsettled(self) -> set[str]:
         """Return the devices on which memory of ended processes settles."""

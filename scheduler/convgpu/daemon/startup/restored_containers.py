@@ -11,6 +11,7 @@ import msgspec
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.container_resolver import ContainerResolver
 from convgpu.daemon.audit.holdings import HoldingsWriter
+from convgpu.daemon.audit.learning import LimitLearner
 from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.refusals import RefusalJudge
@@ -160,13 +161,15 @@ def _make_judge(running: RunningMachine, attributor: Attributor, settings: Setti
 def _make_audit(running: RunningMachine, attributor: Attributor, report: AuditReport, settings: Settings) -> Audit:
     host = running.host
     rules = OveruseRules(settings.overuse, settings.overuse_after)
+    holdings = HoldingsWriter(running.machine, running.sessions, host.store.volumes)
+    learner = LimitLearner(running.driver, running.sessions, settings.learn, asyncio.get_running_loop().time)
     audit = Audit(
         host.executor,
         running.driver,
         attributor,
         running.capacities,
         OveruseEnforcer(running.sessions, running.history, report, rules),
-        HoldingsWriter(running.machine, running.sessions, host.store.volumes),
+        (holdings.write, learner.learn),
         report,
     )
     if settings.audit:

@@ -31,7 +31,7 @@ OLDER = Container(
 YOUNGER = Container(name="second", mountpoint="/d/s", created=1_000_050.0, state="created")
 SAME_AGE = Container(name="first", mountpoint="/d/f", created=1_000_050.0, state="created")
 RIGID = {"residency": None, "suspended": False, "turn": None}
-UNSEEN = {"seen": None, "target": None, "out": 0, "fixed": 0, "peak": 0}
+UNSEEN = {"seen": None, "target": None, "out": 0, "fixed": 0, "peak": 0, "learned": None}
 TRAIN = EngineContainer("c" * 64, "train", "pytorch:2", {"convgpu.user": "ana"})
 
 

@@ -174,6 +174,44 @@ def test_two_gangs_do_not_wait_for_each_other() -> None:
     host.check()
 
 
+def test_what_an_admitted_container_turned_out_not_to_need_is_lent_and_comes_back() -> None:
+    """Lowered to 4 of 10; it asks for all of it again, is paused, never rejected, and gets it before who came later."""
+    host = make_host(16)
+    host.create("whole", {"gpu": 10}, is_whole=True)
+    whole = host.start("whole")
+    host.allocate(whole, 3)
+    host.create("other", {"gpu": 8})
+    other = host.start("other")
+    borrowed = host.allocate(other, 8)
+    assert reason(host, borrowed) == WaitReason.MEMORY
+    host.dispatch(e.LimitsLearned("whole", {"gpu": 4}))
+    assert (borrowed in host.answers, grants(host, "whole", "other")) == (True, [4, 8])
+    account = host.machine.account("whole", "gpu")
+    assert account is not None
+    assert (account.limit, account.learned) == (10, 4)
+    again = host.allocate(whole, 7)
+    assert (again in host.pending, reason(host, again)) == (True, WaitReason.MEMORY)
+    host.end(other)
+    assert isinstance(host.answers[again], e.Accept)
+    host.check()
+
+
+def test_nothing_is_lent_that_who_learned_may_claim_against_one_that_waits_for_it() -> None:
+    """Both could need all they may have, and neither would end: the claim stays, so the second gets no first part."""
+    host = make_host(12)
+    host.create("a", {"gpu": 8})
+    host.create("b", {"gpu": 10})
+    a, b = host.start("a"), host.start("b")
+    host.allocate(a, 5)
+    host.dispatch(e.LimitsLearned("a", {"gpu": 5}))
+    waits = host.allocate(b, 6)
+    assert waits in host.pending
+    assert isinstance(host.answers[host.allocate(a, 3)], e.Accept)
+    host.finish("a")
+    assert isinstance(host.answers[waits], e.Accept)
+    host.check()
+
+
 def test_a_raise_of_one_of_a_gang_is_judged_by_the_claim_of_all() -> None:
     """By themselves `w1` could end for the raise of `w0`; but it waits for `w0`, as members of a gang do."""
     host = make_host(16)

@@ -20,6 +20,7 @@ EVENTS = [
     e.ContainerCreated("\u00fc\n\u2028", {}),
     e.LimitsSet("a", {"g0": 1 << 40}),
     e.LimitsChanged("a", {"g0": 0}),
+    e.LimitsLearned("a", {"g0": 1 << 33}),
     e.TermsChanged("a", None, -3),
     e.ContainerStarted("a"),
     e.ContainerEnded("a"),

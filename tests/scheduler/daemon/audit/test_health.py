@@ -97,7 +97,8 @@ class Parts:
         self.attributor = Attributor(machine, self.sessions, ContainerResolver(self.sessions, dict))
         overuse = OveruseEnforcer(self.sessions, history, self.report, OveruseRules("warn", 10.0))
         holdings = HoldingsWriter(machine, self.sessions, self.store.volumes)
-        self.audit = Audit(executor, driver, self.attributor, self.capacities, overuse, holdings, self.report)
+        followers = (holdings.write,)
+        self.audit = Audit(executor, driver, self.attributor, self.capacities, overuse, followers, self.report)
 
     def adopter(self, contexts: ContextSizes) -> SessionAdopter:
         """Return an adopter that can make no session."""

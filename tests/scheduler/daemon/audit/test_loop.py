@@ -128,6 +128,17 @@ def test_a_container_that_stays_above_its_limit(tmp_path: Path, overuse: str) ->
             assert is_exact(share(daemon, "b"))
 
 
+def test_a_peak_that_does_not_rise_is_learned_until_it_does(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=50ms", "--learn=200ms") as daemon:
+        process = Process(daemon.container("a", memory="10g"))
+        process.hello()
+        assert process.answer(process.allocate(4 * GIB)) == m.Accepted(4 * GIB, 0)
+        wait_until(lambda: share(daemon, "a")["learned"] == int(4 * GIB * 1.15), "it is learned")
+        assert share(daemon, "a")["limit"] == 10 * GIB
+        assert process.answer(process.allocate(3 * GIB)) == m.Accepted(3 * GIB, 0)
+        wait_until(lambda: share(daemon, "a")["learned"] == int(7 * GIB * 1.15), "it is learned anew")
+
+
 def test_a_container_that_writes_its_own_headroom_is_given_no_time_above_its_limit(tmp_path: Path) -> None:
     options = ["--audit=100ms", "--overuse=stop", "--overuse-after=1h"]
     with running_daemon(tmp_path / "d", "simulated:16GiB", *options) as daemon:
