@@ -114,6 +114,13 @@ class Program:
         tasks = Path(f"/proc/{self.pid}/task")
         return sorted((task / "comm").read_text().strip() for task in tasks.iterdir())
 
+    def waits(self, thread: str) -> bool:
+        """Whether the thread of this name stands in a futex."""
+        tasks = [
+            task for task in Path(f"/proc/{self.pid}/task").iterdir() if (task / "comm").read_text() == f"{thread}\n"
+        ]
+        return [(task / "syscall").read_text().startswith(FUTEX) for task in tasks] == [True]
+
     def wait_in_futex(self, count: int = 1) -> None:
         """Wait until so many of its threads stand in a futex; those without a command read their next one."""
         deadline = time.monotonic() + TIMEOUT

@@ -1,6 +1,7 @@
 """The porter's end of a carrier, which copies pieces when a test says so, by the simulated driver in a process."""
 
 import os
+import select
 import socket
 import struct
 from dataclasses import dataclass
@@ -63,6 +64,10 @@ class ScriptedPorter:
         if descriptors:
             self._descriptors[frame.piece] = descriptors[0]
         return frame
+
+    def wait(self) -> None:
+        """Wait until something is there to be received."""
+        assert select.select([self._carrier], [], [], TIMEOUT)[0]
 
     def send(self, frame: Frame) -> None:
         assert self._carrier

@@ -22,9 +22,22 @@ bool queue_add(const struct order *order) {
     return room;
 }
 
-bool queue_take(struct order *order) {
+bool queue_begin_anew(const struct order *order) {
     spinlock_lock(&lock);
-    bool there = count > 0;
+    count = 1;
+    orders[first] = *order;
+    spinlock_unlock(&lock);
+    queue_wake();
+    return true;
+}
+
+static bool is_move(const struct order *order) {
+    return order->kind == ORDER_EVICT || order->kind == ORDER_RESTORE;
+}
+
+bool queue_take(struct order *order, bool moves) {
+    spinlock_lock(&lock);
+    bool there = count > 0 && (moves || !is_move(&orders[first]));
     if (there) {
         *order = orders[first];
         first = (first + 1) % ROOM;

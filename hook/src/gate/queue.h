@@ -29,8 +29,11 @@ struct order {
 /* Adds an order; false when the queue is full: the scheduler floods. */
 bool queue_add(const struct order *order);
 
-/* Takes the first order. False when there is none. */
-bool queue_take(struct order *order);
+/* Drops all orders and adds one. For a new connection: those before it were of one that is gone. */
+bool queue_begin_anew(const struct order *order);
+
+/* Takes the first order; one that moves memory only if `moves`. False when there is none. */
+bool queue_take(struct order *order, bool moves);
 
 /* Lets queue_wait() return: something that the mover does by itself is due. */
 void queue_wake(void);

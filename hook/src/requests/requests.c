@@ -54,6 +54,20 @@ void requests_finish_all(int kind, enum channel_outcome outcome) {
     for (struct request *request; (request = requests_take(0, kind));) requests_finish(request, outcome);
 }
 
+static struct request *take_interrupted(void) {
+    pthread_mutex_lock(&listing);
+    struct request **link = &requests;
+    while (*link && !(*link)->is_interrupted) link = &(*link)->next;
+    struct request *found = *link;
+    if (found) *link = found->next;
+    pthread_mutex_unlock(&listing);
+    return found;
+}
+
+void requests_finish_interrupted(enum channel_outcome outcome) {
+    for (struct request *request; (request = take_interrupted());) requests_finish(request, outcome);
+}
+
 /* On the list it is not finished, so its thread is there; under `listing` it stays on the list. */
 void requests_explain(uint64_t id, const char *why) {
     uint32_t waits = REQUEST_WAITS;

@@ -46,6 +46,7 @@ struct request {
     enum channel_outcome outcome;
     char why[CONVGPU_TEXT_SIZE]; /* its thread's while the state is REQUEST_EXPLAINED */
     bool is_explained;           /* guarded by `listing`: once is enough */
+    bool is_interrupted;         /* guarded by the channel's `sending`: its program asked for its end */
     _Atomic uint32_t
         state; /* the futex; nothing of the request is touched after REQUEST_DONE but by its thread */
     struct request *next;
@@ -65,6 +66,9 @@ void requests_finish(struct request *request, enum channel_outcome outcome);
 
 /* Takes and ends all of this kind (0: any). */
 void requests_finish_all(int kind, enum channel_outcome outcome);
+
+/* Takes and ends those that were interrupted. The caller holds the channel's `sending`. */
+void requests_finish_interrupted(enum channel_outcome outcome);
 
 /* Gives the thread of an allocation (id 0: of any that has none yet) one line about its pause, and wakes it.
  */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The mover's thread owns the socket; a new one waits in `offered` until it takes it. So no thread closes a
- * descriptor that another one uses. Programs that close descriptors they do not know close this one too: what
- * has its number then is not ours, which the kernel's name of the socket tells.
+ * descriptor that another one uses. The answers of a porter that has ended are read before its socket is
+ * closed: a copy that it gave back is nowhere else. Programs that close descriptors they do not know close
+ * this one too: what has its number then is not ours, which the kernel's name of the socket tells.
  */
 #include "residency/carrier.h"
 
@@ -49,15 +50,18 @@ void carrier_adopt(int descriptor) {
     queue_wake();
 }
 
-bool carrier_is_new(void) {
+bool carrier_is_offered(void) {
+    return offered >= 0;
+}
+
+void carrier_begin(void) {
     int descriptor = atomic_exchange(&offered, -1);
-    if (descriptor < 0) return false;
+    if (descriptor < 0) return;
     break_off();
     struct timeval bound = {.tv_sec = SEND_SECONDS};
     setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
     cookie = read_cookie(descriptor);
     own = descriptor;
-    return true;
 }
 
 bool carrier_is_there(void) {
@@ -79,14 +83,18 @@ bool carrier_send(const struct convgpu_piece *frame, int descriptor) {
     }
     ssize_t sent = -1;
     while (is_ours() && (sent = sendmsg(own, &message, MSG_NOSIGNAL)) < 0 && errno == EINTR) continue;
-    if (sent != sizeof *frame) break_off();
+    bool ended = sent < 0 && (errno == EPIPE || errno == ECONNRESET);
+    if (sent != sizeof *frame && !(ended && is_ours())) break_off();
     return sent == sizeof *frame;
 }
 
 bool carrier_receive(struct convgpu_piece *frame, int milliseconds) {
     struct pollfd ready = {.fd = own, .events = POLLIN};
     if (own < 0 || poll(&ready, 1, milliseconds) == 0) return false;
-    ssize_t received = is_ours() ? recv(own, frame, sizeof *frame, MSG_DONTWAIT) : 0;
+    ssize_t received;
+    do {
+        received = is_ours() ? recv(own, frame, sizeof *frame, MSG_DONTWAIT) : 0;
+    } while (received < 0 && errno == ECONNRESET); /* once, before the answers of a porter that has ended */
     if (received == sizeof *frame) return true;
     if (received >= 0 || (errno != EINTR && errno != EAGAIN)) break_off();
     return false;

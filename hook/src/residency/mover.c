@@ -80,7 +80,7 @@ static void tell_state(void) {
     struct {
         struct convgpu_state head;
         struct convgpu_state_row rows[CONVGPU_MAX_DEVICES];
-    } body = {.head = {.epoch = epoch, .open = gate_is_open()}};
+    } body = {.head = {.epoch = epoch, .open = !drained}};
     for (uint32_t device = 0; device < account_devices(); device++)
         if (account_row(device) >= 0) fill_row(device, &body.rows[body.head.row_count++]);
     (void)channel_tell(CONVGPU_STATE, &body,
@@ -88,6 +88,7 @@ static void tell_state(void) {
 }
 
 static void tell_welcome(void) {
+    transfers_settle();
     idleness_watch(false, nanoseconds());
     struct convgpu_able able = {.mover = CONVGPU_MOVER_VMM,
                                 .flags = CONVGPU_ABLE_CAPTURES | CONVGPU_ABLE_IDLE |
@@ -109,6 +110,7 @@ static void tell_report(const struct transfer_report *report) {
     _Static_assert(sizeof body == sizeof(struct convgpu_evicted), "the same but for `refused`");
     if (!report->in) body.refused = report->ended; /* EVICTED.ended */
     (void)channel_tell(report->in ? CONVGPU_RESTORED : CONVGPU_EVICTED, &body, sizeof body);
+    if (report->fewer) tell_state(); /* or it would ask for ever */
 }
 
 /* Once for each stop. */
@@ -272,7 +274,7 @@ static void age_cache(void) {
 /* Does what is due without an order. Returns how long it can wait, in ms. */
 static int tend(void) {
     struct transfer_report report;
-    if (carrier_is_new()) transfers_greet();
+    transfers_tend_carrier();
     tell_who_waits();
     age_cache();
     bool freed = backing_sweep(transfers_forget);
@@ -293,7 +295,7 @@ static void *mover_serve(void *unused) {
         uint32_t seen = queue_changes();
         int patience = tend();
         if (patience == 0) continue;
-        if (queue_take(&order)) {
+        if (queue_take(&order, !transfers_are_active())) { /* else the reports of two orders would be mixed */
             carry_out(&order);
             continue;
         }
@@ -309,7 +311,7 @@ static bool mover_welcomed(uint32_t page_flags) {
     gate_decide(elastic);
     if (!elastic || !gate_takes_part()) return true;
     if (!started) started = background_thread(mover_serve);
-    return started && queue_add(&(struct order){.kind = ORDER_WELCOME});
+    return started && queue_begin_anew(&(struct order){.kind = ORDER_WELCOME});
 }
 
 static bool mover_ordered(enum convgpu_kind kind, const void *body, int descriptor) {

@@ -187,10 +187,11 @@ static void take_answer(const struct convgpu_piece *frame) {
 static bool fill_report(struct transfer_report *report) {
     bool ended = job.active && count == 0 && (job.failed || job.asked >= job.wanted);
     if (!ended && job.pieces < REPORT_EVERY) return false;
-    if (ended && job.in && job.asked < job.wanted && job.refused == CUDA_SUCCESS)
-        job.refused = CUDA_ERROR_UNKNOWN; /* fewer are out than the scheduler knew: this ends the order */
+    bool fewer = ended && job.in && job.asked < job.wanted && job.refused == CUDA_SUCCESS;
+    if (fewer) job.refused = CUDA_ERROR_UNKNOWN; /* this ends the order */
     *report = (struct transfer_report){.in = job.in,
                                        .ended = ended,
+                                       .fewer = fewer,
                                        .row = job.row,
                                        .size = job.moved,
                                        .refused = ended ? job.refused : CUDA_SUCCESS};
@@ -219,7 +220,7 @@ static void hold_out(const struct range *range) {
 }
 
 /* What is on its way in is asked for by IN, and not HELD: its copy may be gone already. */
-void transfers_greet(void) {
+static void greet(void) {
     ranges_lock();
     for (struct range *range = ranges_after(0); range; range = ranges_after(range->address)) hold_out(range);
     ranges_unlock();
@@ -232,6 +233,14 @@ void transfers_greet(void) {
     (void)carrier_send(&ready, -1);
 }
 
+void transfers_tend_carrier(void) {
+    struct convgpu_piece frame;
+    if (!carrier_is_offered()) return;
+    while (count > 0 && carrier_is_there() && carrier_receive(&frame, 0)) take_answer(&frame);
+    carrier_begin();
+    greet();
+}
+
 void transfers_cancel_out(void) {
     for (int place = count - 1; place >= 0; place--) {
         struct flight flight = flights[place];
@@ -242,6 +251,14 @@ void transfers_cancel_out(void) {
         ranges_unlock();
     }
     if (!job.in) job.active = false; /* else it would go on, with the gate open, on the next carrier */
+}
+
+void transfers_settle(void) {
+    if (!carrier_is_there()) transfers_cancel_out();
+    job.moved = 0;
+    job.pieces = 0;
+    if (job.wanted > job.asked) job.wanted = job.asked;
+    if (count == 0) job.active = false;
 }
 
 void transfers_forget(int device, uint64_t piece, uint64_t size) {

@@ -15,6 +15,7 @@
 /* Bytes that have moved since the last report, and the driver's error that ended the order (0: none). */
 struct transfer_report {
     bool in, ended;
+    bool fewer; /* were out than the scheduler knew */
     uint32_t row;
     uint64_t size;
     CUresult refused;
@@ -24,8 +25,8 @@ struct transfer_report {
  * porter and into the report. */
 void transfers_begin(bool in, int device, uint32_t row, uint64_t size);
 
-/* A new carrier: says what is out, and asks again for what had no answer. */
-void transfers_greet(void);
+/* Begins a carrier that is offered: says what is out, and asks again for what had no answer. */
+void transfers_tend_carrier(void);
 
 /* Whether an order is not finished, or pieces are on their way. */
 bool transfers_are_active(void);
@@ -35,6 +36,10 @@ bool transfers_step(int milliseconds, struct transfer_report *report);
 
 /* Forgets what is on its way out, which stays on the device: for the time without a carrier. */
 void transfers_cancel_out(void);
+
+/* Another scheduler will be told where everything is: what moved before is not reported to it, and nothing
+ * more moves than what is on its way in. */
+void transfers_settle(void);
 
 /* A piece that was out was freed: the porter drops its copy. */
 void transfers_forget(int device, uint64_t piece, uint64_t size);

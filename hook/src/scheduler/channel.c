@@ -10,6 +10,7 @@
 #include "base/background_thread.h"
 #include "base/coarse_clock.h"
 #include "base/log.h"
+#include "requests/frame.h"
 #include "requests/interrupt.h"
 #include "requests/notice.h"
 #include "scheduler/account.h"
@@ -40,48 +41,25 @@ static bool connected; /* guarded by `sending` */
 static bool refused;   /* guarded by `sending` */
 static uint64_t last_id;
 static bool withdraws;                      /* guarded by `sending`: this scheduler takes requests back */
+static bool introduced;                     /* guarded by `sending`: ABLE was sent on this connection */
 static struct connection_greeting greeting; /* the service thread's, once it runs */
 static bool warned;                         /* the line about the first connection was printed */
 
-/* Sends a request in the numbering of the present WELCOME; `sending` is held. */
+/* Sends a request in the numbering of the present WELCOME; `sending` is held. Where the connection is broken
+ * the service thread finds out and sends again. */
 static void send_request(const struct request *request, int row) {
-    struct {
-        struct convgpu_header header;
-        union {
-            struct convgpu_allocate allocate;
-            struct convgpu_context context;
-            struct convgpu_query query;
-            struct convgpu_freed freed;
-        };
-    } frame = {
-        .header = {.version = CONVGPU_PROTOCOL_VERSION, .kind = (uint16_t)request->kind, .id = request->id}};
-    uint32_t body;
-    if (request->kind == CONVGPU_ALLOCATE) {
-        frame.allocate = (struct convgpu_allocate){
-            .device = (uint32_t)row, .flags = request->flags, .size = request->size};
-        strncpy(frame.allocate.call, request->call, sizeof frame.allocate.call - 1);
-        body = sizeof frame.allocate;
-    } else if (request->kind == CONVGPU_CONTEXT) {
-        frame.context = (struct convgpu_context){
-            .device = (uint32_t)row, .charged = request->size, .used = request->used};
-        body = sizeof frame.context;
-    } else if (request->kind == CONVGPU_QUERY) {
-        frame.query = (struct convgpu_query){.device = (uint32_t)row};
-        body = sizeof frame.query;
-    } else {
-        frame.freed = (struct convgpu_freed){.device = (uint32_t)row};
-        body = sizeof frame.freed;
-    }
-    frame.header.size = (uint32_t)sizeof frame.header + body;
-    (void)connection_send(&frame,
-                          frame.header.size); /* broken: the service thread finds out and sends again */
+    struct request_frame frame;
+    request_frame_fill(&frame, request, (uint32_t)row);
+    (void)connection_send(&frame, frame.header.size);
 }
 
 /* Takes an allocation back because the program was interrupted: its answer comes at once. True without a
  * connection: then there is none, and the request is off the list. A scheduler that cannot do it answers when
- * there is memory. */
+ * there is memory. With a connection that is broken, or breaks before the answer, leave() ends the request.
+ */
 static bool withdraw(struct request *request) {
     pthread_mutex_lock(&sending);
+    request->is_interrupted = true;
     if (connected && withdraws) {
         struct {
             struct convgpu_header header;
@@ -188,6 +166,12 @@ void channel_freed(uint32_t device) {
     pthread_mutex_unlock(&sending);
 }
 
+/* What only a process that said ABLE may say; the scheduler gives up a connection on which it comes before.
+ */
+static bool is_of_elastic(enum convgpu_kind kind) {
+    return (kind > CONVGPU_ABLE && kind <= CONVGPU_STATE) || kind == CONVGPU_IDLE;
+}
+
 bool channel_tell(enum convgpu_kind kind, const void *body, uint32_t size) {
     struct {
         struct convgpu_header header;
@@ -197,7 +181,9 @@ bool channel_tell(enum convgpu_kind kind, const void *body, uint32_t size) {
                           .kind = (uint16_t)kind}};
     memcpy(frame.body, body, size);
     pthread_mutex_lock(&sending);
-    bool told = connected && connection_send(&frame, frame.header.size);
+    introduced |= kind == CONVGPU_ABLE;
+    bool may = connected && (introduced || !is_of_elastic(kind));
+    bool told = may && connection_send(&frame, frame.header.size);
     pthread_mutex_unlock(&sending);
     return told;
 }
@@ -276,8 +262,9 @@ static bool dispatch(const struct connection_frame *frame) {
 static void leave(void) {
     connection_shutdown(); /* a sender that holds `sending` gets an error now */
     pthread_mutex_lock(&sending);
-    connected = false;
+    connected = introduced = false;
     connection_close();
+    requests_finish_interrupted(CHANNEL_AWAY); /* before anybody connects again and asks for them anew */
     pthread_mutex_unlock(&sending);
     account_leave();
     requests_finish_all(CONVGPU_QUERY, CHANNEL_AWAY);
@@ -394,6 +381,6 @@ void channel_in_parent(void) {
 void channel_in_child(void) {
     connection_in_child();
     sending = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    connected = refused = warned = false;
+    connected = refused = warned = introduced = false;
     requests_in_child();
 }

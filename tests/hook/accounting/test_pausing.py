@@ -9,8 +9,9 @@ from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
 from scripted_scheduler import ScriptedScheduler
 from scripted_session import GIB, MIB, Session, open_session, row
 
+from convgpu.protocol.inspection.messages import Withdraw
 from convgpu.protocol.messages import Accepted, Allocate, Freed, Rejected
-from convgpu.protocol.wire import Reason
+from convgpu.protocol.wire import PageFlag, Reason
 
 Start = Callable[..., Program]
 CALLS = {
@@ -102,3 +103,23 @@ def test_pauses_of_several_threads_end_in_any_order(session: Session) -> None:
         session.peer.send(Accepted(64 * MIB, 0) if even else Rejected(Reason.DEADLINE, GIB, GIB), request)
         assert session.program.result(thread).code == (SUCCESS if even else OUT_OF_MEMORY)
     assert session.page.read(0) == 32 * MIB
+
+
+def test_an_interrupt_that_a_scheduler_did_not_answer_ends_the_pause_when_it_goes(
+    start: Start, scheduler: ScriptedScheduler
+) -> None:
+    session = open_session(start(), scheduler, row(limit=GIB), headroom=32 * MIB, flags=PageFlag.WITHDRAW)
+    program = session.program
+    assert program.call(f"kickby {int(signal.SIGINT)}", thread=1).code == SUCCESS
+    request = pause(session, "alloc 67108864")
+    while session.peer.silent():
+        assert program.call("kick 0", thread=1).code == SUCCESS
+    assert session.peer.receive() == (request, Withdraw())
+    assert not program.returned()
+    session.peer.close()
+    assert program.result().code == OUT_OF_MEMORY
+    peer, _hello = scheduler.accept()
+    peer.welcome((row(limit=GIB),))
+    assert program.call("join", thread=1).code == SUCCESS
+    program.begin(f"alloc {2 * MIB}", thread=1)
+    assert peer.receive()[1] == Allocate(0, 2 * MIB, "cuMemAlloc")  # and not what was interrupted

@@ -47,6 +47,7 @@ class SessionMemory:
         restoring: by device, what it was told to move back and has not.
         fixed: by device, what cannot leave, None until it has said so.
         stuck: by device, what did not leave although it was told to; it is tried again when the host has more room.
+        pool_then: by device, the host memory that there was when it was told what it has not moved out.
         checkpoint: what the driver does with its contexts.
         saved: by device, what the driver has taken off beside `out`; it needs no room of the pool.
     """
@@ -60,6 +61,7 @@ class SessionMemory:
     restoring: Sizes = field(default_factory=dict)
     fixed: Mapping[str, int] | None = None
     stuck: Sizes = field(default_factory=dict)
+    pool_then: Sizes = field(default_factory=dict)
     checkpoint: Checkpointing = Checkpointing.NONE
     saved: Sizes = field(default_factory=dict)
 

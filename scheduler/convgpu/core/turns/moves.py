@@ -150,7 +150,10 @@ class Moves:
         for number, movable in self._room.movable_by_session(name, device).items():
             part = self._residency.whole_pieces(min(movable, max(size, 0)), self._residency.pool_free(device))
             if part:
-                self._residency.change("evicting", residence.sessions[number], device, part)
+                memory = residence.sessions[number]
+                if not memory.evicting.get(device):
+                    memory.pool_then[device] = self._residency.pool[device]
+                self._residency.change("evicting", memory, device, part)
                 self._step.add(r.Evict(number, residence.epoch, device, part))
                 size -= part
         self._changed(name)

@@ -159,6 +159,8 @@ class ResidencyTransitions:
         self._residency.change("evicting", memory, event.device, -expected)
         if event.missing:  # freed, which is reported as well; or the host had no room
             self._residency.note_stuck(name, memory, event.device, event.missing)
+            if self._residency.pool[event.device] > memory.pool_then.get(event.device, 0):
+                self._residency.forget_stuck(name)  # the host has had more since
         self._residency.change("out", memory, event.device, event.size)
         if event.size:
             self._moves.record_moved(EventKind.EVICTED, name, event.device, event.size)

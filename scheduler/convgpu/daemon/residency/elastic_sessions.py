@@ -168,7 +168,7 @@ class ElasticSessions:
             self._porter.read()
         number = known.session.number
         if isinstance(message, m.Evicted):
-            moved, missing = known.out.answer(device, message.size, ended=bool(message.ended))
+            moved, missing = known.out.answer(device, message.size, ended=bool(message.ended), epoch=message.epoch)
             self._driver.dispatch(r.Evicted(number, device, moved, missing))
             self._note_rate(known.out, device, inwards=False)
         else:
@@ -202,9 +202,9 @@ class ElasticSessions:
         if isinstance(order, r.Stop | r.Step):
             known.stopping = order.epoch
         elif isinstance(order, r.Evict):
-            known.out.ask(order.device, order.size)
+            known.out.ask(order.device, order.size, order.epoch)
         elif isinstance(order, r.Restore):
-            known.inwards.ask(order.device, order.size)
+            known.inwards.ask(order.device, order.size, order.epoch)
         known.session.connection.send(message_of(order, known.session), ORDER_ID)
 
     def _order_checkpoint(self, known: Elastic) -> None:

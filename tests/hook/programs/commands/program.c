@@ -28,6 +28,7 @@ static void *library;
 static CUcontext shared_context;
 static CUdeviceptr kept[KEPT];
 static volatile sig_atomic_t signals_seen;
+static int kick = SIGUSR1;
 
 #ifdef LINKED
 #define DECLARE_LINKED(symbol, base, since, stream, gate, parameters, arguments)                             \
@@ -193,6 +194,13 @@ static void handle_signal(int number) {
     signals_seen++;
 }
 
+/* From now on `kick` sends this signal, and no other has a handler. */
+static int handle_alone(int number) {
+    struct sigaction action = {.sa_handler = handle_signal}, ignored = {.sa_handler = SIG_IGN};
+    kick = number;
+    return sigaction(SIGUSR1, &ignored, NULL) + sigaction(number, &action, NULL);
+}
+
 static CUresult run_memory(const char *command, size_t *number, char *values) {
     CUresult result = -1;
     CUdeviceptr address = 0x5a5a;
@@ -292,7 +300,8 @@ static CUresult run(const char *line, char *values) {
     if (strcmp(command, "bench") == 0) return bench((int)number[0], (int)number[1], values);
     if (strcmp(command, "fork") == 0) return fork_child(number[0], false, values);
     if (strcmp(command, "spawn") == 0) return fork_child(number[0], true, values);
-    if (strcmp(command, "kick") == 0) return pthread_kill(threads[number[0]].thread, SIGUSR1);
+    if (strcmp(command, "kick") == 0) return pthread_kill(threads[number[0]].thread, kick);
+    if (strcmp(command, "kickby") == 0) return handle_alone((int)number[0]);
     if (strcmp(command, "signals") == 0) return sprintf(values, " %d", (int)signals_seen), 0;
     if (strcmp(command, "join") == 0)
         return set_current(shared_context); /* this thread uses the same context */

@@ -48,3 +48,14 @@ def test_what_the_host_had_no_room_for_leaves_when_it_has_more() -> None:
     assert send(made, r.SessionStopped(1, stop.epoch, r.StopOutcome.DRAINED)) == [r.Evict(1, stop.epoch, "gpu", 4)]
     assert send(made, r.Evicted(1, "gpu", 1, missing=3)) == []
     assert send(made, r.PoolChanged("gpu", 21, 1, 1)) == [r.Evict(1, stop.epoch, "gpu", 3)]
+
+
+def test_what_the_host_had_no_room_for_leaves_at_once_if_it_has_had_more_since() -> None:
+    """The pool grew while the porter refused, so that nothing else would have it tried again."""
+    made = machine(epoch=0)
+    [stop] = send(made, r.SessionAble(1, r.Mover.VMM))
+    assert isinstance(stop, r.Stop)
+    send(made, r.SessionStopped(1, stop.epoch, r.StopOutcome.DRAINED))
+    assert send(made, r.PoolChanged("gpu", 21, 1, 1)) == []
+    assert send(made, r.Evicted(1, "gpu", 1, missing=3)) == [r.Evict(1, stop.epoch, "gpu", 3)]
+    assert send(made, r.Evicted(1, "gpu", 0, missing=3)) == []

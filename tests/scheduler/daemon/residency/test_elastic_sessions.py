@@ -75,3 +75,13 @@ def test_a_state_before_the_answer_to_a_stop_is_no_news_also_after_an_answer_to_
     assert len(world.say(m.Stopped(5, Outcome.DRAINED))) == 1
     assert world.say(state(6, 0)) == []
     assert len(world.say(m.Stopped(6, Outcome.DRAINED))) == 1
+
+
+def test_the_end_of_an_order_that_an_earlier_scheduler_gave_is_not_the_end_of_ours(world: World) -> None:
+    """The process has begun ours when it is heard, so that the porter has copied more than it says: all counts."""
+    world.say(state(4, 0))
+    world.sessions.perform(r.Evict(1, 10, UUID, 3 * PIECE))
+    for _piece in range(3):
+        world.copied(PIECE)
+    assert world.say(m.Evicted(4, 0, 2 * PIECE, 1)) == [r.Evicted(1, UUID, 2 * PIECE, 0)]
+    assert world.say(m.Evicted(10, 0, PIECE, 1)) == [r.Evicted(1, UUID, PIECE, 0)]
