@@ -1,5 +1,6 @@
 """`convgpu suspend` and `resume`: take a container off its GPUs, and bring it back."""
 
+import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
 from convgpu.cli.terminal.output import echo_data
-from convgpu.protocol.records import Container
+from convgpu.protocol.records import Container, Devices
 from convgpu.protocol.sizes import format_size
 
 _SUSPEND: Final = """Stop a container before the GPU, and move its memory to the host until it is resumed.
@@ -70,21 +71,38 @@ def resume(*, container: str, no_wait: bool, as_json: bool, directory: Path | No
 def _finish(scheduler: Scheduler, entry: NamedContainer, *, is_suspended: bool, waits: bool, as_json: bool) -> None:
     """Wait for the move, say on stderr how far it is, and print what came of it."""
     said = ""
+    progress = sys.stderr.isatty()
     found = scheduler.container(entry.container.name)
     while waits and not is_over(found, is_suspended=is_suspended):
         line = describe(entry.name, found)
-        if line != said:
-            click.echo(line, err=True)
+        if progress and line != said:  # written over the one before
+            click.echo(f"\r{line}\033[K", err=True, nl=False)
             said = line
         time.sleep(_STEP)
         found = scheduler.container(entry.container.name)
+    if said:
+        click.echo("\r\033[K", err=True, nl=False)
     if as_json:
         shares = [{name: getattr(row, name) for name in ("uuid", "usage", "out", "fixed")} for row in found.devices]
         echo_data(
             {"container": entry.name, "state": found.residency, "suspended": found.suspended, "gpus": shares},
         )
-    else:
-        click.echo(describe(entry.name, found))
+        return
+    click.echo(describe(entry.name, found))
+    if found.suspended and (hint := promised_still(found, scheduler.devices())):
+        click.echo(hint, err=True)
+
+
+def promised_still(container: Container, devices: Devices) -> str:
+    """Return why nobody is given what a container left on its GPUs; empty where others may have it."""
+    left = {share.uuid for share in container.devices if share.out > 0}
+    whole = [device for device in devices.devices if device.uuid in left and device.promised <= device.capacity]
+    if not whole:
+        return ""
+    return (
+        "No more is promised than the GPU has, so its room is kept for it. To give it to others, set"
+        " CONVGPU_OVERSUBSCRIBE above 1."
+    )
 
 
 def is_over(container: Container, *, is_suspended: bool) -> bool:
