@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from serve import enter_script
@@ -12,13 +13,10 @@ from serve import enter_script
 pytestmark = pytest.mark.slurm
 
 IMAGE = "convgpu/demo"
+TRAINING = Path(__file__).with_name("train.pl")
+STEPS = 100
 # A program that obeys SIGTERM, as one that writes a checkpoint does.
 OBEDIENT = 'trap "echo stopped; exit 0" TERM; echo run $CONVGPU_RESTART; while :; do sleep 0.1; done'
-# One that goes on from its checkpoint, a file on the nodes, and needs two runs.
-CHECKPOINTED = (
-    'trap "sleep 1; touch /c/$PET_NODE_RANK; exit 0" TERM; if [ -e /c/$PET_NODE_RANK ]; then echo goes on; exit 0; fi; \
-echo begins; while :; do sleep 0.1; done'
-)
 
 
 def test_a_job_has_its_share_of_one_card_and_no_more(cluster):
@@ -82,18 +80,49 @@ def test_a_whole_card_is_shared_with_nobody(cluster):
     cluster.result(part)
 
 
-def test_a_displaced_job_goes_on_from_its_checkpoint(cluster, tmp_path):
-    """A short job takes the cards of a long one, which gets SIGTERM, is queued again, and goes on."""
+def test_a_displaced_training_over_four_nodes_ends_as_one_process_would(cluster, tmp_path):
+    """A short job takes cards of it: it gets SIGTERM, is queued again, and goes on from its checkpoint."""
+    for name in ("c", "one", "four"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "c/train.pl").write_text(TRAINING.read_text())
     long = cluster.submit(
-        *("--nodes", "4", "--gpus", "2", "--gpu-memory", "16g", "-v", f"{tmp_path}:/c", IMAGE),
-        *("sh", "-c", CHECKPOINTED),
+        *("--nodes", "4", "--gpus", "2", "--gpu-memory", "16g", "-v", f"{tmp_path}/c:/c", IMAGE),
+        *("perl", "/c/train.pl", str(STEPS), "/c", "0.05"),
     )
-    cluster.wait_for("the long job begins", lambda: cluster.log(long).count("begins") == 4)
+    cluster.wait_until_printed(long, "step 5 ")
     short = cluster.submit("--partition", "short", "--gpu-memory", "8g", IMAGE, "echo", "overtook")
+    one, four = train(tmp_path / "one", 1), train(tmp_path / "four", 4)
     assert "overtook" in cluster.result(short)
-    assert cluster.result(long).count("goes on") == 4
-    assert cluster.job(long)["restarts"] == 1
+    log = cluster.result(long)
+    assert (log.count("goes on"), cluster.job(long)["restarts"]) == (4, 1)
+    figures = read_training(tmp_path / "c")
+    assert figures == four  # to the last bit
+    assert figures == {name: pytest.approx(values, rel=1e-12) for name, values in one.items()}
+    assert len(figures) == STEPS + 1
     cluster.wait_until_gone(long, short)
+
+
+def train(folder, size):
+    """Train here, without Slurm and containers; return the figures."""
+    environment = os.environ | {"PET_NNODES": str(size), "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": "19999"}
+    processes = [
+        subprocess.Popen(
+            ["perl", str(TRAINING), str(STEPS), str(folder), "0"],
+            env=environment | {"PET_NODE_RANK": str(rank)}, stdout=subprocess.DEVNULL,
+        )
+        for rank in range(size)
+    ]  # fmt: skip
+    assert [process.wait(60) for process in processes] == [0] * size
+    return read_training(folder)
+
+
+def read_training(folder):
+    """Return the loss of each step, and the weights; a step that was made twice fails."""
+    words = [line.split() for line in (folder / "figures").read_text().splitlines()]
+    rows = [(" ".join(row[:-1]), float(row[-1])) for row in words if row[0] == "step"]
+    rows += [(row[0], [float(word) for word in row[1:]]) for row in words if row[0] == "weights"]
+    assert len(dict(rows)) == len(rows)
+    return dict(rows)
 
 
 def test_a_program_that_ignores_the_signal_is_removed_all_the_same(cluster):
