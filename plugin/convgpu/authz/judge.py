@@ -1,18 +1,21 @@
 """Judges each kind of call of the Engine's API."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from convgpu.authz.admission import Admission
-from convgpu.authz.checks import calls, find_refusals
+from convgpu.authz.checks import ACCESS, calls, find_refusals, strict_calls
 from convgpu.authz.checks.host import local_volume
 from convgpu.authz.checks.limits import volume_options
+from convgpu.authz.checks.strict import LOCAL_TYPES, local_volume_needs, restart_needs, unlisted
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.ports import EngineUnreachable, Ports
 from convgpu.authz.requests import go_json
 from convgpu.authz.requests.routes import Call, Kind
 from convgpu.authz.site.rules import Rules
+from convgpu.authz.site.strict_list import Need
 from convgpu.authz.subject.reader import SubjectReader, is_same_plugin
 from convgpu.authz.subject.subject import Caller, Subject
 from convgpu.authz.verdict import Denied, Refusal, Verdict, allow
@@ -46,6 +49,11 @@ class Case:
     call: Call
     body: bytes
     caller: Caller
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether a strict list is in force."""
+        return self.caller.rules.strict_list is not None
 
     def document(self) -> dict[str, object]:
         """Return the body as JSON.
@@ -85,6 +93,7 @@ class Judge:
             Kind.BUILD: self._build,
             Kind.PLUGIN: self._plugin,
             Kind.SWARM: lambda case: self._without_container(case, [_SWARM]),
+            Kind.OTHER: self._other,
         }
 
     def judge(self, call: Call, body: bytes, user: str, rules: Rules) -> Verdict:
@@ -126,23 +135,38 @@ class Judge:
     def _exec(self, case: Case) -> Verdict:
         document = case.document()
         rows, privileged = go_json.texts(document, "env"), go_json.flag(document, "privileged")
-        if not privileged and not calls.may_bypass_hook(rows):
+        if not privileged and not calls.may_bypass_hook(rows) and not case.is_strict:
             return allow(_NOTHING)
         subject = self._subjects.existing(case.call.name, case.caller)
         if subject is None:
             return allow(_NO_CONTAINER)
-        return _verdict(subject, calls.exec_bypasses(subject, rows, privileged=privileged))
+        refusals = calls.exec_bypasses(subject, rows, privileged=privileged)
+        return _verdict(subject, chain(_access(case, subject), refusals))
 
     def _archive(self, case: Case) -> Verdict:
         subject = self._subjects.existing(case.call.name, case.caller)
         if subject is None:
             return allow(_NO_CONTAINER)
-        return _verdict(subject, calls.archive_paths(subject, case.call.query.get("path", ())))
+        paths = case.call.query.get("path", ())
+        copies = unlisted(subject, strict_calls.copy_needs(paths))
+        refusals = chain(_access(case, subject), calls.archive_paths(subject, paths), copies, self._links(case, paths))
+        return _verdict(subject, refusals)
+
+    def _links(self, case: Case, paths: Iterable[str]) -> Iterator[Refusal]:
+        """Refuse, where rules are strict, archives whose path leads elsewhere by a link in the container."""
+        for prefix in (prefix for path in paths for prefix in strict_calls.prefixes(path)) if case.is_strict else ():
+            if self._engine.is_link(case.call.name, prefix):
+                yield Refusal("strict-copies", f"{prefix} is a link in the container.\nName the folder itself.")
 
     def _update(self, case: Case) -> Verdict:
         # Each Engine changes by this only settings that have nothing to do with devices (docs/authorization.md).
-        case.document()
-        return allow(_NOTHING)
+        document = case.document()
+        subject = self._subjects.existing(case.call.name, case.caller) if case.is_strict else None
+        if subject is None:
+            return allow(_NOTHING)
+        restart = go_json.text(go_json.child(document, "restartpolicy"), "name")
+        refusals = unlisted(subject, restart_needs(subject, restart))
+        return _verdict(subject, chain(_access(case, subject), refusals))
 
     def _volume(self, case: Case) -> Verdict:
         document = case.document()
@@ -150,16 +174,23 @@ class Judge:
         if is_same_plugin(driver, self._name):
             subject = self._subjects.without_container(case.caller)
             return _verdict(subject, volume_options(subject, options, {}))
-        if driver not in {"", "local"} or not options:
+        if driver not in LOCAL_TYPES:
+            subject = self._subjects.without_container(case.caller)
+            return _verdict(subject, unlisted(subject, iter([Need("drivers", driver, f"the volume driver {driver}")])))
+        if not options:
             return allow(_NOTHING)
         subject = self._subjects.volume(options, case.caller)
-        return _verdict(subject, local_volume(options, subject))
+        refusals = chain(local_volume(options, subject), unlisted(subject, local_volume_needs(options, subject)))
+        return _verdict(subject, refusals)
 
     def _service(self, case: Case) -> Verdict:
         document = case.document()
         task = go_json.child(document, "tasktemplate")
         if go_json.text(task, "runtime").lower() == "plugin" or go_json.child(task, "pluginspec"):
             return self._without_container(case, [_PLUGINS])
+        listed = self._without_container(case, self._unlisted(case, Need("calls", "services", "a service of Swarm")))
+        if not listed.allow:
+            return listed
         verdict = self._judge_container(self._subjects.tasks(document, case.caller))
         if verdict.allow and "previous" in case.call.query.get("rollback", ()):
             # Then the Engine takes the service's previous specification, whatever the body says.
@@ -169,13 +200,35 @@ class Judge:
         return verdict
 
     def _build(self, case: Case) -> Verdict:
-        return self._without_container(case, calls.build_runtime(self._engine.facts().default_runtime))
+        wanted = strict_calls.build_needs(case.call.action, case.call.query)
+        refusals = calls.build_runtime(self._engine.facts().default_runtime)
+        return self._without_container(case, chain(refusals, self._unlisted(case, *wanted)))
 
     def _plugin(self, case: Case) -> Verdict:
         return self._without_container(case, () if case.call.name.endswith("/push") else (_PLUGINS,))
 
+    def _other(self, case: Case) -> Verdict:
+        other = case.call.other
+        if not case.is_strict:
+            return allow(_NOTHING)
+        wanted = [Need("calls", other.name, f"the call {other.name}")] if other.name else []
+        if other.makes_network:
+            wanted += strict_calls.network_needs(go_json.text(case.document(), "driver"))
+        subject = self._subjects.existing(other.container, case.caller) if other.container else None
+        if subject is None:
+            return self._without_container(case, self._unlisted(case, *wanted))
+        return _verdict(subject, chain(_access(case, subject), unlisted(subject, iter(wanted))))
+
+    def _unlisted(self, case: Case, *wanted: Need) -> Iterator[Refusal]:
+        return unlisted(self._subjects.without_container(case.caller), iter(wanted))
+
     def _without_container(self, case: Case, refusals: Iterable[Refusal]) -> Verdict:
         return _verdict(self._subjects.without_container(case.caller), refusals)
+
+
+def _access(case: Case, subject: Subject) -> Iterator[Refusal]:
+    """Refuse, where rules are strict, to reach into a container that the caller could not make."""
+    return find_refusals(subject, ACCESS) if case.is_strict else iter(())
 
 
 def _verdict(subject: Subject, refusals: Iterable[Refusal]) -> Verdict:

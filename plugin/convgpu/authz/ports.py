@@ -21,12 +21,20 @@ class HostFacts:
     Attributes:
         docker_root: the Engine's own folder.
         default_runtime: of containers that name none; empty if it is unknown.
+        engine: version of the Engine; (0, 0) if it is unknown.
+        cgroupns: mode of the cgroup namespace of containers that name none.
+        log_driver: of containers that name none.
+        plugin_id: the plugin's; empty if it is unknown.
         runtime_memory: the limit that our runtime injects into containers that name none; None if it refuses them.
     """
 
     docker_root: str = "/var/lib/docker"
     default_runtime: str = ""
     runtime_memory: str | None = None
+    engine: tuple[int, int] = (0, 0)
+    cgroupns: str = ""
+    log_driver: str = ""
+    plugin_id: str = ""
 
 
 class EnginePort(Protocol):
@@ -50,6 +58,10 @@ class EnginePort(Protocol):
 
     def states(self) -> Mapping[str, str]:
         """Return the state of each container, `created`, `running`, `exited`..., by its id."""
+        ...
+
+    def is_link(self, name: str, path: str) -> bool:
+        """Tell whether a path of a container is a symbolic link there."""
         ...
 
     def facts(self) -> HostFacts:

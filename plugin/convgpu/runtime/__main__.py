@@ -2,7 +2,8 @@
 
 As a runtime, `convgpu-runtime [--convgpu-OPTION=VALUE...] ARGUMENT...` edits the bundle of a `create` that gets a GPU
 or has CONVGPU_MEMORY, and then executes the real runtime with its arguments. Options: `--convgpu-memory` (limit of a
-container that names none), `--convgpu-runtime` (the real one; default runc), `--convgpu-directory` (the scheduler's).
+container that names none), `--convgpu-runtime` (the real one; default runc), `--convgpu-directory` (the scheduler's),
+`--convgpu-rules` (of the site; default /etc/convgpu/rules.toml).
 As a hook, `convgpu-runtime hook begin|end`, with the container's state on stdin.
 
 Each call of each container's runtime starts this program, so modules that only a `create` or a hook needs are imported
@@ -15,11 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from convgpu.runtime.edits import Host
 
 _PREFIX: Final = "--convgpu-"
-_OPTIONS: Final = ("memory", "runtime", "directory")
+_OPTIONS: Final = ("memory", "runtime", "directory", "rules")
+_RULES: Final = "/etc/convgpu/rules.toml"
+_ENGINE_ROOT: Final = "/var/lib/docker"
 _CREATES: Final = ("create", "run")
 
 
@@ -78,12 +82,33 @@ def _edit(bundle: str, own: dict[str, str]) -> None:
 
     file = Path(bundle, "config.json")
     config = json.loads(file.read_bytes())
-    edited = inject_limit(config, _host(own), own.get("memory")) if _may_need_limit(config) else None
+    _refuse_unlisted(config, own)
+    root = Path(bundle, str((config.get("root") or {}).get("path") or ""))
+    edited = inject_limit(config, _host(own, root), own.get("memory")) if _may_need_limit(config) else None
     if edited is not None:
         fresh = file.with_name("config.json.convgpu")
         fresh.write_text(json.dumps(edited))
         fresh.chmod(file.stat().st_mode)
         fresh.replace(file)
+
+
+def _refuse_unlisted(config: dict[str, Any], own: dict[str, str]) -> None:
+    """Refuse what the strict rules of the site do not list; most sites have none."""
+    try:
+        with open(own.get("rules") or _RULES, "rb") as file:  # noqa: PTH123 - pathlib is not imported
+            raw = file.read()
+    except FileNotFoundError:
+        return
+    if b"strict" not in raw:
+        return
+    from convgpu.runtime.host_view import look_at_host  # noqa: PLC0415 - see above
+    from convgpu.runtime.strict_start import read_strict, refuse_unlisted  # noqa: PLC0415
+
+    rules = read_strict(raw)
+    if rules is not None:
+        # DIRECTORY is ROOT/plugins/ID/propagated-mount.
+        root = own["directory"].rsplit("/", 3)[0] if own.get("directory") else _ENGINE_ROOT
+        refuse_unlisted(config, rules, look_at_host(root))
 
 
 def _may_need_limit(config: dict[str, Any]) -> bool:
@@ -99,19 +124,21 @@ def _may_need_limit(config: dict[str, Any]) -> bool:
         return True
 
 
-def _host(own: dict[str, str]) -> "Host":
+def _host(own: dict[str, str], root: "Path | None" = None) -> "Host":
     from pathlib import Path  # noqa: PLC0415 - see above
 
     from convgpu.protocol.layout import DRIVER_FOLDER  # noqa: PLC0415
     from convgpu.runtime.devices import GpuNumbers, open_source  # noqa: PLC0415
     from convgpu.runtime.edits import Host  # noqa: PLC0415
+    from convgpu.runtime.root_folder import RootFolder  # noqa: PLC0415
     from convgpu.runtime.scheduler_client import find_directory  # noqa: PLC0415
 
     # Resolved, as the Engine names the sources of mounts.
     directory = (Path(own["directory"]) if own.get("directory") else find_directory()).resolve()
     simulated = (directory / DRIVER_FOLDER).is_dir()
     program = os.path.abspath(sys.argv[0])  # noqa: PTH100
-    return Host(program, str(directory), simulated, GpuNumbers().has, open_source)
+    folder = None if root is None else RootFolder(root)
+    return Host(program, str(directory), simulated, GpuNumbers().has, open_source, folder)
 
 
 def _hook(own: dict[str, str], command: list[str]) -> None:

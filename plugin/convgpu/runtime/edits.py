@@ -13,8 +13,9 @@ from typing import Any, Final
 from convgpu.protocol.layout import DRIVER_PATH, LIBRARY_PATH, MOUNT_PATH, PRELOAD_FILE, PRELOAD_PATH
 from convgpu.runtime.devices import NVIDIA_MAJOR, Source
 from convgpu.runtime.gpu_requests import IsGpuNumber, asks_for_gpu
-from convgpu.runtime.last_word import refuse_undone, refuse_variables
+from convgpu.runtime.last_word import refuse_moved, refuse_undone, refuse_variables
 from convgpu.runtime.oci_config import read_device_settings, split_variables, variables
+from convgpu.runtime.root_folder import RootFolder, text_destinations
 
 # Variables of the container that stand for the options of a volume.
 OPTIONS: Final[Mapping[str, str]] = {
@@ -49,6 +50,7 @@ class Host:
         simulated: the CUDA driver comes with the container's folder.
         is_gpu: tells whether character devices of a major number, or of a major and a minor one, belong to a GPU.
         open_source: returns what the source of a mount really is.
+        root: the container's root file system; without one, destinations are as their text says.
     """
 
     program: str
@@ -56,6 +58,7 @@ class Host:
     simulated: bool
     is_gpu: IsGpuNumber = lambda major, _: major == NVIDIA_MAJOR
     open_source: Callable[[str], Source] = Source
+    root: RootFolder | None = None
 
     def hook(self, command: str, timeout: int) -> dict[str, Any]:
         """Return a hook in the form of the OCI specification; `timeout` in seconds."""
@@ -102,7 +105,7 @@ def inject_limit(config: Mapping[str, Any], host: Host, default: str | None) -> 
         refuse_variables(config)
     if _has_volume(config, host):
         if has_gpu:
-            refuse_undone(config, host.directory)
+            refuse_undone(config, host.directory, _destinations(config, host), host.open_source)
         return None
     limit = memory or default
     if not limit:
@@ -110,7 +113,15 @@ def inject_limit(config: Mapping[str, Any], host: Host, default: str | None) -> 
             "this container would get a GPU and has no limit: give it one (-e CONVGPU_MEMORY=2g), or all that have "
             "none (--convgpu-memory=2g in the runtime's runtimeArgs in daemon.json)"
         )
+    if host.root is not None:
+        refuse_moved(MOUNT_PATH, host.root.lead(MOUNT_PATH))
+        refuse_moved(PRELOAD_PATH, host.root.lead(PRELOAD_PATH))
     return _edit(config, host, limit)
+
+
+def _destinations(config: Mapping[str, Any], host: Host) -> list[str]:
+    mounts = config.get("mounts") or ()
+    return text_destinations(mounts) if host.root is None else host.root.destinations(mounts)
 
 
 def _has_volume(config: Mapping[str, Any], host: Host) -> bool:

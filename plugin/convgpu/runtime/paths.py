@@ -4,6 +4,8 @@ import posixpath
 from collections.abc import Iterable
 from typing import Final
 
+# Behind an entry, in the list of a site, of what may be mounted read-only.
+READ_ONLY: Final = ":ro"
 # Symbolic links that every Linux host has.
 _LINKS: Final = (("/var/run", "/run"), ("/var/lock", "/run/lock"))
 
@@ -34,3 +36,25 @@ def touches(path: str, protected: Iterable[str]) -> str | None:
         if is_at_or_below(path, protected_path) or is_at_or_below(protected_path, path):
             return protected_path
     return None
+
+
+def path_entry(path: str, *, writes: bool) -> str:
+    """Return the entry by which a path may be mounted."""
+    return path if writes else path + READ_ONLY
+
+
+def allows_path(entries: Iterable[str], path: str, *, writes: bool) -> bool:
+    """Tell whether an entry covers a path of the host.
+
+    An entry is never followed through links: who owns a folder on its way could lead it anywhere.
+
+    Args:
+        entries: folders and files, with everything below; `:ro` behind those that nothing may write.
+        path: with no link left in it.
+        writes: through the mount something can be written.
+    """
+    for entry in entries:
+        top = entry.removesuffix(READ_ONLY)
+        if is_at_or_below(path, normal(top)) and not (writes and entry.endswith(READ_ONLY)):
+            return True
+    return False

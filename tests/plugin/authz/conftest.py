@@ -21,6 +21,8 @@ class FakeEngine:
 
     def __init__(self):
         self.containers, self.volumes, self.images, self.services = {}, {}, {}, {}
+        self.links = set()
+        self.more = {}
         self.runtime, self.runtime_memory = "runc", None
         self.down = False
         self.asked = []
@@ -45,7 +47,11 @@ class FakeEngine:
 
     def facts(self):
         self._answer("facts", "", {})
-        return HostFacts("/var/lib/docker", self.runtime, self.runtime_memory)
+        return HostFacts("/var/lib/docker", self.runtime, self.runtime_memory, **self.more)
+
+    def is_link(self, name, path):
+        self._answer("path", name, {})
+        return path in self.links
 
     def states(self):
         self._answer("states", "", {})
@@ -114,7 +120,7 @@ class Harness:
     def judge(self, body, uri="/v1.41/containers/create", method="POST", user="local"):
         """Return the verdict about a call; a body that is not bytes goes as JSON."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-        call = route(method, uri)
+        call = route(method, uri, strict=self.rules.strict_list is not None)
         if call is None:
             return NOT_JUDGED
         judge = Judge(self.name, Ports(self.engine, self.devices, self.scheduler, self.jobs), self.owners)

@@ -238,14 +238,13 @@ def cdi(*names):
         ({"Runtime": "convgpu", **GPU, "Tmpfs": {"/run/convgpu": ""}}, [], "hook-shadowed"),
         ({"Runtime": "convgpu2", **GPU}, [], "gpu-needs-limit"),
         ({"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": ["convgpu.io/memory=2g"]}]}, [], "no-gpu"),
-        ({"DeviceRequests": [*GPU["DeviceRequests"], {"DeviceIDs": ["convgpu.io/memory=2g"]}]}, [], "injected"),
-        ({"DeviceRequests": [{"DeviceIDs": ["convgpu.io/memory=9g", "nvidia.com/gpu=0"]}]}, [], "limit-too-large"),
-        ({**GPU, "Devices": [{"PathOnHost": "convgpu.io/memory=2g"}]}, [], "injected"),
-        (
-            {**GPU, "Devices": [{"PathOnHost": f"convgpu.io/memory={size}"} for size in ("2g", "9g")]},
-            [],
-            "limit-too-large",
-        ),
+        ({"DeviceRequests": [*GPU["DeviceRequests"], *cdi("convgpu.io/memory=2g")["DeviceRequests"]]}, [], "injected"),
+        (cdi("convgpu.io/memory=9g", "nvidia.com/gpu=0"), [], "limit-too-large"),
+        # What only reads like our CDI device injects nothing: the Engine does not look for it.
+        ({"DeviceRequests": [*GPU["DeviceRequests"], {"DeviceIDs": ["convgpu.io/memory=2g"]}]}, [], "gpu-needs-limit"),
+        ({"DeviceRequests": [{"Driver": "nvidia", "DeviceIDs": ["convgpu.io/memory=2g"]}]}, [], "gpu-needs-limit"),
+        ({**GPU, "Devices": [{"PathOnHost": "convgpu.io/memory=2g"}]}, [], "gpu-needs-limit"),
+        ({"Devices": [{"PathOnHost": "convgpu.io/memory=/../../dev/nvidia0"}]}, [], "gpu-needs-limit"),
         ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=9g "], "limit-too-large"),
         ({"Runtime": "convgpu", **GPU}, ["CONVGPU_MEMORY=GPU-1:2g, GPU-2:9g "], "limit-too-large"),
         # The Engine lets the last of several hold, whatever -e says.

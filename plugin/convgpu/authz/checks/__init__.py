@@ -7,17 +7,22 @@ reads first: access to the host before the GPU, the GPU before the size of its l
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from convgpu.authz.checks import hook, host, isolation, limits, slurm_job
+from convgpu.authz.checks import hook, host, isolation, limits, slurm_job, strict
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
 
 Check = Callable[[Subject], Iterator[Refusal]]
 
-CHECKS: Final[tuple[Check, ...]] = (
+# What every call that reaches into a container depends on, where rules are strict.
+ACCESS: Final[tuple[Check, ...]] = (
     host.unknown_templates,
     host.privileges,
     host.writable_proc,
     host.host_mounts,
+    strict.beyond_list,
+)
+CHECKS: Final[tuple[Check, ...]] = (
+    *ACCESS,
     isolation.joined_processes,
     hook.checkpoint,
     hook.unlimited_gpu,
@@ -32,7 +37,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 )
 
 
-def find_refusals(subject: Subject) -> Iterator[Refusal]:
+def find_refusals(subject: Subject, checks: tuple[Check, ...] = CHECKS) -> Iterator[Refusal]:
     """Return every refusal of a container, from the first check to the last."""
-    for check in CHECKS:
+    for check in checks:
         yield from check(subject)

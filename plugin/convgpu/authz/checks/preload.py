@@ -11,7 +11,9 @@ from convgpu.runtime.paths import normal
 
 def is_preload_file(mount: MountSettings, host: HostFacts) -> bool:
     """Tell whether a mount puts the plugin's own file, read-only, at /etc/ld.so.preload."""
-    file = rf"{re.escape(normal(host.docker_root))}/plugins/[0-9a-f]{{64}}/propagated-mount/{re.escape(PRELOAD_FILE)}"
+    # Another plugin's folder could hold a file of that name: only ours will do, where the Engine says which it is.
+    plugin = re.escape(host.plugin_id) or "[0-9a-f]{64}"
+    file = rf"{re.escape(normal(host.docker_root))}/plugins/{plugin}/propagated-mount/{re.escape(PRELOAD_FILE)}"
     return (
         mount.kind == "bind"
         and mount.read_only

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from convgpu.authz.requests import go_json
-from convgpu.runtime.paths import normal, plain
+from convgpu.authz.requests.host_config import HostConfigRest, read_rest
+from convgpu.runtime.paths import plain
 
 # vendor.com/class=name, as the Container Device Interface qualifies a device.
 CDI_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*/[A-Za-z][A-Za-z0-9._-]*=.+", re.DOTALL)
@@ -50,8 +51,9 @@ class ContainerSettings:
         environment: as the process gets it: the last value of each name.
         chosen: the GPUs that --gpus asks for, by index or UUID with commas between; empty for no choice.
         known: complete, with the settings that come from the image and from other containers.
-        readonly_paths: None for the Engine's default.
+        readonly_paths: word for word, because a path that leads nowhere protects nothing; None for the default.
         service: it is a task of a Swarm service, whose start is not judged.
+        rest: what only strict rules judge.
         opaque: texts that can expand to anything when a task of the service starts.
     """
 
@@ -80,6 +82,7 @@ class ContainerSettings:
     readonly_paths: tuple[str, ...] | None = None
     known: bool = False
     service: bool = False
+    rest: HostConfigRest = field(default_factory=HostConfigRest)
     opaque: tuple[str, ...] = ()
 
 
@@ -149,10 +152,9 @@ def _read(
         volumes_from=tuple(each.partition(":")[0] for each in go_json.texts(host, "volumesfrom")),
         device_requests=sum(not _is_limit_only(request) for request in requests),
         chosen=",".join(name for request in requests for name in _chosen(request)),
-        cdi_names=tuple(
-            name for name in (*(each for row in requests for each in _names(row)), *devices) if _is_cdi(name)
-        ),
-        devices=tuple(path for path in devices if not _is_limit(path)),
+        # A request of another driver, and a device's path, can read like a CDI device and inject nothing.
+        cdi_names=tuple(name for row in requests if _is_of_cdi(row) for name in _names(row) if _is_cdi(name)),
+        devices=tuple(devices),
         device_rules=tuple(go_json.texts(host, "devicecgrouprules")),
         runtime=go_json.text(host, "runtime"),
         annotations=go_json.map_of_texts(host, "annotations"),
@@ -163,7 +165,8 @@ def _read(
         userns_mode=go_json.text(host, "usernsmode"),
         cgroup_parent=go_json.text(host, "cgroupparent"),
         security_options=tuple(go_json.texts(host, "securityopt")),
-        readonly_paths=None if readonly is None else tuple(map(normal, readonly)),
+        readonly_paths=None if readonly is None else tuple(readonly),
+        rest=read_rest(host),
     )
 
 
@@ -215,7 +218,11 @@ def _chosen(request: Mapping[str, object]) -> Iterator[str]:
 
 
 def _is_limit_only(request: Mapping[str, object]) -> bool:
-    return go_json.text(request, "driver") == "cdi" and all(map(_is_limit, _names(request)))
+    return _is_of_cdi(request) and all(map(_is_limit, _names(request)))
+
+
+def _is_of_cdi(request: Mapping[str, object]) -> bool:
+    return go_json.text(request, "driver") == "cdi"
 
 
 def _is_cdi(name: str) -> bool:

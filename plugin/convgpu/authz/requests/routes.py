@@ -12,6 +12,8 @@ from enum import Enum, auto
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from convgpu.authz.requests.other_calls import OtherCall, read_other_call
+
 # These change nothing. The plugin's own queries to the Engine are of this kind, so they pass at once.
 _READ_ONLY: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -29,9 +31,13 @@ class Kind(Enum):
     BUILD = auto()
     PLUGIN = auto()
     SWARM = auto()
+    OTHER = auto()
 
 
 _SLASHES: Final = re.compile("/{2,}")
+_VERSION: Final = re.compile("^/v[0-9][^/]*/")
+# A call that only seems to read: it opens the input of a container.
+_ATTACHES: Final = re.compile("/attach/+ws")
 
 # `restart` starts as well. The names of containers are `.*` in the Engine's router.
 _TABLE: Final = tuple(
@@ -59,6 +65,8 @@ class Call:
         kind: of its action.
         name: of the container, plugin or service, as the client wrote it, decoded; empty where there is none.
         query: all values of each parameter, as any Engine reads them.
+        other: what is judged of it where rules are strict, of a call of kind `OTHER`.
+        action: the path's last part: of a build `build`, `session` or `grpc`.
         version: of the API, as written behind the `v`; None if there is none.
     """
 
@@ -66,6 +74,8 @@ class Call:
     name: str = ""
     query: Mapping[str, Sequence[str]] = field(default_factory=dict)
     version: str | None = None
+    other: OtherCall = field(default_factory=OtherCall)
+    action: str = ""
 
     def older_than(self, major: int, minor: int) -> bool:
         """Tell whether the client asked for an API older than that; compared part by part, like the Engine."""
@@ -75,10 +85,16 @@ class Call:
         return [*parts, 0][:2] < [major, minor]
 
 
-def route(method: str, uri: str) -> Call | None:
-    """Return the judged call at an address, None for a call that may pass unread."""
+def route(method: str, uri: str, *, strict: bool = False) -> Call | None:
+    """Return the judged call at an address, None for a call that may pass unread.
+
+    Args:
+        method: of HTTP.
+        uri: as the client wrote it.
+        strict: every call that can change something is judged.
+    """
     method = method.upper()
-    if method in _READ_ONLY:
+    if method in _READ_ONLY and not (strict and _ATTACHES.search(unquote(uri, errors="replace"))):
         return None
     # The Engine knows no fragments: it reads them as a part of the path or of the query.
     path, query = _split(uri.replace("#", "%23"))
@@ -86,9 +102,17 @@ def route(method: str, uri: str) -> Call | None:
         found = pattern.fullmatch(path)
         if found is not None:
             groups = found.groupdict()
-            call = Call(kind, groups.get("name") or "", _parameters(query), groups["version"])
-            return None if method == "DELETE" and kind is not Kind.PLUGIN else call
-    return None
+            action = path.rstrip("/").rpartition("/")[2]
+            call = Call(kind, groups.get("name") or "", _parameters(query), groups["version"], action=action)
+            if method != "DELETE" or kind is Kind.PLUGIN:
+                return call
+            break
+    return _route_other(method, path, _parameters(query)) if strict else None
+
+
+def _route_other(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Call:
+    bare = _VERSION.sub("/", path, count=1).strip("/")
+    return Call(Kind.OTHER, query=query, other=read_other_call(method, bare, query))
 
 
 def _parameters(query: str) -> dict[str, list[str]]:

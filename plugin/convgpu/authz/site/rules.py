@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from convgpu.authz.site.strict_list import RULE_PREFIX, SECTIONS, StrictList
 from convgpu.authz.site.table_reader import Location, TableReader
 from convgpu.protocol.sizes import parse_size
 
@@ -17,7 +18,7 @@ RULES: Final = frozenset({
     "hook-shadowed", "hook-environment", "hook-not-loaded", "host-path", "host-pid", "limit-missing", "limit-too-large",
     "local-volume", "plugin-management", "privileged", "runtime", "service-template", "slurm-job",
     "total-quota-exceeded",
-    "swarm-management", "system-paths",
+    "swarm-management", "system-paths", *(RULE_PREFIX + section for section in SECTIONS),
 })  # fmt: skip
 
 # In place of a user: all users that are not named.
@@ -112,16 +113,32 @@ class Rules(msgspec.Struct, frozen=True):
     """The rules of a site; the defaults hold without a file.
 
     Attributes:
+        mode: `strict` refuses what `enforce` refuses, and everything that is not in `strict`.
         require: what a container with a GPU must belong to: a job of Slurm that runs on this host, or nothing.
     """
 
-    mode: Literal["enforce", "audit", "off"] = "enforce"
+    mode: Literal["enforce", "strict", "audit", "off"] = "enforce"
     administrators: tuple[str, ...] = ()
     default_limit: SizeText | None = None
     require: Literal["nothing", "slurm"] = "nothing"
     users: dict[str, Allowance] = {}
     labels: dict[str, Allowance] = {}
     exempt: tuple[Exemption, ...] = ()
+    strict: StrictList = StrictList()
+
+    def __post_init__(self) -> None:
+        """Refuse exemptions that anybody could use, where nobody is trusted."""
+        for each in self.exempt if self.mode == "strict" else ():
+            if not each.users and not each.image.startswith("sha256:"):
+                raise ValueError(
+                    'in strict mode an exemption needs users, or an image as "sha256:...": anybody can take a name'
+                )
+
+    @property
+    def strict_list(self) -> StrictList | None:
+        """The list beyond which everything is refused; None without one. Mode `audit` logs what it would refuse."""
+        in_force = self.mode == "strict" or (self.mode == "audit" and self.strict != StrictList())
+        return self.strict if in_force else None
 
     def allowance(self, user: str) -> Allowance:
         """Return the quotas of a user."""

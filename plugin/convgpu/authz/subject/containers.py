@@ -56,13 +56,13 @@ class ContainerReader:
                 options[volume] = go_json.map_of_texts(self._engine.volume(volume) or {}, "options")
         return read_inspected(document, options)
 
-    def host_facts(self, container: ContainerSettings) -> HostFacts:
+    def host_facts(self, container: ContainerSettings, *, strict: bool = False) -> HostFacts:
         """Return the Engine's settings; the defaults for a plain container, which is judged without the Engine.
 
         Raises:
             EngineUnreachable: the container depends on them and the Engine does not answer.
         """
-        if container.known or _depends_on_host(container):
+        if strict or container.known or _depends_on_host(container):
             return self._engine.facts()
         if container.runtime or not (container.device_requests or container.devices):
             return HostFacts()

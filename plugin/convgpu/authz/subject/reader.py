@@ -65,6 +65,7 @@ class SubjectReader:
         subject = self.existing(name, caller)
         if subject is None:
             return None
+        subject = replace(subject, neighbours=self._neighbours(subject))
         return replace(subject, starts=True, checkpoint=checkpoint, joined=self._joined(subject))
 
     def volume(self, options: Mapping[str, str], caller: Caller) -> Subject:
@@ -80,10 +81,12 @@ class SubjectReader:
     def _new(self, container: ContainerSettings, caller: Caller) -> Subject:
         subject = self._subject(container, caller)
         limits = {name: limits for name in _names(subject.volumes) if (limits := self._volume_limits(name))}
+        subject = replace(subject, neighbours=self._neighbours(subject))
         return replace(subject, volume_limits=limits, joined=self._joined(subject))
 
     def _subject(self, container: ContainerSettings, caller: Caller) -> Subject:
-        host = self._containers.host_facts(container)
+        strict = caller.rules.strict_list is not None
+        host = self._containers.host_facts(container, strict=strict)
         devices = self._ports.devices
         volumes = (mount for mount in container.mounts if mount.kind == "volume")
         job = container.labels.get(LABEL, "") if caller.rules.require == "slurm" else ""
@@ -96,12 +99,25 @@ class SubjectReader:
             volumes=tuple(mount for mount in volumes if is_same_plugin(mount.driver, self._plugin)),
             gpu=find_gpu(container, container.runtime or host.default_runtime, devices),
             injection=find_injection(container, host),
-            resolved={path: _follow(devices, path) for path in _host_paths(container)},
+            resolved={
+                **{path: _follow(devices, path) for path in _host_paths(container)},
+                # The Engine follows these itself, and works in the root folder.
+                **{f"/{path}": devices.resolve(f"/{path}") for path in (container.devices if strict else ())},
+            },
         )
 
     def _volume_limits(self, name: str) -> Mapping[str, int]:
         record = self._ports.scheduler.find(name)
         return {} if record is None else limits_of(record)
+
+    def _neighbours(self, subject: Subject) -> tuple[Subject, ...]:
+        if subject.caller.rules.strict_list is None:
+            return ()
+        container = subject.container
+        modes = (container.pid_mode, container.ipc_mode, container.rest.network_mode, container.rest.cgroup)
+        names = dict.fromkeys(name for kind, _, name in (mode.partition(":") for mode in modes) if kind == "container")
+        found = (self.existing(name, subject.caller) for name in names)
+        return tuple(neighbour for neighbour in found if neighbour is not None)
 
     def _joined(self, subject: Subject) -> str:
         kind, _, name = subject.container.pid_mode.partition(":")

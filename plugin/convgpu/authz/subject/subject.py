@@ -42,6 +42,7 @@ class Subject:
         resolved: paths of the host that it mounts, with their links resolved.
         volume_limits: limits in bytes by device, of those volumes for which the scheduler has some.
         joined: the container with a hook whose PID namespace it joins; empty for none.
+        neighbours: containers whose namespaces it joins; only where rules are strict.
         starts: it exists and is to start now, so `Admission` judges the limits of its volumes.
         checkpoint: it is to start from a checkpoint.
         job_shares: what the job of Slurm that it names has on this host.
@@ -57,6 +58,7 @@ class Subject:
     resolved: Mapping[str, str] = field(default_factory=dict)
     volume_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     joined: str = ""
+    neighbours: tuple["Subject", ...] = ()
     starts: bool = False
     checkpoint: bool = False
     job_shares: tuple[NodeJob, ...] = ()

@@ -63,7 +63,9 @@ def test(file: Path, user: str | None, driver: str) -> None:
     method, uri, body, asked_by, seen = _request(sys.stdin.buffer.read())
     verdict = _judge(rules, driver, method, uri, body, user or asked_by, seen)
     if not verdict.allow:
-        raise Refused(verdict.message if rules.mode == "enforce" else f"({rules.mode}: it passes) {verdict.message}")
+        raise Refused(
+            verdict.message if rules.mode in {"enforce", "strict"} else f"({rules.mode}: it passes) {verdict.message}"
+        )
     click.echo(f"It may pass: {verdict.rule}.")
 
 
@@ -108,7 +110,7 @@ def _question(document: Mapping[str, Any]) -> tuple[str, str, bytes, str, Docume
 
 
 def _judge(rules: Rules, driver: str, method: str, uri: str, body: bytes, user: str, seen: Document | None) -> Verdict:
-    call = route(method, uri)
+    call = route(method, uri, strict=rules.strict_list is not None)
     if call is None:
         return Verdict(allow=True, rule="not-judged")
     if user in rules.administrators:
@@ -139,6 +141,9 @@ class _EmptyEngine:
 
     def states(self) -> Mapping[str, str]:
         return {}
+
+    def is_link(self, _name: str, _path: str) -> bool:
+        return False
 
     def facts(self) -> HostFacts:
         return HostFacts(default_runtime="runc")

@@ -17,12 +17,13 @@ _log: Final = logging.getLogger(__name__)
 PASS: Final = wire.encode_authorization(allow=True, message="")
 
 
-def pass_at_once(path: str, raw: bytes) -> bytes | None:
+def pass_at_once(path: str, raw: bytes, *, strict: bool = False) -> bytes | None:
     """Return the answer to a question that needs no judgement, else None. Never waits.
 
     Args:
         path: of the plugin's call.
         raw: its body.
+        strict: every call that can change something is judged.
     """
     if path == wire.AUTHORIZE_RESPONSE:
         # The Engine has carried the call out: to deny now would only hide that.
@@ -33,7 +34,7 @@ def pass_at_once(path: str, raw: bytes) -> bytes | None:
         request = wire.decode_authorization(raw)
     except wire.Malformed:
         return None
-    return PASS if route(request.method, request.uri) is None else None
+    return PASS if route(request.method, request.uri, strict=strict) is None else None
 
 
 class Authorizer:
@@ -69,18 +70,23 @@ class Authorizer:
         _log.warning("denied: %s", verdict.message)
         return wire.encode_authorization(allow=False, message=verdict.message)
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether every call that can change something is judged."""
+        return self._rules().strict_list is not None
+
     def _decide(self, request: wire.AuthorizationRequest) -> Verdict:
-        call = route(request.method, request.uri)
+        rules = self._rules()
+        call = route(request.method, request.uri, strict=rules.strict_list is not None)
         if call is None:
             return NOT_JUDGED
         self.judged += 1
-        rules = self._rules()
         user = caller(request.user, request.user_method)
         if rules.mode == "off":
             return allow("off")
         if user in rules.administrators:
             return allow("administrator")
-        if rules.mode == "enforce":
+        if rules.mode in {"enforce", "strict"}:
             return self._judge.judge(call, request.body(), user, rules)
         try:
             verdict = self._judge.judge(call, request.body(), user, rules)

@@ -49,7 +49,7 @@ class SchedulerRecords:
 def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:
     """Return the judge that the settings describe."""
     owners = Owners(settings.directory / "owners.json")
-    engine = EngineView(Engine(settings.engine, _ENGINE_TIMEOUT))
+    engine = EngineView(Engine(settings.engine, _ENGINE_TIMEOUT), settings.name)
     devices = HostDevices(lambda: engine_root(settings.engine))
     return Judge(settings.name, Ports(engine, devices, SchedulerRecords(scheduler), JobFiles(settings.jobs)), owners)
 

@@ -47,6 +47,7 @@ class EngineCalls:
             wire.AUTHORIZE_RESPONSE: lambda _: PASS,
         }
         self._measure = measure
+        self._authorizer = authorizer
         self.paths: Final = frozenset(self._handlers)
 
     def answer(self, path: str, raw: bytes) -> tuple[int, bytes]:
@@ -60,13 +61,18 @@ class EngineCalls:
         finally:
             log_setup.end_request()
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether every call of the Engine's API that can change something is judged."""
+        return self._authorizer.is_strict
 
-def answer_at_once(path: str, raw: bytes) -> bytes | None:
+
+def answer_at_once(path: str, raw: bytes, *, strict: bool = False) -> bytes | None:
     """Return the answer to a call that needs neither scheduler nor judge, else None. Never waits.
 
     The Engine asks for the capabilities a dozen times for each container with a volume; the answer never changes.
     """
-    return _CAPABILITIES if path == wire.CAPABILITIES else pass_at_once(path, raw)
+    return _CAPABILITIES if path == wire.CAPABILITIES else pass_at_once(path, raw, strict=strict)
 
 
 def _explain(path: str, error: Exception) -> str:

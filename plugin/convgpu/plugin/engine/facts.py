@@ -1,11 +1,13 @@
 """The Engine's records of the containers, volumes, images and services that a call names."""
 
+import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from docker import APIClient
 from docker.errors import NotFound
+from docker.utils import decode_json_header
 
 from convgpu.authz.ports import Document, EngineUnreachable, HostFacts
 from convgpu.authz.subject.injection import RUNTIME
@@ -24,10 +26,15 @@ class EngineView:
     """Questions to the Engine, each of a kind that passes our own authorization at once.
 
     See `convgpu.authz.ports.EnginePort`.
+
+    Args:
+        engine: that is asked.
+        plugin: our name there; empty, and our id stays unknown.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, plugin: str = "") -> None:
         self._engine = engine
+        self._plugin = plugin
         self._facts: tuple[float, HostFacts] | None = None
 
     def container(self, name: str) -> Document | None:
@@ -64,9 +71,30 @@ class EngineView:
                 str(info.get("DockerRootDir") or ""),
                 str(info.get("DefaultRuntime") or ""),
                 memory[-1].removeprefix(_MEMORY) if memory else None,
+                _version(str(info.get("ServerVersion") or "")),
+                "private" if "name=cgroupns" in (info.get("SecurityOptions") or ()) else "host",
+                str(info.get("LoggingDriver") or ""),
+                self._own_id(),
             )
             self._facts = (now, facts)
         return self._facts[1]
+
+    def is_link(self, name: str, path: str) -> bool:
+        """Tell whether a path of a container is a symbolic link there, by `HEAD /containers/NAME/archive`."""
+
+        def question(api: Any) -> Document:
+            url = api._url("/containers/{0}/archive", _short(name))  # noqa: SLF001 - the SDK would read the whole archive
+            answer = api.head(url, params={"path": path}, timeout=api.timeout)
+            api._raise_for_status(answer)  # noqa: SLF001 - as above
+            found: Document = decode_json_header(answer.headers["x-docker-container-path-stat"])
+            return found
+
+        return bool((self._ask(question) or {}).get("linkTarget"))
+
+    def _own_id(self) -> str:
+        if not self._plugin:
+            return ""
+        return str((self._ask(lambda api: api.inspect_plugin(self._plugin)) or {}).get("Id") or "")  # type: ignore[no-untyped-call]
 
     def _ask(self, question: Callable[[APIClient], Document]) -> Document | None:
         try:
@@ -75,6 +103,11 @@ class EngineView:
             return None
         except EngineUnavailable as error:
             raise EngineUnreachable(str(error)) from error
+
+
+def _version(text: str) -> tuple[int, int]:
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _short(name: str) -> str:

@@ -75,7 +75,7 @@ class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         """Answer at once, or hand the connection to a thread."""
         waiting = _peek(client)
         call = _whole_call(waiting) if self.alive else None
-        if call is not None and _send_answer_at_once(client, waiting, *call):
+        if call is not None and _send_answer_at_once(client, waiting, *call, strict=self.wsgi.calls.is_strict):
             return
         self.poller.unregister(client)
         self.keepalived_conns.remove(conn)
@@ -160,9 +160,9 @@ def _is_unusual(head: bytes) -> bool:
     return head.count(b"\r\ncontent-length:") != 1 or any(word in head for word in _UNUSUAL_HEADERS)
 
 
-def _send_answer_at_once(client: socket.socket, waiting: bytes, path: str, body: bytes) -> bool:
+def _send_answer_at_once(client: socket.socket, waiting: bytes, path: str, body: bytes, *, strict: bool) -> bool:
     """Answer a whole call that waits in a socket, if that needs nobody; else leave the socket as it is."""
-    reply = answer_at_once(path, body)
+    reply = answer_at_once(path, body, strict=strict)
     if reply is None:
         return False
     try:

@@ -43,7 +43,7 @@ def test_every_check_refuses_something() -> None:
         mounts=(MountSettings("bind", "/etc", "/lib"), VOLUME),
     )
     bad = Subject(
-        Caller("bob", Rules(require="slurm")),
+        Caller("bob", Rules(mode="strict", require="slurm")),
         "convgpu",
         container=container,
         volumes=(replace(VOLUME, options={}),),

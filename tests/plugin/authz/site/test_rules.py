@@ -68,7 +68,9 @@ def test_images(pattern, image, image_id, fits):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ('mode = "strict"', "line 1: mode: Input should be 'enforce', 'audit' or 'off'"),
+        ('mode = "severe"', "line 1: mode: Input should be 'enforce', 'strict', 'audit' or 'off'"),
+        ('[strict]\npaths = ["/srv/../etc"]', "line 1: strict: paths: '/srv/../etc' is not an absolute path"),
+        ('mode = "strict"\n[[exempt]]\nimage = "a"', "line 1: the file: in strict mode an exemption needs users"),
         ("\n\nmode =", "line 3: Invalid value"),
         ('mode = "off"\nmode = "off"', "line 2: Cannot overwrite a value"),
         ("x = 1", "line 1: x: unknown; docs/authorization.md lists what there is"),

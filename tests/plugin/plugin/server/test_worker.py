@@ -80,7 +80,7 @@ def test_what_kind_of_driver_this_is_needs_no_thread():
 
     def answered(client):
         waiting = _peek(client)
-        return _send_answer_at_once(client, waiting, *_whole_call(waiting))
+        return _send_answer_at_once(client, waiting, *_whole_call(waiting), strict=False)
 
     engine, ours = socket.socketpair()
     with engine, ours:

@@ -1,0 +1,208 @@
+"""What a container needs beyond what everybody may have, and what of it the strict list of a site lacks. Pure.
+
+The same function says what is refused and what `convgpu policy write` writes, so a list that was written for a
+container permits it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from convgpu.authz.checks.preload import is_preload_file
+from convgpu.authz.requests.container import CDI_NAME, LIMIT_DEVICE, MountSettings
+from convgpu.authz.site.strict_list import Need
+from convgpu.authz.subject.injection import RUNTIME
+from convgpu.authz.subject.subject import Subject
+from convgpu.authz.verdict import Refusal
+from convgpu.protocol.layout import MOUNT_PATH, PRELOAD_PATH
+from convgpu.runtime.gpu_requests import is_nvidia_node
+from convgpu.runtime.paths import is_at_or_below, normal, path_entry, touches
+
+LOCAL_TYPES: Final = frozenset({"", "local"})
+# Logs that stay the Engine's own files, or go to the journal.
+_LOGS: Final = frozenset({"", "json-file", "local", "none", "journald"})
+_FREE_SECURITY: Final = re.compile(r"no-new-privileges.*|seccomp=builtin|apparmor=docker-default")
+_MAX_OPTION: Final = 80  # characters of a security option; a longer one is a whole profile
+_MASKED: Final = frozenset({
+    "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
+    "/proc/timer_list", "/sys/firmware",
+})  # fmt: skip
+_NVIDIA_GPU: Final = re.compile(r"nvidia\.com/gpu=.+")
+# The first Engine that makes read-only what is mounted below a read-only mount.
+_RECURSIVE: Final = (25, 0)
+
+
+def needs(subject: Subject) -> Iterator[Need]:
+    """Return everything that a container needs beyond what everybody may have."""
+    for part in (_capabilities, _namespaces, _mounts, _devices, _runtime, _options, _rest):
+        yield from part(subject)
+
+
+def beyond_list(subject: Subject) -> Iterator[Refusal]:
+    """Refuse what the strict list of the site lacks; nothing without one."""
+    if subject.caller.rules.strict_list is None:
+        return
+    yield from unlisted(subject, needs(subject))
+    yield from _half_read_only(subject)
+    yield from _movable_hook(subject)
+    for neighbour in subject.neighbours:
+        for refusal in unlisted(neighbour, needs(neighbour)):
+            name = neighbour.container.id[:12]
+            yield Refusal(refusal.rule, f"{name}, whose namespace it joins, has more: {refusal.text}")
+
+
+def unlisted(subject: Subject, wanted: Iterator[Need]) -> Iterator[Refusal]:
+    """Refuse those needs that the list of the site does not cover."""
+    permitted = subject.caller.rules.strict_list
+    for need in wanted:
+        if permitted is not None and not permitted.covers(need):
+            yield Refusal(
+                need.rule,
+                f"{need.shown:.200} is not in the list of this site.\n"
+                f"Leave it out, or ask the administrator for an entry: {need.section} = [{need.value[:200]!r}]",
+            )
+
+
+def _capabilities(subject: Subject) -> Iterator[Need]:
+    for name in sorted(subject.container.capabilities):
+        yield Need("capabilities", name, f"--cap-add {name}")
+
+
+def _namespaces(subject: Subject) -> Iterator[Need]:
+    container, rest = subject.container, subject.container.rest
+    modes = {
+        "network": rest.network_mode,
+        "pid": container.pid_mode,
+        "ipc": container.ipc_mode,
+        "uts": rest.uts_mode,
+        "userns": container.userns_mode,
+        "cgroup": rest.cgroup,
+    }
+    for name, mode in modes.items():
+        kind = mode.partition(":")[0]
+        if mode == "host" or mode.startswith("container:"):
+            yield Need("namespaces", f"{name}={kind}", f"--{name} {mode}")
+    if rest.cgroupns_mode == "host" and subject.host.cgroupns != "host":
+        yield Need("namespaces", "cgroupns=host", "--cgroupns host")
+
+
+def _mounts(subject: Subject) -> Iterator[Need]:
+    for mount in subject.container.mounts:
+        if mount.kind == "bind" and not is_preload_file(mount, subject.host):
+            yield _path(mount.source, subject, writes=not mount.read_only)
+        elif mount.kind == "volume" and mount not in subject.volumes:
+            yield from _volume(mount, subject)
+
+
+def _volume(mount: MountSettings, subject: Subject) -> Iterator[Need]:
+    if mount.driver in LOCAL_TYPES:
+        yield from local_volume_needs(mount.options, subject)
+    else:
+        yield Need("drivers", mount.driver, f"the volume driver {mount.driver}")
+
+
+def local_volume_needs(options: Mapping[str, str], subject: Subject) -> Iterator[Need]:
+    """Return what a volume of driver `local` needs, by its options."""
+    if not options:
+        return
+    flags = options.get("o", "").split(",")
+    if "bind" in flags or "rbind" in flags:
+        yield Need("volumes", "bind", "a volume that is a bind mount")
+        yield _path(options.get("device", ""), subject, writes="ro" not in flags)
+    elif options.keys() - {"size"}:
+        kind = options.get("type", "") or "none"
+        yield Need("volumes", kind, f"a volume with type={kind}")
+
+
+def _path(source: str, subject: Subject, *, writes: bool) -> Need:
+    path = subject.resolved[source]
+    entry = path_entry(path, writes=writes)
+    return Need(
+        "paths", entry, f"the mount of {entry}" if path == source else f"the mount of {source}, which is {entry},"
+    )
+
+
+def _devices(subject: Subject) -> Iterator[Need]:
+    container = subject.container
+    for path in container.devices:
+        real = path if CDI_NAME.fullmatch(path) else subject.resolved["/" + path]
+        if not is_nvidia_node(real):  # which needs a limit, by another rule
+            yield Need("devices", real, f"--device {path}")
+    for rule in container.device_rules:
+        yield Need("devices", rule, f"--device-cgroup-rule {rule!r}")
+    for name in container.cdi_names:
+        if not (name.startswith(LIMIT_DEVICE) or _NVIDIA_GPU.fullmatch(name)):
+            yield Need("devices", name, f"the CDI device {name}")
+    for driver in container.rest.request_drivers:
+        if driver not in {"", "nvidia", "cdi"}:
+            yield Need("devices", f"driver={driver}", f"a device of driver {driver}")
+
+
+def _runtime(subject: Subject) -> Iterator[Need]:
+    runtime = subject.container.runtime or subject.host.default_runtime
+    if runtime == RUNTIME:
+        return
+    shown = f"the runtime {runtime or 'of the Engine'}, which judges no start"
+    yield Need("runtimes", runtime, f"{shown} (--runtime {RUNTIME} does)")
+    yield from restart_needs(subject, subject.container.rest.restart)
+
+
+def restart_needs(subject: Subject, restart: str) -> Iterator[Need]:
+    """Return what a restart policy needs: our runtime judges each start, another one does not."""
+    runtime = subject.container.runtime or subject.host.default_runtime
+    if runtime != RUNTIME and restart not in {"", "no"}:
+        yield Need("restarts", restart, f"--restart {restart} with the runtime {runtime}")
+
+
+def _options(subject: Subject) -> Iterator[Need]:
+    container, rest = subject.container, subject.container.rest
+    for text in container.security_options:
+        option = text.replace(":", "=", 1) if "=" not in text.partition(":")[0] else text
+        if len(option) > _MAX_OPTION:
+            option = f"{option.partition('=')[0]}=custom"
+        if not _FREE_SECURITY.fullmatch(option):
+            yield Need("security", option, f"--security-opt {option}")
+    for name in container.annotations:
+        yield Need("security", f"annotation={name}", f"--annotation {name}")
+    for name in rest.sysctls:
+        yield Need("sysctls", name, f"--sysctl {name}")
+    if container.cgroup_parent:
+        yield Need("cgroups", container.cgroup_parent, f"--cgroup-parent {container.cgroup_parent}")
+
+
+def _rest(subject: Subject) -> Iterator[Need]:
+    rest = subject.container.rest
+    if rest.log_driver not in _LOGS and rest.log_driver != subject.host.log_driver:
+        yield Need("drivers", f"log={rest.log_driver}", f"--log-driver {rest.log_driver}")
+    if rest.masked_paths is not None and not subject.container.privileged:
+        for path in sorted(_MASKED - set(rest.masked_paths)):
+            yield Need("masks", path, f"{path} without a mask")
+    for name in rest.unknown:
+        yield Need("fields", name, f"the field {name} of the request, which ConvGPU does not know,")
+
+
+def _half_read_only(subject: Subject) -> Iterator[Refusal]:
+    """Refuse /proc and /sys, read-only at their top only: cgroups below can be written, by which devices open."""
+    if subject.host.engine >= _RECURSIVE:
+        return
+    for mount in subject.container.mounts:
+        if mount.kind == "bind" and touches(subject.resolved[mount.source], ("/proc", "/sys")) is not None:
+            yield Refusal(
+                "strict-paths",
+                f"what is mounted below {mount.source} stays writable, on an Engine before 25.\nLeave the mount out.",
+            )
+
+
+def _movable_hook(subject: Subject) -> Iterator[Refusal]:
+    """Refuse mounts in which the hook's own places lie: whoever has such a folder elsewhere can take them away."""
+    if not subject.needs_hook:
+        return
+    for mount in subject.container.mounts:
+        target = normal(mount.target)
+        if mount.kind in {"bind", "volume"} and any(
+            target != place and is_at_or_below(place, target) for place in (MOUNT_PATH, PRELOAD_PATH)
+        ):
+            yield Refusal(
+                "strict-paths",
+                f"the hook lies below {mount.target}, whose owner could move it away.\nMount a folder further down.",
+            )

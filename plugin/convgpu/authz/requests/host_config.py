@@ -1,0 +1,85 @@
+"""The settings of a container's HostConfig that only strict rules judge. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from convgpu.authz.requests import go_json
+
+# By these a container takes a share of the host's time and space, has a network of its own, or looks otherwise. They
+# open nothing of the host, and no other container.
+_FREE: Final = frozenset({
+    "memory", "memoryreservation", "memoryswap", "memoryswappiness", "kernelmemory", "kernelmemorytcp",
+    "oomkilldisable", "oomscoreadj", "cpushares", "nanocpus", "cpuperiod", "cpuquota", "cpurealtimeperiod",
+    "cpurealtimeruntime", "cpusetcpus", "cpusetmems", "cpucount", "cpupercent", "iomaximumiops", "iomaximumbandwidth",
+    "pidslimit", "ulimits", "shmsize", "blkioweight", "blkioweightdevice", "blkiodevicereadbps",
+    "blkiodevicewritebps", "blkiodevicereadiops", "blkiodevicewriteiops", "autoremove", "portbindings",
+    "publishallports", "dns", "dnsoptions", "dnssearch", "extrahosts", "links", "groupadd", "readonlyrootfs", "tmpfs",
+    "init", "consolesize", "isolation", "containeridfile", "storageopt", "capdrop",
+})  # fmt: skip
+# These are read, and judged.
+_READ: Final = frozenset({
+    "binds", "mounts", "volumesfrom", "volumedriver", "capadd", "cgroupnsmode", "cgroupparent", "cgroup", "ipcmode",
+    "pidmode", "utsmode", "usernsmode", "networkmode", "privileged", "securityopt", "sysctls", "runtime", "devices",
+    "devicecgrouprules", "devicerequests", "annotations", "maskedpaths", "readonlypaths", "logconfig", "restartpolicy",
+})  # fmt: skip
+# Fields of a Config: where a request has no HostConfig, both lie side by side.
+_CONFIG: Final = frozenset({
+    "image", "cmd", "env", "labels", "user", "workingdir", "entrypoint", "tty", "openstdin", "stdinonce",
+    "attachstdin", "attachstdout", "attachstderr", "hostname", "domainname", "exposedports", "volumes", "healthcheck",
+    "stopsignal", "stoptimeout", "shell", "networkdisabled", "macaddress", "onbuild", "argsescaped",
+    "networkingconfig", "hostconfig", "platform",
+})  # fmt: skip
+_MOUNT_KINDS: Final = frozenset({"bind", "volume", "tmpfs", "image"})
+
+
+@dataclass(frozen=True, slots=True)
+class HostConfigRest:
+    """What a container's HostConfig says beside `ContainerSettings`.
+
+    Attributes:
+        masked_paths: word for word; None for the Engine's default.
+        restart: the restart policy's name.
+        request_drivers: drivers of its device requests.
+        unknown: fields with a value that ConvGPU does not know.
+    """
+
+    network_mode: str = ""
+    uts_mode: str = ""
+    cgroupns_mode: str = ""
+    cgroup: str = ""
+    sysctls: tuple[str, ...] = ()
+    masked_paths: tuple[str, ...] | None = None
+    log_driver: str = ""
+    restart: str = ""
+    request_drivers: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def read_rest(host: Mapping[str, object]) -> HostConfigRest:
+    """Return the rest of a HostConfig.
+
+    Raises:
+        go_json.Ambiguous: it can be read in two ways.
+    """
+    masked = go_json.texts(host, "maskedpaths") if go_json.field(host, "maskedpaths") is not None else None
+    return HostConfigRest(
+        network_mode=go_json.text(host, "networkmode"),
+        uts_mode=go_json.text(host, "utsmode"),
+        cgroupns_mode=go_json.text(host, "cgroupnsmode"),
+        cgroup=go_json.text(host, "cgroup"),
+        sysctls=tuple(go_json.child(host, "sysctls")),
+        masked_paths=None if masked is None else tuple(masked),
+        log_driver=go_json.text(go_json.child(host, "logconfig"), "type"),
+        restart=go_json.text(go_json.child(host, "restartpolicy"), "name"),
+        request_drivers=tuple(go_json.text(row, "driver") for row in go_json.children(host, "devicerequests")),
+        unknown=tuple(_unknown(host)),
+    )
+
+
+def _unknown(host: Mapping[str, object]) -> Iterator[str]:
+    known = _FREE | _READ | _CONFIG
+    yield from (name for name, value in host.items() if value and go_json.fold(name) not in known)
+    for mount in go_json.children(host, "mounts"):
+        if (kind := go_json.text(mount, "type")) not in _MOUNT_KINDS:
+            yield f"mount type {kind}"

@@ -1,0 +1,104 @@
+"""The list of what containers may have under strict rules; everything else is refused (docs/authorization.md)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from convgpu.runtime.paths import READ_ONLY, allows_path, is_at_or_below, normal
+
+# In front of the name of a list, for the rule that refuses what is not in it.
+RULE_PREFIX: Final = "strict-"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One thing that a container or a call needs, beyond what everybody may have.
+
+    Attributes:
+        section: the list in which it must stand: a field of `StrictList`.
+        value: the entry that permits it.
+        shown: as its user would recognize it.
+    """
+
+    section: str
+    value: str
+    shown: str
+
+    @property
+    def rule(self) -> str:
+        """The name of the rule that refuses it."""
+        return RULE_PREFIX + self.section
+
+
+class StrictList(msgspec.Struct, frozen=True):
+    """The table `[strict]` of the rules of a site.
+
+    Attributes:
+        paths: folders and files of the host, with everything below; `:ro` behind those that nothing may write.
+        capabilities: beyond the Engine's default, such as `NET_ADMIN`.
+        namespaces: shared ones: `network=host`, `ipc=container` and the like.
+        devices: paths, with everything below; names of CDI devices; rules of the device cgroup, word for word.
+        runtimes: beside `convgpu`.
+        drivers: of volumes; `log=NAME` and `network=NAME` for those of logs and networks.
+        volumes: kinds of volumes of driver `local`: `bind`, `nfs`, `tmpfs`.
+        security: security options, word for word; `annotation=NAME`.
+        sysctls: names.
+        cgroups: names of parents.
+        restarts: restart policies of containers that another runtime than `convgpu` runs.
+        masks: paths of /proc and /sys that need not be masked.
+        fields: of the request's HostConfig that ConvGPU does not know.
+        copies: folders in containers into which `docker cp` may write, with everything below.
+        calls: `build`, `buildkit`, `commit`, `import`, `load`, `push`, `services`, `swarm`, `checkpoints`.
+    """
+
+    paths: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
+    drivers: tuple[str, ...] = ()
+    volumes: tuple[str, ...] = ()
+    security: tuple[str, ...] = ()
+    sysctls: tuple[str, ...] = ()
+    cgroups: tuple[str, ...] = ()
+    restarts: tuple[str, ...] = ()
+    masks: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+    copies: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse entries that could mean nothing."""
+        for section in ("paths", "copies"):
+            for entry in getattr(self, section):
+                if not entry.startswith("/") or normal(entry) != entry:
+                    raise ValueError(f"{section}: {entry!r} is not an absolute path without links, `..` and end slash")
+
+    def covers(self, need: Need) -> bool:
+        """Tell whether the list permits something."""
+        entries: tuple[str, ...] = getattr(self, need.section)
+        return _COVERS.get(need.section, _is_listed)(entries, need.value)
+
+
+SECTIONS: Final = StrictList.__struct_fields__
+
+
+def _is_listed(entries: tuple[str, ...], value: str) -> bool:
+    return value in entries
+
+
+def _is_path_listed(entries: tuple[str, ...], value: str) -> bool:
+    return allows_path(entries, value.removesuffix(READ_ONLY), writes=not value.endswith(READ_ONLY))
+
+
+def _is_below(entries: tuple[str, ...], value: str) -> bool:
+    return any(value == entry or (value.startswith("/") and is_at_or_below(value, entry)) for entry in entries)
+
+
+_COVERS: Final[Mapping[str, Callable[[tuple[str, ...], str], bool]]] = {
+    "paths": _is_path_listed,
+    "devices": _is_below,
+    "copies": _is_below,
+}

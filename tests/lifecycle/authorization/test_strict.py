@@ -1,0 +1,135 @@
+"""Strict rules on a real Engine: the sample site's own passes, and no attempt gets a running container.
+
+Without authorization each innocent works too; what counts of an attempt is whether a container of it ran.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import strict_site
+from raw_engine import Call, RawEngine
+
+pytestmark = pytest.mark.engine
+
+ATTEMPTS = strict_site.attempts()
+PROGRAM = str(Path(sys.executable).with_name("convgpu-runtime"))
+
+
+@pytest.fixture(scope="module")
+def site(start_engine):
+    """An Engine whose plugin and runtime read one file of strict rules."""
+    for folder in (strict_site.DATA, f"{strict_site.DATA}/run-7", f"{strict_site.TOOLS}/bin"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    with start_engine() as engine:
+        rules = engine.directory / "etc/convgpu/rules.toml"
+        rules.parent.mkdir(parents=True)
+        rules.write_text(strict_site.RULES)
+        engine("plugin", "set", "convgpu", *engine.settings_of_plugins(), f"etc.source={engine.directory}/etc")
+        engine("plugin", "enable", "convgpu")
+        words = [f"--convgpu-directory={engine.directory_of('convgpu')}", f"--convgpu-rules={rules}"]
+        runtimes = {"convgpu": {"path": PROGRAM, "runtimeArgs": words}}
+        engine.configure({"runtimes": runtimes, "default-runtime": "convgpu"})
+        engine.configure({"authorization-plugins": ["convgpu"]})
+        yield engine
+        engine.configure({"authorization-plugins": []})
+    shutil.rmtree(Path(strict_site.DATA).parent)
+
+
+@pytest.fixture(scope="module")
+def raw(site):
+    return RawEngine(f"{site.directory}/docker.sock")
+
+
+def body(host):
+    return {"Image": "convgpu/demo", "Cmd": ["true"], "HostConfig": {"NetworkMode": "none", **host}}
+
+
+def run(raw, host):
+    """Create and start a container; return the refusal, or none if it ran."""
+    created = raw.post("/v1.41/containers/create", body(host))
+    if created.status != 201:
+        return created.raw.decode()
+    container = created.json["Id"]
+    try:
+        started = raw.post(f"/v1.41/containers/{container}/start")
+        return None if started.status == 204 else started.raw.decode()
+    finally:
+        raw.remove(container)
+
+
+def test_the_sites_own_containers_run(raw):
+    lacking = {"fuse"} if not Path("/dev/fuse").exists() else set()
+    refused = {name: run(raw, host) for name, host in strict_site.INNOCENTS.items() if name not in lacking}
+    assert {name: text for name, text in refused.items() if text is not None} == {}
+
+
+def test_no_attempt_runs(raw):
+    refused = {name: run(raw, host) for name, host in ATTEMPTS.items()}
+    assert [name for name, text in refused.items() if text is None] == []
+    denied = [name for name, text in refused.items() if text is not None and "authorization denied" in text]
+    assert len(denied) > 0.8 * len(refused)  # others the Engine itself does not know
+
+
+def test_no_call_beside_passes(raw):
+    answers = {call: raw.send(Call(*call, {"x": 1})) for call in strict_site.CALLS}
+    assert {call: answer.status for call, answer in answers.items() if not answer.denied} == {}
+
+
+@pytest.fixture
+def swapped(raw, site):
+    """A container that mounts a listed folder, which its owner has replaced by a link since, and the answer."""
+    folder = Path(strict_site.DATA, "swapped")
+    folder.mkdir()
+    host = {"Binds": [f"{folder}:/x"], "RestartPolicy": {"Name": "always"}}
+    container = raw.post("/v1.41/containers/create", body(host) | {"Cmd": ["sleep", "600"]}).json["Id"]
+    yield folder, container
+    raw.remove(container)
+    if folder.is_symlink():
+        folder.unlink()
+    site.configure({"authorization-plugins": ["convgpu"]})
+
+
+def test_a_folder_that_was_swapped_is_refused_by_authorization_and_by_the_runtime(raw, site, swapped):
+    folder, container = swapped
+    start = f"/v1.41/containers/{container}/start"
+    assert raw.post(start).status == 204
+    raw.post(f"/v1.41/containers/{container}/kill")
+    folder.rmdir()
+    folder.symlink_to("/etc")
+    assert "strict-paths" in raw.post(start).raw.decode()
+    # As a restart policy starts it: nobody asks authorization.
+    site.configure({"authorization-plugins": []})
+    answer = raw.post(start)
+    assert (answer.status, "strict-paths: /etc, mounted at /x" in answer.raw.decode()) == (500, True), answer
+
+
+def test_nobody_reaches_into_a_container_that_has_more(raw, site):
+    site.configure({"authorization-plugins": []})
+    more = {"CapAdd": ["SYS_PTRACE"]}
+    container = raw.post("/v1.41/containers/create", body(more) | {"Cmd": ["sleep", "600"]}).json["Id"]
+    assert raw.post(f"/v1.41/containers/{container}/start").status == 204
+    site.configure({"authorization-plugins": ["convgpu"]})
+    one = f"/v1.41/containers/{container}"
+    calls = [
+        Call("POST", f"{one}/exec", {"Cmd": ["true"]}),
+        Call("POST", f"{one}/attach?stdin=1&stream=1"),
+        Call("GET", f"{one}/attach/ws?stdin=1&stream=1"),
+        Call("PUT", f"{one}/archive?path=/tmp", b""),
+        Call("POST", f"{one}/update", {"RestartPolicy": {"Name": "always"}}),
+        Call("POST", f"{one}/restart"),
+        Call("POST", f"/v1.41/commit?container={container}&repo=x"),
+    ]
+    answers = [raw.send(call) for call in calls]
+    raw.remove(container)
+    assert [answer.denied for answer in answers] == [True] * len(calls)
+
+
+def test_copies_go_through_no_link(raw):
+    container = raw.post("/v1.41/containers/create", body({})).json["Id"]
+    one = f"/v1.41/containers/{container}/archive?path="
+    empty = b"\0" * 1024  # a tar of nothing
+    answers = {path: raw.send(Call("PUT", one + path, empty)) for path in ("/tmp", "/etc", "/tmp/../etc", "/var/run")}
+    raw.remove(container)
+    assert {path: answer.status for path, answer in answers.items() if not answer.denied} == {"/tmp": 200}

@@ -1,0 +1,124 @@
+"""What strict rules say at each start: mounts and devices as they are then."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convgpu.runtime.host_view import mounts_below, numbers_of, real_path
+from convgpu.runtime.strict_start import HostView, NotListed, StrictRules, read_strict, refuse_unlisted
+
+# Of a host that this machine need not be.
+THERE = {
+    *("/srv", "/srv/data", "/srv/data/below", "/srv/data2", "/opt/tools", "/opt/tools/bin", "/usr/bin/docker-init"),
+    *("/var/lib/docker/volumes/v/_data", "/var/lib/docker/containers/c/hostname", "/usr/lib/libcuda.so.1"),
+}
+RULES = StrictRules(paths=("/srv/data", "/opt/tools:ro"), devices=("/dev/fuse",))
+
+
+def view(**changed: Any) -> HostView:
+    fields = {
+        "engine_root": "/var/lib/docker",
+        "real_path": lambda path: path if path in THERE else real_path(path),
+        "mounts_below": lambda path: ["/opt/tools/disk"] if path == "/opt/tools" else [],
+        "numbers_of": lambda path: frozenset({(10, 229)} if path == "/dev/fuse" else ()),
+        "is_gpu": lambda major, _: major == 195,
+        "cdi_paths": frozenset({"/usr/lib/libcuda.so.1", "/dev/vendor0"}),
+    }
+    return HostView(**{**fields, **changed})
+
+
+def bind(source: str, *options: str, destination: str = "/x") -> dict[str, Any]:
+    return {"destination": destination, "type": "bind", "source": source, "options": ["rbind", *options]}
+
+
+def device(path: str, major: int, minor: int, kind: str = "c") -> dict[str, Any]:
+    return {"linux": {"devices": [{"path": path, "type": kind, "major": major, "minor": minor}]}}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"mounts": [bind("/srv/data"), bind("/srv/data/below", "ro"), bind("/opt/tools/bin", "ro")]},
+        {"mounts": [bind("/var/lib/docker/volumes/v/_data"), bind("/var/lib/docker/containers/c/hostname")]},
+        {"mounts": [bind("/usr/lib/libcuda.so.1", "ro"), bind("/usr/bin/docker-init", "ro")]},
+        {"mounts": [bind("/opt/tools", "rro"), {"destination": "/t", "type": "tmpfs", "source": "tmpfs"}]},
+        device("/dev/fuse", 10, 229),
+        device("/dev/any", 195, 0),
+        device("/dev/vendor0", 240, 0),
+    ],
+)
+def test_what_is_listed_and_what_the_engine_mounts_itself_start(config: dict[str, Any]) -> None:
+    refuse_unlisted(config, RULES, view())
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"mounts": [bind("/etc")]}, "strict-paths: /etc, mounted at /x"),
+        ({"mounts": [bind("/srv/data2")]}, "strict-paths: /srv/data2"),
+        ({"mounts": [bind("/srv")]}, "strict-paths: /srv,"),
+        ({"mounts": [bind("/opt/tools/bin")]}, "strict-paths: /opt/tools/bin,"),
+        ({"mounts": [bind("/opt/tools", "ro")]}, "strict-paths: /opt/tools/disk,"),
+        ({"mounts": [bind("/srv/data/../../etc", "ro")]}, "strict-paths: .*, cannot be opened"),
+        ({"mounts": [{"destination": "/x", "source": "/root", "options": ["bind"]}]}, "strict-paths: /root"),
+        ({"mounts": [bind("/usr/lib/libcuda.so.1")]}, "strict-paths: "),
+        ({"mounts": [bind("/var/lib/docker/overlay2/o/merged")]}, "strict-paths: "),
+        (device("/dev/fuse", 8, 0, "b"), "strict-devices: the device /dev/fuse .b 8:0."),
+        (device("/dev/kvm", 10, 232), "strict-devices: the device /dev/kvm"),
+    ],
+)
+def test_everything_else_does_not(config: dict[str, Any], text: str) -> None:
+    with pytest.raises(NotListed, match=text):
+        refuse_unlisted(config, RULES, view())
+
+
+def test_a_folder_that_was_swapped_is_what_it_is_now(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    rules = StrictRules(paths=(str(folder),))
+    config = {"mounts": [bind(f"{folder}/work")]}
+    (folder / "work").mkdir()
+    refuse_unlisted(config, rules, view())
+    (folder / "work").rmdir()
+    (folder / "work").symlink_to("/etc")
+    with pytest.raises(NotListed, match="strict-paths: /etc, "):
+        refuse_unlisted(config, rules, view())
+
+
+def test_a_link_into_the_folder_of_another_volume_is_no_volume(tmp_path: Path) -> None:
+    root = tmp_path / "docker"
+    (root / "volumes/theirs/_data").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(root / "volumes/theirs/_data")
+    host = view(engine_root=str(root))
+    refuse_unlisted({"mounts": [bind(f"{root}/volumes/theirs/_data")]}, RULES, host)
+    with pytest.raises(NotListed, match="strict-paths"):
+        refuse_unlisted({"mounts": [bind(f"{tmp_path}/link")]}, RULES, host)
+
+
+@pytest.mark.parametrize("mode", ["enforce", "audit", "off"])
+def test_other_modes_have_no_list_here(mode: str) -> None:
+    assert read_strict(f'mode = "{mode}"\n[strict]\npaths = ["/srv"]'.encode()) is None
+
+
+def test_the_list_is_read_from_the_rules_and_a_broken_one_starts_nothing() -> None:
+    assert read_strict(b'mode = "strict"\n[strict]\npaths = ["/srv:ro"]') == StrictRules(("/srv:ro",))
+    assert read_strict(b"'mode' = 'strict'") == StrictRules()
+    for raw in (b'mode = "strict"\n[strict', b'mode = "strict"\n[strict]\npaths = 1', b'mode = "strict"\nstrict = 1'):
+        with pytest.raises(NotListed, match="cannot be read"):
+            read_strict(raw)
+
+
+def test_mount_points_below_a_folder_are_found_with_their_blanks(tmp_path: Path) -> None:
+    table = tmp_path / "mountinfo"
+    rows = ("1 0 8:1 / / rw", "2 1 8:2 / /opt/a\\040b rw", "3 1 8:3 / /opt rw", "4 1 8:4 / /optional rw")
+    table.write_text("\n".join(f"{row} - ext4 none rw" for row in rows))
+    assert mounts_below("/opt", table) == ["/opt/a b"]
+    assert mounts_below("/", table) == ["/opt/a b", "/opt", "/optional"]
+
+
+def test_the_numbers_of_listed_devices_are_those_of_nodes_and_not_of_links(tmp_path: Path) -> None:
+    assert numbers_of("/dev/null") == frozenset({(1, 3)})
+    (tmp_path / "link").symlink_to("/dev/null")
+    assert numbers_of(f"{tmp_path}/link") == numbers_of(f"{tmp_path}/missing") == frozenset()
