@@ -9,7 +9,8 @@ from convgpu.authz.admission import Admission
 from convgpu.authz.checks import ACCESS, calls, find_refusals, strict_calls
 from convgpu.authz.checks.host import local_volume
 from convgpu.authz.checks.limits import volume_options
-from convgpu.authz.checks.strict import LOCAL_TYPES, local_volume_needs, restart_needs, unlisted
+from convgpu.authz.checks.strict import LOCAL_TYPES, local_volume_needs, needs, restart_needs, unlisted
+from convgpu.authz.facts.need_notes import NeedNotes
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.ports import EngineUnreachable, Ports
 from convgpu.authz.requests import go_json
@@ -75,10 +76,12 @@ class Judge:
         name: the plugin's name in the Engine.
         ports: the Engine, the host and the scheduler.
         owners: of the containers that were admitted.
+        notes: what containers needed that started; none are kept without.
     """
 
-    def __init__(self, name: str, ports: Ports, owners: Owners) -> None:
+    def __init__(self, name: str, ports: Ports, owners: Owners, notes: NeedNotes | None = None) -> None:
         self._name = name
+        self._notes = notes
         self._engine = ports.engine
         self._subjects = SubjectReader(name, ports)
         self._admission = Admission(ports.scheduler, owners, ports.engine)
@@ -130,6 +133,9 @@ class Judge:
         if refusal is None and subject.starts:
             # Last, because a container that is admitted counts from now on.
             refusal = self._admission.admit(subject)
+            if refusal is None and self._notes is not None:
+                wanted = ((need.section, need.value) for need in needs(subject))
+                self._notes.add(wanted, subject.container.name or subject.container.id[:12])
         return allow(subject.permission) if refusal is None else refusal.verdict()
 
     def _exec(self, case: Case) -> Verdict:

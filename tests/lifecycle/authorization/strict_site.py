@@ -15,7 +15,7 @@ mode = "strict"
 default_limit = "1g"
 
 [strict]
-paths = ["{DATA}", "{TOOLS}:ro", "/etc/localtime:ro"]
+paths = ["{DATA}", "{TOOLS}:ro", "/etc/passwd:ro"]
 capabilities = ["NET_ADMIN"]
 namespaces = ["network=host"]
 devices = ["/dev/fuse", "c 188:* rwm"]
@@ -46,7 +46,7 @@ INNOCENTS: dict[str, Host] = {
     "data": {"Binds": [f"{DATA}:/data", f"{DATA}/run-7:/run7:rw"]},
     "data read-only": {"Binds": [f"{DATA}/run-7:/data:ro"]},
     "tools": {"Binds": [f"{TOOLS}:/opt/tools:ro"]},
-    "time": mount("bind", "/etc/localtime", ReadOnly=True),
+    "users": mount("bind", "/etc/passwd", ReadOnly=True),
     "volumes": {"Binds": ["cache:/cache", "/anonymous"], "Tmpfs": {"/tmp": "size=1m"}},
     "volume as tmpfs": local(type="tmpfs", device="tmpfs", o="size=1m"),
     "limits": {"Memory": 1 << 28, "NanoCpus": 10**9, "PidsLimit": 100, "ShmSize": 1 << 27},
@@ -71,13 +71,13 @@ def _paths(draw: random.Random) -> Iterator[tuple[str, Host]]:
             yield f"bind {path}{mode}", {"Binds": [f"{path}:/x{mode}"]}
         yield f"mount {top}", mount("bind", top, ReadOnly=draw.random() < 0.5)
         yield f"volume of {top}", local(type="none", o=draw.choice(("bind", "rbind,ro")), device=top)
-    for path in (f"{DATA}2", "/srv/lab/dat", TOOLS, f"{TOOLS}/bin", "/etc/localtime"):
+    for path in (f"{DATA}2", "/srv/lab/dat", TOOLS, f"{TOOLS}/bin", "/etc/passwd"):
         yield f"bind {path} writable", {"Binds": [f"{path}:/x"]}
     yield "read-only at its top", mount("bind", TOOLS, ReadOnly=True, BindOptions={"ReadOnlyNonRecursive": True})
 
 
 def _namespaces() -> Iterator[tuple[str, Host]]:
-    modes = {"PidMode": "pid", "IpcMode": "ipc", "UTSMode": "uts", "UsernsMode": "userns", "CgroupnsMode": "cgroupns"}
+    modes = {"PidMode": "pid", "IpcMode": "ipc", "UTSMode": "uts", "UsernsMode": "userns"}
     for field in modes:
         yield f"{field} host", {field: "host"}
     for field in ("PidMode", "IpcMode", "NetworkMode"):

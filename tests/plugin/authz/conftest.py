@@ -114,6 +114,7 @@ class Harness:
         self.now = 1000.0
         self.rules = Rules()
         self.jobs = NoJobs()
+        self.notes = None
         self.owners = Owners(directory / "owners.json", lambda: self.now)
         self.name = "convgpu"
 
@@ -123,7 +124,7 @@ class Harness:
         call = route(method, uri, strict=self.rules.strict_list is not None)
         if call is None:
             return NOT_JUDGED
-        judge = Judge(self.name, Ports(self.engine, self.devices, self.scheduler, self.jobs), self.owners)
+        judge = Judge(self.name, Ports(self.engine, self.devices, self.scheduler, self.jobs), self.owners, self.notes)
         return judge.judge(call, raw, user, self.rules)
 
     def start(self, inspected, query="", version="v1.41", user="local"):

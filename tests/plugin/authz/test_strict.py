@@ -134,6 +134,10 @@ def test_the_engines_defaults_need_no_entry(strict):
     strict.engine.more |= {"cgroupns": "host", "log_driver": "syslog"}
     host = {"Runtime": "convgpu", "CgroupnsMode": "host", "LogConfig": {"Type": "syslog"}, "IpcMode": "private"}
     assert strict.start(inspected(host, mounts=())).allow
+    strict.engine.more |= {"cgroupns": "private", "log_driver": "json-file"}
+    assert strict.start(inspected(host, mounts=())).rule == "strict-namespaces"
+    host.pop("CgroupnsMode")
+    assert strict.start(inspected(host, mounts=())).rule == "strict-drivers"
 
 
 def test_volumes_and_networks(strict):

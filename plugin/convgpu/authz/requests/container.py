@@ -47,6 +47,7 @@ class ContainerSettings:
 
     Attributes:
         id: the Engine's, of an existing container.
+        name: the Engine's, of an existing container.
         state: the Engine's, of an existing container: `created`, `running`, `exited`...
         environment: as the process gets it: the last value of each name.
         chosen: the GPUs that --gpus asks for, by index or UUID with commas between; empty for no choice.
@@ -58,6 +59,7 @@ class ContainerSettings:
     """
 
     id: str = ""
+    name: str = ""
     state: str = ""
     image: str = ""
     image_id: str = ""
@@ -128,8 +130,9 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
     others = [mount for mount in requested if mount.kind != "volume"]
     container = _read(config, host, [*mounts, *others])
     identity, image_id = go_json.text(document, "id"), go_json.text(document, "image")
+    name = go_json.text(document, "name").lstrip("/")
     state = go_json.text(go_json.child(document, "state"), "status")
-    return replace(container, known=True, id=identity, state=state, image_id=image_id)
+    return replace(container, known=True, id=identity, name=name, state=state, image_id=image_id)
 
 
 def environment(rows: Sequence[str]) -> dict[str, str]:

@@ -71,7 +71,7 @@ class SubjectReader:
     def volume(self, options: Mapping[str, str], caller: Caller) -> Subject:
         """Return a call about a volume of driver `local`."""
         path = options.get("device", "")
-        resolved = {path: _follow(self._ports.devices, path)}
+        resolved = {path: follow(self._ports.devices, path)}
         return Subject(caller, self._plugin, host=self._ports.engine.facts(), resolved=resolved)
 
     def without_container(self, caller: Caller) -> Subject:
@@ -100,9 +100,9 @@ class SubjectReader:
             gpu=find_gpu(container, container.runtime or host.default_runtime, devices),
             injection=find_injection(container, host),
             resolved={
-                **{path: _follow(devices, path) for path in _host_paths(container)},
+                **{path: follow(devices, path) for path in _host_paths(container)},
                 # The Engine follows these itself, and works in the root folder.
-                **{f"/{path}": devices.resolve(f"/{path}") for path in (container.devices if strict else ())},
+                **{f"/{path}": devices.resolve(f"/{path}") for path in container.devices},
             },
         )
 
@@ -148,7 +148,7 @@ def _names(volumes: tuple[MountSettings, ...]) -> Iterator[str]:
     return (mount.source for mount in volumes if mount.source)
 
 
-def _follow(devices: HostDevicePort, path: str) -> str:
+def follow(devices: HostDevicePort, path: str) -> str:
     """Return where a path leads; `/` where `..` behind a link is read in two ways.
 
     The Engine takes `..` out of the text of a bind mount, and leaves that of a volume's device to the kernel.

@@ -9,6 +9,7 @@ from convgpu.cli.completion import complete_policy
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.setup import site_rules
 from convgpu.cli.setup.policy_choice import print_choice
+from convgpu.cli.setup.strict import command as strict_list
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
 
@@ -45,3 +46,4 @@ def use(source: tuple[Path | None, str], name: str) -> None:
 # The same word for the rules of a site: which containers may be, and which of them is next.
 policy.add_command(site_rules.check)
 policy.add_command(site_rules.test)
+policy.add_command(strict_list.write)

@@ -7,6 +7,7 @@ from flask import Blueprint, Response, jsonify
 
 from convgpu.authz.facts.device_nodes import HostDevices, engine_root
 from convgpu.authz.facts.job_files import JobFiles
+from convgpu.authz.facts.need_notes import NeedNotes
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.judge import Judge
 from convgpu.authz.ports import Ports
@@ -51,7 +52,9 @@ def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:
     owners = Owners(settings.directory / "owners.json")
     engine = EngineView(Engine(settings.engine, _ENGINE_TIMEOUT), settings.name)
     devices = HostDevices(lambda: engine_root(settings.engine))
-    return Judge(settings.name, Ports(engine, devices, SchedulerRecords(scheduler), JobFiles(settings.jobs)), owners)
+    notes = NeedNotes(settings.directory / "needs.json")
+    ports = Ports(engine, devices, SchedulerRecords(scheduler), JobFiles(settings.jobs))
+    return Judge(settings.name, ports, owners, notes)
 
 
 def create_status(settings: Settings, site: RulesFile, judged: Callable[[], int]) -> Blueprint:
