@@ -12,6 +12,7 @@ from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
 from convgpu.cli.doctor.containers import Containers, ProbeFailed
 from convgpu.cli.doctor.gangs import judge_gangs, projects
+from convgpu.cli.doctor.host_mounts import judge_mounts
 from convgpu.cli.doctor.set_up import judge_set_up, set_up
 from convgpu.cli.doctor.suspension import prove_suspension
 from convgpu.cli.run.command import check_version
@@ -101,8 +102,10 @@ def _examine(
         if answer.database != "ok":
             yield Finding("state", "fail", answer.database, "Make room there, or make it writable. See: df -h, df -i")
         yield from _examine_devices(devices)
-        yield from judge_gangs(scheduler.containers(), projects(engine.get("/containers/json", all=1)))
+        rows = engine.get("/containers/json", all=1)
+        yield from judge_gangs(scheduler.containers(), projects(rows))
         yield _rules(engine, driver)
+        yield from judge_mounts(str(engine.info["ServerVersion"]), rows)
         yield judge_set_up(engine.info)
         expected = cdi_file.wanted(describe_host(engine, plugin, answer), answer)
         yield from cdi_file.judge(engine.info.get("CDISpecDirs") or (), expected)
