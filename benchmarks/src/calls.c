@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls that take no memory, and how much of a limit can be had: `calls`, which prints one line of JSON after
- * each word on stdin: `times` (nanoseconds of one call, and whether a launch is the driver's own function),
- * `fill` (bytes that can be allocated in blocks of 64 MiB, then of 2 MiB).
+ * A call that takes no memory, and how much of a limit can be had: `calls`, which prints one line of JSON
+ * after each word on stdin: `times` (nanoseconds of one cuMemGetInfo, and the total that it says), `fill`
+ * (bytes that can be allocated in blocks of 64 MiB, then of 2 MiB).
  */
 #include <dlfcn.h>
 #include <stddef.h>
@@ -14,8 +14,6 @@
 enum { ROUNDS = 15, BATCH = 2000 };
 
 static void *cuda;
-static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
-                     void **, void **);
 static int (*get_info)(size_t *, size_t *);
 static int (*allocate)(unsigned long long *, size_t);
 
@@ -38,33 +36,16 @@ static int compare(const void *one, const void *other) {
     return (a > b) - (a < b);
 }
 
-static void *find_function(void) {
-    static const char image[] = "";
-    void *module, *function;
-    CALL(cuModuleLoadData, (void **, const void *), &module, image);
-    CALL(cuModuleGetFunction, (void **, void *, const char *), &function, module, "kernel");
-    return function;
-}
-
 static void times(void) {
-    double launches[ROUNDS], queries[ROUNDS];
+    double queries[ROUNDS];
     size_t unused, total;
-    void *function = find_function();
-    Dl_info info;
     for (int round = 0; round < ROUNDS; round++) {
         double start = now();
-        for (int i = 0; i < BATCH; i++)
-            check(launch(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), "launch");
-        double middle = now();
         for (int i = 0; i < BATCH; i++) check(get_info(&unused, &total), "cuMemGetInfo");
-        launches[round] = (middle - start) * 1e9 / BATCH;
-        queries[round] = (now() - middle) * 1e9 / BATCH;
+        queries[round] = (now() - start) * 1e9 / BATCH;
     }
-    qsort(launches, ROUNDS, sizeof *launches, compare);
     qsort(queries, ROUNDS, sizeof *queries, compare);
-    int own = dladdr((void *)launch, &info) && strstr(info.dli_fname, "libcuda.so") != NULL;
-    printf("{\"launch\": %.2f, \"query\": %.2f, \"own\": %s, \"total\": %zu}\n", launches[ROUNDS / 2],
-           queries[ROUNDS / 2], own ? "true" : "false", total);
+    printf("{\"query\": %.2f, \"total\": %zu}\n", queries[ROUNDS / 2], total);
 }
 
 static void fill(void) {
@@ -81,7 +62,6 @@ int main(void) {
     void *context;
     cuda = dlopen("libcuda.so.1", RTLD_NOW);
     if (!cuda) return fprintf(stderr, "%s\n", dlerror()), 1;
-    *(void **)&launch = dlsym(cuda, "cuLaunchKernel");
     *(void **)&get_info = dlsym(cuda, "cuMemGetInfo_v2");
     *(void **)&allocate = dlsym(cuda, "cuMemAlloc_v2");
     CALL(cuInit, (unsigned), 0);
