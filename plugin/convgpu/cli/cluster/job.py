@@ -14,8 +14,8 @@ from convgpu.cli.cluster.words import WordsCommand, container_options, pyxis_wor
 from convgpu.cli.connect.engine import Engine
 from convgpu.cli.connect.engine_endpoint import Options, resolve
 from convgpu.cli.run.command import execute, prepare
-from convgpu.cli.run.docker_arguments import CommandLine, Option, UsageError
-from convgpu.cli.run.injection import Request, check
+from convgpu.cli.run.docker_arguments import CommandLine, Option, UsageError, check
+from convgpu.cli.run.injection import Request
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cluster.environment import Place, variables
 from convgpu.cluster.node_job import LABEL, NODE_LABEL, NodeJob, Settings, file_name, read_node_job

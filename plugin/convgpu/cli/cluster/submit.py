@@ -9,8 +9,7 @@ import click
 
 from convgpu.cli.cluster import slurm_client
 from convgpu.cli.cluster.words import WordsCommand, container_options, pyxis_words
-from convgpu.cli.run.docker_arguments import CommandLine, UsageError
-from convgpu.cli.run.injection import check
+from convgpu.cli.run.docker_arguments import CommandLine, UsageError, check
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, did_you_mean
 from convgpu.cli.terminal.options import checked
 from convgpu.cli.terminal.output import echo_data

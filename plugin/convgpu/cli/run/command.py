@@ -11,12 +11,11 @@ import click
 from convgpu.cli.connect.engine import Engine, Plugin
 from convgpu.cli.connect.quick_http import QuickHttp
 from convgpu.cli.run import gpu_access
-from convgpu.cli.run.docker_arguments import CommandLine, UsageError, scan
+from convgpu.cli.run.docker_arguments import CommandLine, UsageError, check, scan
 from convgpu.cli.run.injection import (
     SIMULATED,
     Request,
     Surroundings,
-    check,
     check_memory,
     check_priority,
     check_wait,

@@ -167,3 +167,21 @@ def environment(
         if key == name:
             result = value if equals else inherited.get(name, "")
     return result
+
+
+def check(line: CommandLine) -> None:
+    """Check what needs no Engine.
+
+    Raises:
+        UsageError: no IMAGE, or something else is mounted where ConvGPU's volume has to be.
+    """
+    if not line.image:
+        raise UsageError(
+            "no IMAGE is named. If it is there, an option in front of it took it as its value: "
+            "convgpu run --gpu-memory 2g [docker run options] IMAGE [COMMAND]"
+        )
+    taken = mounts_at(line)
+    if taken is not None:
+        raise UsageError(
+            f"{taken!r} mounts something at {MOUNT_PATH}, where ConvGPU's volume has to be: use another path"
+        )

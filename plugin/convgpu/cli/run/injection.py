@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from convgpu.cli.run.docker_arguments import CommandLine, UsageError, environment, mounts_at
+from convgpu.cli.run.docker_arguments import CommandLine, UsageError, check, environment, mounts_at
 from convgpu.cli.run.gpu_access import Access, parse_count, parse_gpus, without_count
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.engine_container import USER
@@ -204,24 +204,6 @@ def explain(line: CommandLine, request: Request, around: Surroundings) -> list[s
         f"LD_PRELOAD: {LIBRARY_PATH}",
         f"GPUs: {'by your own options' if chooses_gpus(line) else around.access.how}",
     ]
-
-
-def check(line: CommandLine) -> None:
-    """Check what needs no Engine.
-
-    Raises:
-        UsageError: no IMAGE, or something else is mounted where ConvGPU's volume has to be.
-    """
-    if not line.image:
-        raise UsageError(
-            "no IMAGE is named. If it is there, an option in front of it took it as its value: "
-            "convgpu run --gpu-memory 2g [docker run options] IMAGE [COMMAND]"
-        )
-    taken = mounts_at(line)
-    if taken is not None:
-        raise UsageError(
-            f"{taken!r} mounts something at {MOUNT_PATH}, where ConvGPU's volume has to be: use another path"
-        )
 
 
 def _mount(request: Request) -> str:
