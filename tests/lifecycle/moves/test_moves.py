@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from docker_engine import Engine, Holder
 
-# Of some forty kills of a plugin one left 64 MiB on the card for good, which is not explained yet.
+# An Engine of its own and some four seconds for each kill: too dear for `make test`.
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.skipif("CONVGPU_ENGINE_KILLS" not in os.environ, reason="`make storm` kills Engines amid moves"),
