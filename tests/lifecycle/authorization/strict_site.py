@@ -90,6 +90,8 @@ def _devices() -> Iterator[tuple[str, Host]]:
         yield f"device {path}", device(path)
     for rule in ("c 188:* rw", "a *:* rwm", "b 8:0 r", "c 10:200 rwm"):
         yield f"rule {rule}", {"DeviceCgroupRules": [rule]}
+    by_capability = {"Capabilities": [["cdi"]], "DeviceIDs": ["vendor.com/x=1"]}
+    yield "request by capability", {"DeviceRequests": [by_capability]}
     for driver, names in (("cdi", ["vendor.com/x=1"]), ("amd", []), ("cdi", ["convgpu.io/memory=1g", "a.b/c=d"])):
         yield f"request {driver} {names}", {"DeviceRequests": [{"Driver": driver, "DeviceIDs": names, "Count": 1}]}
 

@@ -130,8 +130,8 @@ def _devices(subject: Subject) -> Iterator[Need]:
             yield Need("devices", real, f"--device {path}")
     for rule in container.device_rules:
         yield Need("devices", rule, f"--device-cgroup-rule {rule!r}")
-    for name in container.cdi_names:
-        if not (name.startswith(LIMIT_DEVICE) or _NVIDIA_GPU.fullmatch(name)):
+    for name in container.rest.requested:
+        if CDI_NAME.fullmatch(name) and not (name.startswith(LIMIT_DEVICE) or _NVIDIA_GPU.fullmatch(name)):
             yield Need("devices", name, f"the CDI device {name}")
     for driver in container.rest.request_drivers:
         if driver not in {"", "nvidia", "cdi"}:

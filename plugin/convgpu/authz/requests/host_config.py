@@ -41,6 +41,7 @@ class HostConfigRest:
         masked_paths: word for word; None for the Engine's default.
         restart: the restart policy's name.
         request_drivers: drivers of its device requests.
+        requested: devices that these name; a capability can lead a name to the driver `cdi`, too.
         unknown: fields with a value that ConvGPU does not know.
     """
 
@@ -53,6 +54,7 @@ class HostConfigRest:
     log_driver: str = ""
     restart: str = ""
     request_drivers: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
 
@@ -62,6 +64,7 @@ def read_rest(host: Mapping[str, object]) -> HostConfigRest:
     Raises:
         go_json.Ambiguous: it can be read in two ways.
     """
+    requests = go_json.children(host, "devicerequests")
     masked = go_json.texts(host, "maskedpaths") if go_json.field(host, "maskedpaths") is not None else None
     return HostConfigRest(
         network_mode=go_json.text(host, "networkmode"),
@@ -72,7 +75,8 @@ def read_rest(host: Mapping[str, object]) -> HostConfigRest:
         masked_paths=None if masked is None else tuple(masked),
         log_driver=go_json.text(go_json.child(host, "logconfig"), "type"),
         restart=go_json.text(go_json.child(host, "restartpolicy"), "name"),
-        request_drivers=tuple(go_json.text(row, "driver") for row in go_json.children(host, "devicerequests")),
+        request_drivers=tuple(go_json.text(row, "driver") for row in requests),
+        requested=tuple(name for row in requests for name in go_json.texts(row, "deviceids")),
         unknown=tuple(_unknown(host)),
     )
 
