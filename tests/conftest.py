@@ -6,6 +6,7 @@ fetched because there is no network are nobody's fault: a line names what did no
 """
 
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -163,6 +164,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(
         key=lambda item: next((at for at, folder in enumerate(ORDER) if item.nodeid.startswith(folder)), len(ORDER))
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Collect tests without the garbage collector, and never let it walk through them afterwards.
+
+    What is collected lives as long as the process: 6,000 tests, which each of its full runs would otherwise go through
+    for 0.3 s, also in processes that are forked.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 class LaneScheduling(LoadFileScheduling):
