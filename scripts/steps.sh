@@ -34,7 +34,7 @@ step() {
         tail -n 40 "$log" >&2
         printf '    failed with status %d: %.100s\n' "$status" "$*" >&2
     elif [ $((SECONDS - begin)) -ge 2 ]; then
-        printf '    %d s\n' $((SECONDS - begin)) >&2
+        printf '    %d s: %s\n' $((SECONDS - begin)) "$text" >&2
     fi
     rm -f "$log"
     return "$status"

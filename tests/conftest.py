@@ -108,14 +108,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
-LANES = ("tests/cluster/", "tests/ways/"), ("tests/lifecycle/authorization/",), ("tests/lifecycle/",)
+LANES = "tests/cluster/", "tests/ways/", "tests/lifecycle/authorization/", "tests/lifecycle/"
 """Folders whose tests share an Engine or a cluster, which takes long to start and to end: a lane is for one worker.
 
 They wait nearly all of the time, so they are no worker's that a core waits for (scripts/test), and they go first.
 """
 LONG = ("tests/front/", "tests/model/", "tests/hook/", "tests/scheduler/daemon/", "tests/porter/", "tests/properties/")
 """Folders whose files take longest. They go next, so that no worker of pytest-xdist is left with one at the end."""
-ORDER = (*(folder for lane in LANES for folder in lane), *LONG)
+ORDER = (*LANES, *LONG)
 
 
 SLOW = (
@@ -185,7 +185,7 @@ class LaneScheduling(LoadFileScheduling):
     """A file is for one worker, and so is a lane."""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder = next((lane[0] for lane in LANES if nodeid.startswith(lane)), None)
+        folder = next((lane for lane in LANES if nodeid.startswith(lane)), None)
         return folder or super()._split_scope(nodeid)
 
 

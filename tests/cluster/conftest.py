@@ -1,5 +1,6 @@
 """A cluster of four nodes for all tests of a worker."""
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -56,15 +57,17 @@ class Cluster:
 
     def shares(self, number: int) -> dict[str, list[tuple[int, int]]]:
         """Return what the nodes know of a job: the cards' numbers in the Engine, and GiB of each, by node."""
-        numbers = {
-            str(device["uuid"]): int(device["index"])
-            for device in self.nodes.engine.administration("convgpu", "/v1/devices")["devices"]
-        }
         found = {}
         for path in sorted(self.nodes.jobs.glob(f"{number}.*.json")):
             share = json.loads(path.read_text())
-            found[share["node"]] = sorted((numbers[uuid], size >> 30) for uuid, size in share["cards"].items())
+            found[share["node"]] = sorted((self.cards[uuid], size >> 30) for uuid, size in share["cards"].items())
         return found
+
+    @functools.cached_property
+    def cards(self) -> dict[str, int]:
+        """The cards' numbers in the Engine, by identifier; asked once, because `shares` is polled."""
+        devices = self.nodes.engine.administration("convgpu", "/v1/devices")["devices"]
+        return {str(device["uuid"]): int(device["index"]) for device in devices}
 
     def wait_until_gone(self, *jobs: int) -> None:
         """Wait until nothing of the jobs is left on the nodes."""

@@ -240,11 +240,13 @@ class Process:
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
-    """Poll a condition of real processes, with a bound."""
+    """Poll a condition of real processes, with a bound; ever more seldom, as each question takes time of theirs."""
     deadline = time.monotonic() + seconds
+    pause = 0.002
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.005)
+        time.sleep(pause)
+        pause = min(1.3 * pause, 0.01)
 
 
 def host_pool(directory: Path) -> Path:

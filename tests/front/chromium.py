@@ -20,6 +20,9 @@ OPTIONS = [
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-software-rasterizer",
+    "--in-process-gpu",
+    "--disable-extensions",
     "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--disable-component-update",
@@ -148,6 +151,7 @@ class Page:
         end = time.monotonic() + seconds
         while not (value := self.evaluate(expression)):
             assert time.monotonic() < end, f"not within {seconds} s: {expression}; status: {self.text('#status')}"
+            time.sleep(0.02)  # asked without a pause, a tab would have no time for what it is asked about
         return value
 
     def press(self, key: str, text: str = "") -> None:

@@ -32,11 +32,16 @@ def version() -> tuple[int, int]:
 
 
 def wait_for(what: str, condition: Callable[[], object], deadline: float = STARTING) -> object:
-    """Poll real processes, 50 ms apart, until the condition is true; return its value."""
+    """Poll real processes until the condition is true; return its value.
+
+    50 to 150 ms apart, as most questions are commands of Docker or Slurm, which take time of a core.
+    """
     end = time.monotonic() + deadline
+    pause = 0.05
     while not (value := condition()):
         assert time.monotonic() < end, f"not within {deadline:.0f} s: {what}"
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.15)
     return value
 
 

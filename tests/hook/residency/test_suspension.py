@@ -24,9 +24,9 @@ Join = Callable[..., Program]
 
 @pytest.fixture
 def daemon(tmp_path: Path, hook: Path) -> Iterator[Daemon]:
-    """A scheduler with one device of 4 GiB and 2 GiB of the host's memory."""
+    """A scheduler with one device of 4 GiB and 512 MiB of the host's memory."""
     build_porter()
-    options = ("--host-memory=2g", f"--libraries={hook}", "--audit=0")
+    options = ("--host-memory=512m", f"--libraries={hook}", "--audit=0")
     with running_daemon(tmp_path / "d", "simulated:4GiB", *options) as running:
         yield running
 
