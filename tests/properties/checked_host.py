@@ -253,10 +253,11 @@ class CheckedHost(SimulatedHost):
             assert not any(loads[device] < worst for device in left), f"{effect} although {loads}"
 
     def _promised(self, device: str, container: str) -> int:
-        """The limits on the device of all containers but one that are mounted or have a process."""
+        """What limits, or learned ones, claim of the device for all others that are mounted or have a process."""
         active = self.mounted | {process.container for process in self.processes.values()}
         accounts = ((name, self._ledger.accounts[name].get(device)) for name in active if name != container)
-        return sum(account.limit for _, account in accounts if account is not None)
+        views = [account for _, account in accounts if account is not None]
+        return sum(view.limit if view.learned is None else min(view.learned, view.limit) for view in views)
 
     def _check_places(self) -> None:
         """A container with a choice has accounts where it is placed, and a place while it has a process or a charge."""
