@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import socket
 import subprocess
@@ -246,6 +247,33 @@ def test_it_ends_with_the_scheduler_and_leaves_nothing_half(porter, owner, grown
     again.send(READY)
     owner.bring(again, address)
     assert owner.contents(address, 12) == (b"over the end",) * 2
+
+
+def test_a_pool_that_is_removed_before_the_lock_is_had_is_made_anew(program, host, owner, tmp_path) -> None:
+    """The scheduler that started it was killed, and the next one saw no copies."""
+    pool = tmp_path / "pool"
+    with pool.open("wb") as removed:
+        fcntl.flock(removed, fcntl.LOCK_EX)
+        porter = Porter(program, host, pool, tmp_path / "porter.log")
+        waits = f"-> FLOCK  ADVISORY  WRITE {porter.popen.pid} "
+        until(lambda: waits in Path("/proc/locks").read_text(), bool)
+        pool.unlink()
+    try:
+        porter.resize(128 * MIB)
+        carrier = porter.carrier(owner.pid)
+        porter.expect(Pooled, size=128 * MIB)
+        address = owner.piece(b"found again")
+        owner.carry(carrier, address)
+        assert pool.stat().st_size == 128 * MIB
+        assert porter.stop() == 0
+        porter.start()
+        again = porter.carrier(owner.pid)
+        again.send(HELD, address, PIECE)
+        again.send(READY)
+        owner.bring(again, address)
+        assert owner.contents(address, 11) == (b"found again",) * 2
+    finally:
+        porter.close()
 
 
 def test_garbage_from_the_scheduler_is_refused(porter, owner, grown) -> None:

@@ -61,13 +61,36 @@ static int open_private(const char *path) {
     return file;
 }
 
-/* Waits for a porter of a scheduler that was killed, which still finishes the pieces at hand. */
-static bool own(int file) {
+static bool lock(int file) {
     int result;
     do {
         result = flock(file, LOCK_EX);
     } while (result != 0 && errno == EINTR);
     return result == 0;
+}
+
+static bool is_file_of(const char *path, int file) {
+    struct stat named, opened;
+    return stat(path, &named) == 0 && fstat(file, &opened) == 0 && named.st_dev == opened.st_dev &&
+           named.st_ino == opened.st_ino;
+}
+
+/* Opens the data file and locks it. Waits for the porter of a scheduler that was killed, which still finishes
+ * the pieces at hand. Whoever removes the file holds the lock meanwhile (pool_files.py): a copy in a removed
+ * file would be found by nobody, so what was removed is opened anew. -1: errno says why. */
+static int own(const char *path) {
+    for (;;) {
+        int file = open_private(path);
+        if (file < 0) return -1;
+        if (!lock(file)) {
+            int error = errno;
+            close(file);
+            errno = error;
+            return -1;
+        }
+        if (is_file_of(path, file)) return file;
+        close(file);
+    }
 }
 
 static bool open_index(const char *path) {
@@ -86,8 +109,8 @@ static bool open_index(const char *path) {
 
 bool units_open(const char *path) {
     struct stat status;
-    data_file = open_private(path);
-    if (data_file < 0 || !own(data_file) || !open_index(path) || fstat(data_file, &status) != 0) {
+    data_file = own(path);
+    if (data_file < 0 || !open_index(path) || fstat(data_file, &status) != 0) {
         log_line("the pool %s cannot be opened: %s", path, strerror(errno));
         return false;
     }

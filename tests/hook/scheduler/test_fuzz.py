@@ -17,6 +17,7 @@ def test_replies(tmp_path: Path) -> None:
     names = (
         "base/background_thread.c",
         "base/coarse_clock.c",
+        "requests/frame.c",
         "requests/requests.c",
         "scheduler/account.c",
         "scheduler/orders.c",

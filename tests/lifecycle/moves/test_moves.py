@@ -118,7 +118,11 @@ def move_and_kill(engine: Engine, plugin: str, holder: Holder, word: str, victim
         engine.wait_for(f"{word}: {step}", lambda: wanted(out(holder)), BOUND)
         with pause:
             kill(engine, plugin, victim)
-    engine.wait_for(f"after {word} {after} bytes are out", lambda: out(holder) == after, BOUND)
+    try:
+        engine.wait_for(f"after {word} {after} bytes are out", lambda: out(holder) == after, BOUND)
+    except AssertionError as error:
+        error.add_note(holder.output())
+        raise
 
 
 @pytest.mark.parametrize("victim", ["engine", "plugin", "daemon", "porter"])

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,14 @@ UNIT_SIZE: Final = 2 << 20
 _INDEX_OFFSET: Final = 4096
 _UNIT: Final = struct.Struct("=IIQQ16sII")  # `struct unit` of porter/src/pool/units.h: state, pid, started ...
 _FULL: Final = 2
+
+
+class PoolState(Enum):
+    """Who needs the files of a pool."""
+
+    IN_USE = "in use"  # a porter runs
+    HAS_COPIES = "has copies"  # of processes that live
+    GONE = "gone"  # nobody: they are removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +57,26 @@ class PoolFiles:
         """Tell whether a process that lives has memory in the pool."""
         return any(start_time(pid) == started for pid, started in dict.fromkeys(self.owners()))
 
-    def is_in_use(self) -> bool:
-        """Tell whether a porter runs there: that of a killed scheduler still finishes the pieces at hand."""
+    def give_back(self) -> PoolState:
+        """Give the host its memory back unless somebody needs it, and say who does.
+
+        The lock is a porter's while it runs: that of a killed scheduler may still begin, or complete its first copy.
+        It is held while the files are removed, so a porter that waits for it finds that they are gone, and makes
+        others (`own` in porter/src/pool/units.c).
+        """
         try:
             with self.path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self.hold_copies():
+                    return PoolState.HAS_COPIES
+                self._remove()
         except BlockingIOError:
-            return True
-        except OSError:  # there is none
-            return False
-        return False
+            return PoolState.IN_USE
+        except OSError:  # there is none, or half of one
+            self._remove()
+        return PoolState.GONE
 
-    def remove(self) -> None:
-        """Give the host its memory back; nobody may need a copy any more."""
+    def _remove(self) -> None:
         for file in (self.path, self.index):
             file.unlink(missing_ok=True)
         with suppress(OSError):  # never made, or somebody else's files are in it

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from convgpu.daemon.residency.pool_files import PoolFiles
+from convgpu.daemon.residency.pool_files import PoolFiles, PoolState
 from convgpu.daemon.sessions.session import Session
 from convgpu.protocol.residency import porter as p
 from convgpu.protocol.uuids import uuid_bytes
@@ -152,12 +152,13 @@ class Porter:
         """Give back what an earlier scheduler left on the host, or watch over the copies of processes that live."""
         if self._control is not None:
             return
-        if self._files.pool.is_in_use():  # by a porter that may complete its first copy now
-            self._adoption = self._loop.call_later(FIRST_PAUSE, self.adopt)
-        elif self._files.pool.hold_copies():
-            self.start()
-        else:
-            self._files.pool.remove()
+        match self._files.pool.give_back():
+            case PoolState.IN_USE:
+                self._adoption = self._loop.call_later(FIRST_PAUSE, self.adopt)
+            case PoolState.HAS_COPIES:
+                self.start()
+            case PoolState.GONE:
+                pass
 
     def stop(self) -> None:
         """Stop the porter. What is out stays out, for the next one; without any, nothing is left on the host."""
@@ -166,8 +167,7 @@ class Porter:
                 timer.cancel()
         self._timer = self._adoption = None
         self._close()
-        if not self._files.pool.hold_copies():
-            self._files.pool.remove()
+        self._files.pool.give_back()
 
     def resize(self, size: int) -> None:
         """Ask for so many bytes of host memory; POOLED says what came of it."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from convgpu.daemon.residency import porter as module
-from convgpu.daemon.residency.pool_files import PoolFiles
+from convgpu.daemon.residency.pool_files import PoolFiles, PoolState
 from convgpu.daemon.residency.porter import Porter, PorterFiles
 
 
@@ -23,10 +23,17 @@ def files(tmp_path: Path) -> PoolFiles:
 def test_a_pool_is_in_use_while_a_porter_holds_its_lock(files: PoolFiles) -> None:
     with files.path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert files.is_in_use()
-    assert not files.is_in_use()
-    files.remove()
-    assert not files.is_in_use()
+        assert files.give_back() is PoolState.IN_USE
+        assert files.index.exists()
+    assert files.give_back() is PoolState.GONE
+    assert not files.path.parent.exists()
+    assert files.give_back() is PoolState.GONE
+
+
+def test_a_pool_without_its_data_is_removed(files: PoolFiles) -> None:
+    files.path.unlink()
+    assert files.give_back() is PoolState.GONE
+    assert not files.path.parent.exists()
 
 
 def test_the_porter_of_a_killed_scheduler_keeps_its_pool_until_it_ends(
