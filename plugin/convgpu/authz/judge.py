@@ -1,5 +1,6 @@
 """Judges each kind of call of the Engine's API."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -38,6 +39,12 @@ _SWARM: Final = Refusal(
     "swarm-management",
     "the other managers of a swarm could start containers here without a judgement.\n"
     "An administrator of the rules of the site may; or root of the host, after `convgpu authz disable`.",
+)
+# When the container with such a name goes between judgement and call, the Engine takes the name for the start of an ID.
+_LIKE_AN_ID: Final = re.compile("/?[0-9a-f]+")
+_ID_AS_NAME: Final = Refusal(
+    "strict-names",
+    "a name of hexadecimal digits alone can be taken for the ID of another container.\nName it otherwise.",
 )
 _NOTHING: Final = "nothing-to-judge"
 _NO_CONTAINER: Final = "no-such-container"
@@ -119,6 +126,8 @@ class Judge:
             return Refusal("engine-unavailable", text).verdict()
 
     def _create(self, case: Case) -> Verdict:
+        if case.is_strict and any(_LIKE_AN_ID.fullmatch(name) for name in case.call.query.get("name", ())):
+            raise Denied(_ID_AS_NAME)
         return self._judge_container(self._subjects.requested(case.document(), case.caller))
 
     def _start(self, case: Case) -> Verdict:

@@ -81,6 +81,8 @@ def test_a_limited_gpu_passes_with_its_hook_where_nobody_can_move_it(strict):
         ("POST", "exec", {"Cmd": ["sh"]}),
         ("POST", "attach", b""),
         ("GET", "attach/ws", b""),
+        ("GET", "archive?path=/etc/shadow", b""),
+        ("GET", "export", b""),
         ("PUT", "archive?path=/tmp", b""),
         ("POST", "update", {"Memory": 1}),
         ("POST", "start", b""),
@@ -96,6 +98,15 @@ def test_nobody_reaches_into_a_container_that_he_could_not_make(strict, method, 
     strict.engine.containers["c"] = inspected({"Runtime": "convgpu", "Privileged": True}, mounts=())
     assert strict.judge(body, uri, method).rule == "privileged"
     assert strict.judge(b"", "/commit?container=c").rule == "privileged"
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"), [("fade", "strict-names"), ("/0123456789ab", "strict-names"), ("facade-1", "no-gpu")]
+)
+def test_a_name_that_can_be_taken_for_an_id(strict, name, rule):
+    """A stranger raced with `rename`, and his exec reached the container whose ID begins so."""
+    body = {"Image": "i", "HostConfig": {}}
+    assert strict.judge(body, f"/v1.41/containers/create?name={name}").rule == rule
 
 
 def test_the_namespaces_of_a_neighbour_who_has_more(strict):

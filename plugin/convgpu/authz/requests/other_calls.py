@@ -13,17 +13,19 @@ from typing import Final
 UNKNOWN: Final = "unknown"
 
 _OPEN: Final = re.compile(
-    r"containers/.+?/(?:stop|kill|wait|pause|unpause|resize|rename)|containers/prune|exec/[^/]+/(?:start|resize)"
+    r"containers/.+?/(?:stop|kill|wait|pause|unpause|resize)|containers/prune|exec/[^/]+/(?:start|resize)"
     r"|images/prune|images/.+/tag|networks/[^/]+/(?:connect|disconnect)|(?:networks|volumes|build)/prune|build/cancel"
     r"|auth",
     re.DOTALL,
 )
 _REMOVES: Final = re.compile(r"(?:containers|images|networks|volumes)/.+", re.DOTALL)
-_INTO: Final = re.compile(r"containers/(?P<name>.+?)/attach(?:/ws)?", re.DOTALL)
+_INTO: Final = re.compile(r"containers/(?P<name>.+?)/(?:attach(?:/ws)?|archive|export)", re.DOTALL)
 _NAMED: Final = tuple(
     (name, re.compile(pattern, re.DOTALL))
     for name, pattern in (
         ("commit", "commit"),
+        # A name that changes between judgement and call can come to mean another container.
+        ("rename", "containers/.+?/rename"),
         ("import", "images/create"),
         ("load", "images/load"),
         ("push", "images/.+/push"),

@@ -36,8 +36,8 @@ class Kind(Enum):
 
 _SLASHES: Final = re.compile("/{2,}")
 _VERSION: Final = re.compile("^/v[0-9][^/]*/")
-# A call that only seems to read: it opens the input of a container.
-_ATTACHES: Final = re.compile("/attach/+ws")
+# Calls that only seem to read: they open the input of a container, or take its files out.
+_REACHES_IN: Final = re.compile("/(?:attach/+ws|archive|export)/*$")
 
 # `restart` starts as well. The names of containers are `.*` in the Engine's router.
 _TABLE: Final = tuple(
@@ -94,10 +94,12 @@ def route(method: str, uri: str, *, strict: bool = False) -> Call | None:
         strict: every call that can change something is judged.
     """
     method = method.upper()
-    if method in _READ_ONLY and not (strict and _ATTACHES.search(unquote(uri, errors="replace"))):
-        return None
     # The Engine knows no fragments: it reads them as a part of the path or of the query.
     path, query = _split(uri.replace("#", "%23"))
+    if method in _READ_ONLY:
+        # HEAD tells of a file what it is, which the plugin asks itself; it gives nothing out.
+        reaches_in = strict and method == "GET" and _REACHES_IN.search(path)
+        return _route_other(method, path, _parameters(query)) if reaches_in else None
     for kind, pattern in _TABLE:
         found = pattern.fullmatch(path)
         if found is not None:
