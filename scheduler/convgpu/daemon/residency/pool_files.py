@@ -42,12 +42,16 @@ class PoolFiles:
         return self.path.with_name(f"{self.path.name}.index")
 
     def owners(self) -> Iterator[tuple[int, int]]:
-        """Yield pid and start time of the process whose copy a unit has, for each unit of a complete copy."""
+        """Yield pid and start time of the process whose copy a unit has, for each unit of a complete copy.
+
+        Raises:
+            OSError: the files cannot be read.
+        """
         try:
             units = self.path.stat().st_size // UNIT_SIZE
             with self.index.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as index:
                 entries = index[_INDEX_OFFSET : _INDEX_OFFSET + units * _UNIT.size]
-        except (OSError, ValueError):  # there is none, or an empty one
+        except (FileNotFoundError, ValueError):  # there is none, or an empty one
             return
         for state, pid, started, *_ in _UNIT.iter_unpack(entries[: len(entries) // _UNIT.size * _UNIT.size]):
             if state == _FULL:
@@ -70,10 +74,10 @@ class PoolFiles:
                 if self.hold_copies():
                     return PoolState.HAS_COPIES
                 self._remove()
-        except BlockingIOError:
-            return PoolState.IN_USE
-        except OSError:  # there is none, or half of one
+        except FileNotFoundError:  # there is none, or half of one
             self._remove()
+        except OSError:  # it is locked; or nobody can tell, for want of descriptors: what may be needed stays
+            return PoolState.IN_USE
         return PoolState.GONE
 
     def _remove(self) -> None:

@@ -1,6 +1,7 @@
 """The pool's files are not taken from a porter that still runs: what it copies last would be nowhere."""
 
 import asyncio
+import errno
 import fcntl
 from pathlib import Path
 
@@ -34,6 +35,24 @@ def test_a_pool_without_its_data_is_removed(files: PoolFiles) -> None:
     files.path.unlink()
     assert files.give_back() is PoolState.GONE
     assert not files.path.parent.exists()
+
+
+@pytest.mark.parametrize("unreadable", ["path", "index"])
+def test_a_pool_of_which_nobody_can_tell_stays(
+    files: PoolFiles, monkeypatch: pytest.MonkeyPatch, unreadable: str
+) -> None:
+    files.path.write_bytes(bytes(1))
+    opened = Path.open
+
+    def refuse(path: Path, mode: str = "r") -> object:
+        if path == getattr(files, unreadable):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return opened(path, mode)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert files.give_back() is PoolState.IN_USE
+    assert files.path.exists()
+    assert files.index.exists()
 
 
 def test_the_porter_of_a_killed_scheduler_keeps_its_pool_until_it_ends(
