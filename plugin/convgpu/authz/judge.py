@@ -15,6 +15,7 @@ from convgpu.authz.facts.need_notes import NeedNotes
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.ports import EngineUnreachable, Ports
 from convgpu.authz.requests import go_json
+from convgpu.authz.requests.other_calls import UNKNOWN
 from convgpu.authz.requests.routes import Call, Kind
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.site.strict_list import Need
@@ -45,6 +46,10 @@ _LIKE_AN_ID: Final = re.compile("/?[0-9a-f]+")
 _ID_AS_NAME: Final = Refusal(
     "strict-names",
     "a name of hexadecimal digits alone can be taken for the ID of another container.\nName it otherwise.",
+)
+_UNKNOWN_CALL: Final = Refusal(
+    "strict-calls",
+    "ConvGPU does not know this call, so no entry permits it.\nAn administrator of the rules of the site may.",
 )
 _NOTHING: Final = "nothing-to-judge"
 _NO_CONTAINER: Final = "no-such-container"
@@ -226,6 +231,8 @@ class Judge:
         other = case.call.other
         if not case.is_strict:
             return allow(_NOTHING)
+        if other.name == UNKNOWN:
+            return self._without_container(case, [_UNKNOWN_CALL])
         wanted = [Need("calls", other.name, f"the call {other.name}")] if other.name else []
         if other.makes_network:
             wanted += strict_calls.network_needs(go_json.text(case.document(), "driver"))

@@ -27,7 +27,7 @@ def build_needs(name: str, query: Mapping[str, Sequence[str]]) -> Iterator[Need]
         query: of the call.
     """
     if name != "build" or not set(query.get("version", ())) <= _NO_BUILDKIT:
-        yield Need("calls", "buildkit", "a build by BuildKit, which nobody sees")
+        yield Need("calls", "buildkit", "a build by BuildKit, which nobody sees,")
         return
     yield Need("calls", "build", "docker build")
     for option, values in query.items():
