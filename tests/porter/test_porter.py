@@ -235,6 +235,15 @@ def test_host_memory_that_cannot_be_had_is_reported(program, host, owner, tmp_pa
         subprocess.run(["umount", small], check=True)
 
 
+def comes_back(porter: Porter, owner: Owner, address: int, contents: bytes) -> None:
+    """Bring a piece back by a porter that was started since it went out."""
+    carrier = porter.carrier(owner.pid)
+    carrier.send(HELD, address, PIECE)
+    carrier.send(READY)
+    owner.bring(carrier, address)
+    assert owner.contents(address, len(contents)) == (contents,) * 2
+
+
 def test_it_ends_with_the_scheduler_and_leaves_nothing_half(porter, owner, grown) -> None:
     carrier = porter.carrier(owner.pid)
     grown()
@@ -242,11 +251,7 @@ def test_it_ends_with_the_scheduler_and_leaves_nothing_half(porter, owner, grown
     owner.carry(carrier, address)
     assert porter.stop() == 0
     porter.start()
-    again = porter.carrier(owner.pid)
-    again.send(HELD, address, PIECE)
-    again.send(READY)
-    owner.bring(again, address)
-    assert owner.contents(address, 12) == (b"over the end",) * 2
+    comes_back(porter, owner, address, b"over the end")
 
 
 def test_a_pool_that_is_removed_before_the_lock_is_had_is_made_anew(program, host, owner, tmp_path) -> None:
@@ -267,11 +272,7 @@ def test_a_pool_that_is_removed_before_the_lock_is_had_is_made_anew(program, hos
         assert pool.stat().st_size == 128 * MIB
         assert porter.stop() == 0
         porter.start()
-        again = porter.carrier(owner.pid)
-        again.send(HELD, address, PIECE)
-        again.send(READY)
-        owner.bring(again, address)
-        assert owner.contents(address, 11) == (b"found again",) * 2
+        comes_back(porter, owner, address, b"found again")
     finally:
         porter.close()
 
