@@ -81,7 +81,8 @@ class _DemoRun:
         started = [container for container in self._containers if container.wave == number]
         self._started = self._clock.now() if self._started is None else self._started
         for container in started:
-            more = " and until others wait" if container.stays else ""
+            until = "have theirs" if container.may_leave else "wait"
+            more = f" and until others {until}" if container.stays else ""
             sizes = f"limit {format_size(container.limit)}, takes {format_size(container.size)}"
             self._report(f"start {container.name}: {sizes}, keeps it {container.hold:g}s{more}")
             self._backend.start(container)

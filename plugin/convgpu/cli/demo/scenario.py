@@ -90,6 +90,8 @@ def leaving_containers(device: Device) -> tuple[DemoContainer, ...]:
 def settled(container: DemoContainer, known: Mapping[str, Container]) -> bool:
     """Return whether a container has all that it will take, or waits, so that the next wave may start.
 
+    One whose memory may leave is settled with its memory only: it waits a moment until another's memory has left.
+
     Args:
         container: of the scenario.
         known: the scheduler's records, by the container's name.
@@ -98,4 +100,4 @@ def settled(container: DemoContainer, known: Mapping[str, Container]) -> bool:
     if record is None:
         return False
     used = max((share.usage for share in record.devices), default=0)
-    return used >= container.size or bool(record.waiting)
+    return used >= container.size or (bool(record.waiting) and not container.may_leave)
