@@ -8,6 +8,7 @@ the CUDA calls below there are
 - `give` a descriptor to a process that will `take` it at the path;
 - `launch`: a function with arguments of 64 bits, in a stream;
 - `thread`: a call in another thread, with the given capture mode;
+- `begin`: a call in another thread, that may last: `pending` says whether it does, `finish` gives its answer;
 - `share`: a file, mapped; `host_function`: one that sets a word, its address;
 - `peek` and `poke`: 32 bits of the host's memory;
 - `read` and `write`: bytes at a device address, in hex;
@@ -147,6 +148,25 @@ class Process:
         thread.start()
         thread.join()
         return answers[0]
+
+    def _begin(self, *call: object) -> list[object]:
+        context = ctypes.c_uint64(self.call("cuCtxGetCurrent")[1])
+        self.answers: list[list[object]] = []
+
+        def work() -> None:
+            self.cuda.cuCtxSetCurrent(context)
+            self.answers.append(self.call(*call))
+
+        self.begun = threading.Thread(target=work)
+        self.begun.start()
+        return [0]
+
+    def _pending(self) -> list[object]:
+        return [0, int(self.begun.is_alive())]
+
+    def _finish(self) -> list[object]:
+        self.begun.join()
+        return self.answers[0]
 
     def _share(self, path: str) -> list[object]:
         with Path(path).open("r+b") as file:

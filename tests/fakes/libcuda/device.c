@@ -99,6 +99,8 @@ static int attribute_value(int attribute, unsigned row) {
         {75, 9},       /* compute capability, major */
         {76, 0},       /* compute capability, minor */
         {83, 1},       /* managed memory */
+        {124, 1},      /* dma-buf */
+        {132, 1},      /* multicast */
     };
     if (attribute == 33) return (int)row + 1; /* PCI bus, as NVML says it */
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {

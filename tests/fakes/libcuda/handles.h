@@ -22,6 +22,7 @@ enum handle_kind {
     HANDLE_MODULE,
     HANDLE_LIBRARY,
     HANDLE_EVENT,
+    HANDLE_MULTICAST,
 };
 
 /* First member of everything that has a handle. */

@@ -146,6 +146,36 @@
     X(cuMemcpy2DUnaligned, 7000, cuMemcpy2DUnaligned_v2_ptds, true)                                          \
     X(cuMemcpy2DAsync, 3020, cuMemcpy2DAsync_v2, false)                                                      \
     X(cuMemcpy2DAsync, 7000, cuMemcpy2DAsync_v2_ptsz, true)                                                  \
+    X(cuMemcpy3D, 3020, cuMemcpy3D_v2, false)                                                                \
+    X(cuMemcpy3D, 7000, cuMemcpy3D_v2_ptds, true)                                                            \
+    X(cuMemcpy3DAsync, 3020, cuMemcpy3DAsync_v2, false)                                                      \
+    X(cuMemcpy3DAsync, 7000, cuMemcpy3DAsync_v2_ptsz, true)                                                  \
+    X(cuMemcpy3DPeer, 4000, cuMemcpy3DPeer, false)                                                           \
+    X(cuMemcpy3DPeer, 7000, cuMemcpy3DPeer_ptds, true)                                                       \
+    X(cuMemcpy3DPeerAsync, 4000, cuMemcpy3DPeerAsync, false)                                                 \
+    X(cuMemcpy3DPeerAsync, 7000, cuMemcpy3DPeerAsync_ptsz, true)                                             \
+    X(cuMemcpyAtoD, 3020, cuMemcpyAtoD_v2, false)                                                            \
+    X(cuMemcpyAtoD, 7000, cuMemcpyAtoD_v2_ptds, true)                                                        \
+    X(cuMemcpyDtoA, 3020, cuMemcpyDtoA_v2, false)                                                            \
+    X(cuMemcpyDtoA, 7000, cuMemcpyDtoA_v2_ptds, true)                                                        \
+    X(cuMemcpyAtoH, 3020, cuMemcpyAtoH_v2, false)                                                            \
+    X(cuMemcpyAtoH, 7000, cuMemcpyAtoH_v2_ptds, true)                                                        \
+    X(cuMemcpyHtoA, 3020, cuMemcpyHtoA_v2, false)                                                            \
+    X(cuMemcpyHtoA, 7000, cuMemcpyHtoA_v2_ptds, true)                                                        \
+    X(cuMemcpyAtoA, 3020, cuMemcpyAtoA_v2, false)                                                            \
+    X(cuMemcpyAtoA, 7000, cuMemcpyAtoA_v2_ptds, true)                                                        \
+    X(cuMemcpyAtoHAsync, 3020, cuMemcpyAtoHAsync_v2, false)                                                  \
+    X(cuMemcpyAtoHAsync, 7000, cuMemcpyAtoHAsync_v2_ptsz, true)                                              \
+    X(cuMemcpyHtoAAsync, 3020, cuMemcpyHtoAAsync_v2, false)                                                  \
+    X(cuMemcpyHtoAAsync, 7000, cuMemcpyHtoAAsync_v2_ptsz, true)                                              \
+    X(cuMemcpyBatchAsync, 12080, cuMemcpyBatchAsync, false)                                                  \
+    X(cuMemcpyBatchAsync, 12080, cuMemcpyBatchAsync_ptsz, true)                                              \
+    X(cuMemcpyBatchAsync, 13000, cuMemcpyBatchAsync_v2, false)                                               \
+    X(cuMemcpyBatchAsync, 13000, cuMemcpyBatchAsync_v2_ptsz, true)                                           \
+    X(cuMemcpy3DBatchAsync, 12080, cuMemcpy3DBatchAsync, false)                                              \
+    X(cuMemcpy3DBatchAsync, 12080, cuMemcpy3DBatchAsync_ptsz, true)                                          \
+    X(cuMemcpy3DBatchAsync, 13000, cuMemcpy3DBatchAsync_v2, false)                                           \
+    X(cuMemcpy3DBatchAsync, 13000, cuMemcpy3DBatchAsync_v2_ptsz, true)                                       \
     X(cuMemsetD8, 3020, cuMemsetD8_v2, false)                                                                \
     X(cuMemsetD8, 7000, cuMemsetD8_v2_ptds, true)                                                            \
     X(cuMemsetD16, 3020, cuMemsetD16_v2, false)                                                              \
@@ -214,6 +244,13 @@
     X(cuMemSetAccess, 10020, cuMemSetAccess, false)                                                          \
     X(cuMemGetAccess, 10020, cuMemGetAccess, false)                                                          \
     X(cuMemRetainAllocationHandle, 11000, cuMemRetainAllocationHandle, false)                                \
+    X(cuMemGetHandleForAddressRange, 11070, cuMemGetHandleForAddressRange, false)                            \
+    X(cuMulticastGetGranularity, 12010, cuMulticastGetGranularity, false)                                    \
+    X(cuMulticastCreate, 12010, cuMulticastCreate, false)                                                    \
+    X(cuMulticastAddDevice, 12010, cuMulticastAddDevice, false)                                              \
+    X(cuMulticastBindMem, 12010, cuMulticastBindMem, false)                                                  \
+    X(cuMulticastBindAddr, 12010, cuMulticastBindAddr, false)                                                \
+    X(cuMulticastUnbind, 12010, cuMulticastUnbind, false)                                                    \
     X(cuArrayCreate, 2000, cuArrayCreate, false)                                                             \
     X(cuArrayCreate, 3020, cuArrayCreate_v2, false)                                                          \
     X(cuArray3DCreate, 2000, cuArray3DCreate, false)                                                         \

@@ -3,9 +3,10 @@
  * Arrays and mipmapped arrays. They take as much as rows of 64 bytes in groups of eight would, level by
  * level, rounded like any other memory; how a card lays them out is not documented.
  */
+#include "libcuda/memory/array.h"
 #include "libcuda/driver.h"
 #include "libcuda/handles.h"
-#include "libcuda/memory/array_api.h"
+#include "libcuda/work/contents.h"
 
 #define ROW_UNIT    64u
 #define ROW_GROUP   8u
@@ -22,6 +23,7 @@ struct array {
     struct array_memory *memory;
     CUDA_ARRAY3D_DESCRIPTOR descriptor;
     struct mipmap *of;
+    struct block *range; /* of addresses, for its bytes; NULL until it is copied to or from */
 };
 
 /* What an array and a mipmapped array have in common. */
@@ -126,6 +128,38 @@ static CUresult start(struct array_memory *memory, struct handle *owner, struct 
     return CUDA_SUCCESS;
 }
 
+static uint64_t row_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d) {
+    return (uint64_t)d->width * d->channels * component_size(d->format);
+}
+
+static uint64_t all_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d) {
+    return row_bytes(d) * (d->height == 0 ? 1 : d->height) * (d->depth == 0 ? 1 : d->depth);
+}
+
+CUresult array_find_bytes(CUarray handle, struct array_bytes *bytes) {
+    struct array *array = handle_find(HANDLE_ARRAY, handle);
+    if (array == NULL) return CUDA_ERROR_INVALID_HANDLE;
+    if (array->memory->counted == 0) return CUDA_ERROR_INVALID_VALUE; /* sparse, or mapped later */
+    const CUDA_ARRAY3D_DESCRIPTOR *d = &array->descriptor;
+    if (array->range == NULL) array->range = blocks_take_range(&driver.blocks, all_bytes(d));
+    if (array->range == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    *bytes = (struct array_bytes){
+        .address = array->range->address,
+        .width = row_bytes(d),
+        .height = d->height == 0 ? 1 : d->height,
+        .depth = d->depth == 0 ? 1 : d->depth,
+        .element = d->channels * component_size(d->format),
+        .flat = d->height == 0 && d->depth == 0,
+    };
+    return CUDA_SUCCESS;
+}
+
+static void forget_bytes(struct array *array) {
+    if (array->range == NULL) return;
+    contents_discard(array->range->address, all_bytes(&array->descriptor));
+    blocks_give_range(&driver.blocks, array->range);
+}
+
 /* Ends the array whose memory it is. driver.mutex held. */
 static void end(struct array_memory *memory) {
     device_give(memory->context->device, memory->counted);
@@ -137,7 +171,12 @@ static void end(struct array_memory *memory) {
     }
     if (memory->owner->kind == HANDLE_MIPMAP) {
         struct mipmap *mipmap = (struct mipmap *)memory->owner;
-        for (unsigned level = 0; level < mipmap->levels; level++) handle_forget(&mipmap->level[level]);
+        for (unsigned level = 0; level < mipmap->levels; level++) {
+            forget_bytes(&mipmap->level[level]);
+            handle_forget(&mipmap->level[level]);
+        }
+    } else {
+        forget_bytes((struct array *)memory->owner);
     }
     handle_delete(memory->owner);
 }

@@ -107,6 +107,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     CUresult result = driver_enter();
     if (result != CUDA_SUCCESS) return result;
     struct physical *physical = physical_find(handle);
+    if (physical == NULL && multicast_release(handle)) return driver_leave(CUDA_SUCCESS);
     if (physical == NULL) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     if (--physical->handles == 0) handle_forget(physical);
     physical_end_if_unused(physical);

@@ -66,12 +66,14 @@ static bool send_message(int socket, const struct physical *physical) {
     return sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof shared;
 }
 
-/* A new descriptor, or -1. */
-static int share(struct physical *physical) {
+int physical_share(struct physical *const *pieces, unsigned count) {
     int ends[2];
-    if (!enter(physical)) return -1;
-    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) != 0) return -1;
-    bool sent = send_message(ends[1], physical);
+    bool sent = true;
+    for (unsigned i = 0; i < count; i++) {
+        if (!enter(pieces[i])) return -1;
+    }
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
+    for (unsigned i = 0; sent && i < count; i++) sent = send_message(ends[1], pieces[i]);
     close(ends[1]);
     if (sent) return ends[0];
     close(ends[0]);
@@ -88,7 +90,8 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
                  physical->properties.handle_types == type;
     if (!valid) return driver_leave(CUDA_ERROR_INVALID_VALUE);
     if (!on_device(&physical->properties)) return driver_leave(CUDA_ERROR_NOT_SUPPORTED);
-    int descriptor = share(physical->original != NULL ? physical->original : physical);
+    struct physical *const shared = physical->original != NULL ? physical->original : physical;
+    int descriptor = physical_share(&shared, 1);
     if (descriptor < 0) return driver_leave(CUDA_ERROR_OPERATING_SYSTEM);
     memcpy(shareable, &descriptor, sizeof descriptor);
     return driver_leave(CUDA_SUCCESS);

@@ -19,7 +19,7 @@ struct physical {
     CUmemAllocationProp properties;
     bool imported;             /* from another process, which counts it, or of `original` */
     struct physical *original; /* what this process exported itself: its memory under another handle */
-    unsigned aliases;          /* whose `original` is this */
+    unsigned aliases;          /* whose `original` is this, and bindings to multicast objects */
     unsigned handles;          /* unreleased ones */
     int contents;              /* what was written (contents.h); -1: nothing yet, all bytes are 0 */
     int reference;             /* to the row; -1 */
@@ -37,6 +37,12 @@ struct physical *physical_find(CUmemGenericAllocationHandle handle);
 
 /* Ends the physical memory if nothing refers to it any more. */
 void physical_end_if_unused(struct physical *physical);
+
+/* A new descriptor that holds all of them, or -1. */
+int physical_share(struct physical *const *pieces, unsigned count);
+
+/* Ends a multicast object, and what is bound to it is not bound any more. False if it is none. */
+bool multicast_release(CUmemGenericAllocationHandle handle);
 
 /* Whether the address is reserved, mapped or not. */
 bool is_reserved(uint64_t address);

@@ -22,6 +22,13 @@ typedef struct {
 } CUmemAllocationProp;
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "as in cuda.h");
 
+typedef struct {
+    unsigned devices;
+    size_t size; /* bytes of each device that can be bound */
+    unsigned long long handle_types, flags;
+} CUmulticastObjectProp;
+_Static_assert(sizeof(CUmulticastObjectProp) == 32, "as in cuda.h");
+
 enum { CU_MEM_ACCESS_FLAGS_PROT_NONE = 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
 
 CUDA_EXPORT CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
@@ -51,5 +58,20 @@ CUDA_EXPORT CUresult cuPointerGetAttribute(void *data, int attribute, CUdevicept
 CUDA_EXPORT CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **data,
                                             CUdeviceptr address);
 CUDA_EXPORT CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address);
+
+CUDA_EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size, int type,
+                                                   unsigned long long flags);
+CUDA_EXPORT CUresult cuMulticastGetGranularity(size_t *granularity, const CUmulticastObjectProp *properties,
+                                               int option);
+CUDA_EXPORT CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle,
+                                       const CUmulticastObjectProp *properties);
+CUDA_EXPORT CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device);
+CUDA_EXPORT CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t offset,
+                                        CUmemGenericAllocationHandle memory, size_t memory_offset,
+                                        size_t size, unsigned long long flags);
+CUDA_EXPORT CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t offset,
+                                         CUdeviceptr address, size_t size, unsigned long long flags);
+CUDA_EXPORT CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice device, size_t offset,
+                                       size_t size);
 
 #endif

@@ -3,7 +3,7 @@
  * Copies and fills, with and without a stream. A call without one waits, unless it stays on devices; so does
  * a copy to or from memory of the host that is not registered, which a card stages.
  */
-#include "libcuda/work/copy_api.h"
+#include "libcuda/work/copy.h"
 
 #include <string.h>
 
@@ -11,25 +11,24 @@
 #include "libcuda/work/host.h"
 #include "libcuda/work/work.h"
 
-/* What is wrong in any state of the driver shows as a kind that no operation has. */
-#define WRONG ((struct operation){.kind = OPERATION_HOST})
+CUresult copy_submit(const struct lane *lane, const struct operation *operation, bool waits) {
+    uint64_t sequence;
+    bool bus = operation->kind == OPERATION_COPY && operation->to_device != operation->from_device;
+    uint64_t host = operation->to_device ? operation->from : operation->to;
+    if (bus && operation->size != 0 && host == 0) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = work_submit(lane, operation, &sequence);
+    bool staged = bus && !host_is_registered(host);
+    if (result == CUDA_SUCCESS && sequence != 0 && (staged || (waits && bus)))
+        result = work_wait(lane, sequence);
+    return result;
+}
 
 static CUresult run(const char *call, struct operation operation, CUstream stream, bool per_thread,
                     bool waits) {
     struct lane lane;
-    uint64_t sequence;
     driver_step(call);
     CUresult result = work_enter(stream, per_thread, &lane);
-    if (result != CUDA_SUCCESS) return result;
-    if (operation.kind == OPERATION_HOST) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    bool bus = operation.kind == OPERATION_COPY && operation.to_device != operation.from_device;
-    uint64_t host = operation.to_device ? operation.from : operation.to;
-    if (bus && operation.size != 0 && host == 0) return driver_leave(CUDA_ERROR_INVALID_VALUE);
-    result = work_submit(&lane, &operation, &sequence);
-    bool staged = bus && !host_is_registered(host);
-    if (result == CUDA_SUCCESS && sequence != 0 && (staged || (waits && bus)))
-        result = work_wait(&lane, sequence);
-    return driver_leave(result);
+    return result == CUDA_SUCCESS ? driver_leave(copy_submit(&lane, &operation, waits)) : result;
 }
 
 static struct operation copy(uint64_t to, uint64_t from, size_t size, bool to_device, bool from_device) {
@@ -38,6 +37,7 @@ static struct operation copy(uint64_t to, uint64_t from, size_t size, bool to_de
                               .from = from,
                               .size = size,
                               .rows = 1,
+                              .layers = 1,
                               .to_device = to_device,
                               .from_device = from_device};
 }
@@ -55,28 +55,6 @@ static struct operation copy_out(const void *to, uint64_t from, size_t size) {
     return copy((uint64_t)(uintptr_t)to, from, size, false, true);
 }
 
-static bool side(const struct copied_side *side, uint64_t *address, bool *device) {
-    uint64_t host = (uint64_t)(uintptr_t)side->host;
-    bool unified = side->type == CU_MEMORYTYPE_UNIFIED;
-    *address = (side->type == CU_MEMORYTYPE_HOST ? host : side->device) + side->y * side->pitch + side->x;
-    *device = side->type == CU_MEMORYTYPE_DEVICE || (unified && contents_is_device(*address));
-    return unified || side->type == CU_MEMORYTYPE_HOST || side->type == CU_MEMORYTYPE_DEVICE;
-}
-
-/* Without arrays, which have no contents here. */
-static struct operation copy_rows(const CUDA_MEMCPY2D *given) {
-    struct operation operation = {.kind = OPERATION_COPY};
-    if (given == NULL || !side(&given->from, &operation.from, &operation.from_device) ||
-        !side(&given->to, &operation.to, &operation.to_device)) {
-        return WRONG;
-    }
-    operation.size = given->width;
-    operation.rows = given->height;
-    operation.from_pitch = given->from.pitch != 0 ? given->from.pitch : given->width;
-    operation.to_pitch = given->to.pitch != 0 ? given->to.pitch : given->width;
-    return operation;
-}
-
 static struct operation fill(uint64_t to, size_t pitch, unsigned value, unsigned step, size_t count,
                              size_t height) {
     struct operation operation = {.kind = OPERATION_FILL,
@@ -84,6 +62,7 @@ static struct operation fill(uint64_t to, size_t pitch, unsigned value, unsigned
                                   .to_device = true,
                                   .size = count * step,
                                   .rows = height,
+                                  .layers = 1,
                                   .to_pitch = pitch,
                                   .step = step};
     memcpy(operation.pattern, &value, step); /* little-endian */
@@ -121,11 +100,6 @@ BOTH(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz,
 BOTH(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz,
      (CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream), copy(to, from, size, true, true),
      stream, false)
-BOTH(cuMemcpy2D_v2, cuMemcpy2D_v2_ptds, (const CUDA_MEMCPY2D *given), copy_rows(given), NULL, true)
-BOTH(cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds, (const CUDA_MEMCPY2D *given), copy_rows(given),
-     NULL, true)
-BOTH(cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz, (const CUDA_MEMCPY2D *given, CUstream stream),
-     copy_rows(given), stream, false)
 BOTH(cuMemsetD8_v2, cuMemsetD8_v2_ptds, (CUdeviceptr to, unsigned char value, size_t count),
      fill(to, 0, value, 1, count, 1), NULL, false)
 BOTH(cuMemsetD16_v2, cuMemsetD16_v2_ptds, (CUdeviceptr to, unsigned short value, size_t count),

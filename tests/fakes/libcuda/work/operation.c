@@ -18,8 +18,10 @@ struct range {
     uint64_t address, size;
 };
 
-static struct range rows_of(uint64_t address, uint64_t pitch, const struct operation *operation) {
-    return (struct range){address, (operation->rows - 1) * pitch + operation->size};
+static struct range layers_of(uint64_t address, uint64_t pitch, uint64_t layer,
+                              const struct operation *operation) {
+    return (struct range){address,
+                          (operation->layers - 1) * layer + (operation->rows - 1) * pitch + operation->size};
 }
 
 /* The ranges of devices that it touches; returns how many. */
@@ -27,10 +29,12 @@ static unsigned ranges_of(const struct operation *operation, struct range range[
     unsigned count = 0;
     const uint64_t *argument = operation->argument;
     bool moves = operation->kind == OPERATION_COPY || operation->kind == OPERATION_FILL;
-    if (moves && operation->size * operation->rows != 0) {
-        if (operation->to_device) range[count++] = rows_of(operation->to, operation->to_pitch, operation);
+    if (moves && operation->size * operation->rows * operation->layers != 0) {
+        if (operation->to_device)
+            range[count++] = layers_of(operation->to, operation->to_pitch, operation->to_layer, operation);
         if (operation->from_device)
-            range[count++] = rows_of(operation->from, operation->from_pitch, operation);
+            range[count++] =
+                layers_of(operation->from, operation->from_pitch, operation->from_layer, operation);
     } else if (operation->kind == OPERATION_KERNEL) {
         bool words = operation->kernel == KERNEL_FILL || operation->kernel == KERNEL_CHECK ||
                      operation->kernel == KERNEL_ADD;
@@ -67,12 +71,14 @@ static bool copy_row(uint64_t to, uint64_t from, const struct operation *operati
 
 static bool move(const struct operation *operation) {
     bool done = true;
-    for (uint64_t row = 0; done && row < operation->rows; row++) {
-        uint64_t to = operation->to + row * operation->to_pitch;
+    for (uint64_t index = 0; done && index < operation->rows * operation->layers; index++) {
+        uint64_t row = index % operation->rows, layer = index / operation->rows;
+        uint64_t to = operation->to + layer * operation->to_layer + row * operation->to_pitch;
+        uint64_t from = operation->from + layer * operation->from_layer + row * operation->from_pitch;
         if (operation->kind == OPERATION_FILL) {
             done = contents_fill(to, operation->pattern, operation->step, operation->size);
         } else {
-            done = copy_row(to, operation->from + row * operation->from_pitch, operation);
+            done = copy_row(to, from, operation);
         }
     }
     return done;
@@ -130,5 +136,5 @@ bool operation_do(const struct operation *operation) {
 uint64_t operation_moves(const struct operation *operation, int *direction) {
     bool bus = operation->kind == OPERATION_COPY && operation->to_device != operation->from_device;
     *direction = operation->to_device ? COPY_IN : COPY_OUT;
-    return bus ? operation->size * operation->rows : 0;
+    return bus ? operation->size * operation->rows * operation->layers : 0;
 }

@@ -31,8 +31,9 @@ enum operation_kind { OPERATION_NOTHING, OPERATION_COPY, OPERATION_FILL, OPERATI
 
 struct operation {
     enum operation_kind kind;
-    /* A copy or a fill of `rows` rows of `size` bytes; a row begins `pitch` bytes after the one before. */
-    uint64_t to, from, size, rows, to_pitch, from_pitch;
+    /* A copy or a fill of `layers` layers of `rows` rows of `size` bytes; a row begins `pitch` bytes after
+     * the one before, a layer `layer` bytes. */
+    uint64_t to, from, size, rows, to_pitch, from_pitch, layers, to_layer, from_layer;
     bool to_device, from_device;
     unsigned char pattern[4];
     unsigned step; /* bytes of the pattern */
