@@ -3,7 +3,7 @@
 import pytest
 from elastic_process import Elastic
 from gpu_host import until
-from hooked_program import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Result
+from hooked_program import INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, Result
 from scripted_session import GIB, MIB
 
 from convgpu.protocol.messages import Accepted, Allocate, Query, Rejected, Usage
@@ -12,6 +12,7 @@ from convgpu.protocol.wire import AllocateFlag, Reason
 
 UNTOUCHED = "0x5a5a"
 ALL = 4 * GIB
+PIECE = 64 * MIB
 
 
 def test_large_allocations_can_leave_and_small_ones_are_fixed(elastic: Elastic) -> None:
@@ -135,10 +136,13 @@ def test_fixed_memory_beyond_the_share_is_asked_for(elastic: Elastic) -> None:
     assert "raise the option `fixed`" in line
 
 
-@pytest.mark.parametrize("share", ["retainhandle {}", "syncmemops {}"])
+@pytest.mark.parametrize(
+    "share", ["retainhandle {}", "syncmemops {}", "givedmabuf {} 4096", "givebind {object} {} 2097152"]
+)
 def test_a_range_that_is_shared_becomes_fixed(elastic: Elastic, share: str) -> None:
     shared, other = elastic.filled(10 * MIB, 1), elastic.filled(4 * MIB, 2)
-    elastic.program.call(share.format(shared + 4096))
+    team = elastic.call(f"givemulticast {PIECE}")
+    assert elastic.program.call(share.format(shared + 2 * MIB, object=team)).code == SUCCESS
     assert elastic.page.read_fixed(0) == ALL - 10 * MIB
     elastic.drain(1)
     [moved] = elastic.move(r.Evict(1, 0, 14 * MIB), 1)
@@ -149,9 +153,33 @@ def test_a_range_that_is_shared_becomes_fixed(elastic: Elastic, share: str) -> N
     assert elastic.page.read_fixed(0) == ALL
 
 
+@pytest.mark.parametrize(
+    ("share", "call"),
+    [
+        ("givedmabuf {} 4096", "cuMemGetHandleForAddressRange"),
+        ("givebind {object} {} 2097152", "cuMulticastBindAddr"),
+        ("retainhandle {}", "cuMemRetainAllocationHandle"),
+    ],
+)
+def test_a_range_that_may_not_become_fixed_is_not_given_away(elastic: Elastic, share: str, call: str) -> None:
+    address, team = elastic.filled(10 * MIB, 1), elastic.call(f"givemulticast {PIECE}")
+    elastic.page.give_fixed(0, -ALL)
+    elastic.program.begin(share.format(address, object=team))
+    request, message = elastic.peer.receive()
+    assert message == Allocate(0, 10 * MIB, call, flags=int(AllocateFlag.FIXED))
+    elastic.peer.send(Rejected(Reason.LIMIT, ALL, 0), request)
+    assert elastic.program.result().code == NOT_SUPPORTED
+    elastic.drain(1)
+    [moved] = elastic.move(r.Evict(1, 0, 10 * MIB), 1)
+    assert moved.piece == address
+    [line] = elastic.program.end()
+    assert line.startswith(f"convgpu: {call} of 10MiB ")
+    assert "raise the option `fixed`" in line
+
+
 def test_a_handle_of_the_older_ipc_is_refused_with_the_option_that_helps(elastic: Elastic) -> None:
     address = elastic.call(f"alloc {10 * MIB}")
-    assert elastic.program.call(f"ipcget {address}").code == 801
+    assert elastic.program.call(f"ipcget {address}").code == NOT_SUPPORTED
     assert elastic.program.call(f"ipcget {elastic.call('alloc 1000')}").code == SUCCESS
     [line] = elastic.program.end()
     assert line.endswith("Start the container with suspend=no.\n")

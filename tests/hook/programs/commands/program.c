@@ -312,6 +312,7 @@ static CUresult run(const char *line, char *values) {
     if (result == -1) result = run_graph(command, number, values);
     if (result == -1) result = run_pointer(command, number, values);
     if (result == -1) result = run_work(command, number, values);
+    if (result == -1) result = run_copy(command, number, values);
     if (result == -1) result = run_module(command, number, values);
     if (result == -1) result = run_launch(command, number, values);
     return result == -1 ? run_context(command, number, values) : result;

@@ -20,6 +20,7 @@ CUresult run_virtual(const char *command, const size_t *number, char *values);
 CUresult run_array_or_first_form(const char *command, const size_t *number, char *values);
 CUresult run_graph(const char *command, const size_t *number, char *values);
 CUresult run_pointer(const char *command, const size_t *number, char *values);
+CUresult run_copy(const char *command, const size_t *number, char *values);
 CUresult run_work(const char *command, const size_t *number, char *values);
 CUresult run_module(const char *command, const size_t *number, char *values);
 CUresult run_launch(const char *command, const size_t *number, char *values);
