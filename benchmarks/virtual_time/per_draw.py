@@ -9,7 +9,7 @@ import argparse
 import json
 import random
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import _above  # noqa: F401 - for the imports below
 from _report import RESULTS, percentile
@@ -22,9 +22,8 @@ from convgpu.simulate.workload import CAPACITY, Model, draw_jobs
 ALL_AT_ONCE = ((1.0, 290),)
 LIMITS = {"the need": 1.0, "twice the need": 2.0}
 WAYS: dict[str, Callable[[], Scheme]] = {
-    "best-fit": lambda: managed("best-fit"),
-    "suspend": suspending,
-    "suspend, host 1x": lambda: suspending(pool=CAPACITY),
+    "unbounded": suspending,
+    "once": lambda: suspending(pool=CAPACITY),
 }
 
 Figures = dict[str, float]
@@ -45,13 +44,15 @@ def play(scheme: Scheme, model: Model, seed: int, *, is_placed: bool) -> Figures
     }
 
 
-def compare(slack: float, seeds: range, *, is_placed: bool) -> Iterator[tuple[str, int, Figures, Figures]]:
-    """Play each draw under all ways; yield figures of a way beside those of best-fit."""
+def compare(
+    slack: float, seeds: Iterable[int], ways: Iterable[str], *, is_placed: bool
+) -> Iterator[tuple[str, int, Figures, Figures]]:
+    """Play each draw under the ways; yield figures of each beside those of best-fit."""
     model = Model("all at once", ALL_AT_ONCE, slack)
     for seed in seeds:
-        base = play(WAYS["best-fit"](), model, seed, is_placed=is_placed)
-        for name, make in list(WAYS.items())[1:]:
-            yield name, seed, base, play(make(), model, seed, is_placed=is_placed)
+        base = play(managed("best-fit"), model, seed, is_placed=is_placed)
+        for name in ways:
+            yield name, seed, base, play(WAYS[name](), model, seed, is_placed=is_placed)
 
 
 def show(title: str, ratios: list[Figures]) -> None:
@@ -67,18 +68,20 @@ def main() -> None:
     """Print and write the ratios of each draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("draws", type=int, nargs="?", default=12)
+    parser.add_argument("--limits", choices=LIMITS, nargs="+", default=list(LIMITS))
+    parser.add_argument("--host", choices=WAYS, nargs="+", default=list(WAYS), help="bound of the host's memory")
     parser.add_argument("--by-lot", action="store_true", help="devices by lot, and not placed")
     given = parser.parse_args()
     results = []
-    for limits, slack in LIMITS.items():
+    for limits in given.limits:
         rows: dict[str, list[Figures]] = {}
-        for name, seed, base, found in compare(slack, range(1, given.draws + 1), is_placed=not given.by_lot):
-            ratio = {key: found[key] / base[key] for key in base}
+        seeds = range(1, given.draws + 1)
+        for name, seed, base, found in compare(LIMITS[limits], seeds, given.host, is_placed=not given.by_lot):
             print(limits, name, seed, {key: f"{found[key]:.0f}/{base[key]:.0f}" for key in base}, flush=True)
-            rows.setdefault(name, []).append(ratio)
-            results.append({"limits": limits, "way": name, "seed": seed, "best-fit": base, "found": found})
+            rows.setdefault(name, []).append({key: found[key] / base[key] for key in base})
+            results.append({"limits": limits, "host": name, "seed": seed, "best-fit": base, "found": found})
         for name, ratios in rows.items():
-            show(f"limits {limits}, {name}", ratios)
+            show(f"limits {limits}, host {name}", ratios)
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "per_draw.json").write_text(json.dumps(results, indent=1))
 

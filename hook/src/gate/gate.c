@@ -92,7 +92,10 @@ static bool is_captured(CUstream stream, bool per_thread) {
     return stream && DRIVER(cuStreamIsCapturing, stream, &status) == CUDA_SUCCESS && status != 0;
 }
 
-/* The mover tells the scheduler of the first who waits. */
+/* The mover tells the scheduler of the first who waits. No change is lost between the decision to wait and
+ * the wait: `seen` was loaded before the state and the permits, whoever changes these adds to `changes` after
+ * that, and the kernel waits only while `changes` is `seen`. A signal that comes before the wait or ends it
+ * is handled by the program, and the caller decides again. */
 static void wait_for_change(uint32_t seen) {
     if (atomic_fetch_add(&waiting, 1) == 0) queue_wake();
     futex_wait(&changes, seen, FUTEX_FOR_EVER);

@@ -1,11 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Races of hook/src/gate/gate.c, which is included for what is static in it: threads pass the gate, wait at
- * it and end, while it is closed and opened; with membarrier and without. Says what failed, and exits 1.
+ * it and end, while it is closed and opened; with membarrier and without. What happens in the moment between
+ * a thread's decision to wait and its futex is made to happen there. Says what failed, and exits 1.
  */
+#include "base/futex.h"
+
+#include <stddef.h>
+
+static _Thread_local void (*in_the_moment)(void); /* is called once */
+
+static void watched_wait(_Atomic uint32_t *word, uint32_t value, int milliseconds) {
+    void (*call)(void) = in_the_moment;
+    in_the_moment = NULL;
+    if (call) call();
+    futex_wait(word, value, milliseconds);
+}
+
+#define futex_wait watched_wait
 #include "../../../../hook/src/gate/gate.c"
+#undef futex_wait
 
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -127,6 +144,79 @@ static void check_permits(void) {
     CHECK(atomic_load(&passed) == CROWD);
 }
 
+static void enter_memory(void) {
+    CHECK(gate_enter_memory());
+    gate_leave();
+}
+
+static void permit_one(void) {
+    gate_permit(1);
+}
+
+static void raise_signal(void) {
+    CHECK(raise(SIGUSR1) == 0);
+}
+
+static _Atomic int handled;
+
+static void handle_and_open(int number) {
+    (void)number;
+    atomic_fetch_add(&handled, 1);
+    gate_open();
+}
+
+static void handle(int number) {
+    (void)number;
+    atomic_fetch_add(&handled, 1);
+}
+
+/* Without SA_RESTART, so that it ends a futex. */
+static void set_handler(void (*handler)(int)) {
+    struct sigaction action = {.sa_handler = handler};
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+}
+
+/* Each way to wait, while something happens behind the decision to wait: it would wait for ever otherwise. */
+static void check_moments(void) {
+    void (*const ways[])(void) = {submit, enter_memory, gate_wait_open};
+    void (*const events[])(void) = {gate_open, raise_signal};
+    set_handler(handle_and_open);
+    for (size_t way = 0; way < sizeof ways / sizeof ways[0]; way++)
+        for (size_t event = 0; event < sizeof events / sizeof events[0]; event++) {
+            atomic_store(&handled, 0);
+            gate_close();
+            in_the_moment = events[event];
+            ways[way]();
+            CHECK(in_the_moment == NULL && gate_is_open() && gate_waiting() == 0);
+            CHECK(atomic_load(&handled) == (event == 1));
+        }
+    gate_close();
+    in_the_moment = permit_one;
+    submit();
+    CHECK(in_the_moment == NULL && !gate_is_open() && gate_permits() == 0);
+    gate_open();
+}
+
+/* Signals while a thread waits: each is handled, none lets it pass, and it waits for the change again. */
+static void check_signals(void) {
+    enum { SIGNALS = 50 };
+    pthread_t thread;
+    set_handler(handle);
+    atomic_store(&handled, 0);
+    atomic_store(&passed, 0);
+    gate_close();
+    CHECK(pthread_create(&thread, NULL, pass_once, NULL) == 0);
+    while (gate_waiting() == 0) sched_yield();
+    for (int sent = 1; sent <= SIGNALS; sent++) {
+        CHECK(pthread_kill(thread, SIGUSR1) == 0);
+        while (atomic_load(&handled) < sent) sched_yield();
+    }
+    CHECK(atomic_load(&passed) == 0);
+    gate_open();
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(atomic_load(&passed) == 1 && gate_waiting() == 0);
+}
+
 int main(void) {
     CHECK(gate_enter(NULL, false) == GATE_AROUND && !gate_takes_part());
     gate_decide(true);
@@ -135,6 +225,8 @@ int main(void) {
     check_races();
     check_late_stores();
     check_permits();
+    check_moments();
+    check_signals();
     gate_is_light = false;
     check_races();
     check_late_stores();
