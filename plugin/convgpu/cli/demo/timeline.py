@@ -173,8 +173,8 @@ def problems(
     pauses = [pause for timeline in timelines for pause in timeline.pauses]
     stops = [stop for timeline in timelines for stop in timeline.stops if stop.size]
     if may_leave and not any(stop.end is not None for stop in stops):
-        what = "memory left the GPU, but none came back" if stops else "no memory left the GPU"
-        found.append(f"{what}: it needs twice the promise (CONVGPU_OVERSUBSCRIBE=2)")
+        promise = "no memory left the GPU: it needs twice the promise (CONVGPU_OVERSUBSCRIBE=2)"
+        found.append("memory left the GPU, and not all of it was back in time" if stops else promise)
     elif not may_leave and not pauses:
         found.append("no allocation was paused")
     elif not may_leave and not any(pause.granted for pause in pauses):

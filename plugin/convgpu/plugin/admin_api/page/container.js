@@ -2,7 +2,7 @@
 
 import { Table, describe, element, setHidden, setText } from "./dom.js";
 import { Plot } from "./plot.js";
-import { Decisions, behind, stateOf, turn, why } from "./tables.js";
+import { Decisions, behind, cardTurn, stateOf, turn, why } from "./tables.js";
 import { bytes, containerName, day, duration, labelsOf, userOf, visible } from "./text.js";
 
 const MOST_EVENTS = 500;
@@ -74,8 +74,9 @@ export class ContainerPage {
       ["Labels", labelsOf(container)],
       ...container.devices.map((share) => [
         `GPU ${this.view.index(share.uuid)}`,
-        `uses ${bytes(share.usage)}, granted ${bytes(share.grant)}, limit ${bytes(share.limit)}` + (share.out ? `, ${bytes(share.out)} on the host` : ""),
+        `uses ${bytes(share.usage)}, granted ${bytes(share.grant)}, limit ${bytes(share.limit)}` + (container.turn ? `, ${bytes(share.out)} on the host, ${bytes(share.fixed)} fixed` : ""),
       ]),
+      ["Card turn", cardTurn(container, this.view)],
       ["Priority", String(container.priority)],
       ["Gang", visible(container.gang)],
       ["Admitted", container.admit === "whole" ? "as a whole" : ""],

@@ -77,11 +77,20 @@ class Card {
     this.figure("Used", bytes(device.used - device.out));
     this.figure("Settling", bytes(device.settling), device.settling === 0);
     this.figure("On the host", bytes(device.out), device.out === 0);
+    this.showMoves(device.moves);
     this.figure("External", bytes(device.external), device.external === 0);
     this.figure("Capacity", bytes(device.capacity));
     this.showTelemetry(device.telemetry);
     this.plot.scale(device.capacity);
     this.plot.label(`GPU ${device.index}: ${bytes(device.used - device.out)} used and ${bytes(granted)} granted of ${bytes(device.capacity)}; over time`);
+  }
+
+  // Nothing before memory left for the first time.
+  showMoves({ moved_out: out, moved_in: back, rate_out: quickOut, rate_in: quickBack, drain }) {
+    const none = out === 0 && back === 0;
+    this.figure("Moved out", `${bytes(out)}, ${bytes(quickOut)}/s`, none);
+    this.figure("Moved back", `${bytes(back)}, ${bytes(quickBack)}/s`, none);
+    this.figure("Stops within", `${Math.round(drain * 1000)} ms`, none);
   }
 
   showTelemetry({ utilization, temperature, power, power_limit: limit }) {

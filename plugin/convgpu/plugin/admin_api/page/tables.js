@@ -51,6 +51,16 @@ export function turn({ ahead, estimate, deadline }, view) {
   return parts.join(" · ");
 }
 
+// What moved of a container whose memory can leave, and for whom it waits; nothing of another.
+export function cardTurn({ residency, turn: its }, view) {
+  if (!its) return "";
+  const parts = [`stopped ${its.switches} times`, `${bytes(its.moved_out)} went out, ${bytes(its.moved_in)} came back`];
+  if (Number.isFinite(its.drain)) parts.push(`last within ${Math.round(its.drain * 1000)} ms`);
+  if (residency === "waiting" && its.since) parts.push(`waits ${duration(view.now() - its.since)}`);
+  if (its.behind.length) parts.push(`behind ${behind(its, view)}`);
+  return parts.join(" · ");
+}
+
 export function behind({ behind: names }, view) {
   const shown = names.slice(0, MOST_BEHIND).map((name) => view.name(name));
   if (names.length > MOST_BEHIND) shown.push(`${names.length - MOST_BEHIND} more`);
