@@ -19,6 +19,8 @@ PROGRAMS = ROOT / ".cache/slurm"
 NODES = ("n1", "n2", "n3", "n4")
 CARDS = 2  # of each node
 CARD = 16  # GiB
+NETWORK = 100  # Gbit/s of each node, as Slurm counts
+BRIDGE = "shared"  # a network of the Engine
 ADDRESS = "10.9.8.1"  # with loopback alone getaddrinfo finds nothing
 STARTING = 40.0  # seconds until all nodes are idle
 
@@ -70,7 +72,7 @@ StorageUser=root
 PidFile={folder}/slurmdbd.pid
 LogFile={folder}/slurmdbd.log
 """
-NODE = "NodeName={name} NodeHostname=head NodeAddr={address} Port={port} CPUs=16 {gres},net:100 State=UNKNOWN"
+NODE = "NodeName={name} NodeHostname=head NodeAddr={address} Port={port} CPUs=16 {gres} State=UNKNOWN"
 TOPOLOGY = "SwitchName=s0 Nodes=n[1-2]\nSwitchName=s1 Nodes=n[3-4]\nSwitchName=top Switches=s[0-1]\n"
 
 # The first process of the namespaces, whose end ends all of them.
@@ -145,12 +147,10 @@ class FourNodes:
         lines = []
         for number, node in enumerate(NODES):
             cards = [f"--card={number * CARDS + card}={self.folder}/dev/nvidia{card}" for card in range(CARDS)]
-            places = (f"--directory={self.folder}/etc", f"--jobs={self.jobs}", "--grace=4s")
+            places = (f"--directory={self.folder}/etc", f"--jobs={self.jobs}", "--grace=4s", f"--network={NETWORK}gbit")
             told = self._convgpu("slurm", "setup", "--node", node, *places, *cards)
             gres = next(word for word in told.split() if word.startswith("Gres="))
             lines.append(NODE.format(name=node, address=ADDRESS, port=17001 + number, gres=gres))
-        with (self.folder / "etc/gres.conf").open("a") as file:
-            file.write("NodeName=n[1-4] Name=net Count=100 Flags=CountOnly\n")
         text = SLURM_CONF.format(folder=self.folder, address=ADDRESS, nodes="\n".join(lines))
         (self.folder / "etc/slurm.conf").write_text(text)
 
@@ -227,6 +227,10 @@ def enabled_plugin(engine: Engine) -> Iterator[None]:
     rules.parent.mkdir(parents=True)
     rules.write_text('require = "slurm"\n')
     sources = (f"run.source={engine.directory}", f"etc.source={engine.directory}/etc")
+    # Its container may be held to a share of the network, on the bridge of Docker's that this Engine's own lacks.
+    program = {"path": f"{ROOT}/.venv/bin/convgpu-runtime"}
+    engine.configure({"runtimes": {"convgpu": program}})
+    engine("network", "create", BRIDGE)
     settings = ("CONVGPU_LEARN=1s", "CONVGPU_OVERUSE=stop", "CONVGPU_OVERUSE_AFTER=1s")
     engine("plugin", "set", "convgpu", f"CONVGPU_DEVICES=simulated:{devices}", *settings, *sources)
     engine("plugin", "enable", "convgpu")
@@ -235,6 +239,7 @@ def enabled_plugin(engine: Engine) -> Iterator[None]:
     yield
     engine.configure({"authorization-plugins": []})
     engine("plugin", "disable", "-f", "convgpu")
+    engine("network", "rm", BRIDGE)
 
 
 @contextmanager

@@ -41,6 +41,21 @@ REFUSED = {
         "'host' is no bandwidth: write whole Gbit/s, 5gbit. Docker's network is --net host",
         2,
     ),
+    "no bandwidth at all": (
+        ("convgpu", "submit", "--network", "0", "image"),
+        "0 is no bandwidth: write whole Gbit/s, 5gbit, or leave out --network",
+        2,
+    ),
+    "less bandwidth than none": (
+        ("convgpu", "submit", "--network=-1gbit", "image"),
+        "'-1gbit' is no bandwidth: write whole Gbit/s, 5gbit.",
+        2,
+    ),
+    "more bandwidth than any node": (
+        ("convgpu", "submit", "--network", "101gbit", "image", "true"),
+        "Error: no such node has 101 Gbit/s: type --network 100gbit, or less",
+        1,
+    ),
     "a detached container": (
         ("convgpu", "submit", "-d", "image"),
         "Error: a job runs in the background anyhow: leave out -d",

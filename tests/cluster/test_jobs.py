@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from four_nodes import BRIDGE
 from serve import enter_script
 
 pytestmark = pytest.mark.slurm
@@ -100,6 +101,48 @@ def test_a_displaced_training_over_four_nodes_ends_as_one_process_would(cluster,
     assert figures == {name: pytest.approx(values, rel=1e-12) for name, values in one.items()}
     assert len(figures) == STEPS + 1
     cluster.wait_until_gone(long, short)
+
+
+def test_a_job_on_a_bridge_is_held_to_its_share_of_the_network(cluster):
+    """Both ends of its container's link have a token bucket; what it sent stands beside it when it has ended."""
+    datagram = "send(S, q(x) x 1400, 0, sockaddr_in(9, inet_aton(q(GATE)))) for 1..100"
+    send = f"perl -MSocket -e 'socket(S, PF_INET, SOCK_DGRAM, 17); {datagram}'"
+    gate = cluster.nodes.engine.inspect("network", BRIDGE, "{{(index .IPAM.Config 0).Gateway}}")
+    words = ("--network", "2gbit", "--gpu-memory", "1g", "--net", BRIDGE, IMAGE)
+    job = cluster.submit(*words, "sh", "-c", f"echo $MASTER_ADDR; {send.replace('GATE', gate)}; {OBEDIENT}")
+    cluster.wait_until_printed(job, "run 0")
+    (container,) = cluster.containers(job)
+    assert cluster.log(job).startswith("127.0.0.1\n")  # its workers meet there: no other host has a part in it
+    pid = cluster.nodes.engine.inspect("container", container, "{{.State.Pid}}")
+    rates = [buckets("nsenter", "--target", pid, "--net"), buckets()]
+    assert rates == [[2 * 10**9 // 8], [2 * 10**9 // 8]]
+    assert "Network:" in cluster.nodes("convgpu", "inspect", container)
+    cluster.nodes("convgpu", "cancel", str(job))
+    cluster.wait_until_gone(job)
+    cluster.wait_for("it is measured", lambda: (cluster.job(job)["network_sent"] or 0) > 100 * 1400)
+    assert cluster.job(job)["network"] == 2 * 10**9
+
+
+def test_on_the_hosts_network_a_share_is_counted_and_said_to_be_no_more(cluster):
+    told = cluster.nodes.run(
+        "convgpu", "submit", "--network", "60gbit", "--gpu-memory", "1g", IMAGE, "sh", "-c", OBEDIENT
+    )
+    job = int(told.stdout.split()[1].rstrip(":"))
+    assert told.stderr == (
+        "convgpu: the 60 Gbit/s are counted, and nothing holds the job to them on the host's network; "
+        "--net bridge does\n"
+    )
+    cluster.wait_until_printed(job, "run 0")
+    why = "60 Gbit/s are counted, and nothing holds the container to them: it is on the host's network"
+    assert why in cluster.log(job)
+    elsewhere = cluster.submit("--network", "60gbit", "--gpu-memory", "1g", "--sbatch=--exclude=n[2-4]", IMAGE, "true")
+    assert cluster.state(elsewhere) == "pending"
+
+
+def buckets(*enter):
+    """Return the rates of the token buckets in a network namespace, in bytes a second."""
+    told = subprocess.run([*enter, "tc", "-json", "qdisc", "show"], check=True, capture_output=True, text=True)
+    return [row["options"]["rate"] for row in json.loads(told.stdout) if row["kind"] == "tbf"]
 
 
 def train(folder, size):

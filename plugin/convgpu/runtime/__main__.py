@@ -3,7 +3,8 @@
 As a runtime, `convgpu-runtime [--convgpu-OPTION=VALUE...] ARGUMENT...` edits the bundle of a `create` that gets a GPU
 or has CONVGPU_MEMORY, and then executes the real runtime with its arguments. Options: `--convgpu-memory` (limit of a
 container that names none), `--convgpu-runtime` (the real one; default runc), `--convgpu-directory` (the scheduler's),
-`--convgpu-rules` (of the site; default /etc/convgpu/rules.toml).
+`--convgpu-rules` (of the site; default /etc/convgpu/rules.toml). At `start` a container with CONVGPU_NETWORK is held to
+that bandwidth, and at `delete` is noted what it sent.
 As a hook, `convgpu-runtime hook begin|end`, with the container's state on stdin.
 
 Each call of each container's runtime starts this program, so modules that only a `create` or a hook needs are imported
@@ -25,6 +26,9 @@ _OPTIONS: Final = ("memory", "runtime", "directory", "rules")
 _RULES: Final = "/etc/convgpu/rules.toml"
 _ENGINE_ROOT: Final = "/var/lib/docker"
 _CREATES: Final = ("create", "run")
+_STEPS: Final = ("start", "delete")
+_NETWORK: Final = "CONVGPU_NETWORK="
+_NOTES: Final = "/run/convgpu/networks"
 
 
 def main() -> None:
@@ -68,13 +72,28 @@ def bundle_of(arguments: "Sequence[str]") -> str | None:
 
 def _run(own: dict[str, str], arguments: list[str]) -> NoReturn:
     bundle = bundle_of(arguments)
-    if bundle is not None:
-        _edit(bundle, own)
     runtime = own.get("runtime") or "runc"
+    if bundle is not None:
+        _edit(bundle, own, arguments[-1])
+    else:
+        _network(runtime, arguments)
     os.execvp(runtime, [runtime, *arguments])  # noqa: S606 - no shell is wanted
 
 
-def _edit(bundle: str, own: dict[str, str]) -> None:
+def _network(runtime: str, arguments: list[str]) -> None:
+    """Fence a container that starts, and measure one that ends; of most there is no note."""
+    step = next((word for word in arguments if word in _STEPS), None)
+    if step is None or not os.path.exists(f"{_NOTES}/{arguments[-1]}"):  # noqa: PTH110 - pathlib is not imported
+        return
+    from convgpu.runtime.network.shares import Shares  # noqa: PLC0415 - see above
+
+    if step == "start":
+        Shares().fence(arguments[-1], [runtime, *arguments[: arguments.index(step)]])
+    else:
+        Shares().measure(arguments[-1])
+
+
+def _edit(bundle: str, own: dict[str, str], container: str) -> None:
     import json  # noqa: PLC0415 - see above
     from pathlib import Path  # noqa: PLC0415
 
@@ -83,6 +102,7 @@ def _edit(bundle: str, own: dict[str, str]) -> None:
     file = Path(bundle, "config.json")
     config = json.loads(file.read_bytes())
     _refuse_unlisted(config, own)
+    _note_network(config, container)
     root = Path(bundle, str((config.get("root") or {}).get("path") or ""))
     edited = inject_limit(config, _host(own, root), own.get("memory")) if _may_need_limit(config) else None
     if edited is not None:
@@ -90,6 +110,17 @@ def _edit(bundle: str, own: dict[str, str]) -> None:
         fresh.write_text(json.dumps(edited))
         fresh.chmod(file.stat().st_mode)
         fresh.replace(file)
+
+
+def _note_network(config: dict[str, Any], container: str) -> None:
+    rows = (config.get("process") or {}).get("env") or ()
+    if not any(row.startswith(_NETWORK) for row in rows):
+        return
+    from convgpu.runtime.network.fence import wanted  # noqa: PLC0415 - see above
+    from convgpu.runtime.network.shares import Shares  # noqa: PLC0415
+    from convgpu.runtime.oci_config import variables  # noqa: PLC0415
+
+    Shares().note(container, wanted(config), variables(config).get("CONVGPU_JOB", ""))
 
 
 def _refuse_unlisted(config: dict[str, Any], own: dict[str, str]) -> None:

@@ -35,9 +35,10 @@ class Sources:
     controller: str
 
 
-def with_node(settings: Settings, node: str, cards: tuple[NodeCard, ...]) -> Settings:
-    """Return the settings with the cards of one node."""
-    return msgspec.structs.replace(settings, nodes={**settings.nodes, node: cards})
+def with_node(settings: Settings, node: str, cards: tuple[NodeCard, ...], network: int = 0) -> Settings:
+    """Return the settings with the cards of one node, and its network in Gbit/s; 0: not counted."""
+    networks = {**settings.networks, node: network}
+    return msgspec.structs.replace(settings, nodes={**settings.nodes, node: cards}, networks=networks)
 
 
 def files(settings: Settings, directory: str, sources: Sources) -> dict[str, str]:
@@ -66,7 +67,9 @@ def files(settings: Settings, directory: str, sources: Sources) -> dict[str, str
 
 
 def _gres(settings: Settings, node: str, rows: tuple[NodeCard, ...]) -> list[str]:
-    return gres_lines(node, [row.card for row in rows], settings.granule, settings.threshold)
+    lines = gres_lines(node, [row.card for row in rows], settings.granule, settings.threshold)
+    network = settings.networks.get(node)
+    return [*lines, f"NodeName={node} Name=net Count={network} Flags=CountOnly"] if network else lines
 
 
 def _hook(name: str, directory: str, sources: Sources) -> str:
@@ -77,7 +80,9 @@ def _hook(name: str, directory: str, sources: Sources) -> str:
 
 def node_words(settings: Settings, node: str) -> str:
     """Return what the node's line of slurm.conf needs."""
-    return f"Gres={node_gres([row.card for row in settings.nodes[node]], settings.granule, settings.threshold)}"
+    cards = node_gres([row.card for row in settings.nodes[node]], settings.granule, settings.threshold)
+    network = settings.networks.get(node)
+    return f"Gres={cards},net:{network}" if network else f"Gres={cards}"
 
 
 def explain_cards(settings: Settings, node: str) -> Iterator[str]:

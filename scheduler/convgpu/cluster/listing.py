@@ -85,6 +85,11 @@ class Job(msgspec.Struct, frozen=True):
             return int(self.tasks.number)
         return (_count(self.tres_per_node, "gpu") or 0) * int(self.node_count.number)
 
+    @property
+    def network(self) -> int:
+        """Gbit/s of each node that it asks for, counted as gres/net; 0 for none."""
+        return _count(self.tres_per_node, "net") or 0
+
     def portions(self) -> dict[str, str]:
         """Return what it has of each node: `gres_detail` by the node's name."""
         nodes = self.job_resources.nodes if self.job_resources else None

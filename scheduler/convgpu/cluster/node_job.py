@@ -36,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True):
         engine: where the node's Engine listens.
         plugin: ConvGPU's name in the Engine.
         grace: seconds between SIGTERM and SIGKILL, Slurm's KillWait.
+        networks: Gbit/s by the node's name in Slurm; a node without is not counted.
     """
 
     nodes: dict[str, tuple[NodeCard, ...]]
@@ -45,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True):
     engine: str = "unix:///run/docker.sock"
     plugin: str = "convgpu"
     grace: int = 30
+    networks: dict[str, int] = {}
 
 
 class NodeJob(msgspec.Struct, frozen=True):
@@ -56,6 +58,7 @@ class NodeJob(msgspec.Struct, frozen=True):
         restarts: how often it was requeued.
         cards: bytes by UUID that its containers may use together.
         fault: why its containers must not start; one line, empty for none.
+        network: Gbit/s of the node that Slurm counts for it; 0: it asked for none.
     """
 
     job: int
@@ -64,6 +67,7 @@ class NodeJob(msgspec.Struct, frozen=True):
     restarts: int
     cards: dict[str, int]
     fault: str = ""
+    network: int = 0
 
 
 # Short jobs of several nodes may be over before the Prolog of a node has begun, and Slurm has taken their cards back.
@@ -109,7 +113,7 @@ def node_job(job: Job, node: str, settings: Settings) -> NodeJob:
         for number, count in {**whole, **portion.shards}.items()
     }
     fault = _fault(job, portion.shards) if limits or not job.cards else _why_nothing(job)
-    return NodeJob(job.job_id, node, job.user_id, job.restart_cnt, limits, fault)
+    return NodeJob(job.job_id, node, job.user_id, job.restart_cnt, limits, fault, job.network)
 
 
 def _why_nothing(job: Job) -> str:

@@ -1,4 +1,4 @@
-"""Peaks of jobs on their way from the nodes to the controller: in the field Extra of each node. Pure.
+"""Peaks of jobs, and what their containers sent, on their way from the nodes: in the field Extra of each node. Pure.
 
 Only the node's own Epilog writes there, so nothing is lost between the nodes of a gang; the newest jobs come first.
 """
@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 _HEAD: Final = "convgpu-peaks"
+_NETWORK: Final = ":net"  # behind the job's number, before bytes received and sent: 12:net=300/200
 MOST: Final = 50  # jobs that a node remembers
 
 
@@ -44,17 +45,49 @@ def read_peaks(text: str | bytes) -> dict[int, int]:
     return found
 
 
+def read_network(text: str | bytes) -> dict[int, tuple[int, int]]:
+    """Return the bytes that each job's fenced containers received and sent, on all nodes together.
+
+    Raises:
+        ValueError: it is none of Slurm's documents.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for node in msgspec.json.decode(text, type=_Nodes).nodes:
+        for name, figures in _words(node.extra).items():
+            job, net, _ = name.partition(_NETWORK)
+            received, slash, sent = figures.partition("/")
+            if net and slash and all(word.isdecimal() for word in (job, received, sent)):
+                before = found.get(int(job), (0, 0))
+                found[int(job)] = before[0] + int(received), before[1] + int(sent)
+    return found
+
+
 def with_peak(extra: str, job: int, peak: int) -> str | None:
     """Return the field with one more job; None where the site uses it for something else."""
+    return _with(extra, str(job), str(max(peak, _parse(extra).get(job, 0))))
+
+
+def with_network(extra: str, job: int, received: int, sent: int) -> str | None:
+    """Return the field with the bytes that a job's containers received and sent; None as of `with_peak`."""
+    return _with(extra, f"{job}{_NETWORK}", f"{received}/{sent}")
+
+
+def _with(extra: str, name: str, figures: str) -> str | None:
     if extra and not extra.startswith(_HEAD):
         return None
-    known = _parse(extra)
-    known = {job: max(peak, known.pop(job, 0)), **known}
-    return " ".join([_HEAD, *(f"{number}={size}" for number, size in list(known.items())[:MOST])])
+    words = {name: figures, **{other: told for other, told in _words(extra).items() if other != name}}
+    jobs = list(dict.fromkeys(other.removesuffix(_NETWORK) for other in words))[:MOST]
+    kept = (f"{other}={told}" for other, told in words.items() if other.removesuffix(_NETWORK) in jobs)
+    return " ".join([_HEAD, *kept])
 
 
-def _parse(extra: str) -> dict[int, int]:
+def _words(extra: str) -> dict[str, str]:
     if not extra.startswith(_HEAD):
         return {}
     rows = (word.partition("=") for word in extra.split()[1:])
-    return {int(job): int(size) for job, _, size in rows if job.isdecimal() and size.isdecimal()}
+    return {name: figures for name, equals, figures in rows if equals}
+
+
+def _parse(extra: str) -> dict[int, int]:
+    rows = _words(extra).items()
+    return {int(job): int(size) for job, size in rows if job.isdecimal() and size.isdecimal()}

@@ -127,8 +127,22 @@ def check_fits(asked: Submission, sizes: Sequence[NodeSize], granule: int) -> No
                 f"no GPU of the cluster has {format_size(asked.memory)}: "
                 f"type --gpu-memory {largest * granule // GIB}g, or less"
             )
+    if asked.network is not None:
+        fitting = _with_network(asked.network, fitting)
     if asked.nodes > len(fitting):
         raise ImpossibleError(f"only {len(fitting)} nodes can run such a job: type --nodes {len(fitting)}, or fewer")
+
+
+def _with_network(wanted: int, sizes: Sequence[NodeSize]) -> list[NodeSize]:
+    """Return the nodes with so many Gbit/s."""
+    most = max(size.network for size in sizes)
+    if not most:
+        raise ImpossibleError(
+            "Slurm counts no network here: leave out --network, or on each node: convgpu slurm setup --network 25gbit"
+        )
+    if wanted > most:
+        raise ImpossibleError(f"no such node has {wanted} Gbit/s: type --network {most}gbit, or less")
+    return [size for size in sizes if size.network >= wanted]
 
 
 _HEAD = """\

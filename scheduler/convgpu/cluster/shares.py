@@ -70,14 +70,15 @@ def node_gres(cards: Sequence[Card], granule: int, threshold: float = 1.0) -> st
 
 @dataclass(frozen=True, slots=True)
 class NodeSize:
-    """What a node of the cluster has: its cards, and the shards of each."""
+    """What a node of the cluster has: its cards, the shards of each, and Gbit/s of network that Slurm counts."""
 
     name: str
     cards: int
     shards: int
+    network: int = 0
 
 
-_GRES: Final = re.compile(r"(gpu|shard):(?:[^:,()]+:)?([0-9]+)")
+_GRES: Final = re.compile(r"(gpu|shard|net):(?:[^:,()]+:)?([0-9]+)")
 
 
 def node_size(name: str, gres: str) -> NodeSize:
@@ -85,11 +86,11 @@ def node_size(name: str, gres: str) -> NodeSize:
 
     The cards of a node are taken to be equal.
     """
-    counts = {"gpu": 0, "shard": 0}
+    counts = {"gpu": 0, "shard": 0, "net": 0}
     for kind, count in _GRES.findall(gres):
         counts[kind] += int(count)
     cards = counts["gpu"]
-    return NodeSize(name, cards, counts["shard"] // cards if cards else 0)
+    return NodeSize(name, cards, counts["shard"] // cards if cards else 0, counts["net"])
 
 
 # Whole cards: `gpu:h200:2(IDX:0,3-4)`. Shares: `shard:h200:100(50/80,50/80)`, used and all of each card in order.

@@ -48,6 +48,16 @@ def test_the_files_of_a_cluster():
     assert node_words(settings, "n1") == "Gres=gpu:1,shard:8"
 
 
+def test_the_network_of_a_node_is_counted_where_it_is_known():
+    settings = with_node(with_node(Settings({}), "n1", (CARD,), 25), "n2", (CARD,))
+    lines = files(settings, "/etc/slurm", SOURCES)["gres.conf"].splitlines()
+    assert [line for line in lines if "net" in line] == ["NodeName=n1 Name=net Count=25 Flags=CountOnly"]
+    assert (node_words(settings, "n1"), node_words(settings, "n2")) == (
+        "Gres=gpu:1,shard:16,net:25",
+        "Gres=gpu:1,shard:16",
+    )
+
+
 def test_gangs_are_refused_where_more_is_promised_than_the_cards_have():
     sources = replace(SOURCES, lua="local GRANULE = 1\nlocal OVERSUBSCRIBED = false\n")
     for threshold, word in ((1.0, "false"), (1.5, "true")):

@@ -44,8 +44,8 @@ def document(**fields):
 
 def test_a_share_on_each_node():
     job = read_jobs(document())[0]
-    assert node_job(job, "n1", SETTINGS) == NodeJob(12, "n1", 1000, 1, {"GPU-a": 5 * GIB, "GPU-b": 5 * GIB})
-    assert node_job(job, "n2", SETTINGS) == NodeJob(12, "n2", 1000, 1, {"GPU-c": 5 * GIB})
+    assert node_job(job, "n1", SETTINGS) == NodeJob(12, "n1", 1000, 1, {"GPU-a": 5 * GIB, "GPU-b": 5 * GIB}, network=10)
+    assert node_job(job, "n2", SETTINGS) == NodeJob(12, "n2", 1000, 1, {"GPU-c": 5 * GIB}, network=10)
 
 
 def test_a_whole_card_is_as_much_as_the_card_has():
@@ -79,7 +79,7 @@ def test_a_job_without_cards_has_none():
 )
 def test_a_node_of_which_slurm_names_no_cards_has_nothing_and_says_why(states, fault):
     job = read_jobs(document(job_state=states, gres_detail=[]))[0]
-    assert node_job(job, "n1", SETTINGS) == NodeJob(12, "n1", 1000, 1, {}, fault)
+    assert node_job(job, "n1", SETTINGS) == NodeJob(12, "n1", 1000, 1, {}, fault, 10)
 
 
 def test_an_unknown_node_is_an_error():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from convgpu.cluster.listing import node_names
-from convgpu.cluster.peaks import MOST, extra_of, read_peaks, with_peak
+from convgpu.cluster.peaks import MOST, extra_of, read_network, read_peaks, with_network, with_peak
 
 
 def nodes(*extras):
@@ -24,6 +24,14 @@ def test_the_highest_peak_of_a_job_counts():
     extra = with_peak(with_peak("", 1, 20), 1, 10)
     assert extra_of(nodes(extra)) == "convgpu-peaks 1=20"
     assert read_peaks(nodes(extra, "convgpu-peaks 1=30 2=5", "")) == {1: 30, 2: 5}
+
+
+def test_what_containers_sent_stands_beside_their_peaks():
+    extra = with_network(with_peak(with_peak("", 1, 20), 2, 30), 2, 500, 7)
+    assert extra == "convgpu-peaks 2:net=500/7 2=30 1=20"
+    text = nodes(extra, "convgpu-peaks 2:net=1/1 3:net=x/1 4:net=5 5:net=1/", "rack=7")
+    assert (read_network(text), read_peaks(text)) == ({2: (501, 8)}, {1: 20, 2: 30})
+    assert with_network("rack=7", 1, 2, 3) is None
 
 
 def test_what_a_site_writes_there_stays():

@@ -6,7 +6,7 @@ from convgpu.cluster.request import ImpossibleError, Submission, batch_script, c
 from convgpu.cluster.shares import NodeSize
 
 GIB = 1 << 30
-NODES = [NodeSize("n1", 2, 16), NodeSize("n2", 2, 16), NodeSize("n3", 1, 80), NodeSize("login", 0, 0)]
+NODES = [NodeSize("n1", 2, 16, 25), NodeSize("n2", 2, 16, 10), NodeSize("n3", 1, 80), NodeSize("login", 0, 0)]
 
 
 def asked(**fields):
@@ -57,6 +57,12 @@ def test_a_gang_starts_when_all_nodes_have_the_image():
         ({"memory": 81 * GIB}, "no GPU of the cluster has 81GiB: type --gpu-memory 80g, or less"),
         ({"memory": 17 * GIB, "cards": 2}, "no GPU of the cluster has 17GiB: type --gpu-memory 16g, or less"),
         ({"memory": 17 * GIB, "nodes": 2}, "only 1 nodes can run such a job: type --nodes 1, or fewer"),
+        ({"network": 26}, "no such node has 26 Gbit/s: type --network 25gbit, or less"),
+        ({"network": 1, "nodes": 3}, "only 2 nodes can run such a job: type --nodes 2, or fewer"),
+        (
+            {"network": 1, "memory": 80 * GIB},
+            "Slurm counts no network here: leave out --network, or on each node: convgpu slurm setup --network 25gbit",
+        ),
         ({"nodes": 4}, "only 3 nodes can run such a job: type --nodes 3, or fewer"),
     ],
 )

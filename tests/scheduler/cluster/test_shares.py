@@ -32,7 +32,7 @@ def test_a_granule_larger_than_a_card_is_refused():
 @pytest.mark.parametrize(
     ("gres", "size"),
     [
-        ("gpu:2,shard:32,net:100", NodeSize("n", 2, 16)),
+        ("gpu:2,shard:32,net:100", NodeSize("n", 2, 16, 100)),
         ("gpu:h200:2(S:0-1),shard:h200:160(S:0-1)", NodeSize("n", 2, 80)),
         ("gpu:a:1,gpu:b:1,shard:a:8,shard:b:8", NodeSize("n", 2, 8)),
         ("gpu:4", NodeSize("n", 4, 0)),

@@ -22,6 +22,8 @@ from convgpu.cluster.node_job import LABEL, NODE_LABEL, NodeJob, Settings, file_
 
 _OWN: Final = {"pull-only": False, "dry-run": False, "help": False}
 _PULLING: Final = 3600.0  # seconds for an image
+_HOST: Final = "host"
+_LOOPBACK: Final = "127.0.0.1"
 _NO_INIT: Final = ("", "N/A")
 
 
@@ -51,7 +53,7 @@ def job(line: CommandLine, /, *, pull_only: bool, dry_run: bool, **pyxis: str | 
     _pull(engine, line.image[0], share.node)
     if pull_only:
         return
-    ours = _our_words(line, share, engine)
+    ours = [*_our_words(line, share, engine), *_network_words(line, share, engine)]
     line = replace(line, docker=(*line.docker, *ours), options=(*line.options, *_environment_options(ours)))
     memory = ",".join(f"{uuid}:{size}" for uuid, size in share.cards.items())
     words, added = prepare(line, Request(memory, None, settings.plugin), engine, probe=False)
@@ -146,8 +148,26 @@ def _our_words(line: CommandLine, share: NodeJob, engine: Engine) -> list[str]:
     words += [word for name, value in defaults.items() if value and name not in given for word in (f"--{name}", value)]
     if "init" not in given and engine.info.get("InitCommit", {}).get("ID", "") not in _NO_INIT:
         words.append("--init")  # a program without a handler would ignore SIGTERM as process 1
-    for name, value in variables(_place(share)).items():
+    for name, value in variables(_place(share, _given(line, "net", "network") or _HOST)).items():
         words += ["-e", f"{name}={value}"]
+    return words
+
+
+def _given(line: CommandLine, *names: str) -> str:
+    """Return the value of the last of these options; empty for none."""
+    return next((option.value or "" for option in reversed(line.options) if option.name in names), "")
+
+
+def _network_words(line: CommandLine, share: NodeJob, engine: Engine) -> list[str]:
+    """Return what holds the container to its share of the network; say it where nothing does."""
+    if not share.network:
+        return []
+    from convgpu.cli.cluster import network  # noqa: PLC0415 - few jobs ask for it
+
+    place = _given(line, "net", "network") or _HOST
+    words, obstacle = network.fence(share.network, place, _given(line, "runtime"), engine)
+    if obstacle:
+        click.echo(f"convgpu: {obstacle}", err=True)
     return words
 
 
@@ -160,9 +180,11 @@ def _cpus() -> str | None:
     return str(min(int(allotted), os.cpu_count() or 1)) if allotted.isdecimal() and int(allotted) else None
 
 
-def _place(share: NodeJob) -> Place:
+def _place(share: NodeJob, network: str) -> Place:
+    """Return where the container runs; alone and on a network of its own it is the one that its workers meet at."""
     environment: dict[str, Any] = dict(os.environ)
     nodes = environment.get("SLURM_JOB_NODELIST", share.node)
-    addresses = [share.node] if nodes == share.node else slurm_client.addresses(nodes)
+    alone = share.node if network == _HOST else _LOOPBACK
+    addresses = [alone] if nodes == share.node else slurm_client.addresses(nodes)
     rank = int(environment.get("SLURM_NODEID", "0"))
     return Place(share.job, addresses, rank, len(share.cards), share.restarts)

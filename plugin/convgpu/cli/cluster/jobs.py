@@ -25,6 +25,7 @@ _COLUMNS: Final = (
     Column("STATE"),
     Column("GPUS", right=True),
     Column("MEMORY", right=True),
+    Column("NETWORK", right=True, sparse=True),
     Column("NODES"),
     Column("TIME", right=True),
     Column("WHY", shrinks=True, optional=True),
@@ -40,7 +41,10 @@ def _elapsed(job: Job, now: float) -> str:
     return clock_time((ended if ended and job.ended else now) - started)
 
 
-def _record(job: Job, granule: int) -> dict[str, Any]:
+Traffic = tuple[int, int]  # bytes received and sent
+
+
+def _record(job: Job, granule: int, traffic: Traffic | None) -> dict[str, Any]:
     return {
         "job": job.job_id,
         "name": job.name,
@@ -48,6 +52,9 @@ def _record(job: Job, granule: int) -> dict[str, Any]:
         "state": job.state,
         "gpus": job.cards,
         "memory": job.shards * granule if job.shards else None,
+        "network": job.network * 10**9 or None,
+        "network_received": traffic[0] if traffic else None,
+        "network_sent": traffic[1] if traffic else None,
         "nodes": job.nodes,
         "node_count": int(job.node_count.number),
         "restarts": job.restart_cnt,
@@ -57,13 +64,15 @@ def _record(job: Job, granule: int) -> dict[str, Any]:
     }
 
 
-def _row(job: Job, granule: int, now: float) -> list[str]:
+def _row(job: Job, granule: int, traffic: Traffic | None, now: float) -> list[str]:
     memory = format_size(job.shards * granule) if job.shards else "whole" if job.cards else ""
     nodes = job.nodes or f"({int(job.node_count.number)})"
     again = f" ({job.restart_cnt + 1}. run)" if job.restart_cnt else ""
     user, cards = job.user_name, str(job.cards or "")
-    return [str(job.job_id), job.name, user, job.state + again, cards, memory, nodes, _elapsed(job, now),
-            reason_in_words(job)]  # fmt: skip
+    network = f"{job.network}gbit" if job.network else ""
+    seen = f"{format_size(traffic[0])} received, {format_size(traffic[1])} sent" if traffic else ""
+    why = "; ".join(text for text in (reason_in_words(job), seen) if text)
+    return [str(job.job_id), job.name, user, job.state + again, cards, memory, network, nodes, _elapsed(job, now), why]
 
 
 @click.command()
@@ -82,12 +91,14 @@ def jobs(numbers: tuple[int, ...], *, everything: bool, mine: bool, watch: bool,
     while True:
         found = [slurm_jobs.job(number) for number in numbers] if numbers else slurm_jobs.jobs(*words)
         found = slurm_jobs.explained([job for job in found if everything or numbers or not job.ended])
+        seen = slurm_jobs.traffic(found)
         if as_json:
-            echo_data({"jobs": [_record(job, granule) for job in found]})
+            echo_data({"jobs": [_record(job, granule, seen.get(job.job_id)) for job in found]})
             return
         if watch:
             click.clear()  # only where a terminal is
-        print_table(_COLUMNS, [_row(job, granule, time.time()) for job in sorted(found, key=lambda job: job.job_id)])
+        listed, now = sorted(found, key=lambda job: job.job_id), time.time()
+        print_table(_COLUMNS, [_row(job, granule, seen.get(job.job_id), now) for job in listed])
         if not watch or (numbers and all(job.ended for job in found)):
             return
         time.sleep(_ASK)

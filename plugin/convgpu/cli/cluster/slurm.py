@@ -10,6 +10,7 @@ import click
 
 from convgpu.cli.cluster import cluster_settings, slurm_client
 from convgpu.cli.cluster.controller import controller
+from convgpu.cli.cluster.words import whole_gigabits
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.engine_endpoint import current
 from convgpu.cli.terminal.errors import Refused
@@ -24,6 +25,7 @@ from convgpu.protocol.sizes import parse_size
 
 # NVIDIA's driver says here which device node a GPU has; the index of NVML may be another one.
 _DRIVER: Final = Path("/proc/driver/nvidia/gpus")
+_PORTS: Final = Path("/sys/class/net")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -102,6 +104,8 @@ def _write(directory: Path, texts: dict[str, str]) -> None:
 @click.option("--card", multiple=True, metavar="GPU=FILE", help="A GPU's device node; may be given again.")
 @click.option("--grace", default="30s", show_default=True, callback=checked(_whole_seconds), metavar="TIME",
               help="What a program has for its checkpoint, from SIGTERM to SIGKILL.")  # fmt: skip
+@click.option("--network", callback=checked(whole_gigabits), metavar="RATE",
+              help="What Slurm counts of its network: 25gbit; 0: nothing.  [default: its fastest port]")  # fmt: skip
 @click.option("--jobs", default="/run/convgpu/jobs", show_default=True, metavar="DIR", help="Files of running jobs.")
 @click.option("--dry-run", is_flag=True, help="Print the files; write nothing.")
 @volume_driver
@@ -122,6 +126,8 @@ def setup(node: str, directory: Path, **given: Any) -> None:
     _write(directory, texts)
     for line in configuration.explain_cards(settings, node):
         echo(line)
+    network = settings.networks[node]
+    echo(f"network: {network} Gbit/s" if network else "network: not counted; --network 25gbit has Slurm count it")
     echo(f"Written to {directory}: {', '.join(texts)}. In slurm.conf, on all hosts:")
     echo(f"  Include {directory}/convgpu.conf")
     echo(f"  NodeName={node} ... {configuration.node_words(settings, node)}")
@@ -131,13 +137,23 @@ def setup(node: str, directory: Path, **given: Any) -> None:
 def _settings(node: str, directory: Path, given: Mapping[str, Any]) -> Settings:
     """Return the settings that are in the folder, with this node and these choices."""
     path = directory / "convgpu.json"
-    nodes = cluster_settings.read_settings(path).nodes if path.exists() else {}
-    engine, driver = current().host, given["driver"]
-    base = Settings(
-        nodes, int(given["granule"]), given["threshold"], given["jobs"], engine, driver, int(given["grace"])
-    )
+    before = cluster_settings.read_settings(path) if path.exists() else Settings({})
+    engine, driver, sizes = current().host, given["driver"], (int(given["granule"]), given["threshold"])
+    base = Settings(before.nodes, *sizes, given["jobs"], engine, driver, int(given["grace"]), before.networks)
     devices = open_scheduler(None, driver).devices().devices
-    return configuration.with_node(base, node, _cards(given["card"], devices))
+    network = int(given["network"]) if given["network"] else _fastest_port()
+    return configuration.with_node(base, node, _cards(given["card"], devices), network)
+
+
+def _fastest_port() -> int:
+    """Return the Gbit/s of the fastest port of this host that is connected; 0 where none says it."""
+    found = [0]
+    for port in _PORTS.glob("*/device"):  # those of hardware
+        try:
+            found.append(int((port.parent / "speed").read_text(encoding="ascii")) // 1000)  # in Mbit/s, -1: unknown
+        except (OSError, ValueError):
+            continue  # it is not connected
+    return max(found)
 
 
 def _check_host_memory(settings: Settings, node: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from convgpu.cli.cluster.slurm_client import call
 from convgpu.cli.terminal.errors import Refused, Unavailable
-from convgpu.cluster import listing
+from convgpu.cluster import listing, peaks
 
 
 def jobs(*words: str) -> list[listing.Job]:
@@ -49,6 +49,16 @@ def explained(found: Sequence[listing.Job]) -> list[listing.Job]:
     except (Refused, Unavailable):
         return list(found)
     return listing.with_comments(found, told)
+
+
+def traffic(found: Sequence[listing.Job]) -> dict[int, tuple[int, int]]:
+    """Return the bytes that the fenced containers of jobs that have ended received and sent, as the Epilogs noted."""
+    if not any(job.network and job.ended for job in found):
+        return {}
+    try:
+        return peaks.read_network(call("scontrol", "show", "node", "--json"))
+    except (Refused, Unavailable, ValueError):
+        return {}
 
 
 def _unknown(number: int) -> Refused:

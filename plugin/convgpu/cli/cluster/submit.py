@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from convgpu.cli.cluster import slurm_client
-from convgpu.cli.cluster.words import WordsCommand, container_options, pyxis_words
+from convgpu.cli.cluster.words import WordsCommand, container_options, pyxis_words, whole_gigabits
 from convgpu.cli.run.docker_arguments import CommandLine, UsageError, check
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, did_you_mean
 from convgpu.cli.terminal.options import checked
@@ -46,7 +46,6 @@ _OWN: Final = {
     "help": False,
 }
 _SLURM_TIME: Final = re.compile(r"(\d+-\d+(:\d+){0,2}|\d+(:\d+){1,2})")
-_RATE: Final = re.compile(r"([1-9][0-9]{0,4})\s*g(bit|bps|bit/s)?", re.IGNORECASE)
 
 
 def _time(text: str) -> str:
@@ -58,10 +57,13 @@ def _time(text: str) -> str:
 
 
 def _network(text: str) -> str:
-    found = _RATE.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is no bandwidth: write whole Gbit/s, 5gbit. Docker's network is --net {text}")
-    return found[1]
+    try:
+        found = whole_gigabits(text)
+    except ValueError as error:
+        raise ValueError(f"{error}. Docker's network is --net {text}") from error
+    if found == "0":
+        raise ValueError("0 is no bandwidth: write whole Gbit/s, 5gbit, or leave out --network")
+    return found
 
 
 def _size(text: str) -> str:
@@ -85,7 +87,8 @@ def _seconds(text: str) -> str:
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs on each node.")
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes, all at once or not at all.")
 @click.option("--time", callback=checked(_time), metavar="TIME", help="The longest it may run: 30m, 4h, 2-00:00:00.")
-@click.option("--network", callback=checked(_network), metavar="RATE", help="Bandwidth on each node, counted: 5gbit.")
+@click.option("--network", callback=checked(_network), metavar="RATE",
+              help="Bandwidth on each node: 5gbit; on a bridge (--net bridge) no more.")  # fmt: skip
 @click.option("--near", callback=checked(_seconds), metavar="TIME", help="Wait so long for nodes at one switch: 10m.")
 @click.option("--partition", metavar="NAME", help="Slurm's partition.  [default: the cluster's]")
 @click.option("--name", default="convgpu", show_default=True, help="The job's name.")
@@ -117,6 +120,9 @@ def submit(line: CommandLine, /, *, dry_run: bool, as_json: bool, **given: Any) 
         click.echo(f"# sbatch {shlex.join(words)}\n{script}", nl=False)
         return
     _check_cluster(asked, granule)
+    counted = _only_counted(line, asked)
+    if counted:
+        click.echo(counted, err=True)
     number = slurm_client.call("sbatch", "--parsable", *words, text=script).strip().partition(";")[0]
     if as_json:
         echo_data({"job": int(number), "sbatch": words})
@@ -160,6 +166,17 @@ def _submission(line: CommandLine, given: dict[str, Any], granule: int) -> Submi
         extra=given["sbatch"],
         comment=job_comment(line.image, auto=auto),
         wait=_CORRECTING if auto else None,
+    )
+
+
+def _only_counted(line: CommandLine, asked: Submission) -> str:
+    """Say that nothing will hold the container to the bandwidth that is asked for; empty where something can."""
+    network = next((option.value for option in line.options if option.name == "net"), "host")
+    if asked.network is None or network != "host":
+        return ""
+    return (
+        f"convgpu: the {asked.network} Gbit/s are counted, and nothing holds the job to them on the host's network; "
+        "--net bridge does"
     )
 
 

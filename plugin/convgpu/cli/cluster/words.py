@@ -1,5 +1,6 @@
 """Command lines that end with Docker's words, and the options that users of Pyxis know."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -16,7 +17,20 @@ PYXIS: Final = {
     "container-name": ("NAME", "The same as --name of docker run."),
     "container-env": ("NAME,...", "The same as -e NAME for each."),
 }
+_RATE: Final = re.compile(r"([1-9][0-9]{0,4})\s*g(bit|bps|bit/s)?", re.IGNORECASE)
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def whole_gigabits(text: str) -> str:
+    """Return the Gbit/s of a bandwidth, or `0`: Slurm counts in them.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = _RATE.fullmatch(text.strip())
+    if found is None and text != "0":
+        raise ValueError(f"{text!r} is no bandwidth: write whole Gbit/s, 5gbit")
+    return found[1] if found else text
 
 
 class WordsCommand(click.Command):

@@ -11,6 +11,7 @@ from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import NamedContainer, find, list_containers
 from convgpu.cli.show import allocations as shown
 from convgpu.cli.show.container_rows import as_data, notes, places, state_of
+from convgpu.cli.show.network import network
 from convgpu.cli.terminal.errors import EXIT_CODES
 from convgpu.cli.terminal.options import as_json, directory, volume_driver
 from convgpu.cli.terminal.output import Column, age, echo, echo_data, layout, width
@@ -100,6 +101,7 @@ def _show(entry: NamedContainer, devices: Devices, names: dict[str, str], now: f
         "Gang": container.gang,
         "Placed": _place(container, by_uuid),
         "Card turn": _turn(container, now),
+        "Network": network(entry.engine),
     }
     for title, fact in facts.items():
         if fact:

@@ -53,6 +53,22 @@ def test_what_is_not_known_is_asked_for(driver: Path, given: tuple[str, ...], te
     assert refused.value.message == text
 
 
+def test_the_fastest_port_of_hardware_that_is_connected_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "_PORTS", tmp_path)
+    assert slurm._fastest_port() == 0
+    ports = [
+        ("eth0", "25000", "device"),
+        ("eth1", "100000", "device"),
+        ("eth2", "-1", "device"),
+        ("docker0", "999000", ""),
+    ]
+    for name, speed, device in ports:
+        (tmp_path / name / device).mkdir(parents=True)
+        (tmp_path / name / "speed").write_text(f"{speed}\n")
+    (tmp_path / "eth3/device").mkdir(parents=True)
+    assert slurm._fastest_port() == 100
+
+
 def test_a_threshold_that_the_host_has_no_memory_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "_host_memory", lambda: 15 * GIB)
     settings = Settings({"n1": (NodeCard("GPU-a", "/dev/nvidia0", 16 * GIB),)}, threshold=1.5)
