@@ -60,8 +60,8 @@ class RawEngine:
 
     def send(self, call: Call) -> Answer:
         with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(self.path)  # without a timeout, with which a full queue would be an error
             connection.settimeout(60)
-            connection.connect(self.path)
             with contextlib.suppress(BrokenPipeError):  # it answers before it has read everything
                 connection.sendall(call.encode())
             answer = http.client.HTTPResponse(connection, method=call.method)

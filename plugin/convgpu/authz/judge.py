@@ -2,17 +2,26 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
 from convgpu.authz.admission import Admission
-from convgpu.authz.checks import ACCESS, calls, find_refusals, strict_calls
+from convgpu.authz.checks import ACCESS, bodies, calls, find_refusals, strict_calls
 from convgpu.authz.checks.host import local_volume
 from convgpu.authz.checks.limits import volume_options
-from convgpu.authz.checks.strict import LOCAL_TYPES, local_volume_needs, needs, restart_needs, unlisted
+from convgpu.authz.checks.strict import (
+    LOCAL_TYPES,
+    bind_volume,
+    host_copies,
+    local_volume_needs,
+    needs,
+    restart_needs,
+    unlisted,
+)
 from convgpu.authz.facts.need_notes import NeedNotes
 from convgpu.authz.facts.owners import Owners
+from convgpu.authz.facts.prepared_programs import PreparedPrograms
 from convgpu.authz.ports import EngineUnreachable, Ports
 from convgpu.authz.requests import go_json
 from convgpu.authz.requests.other_calls import UNKNOWN
@@ -23,11 +32,6 @@ from convgpu.authz.subject.reader import SubjectReader, is_same_plugin
 from convgpu.authz.subject.subject import Caller, Subject
 from convgpu.authz.verdict import Denied, Refusal, Verdict, allow
 
-_WITHHELD: Final = Refusal(
-    "body-withheld",
-    "the Engine does not show what is asked for, so it may be a GPU without a limit.\n"
-    "It withholds a body of more than 1 MiB; make the request smaller and repeat it.",
-)
 _OLD_API: Final = Refusal(
     "start-old-api", "before API 1.24 a start could change what the container is.\nUse a newer client."
 )
@@ -51,17 +55,23 @@ _UNKNOWN_CALL: Final = Refusal(
     "strict-calls",
     "ConvGPU does not know this call, so no entry permits it.\nAn administrator of the rules of the site may.",
 )
+_NOT_PREPARED: Final = Refusal(
+    "strict-exec",
+    "nobody, or somebody else, prepared this program under these rules.\n"
+    "Repeat `docker exec`, which prepares and starts one.",
+)
 _NOTHING: Final = "nothing-to-judge"
 _NO_CONTAINER: Final = "no-such-container"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call, its body and its caller."""
+    """One call, its body, its caller, and its headers by their names in lower case."""
 
     call: Call
     body: bytes
     caller: Caller
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_strict(self) -> bool:
@@ -77,7 +87,7 @@ class Case:
         """
         document = go_json.parse(self.body) if self.body else {}
         if not document:
-            raise Denied(_WITHHELD)
+            raise Denied(bodies.withheld(self.headers))
         return document
 
 
@@ -89,11 +99,20 @@ class Judge:
         ports: the Engine, the host and the scheduler.
         owners: of the containers that were admitted.
         notes: what containers needed that started; none are kept without.
+        programs: that were prepared for `docker exec`.
     """
 
-    def __init__(self, name: str, ports: Ports, owners: Owners, notes: NeedNotes | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        ports: Ports,
+        owners: Owners,
+        notes: NeedNotes | None = None,
+        programs: PreparedPrograms | None = None,
+    ) -> None:
         self._name = name
         self._notes = notes
+        self._programs = programs or PreparedPrograms()
         self._engine = ports.engine
         self._subjects = SubjectReader(name, ports)
         self._admission = Admission(ports.scheduler, owners, ports.engine)
@@ -111,7 +130,9 @@ class Judge:
             Kind.OTHER: self._other,
         }
 
-    def judge(self, call: Call, body: bytes, user: str, rules: Rules) -> Verdict:
+    def judge(
+        self, call: Call, body: bytes, user: str, rules: Rules, headers: Mapping[str, str] | None = None
+    ) -> Verdict:
         """Decide about one call.
 
         Args:
@@ -119,9 +140,10 @@ class Judge:
             body: of the call; empty if there is none, or if the Engine withholds it.
             user: the common name of the caller's certificate, or `local`.
             rules: of the site.
+            headers: of the call, by their names in lower case.
         """
         try:
-            return self._kinds[call.kind](Case(call, body, Caller(user, rules)))
+            return self._judge(Case(call, body, Caller(user, rules), headers or {}))
         except Denied as denied:
             return denied.refusal.verdict()
         except go_json.Ambiguous as error:
@@ -129,6 +151,27 @@ class Judge:
         except EngineUnreachable as error:
             text = f"{error}; nobody can tell what the container is.\nIs CONVGPU_ENGINE right? `convgpu authz status`"
             return Refusal("engine-unavailable", text).verdict()
+
+    def note(self, call: Call, answer: bytes, user: str, rules: Rules) -> None:
+        """Note a program that a call prepared: its user may start it.
+
+        Args:
+            call: that was carried out.
+            answer: the Engine's.
+            user: as for `judge`.
+            rules: as for `judge`.
+        """
+        if call.kind is Kind.EXEC:
+            self._programs.add(go_json.text(go_json.parse(answer), "id"), user, rules.mode)
+
+    def _judge(self, case: Case) -> Verdict:
+        if case.is_strict:
+            bodies.refuse_hidden(case.headers, case.body, streams=case.call.streams)
+            unseen = bodies.unseen(case.headers)
+            verdict = self._without_container(case, unlisted(self._subjects.without_container(case.caller), unseen))
+            if not verdict.allow:
+                return verdict
+        return self._kinds[case.call.kind](case)
 
     def _create(self, case: Case) -> Verdict:
         if case.is_strict and any(_LIKE_AN_ID.fullmatch(name) for name in case.call.query.get("name", ())):
@@ -168,9 +211,21 @@ class Judge:
         if subject is None:
             return allow(_NO_CONTAINER)
         paths = case.call.query.get("path", ())
-        copies = unlisted(subject, strict_calls.copy_needs(paths))
+        copies = chain(host_copies(subject), unlisted(subject, strict_calls.copy_needs(paths)))
         refusals = chain(_access(case, subject), calls.archive_paths(subject, paths), copies, self._links(case, paths))
         return _verdict(subject, refusals)
+
+    def _start_prepared(self, case: Case) -> Verdict:
+        """Judge the start of a program that an earlier call prepared: who prepared it may start it."""
+        program = case.call.other.prepared
+        if not self._programs.is_of(program, case.caller.user, case.caller.rules.mode):
+            return self._without_container(case, [_NOT_PREPARED])
+        document = self._engine.prepared(program) or {}
+        subject = self._subjects.existing(go_json.text(document, "containerid"), case.caller)
+        if subject is None:
+            return allow(_NO_CONTAINER)
+        privileged = go_json.flag(go_json.child(document, "processconfig"), "privileged")
+        return _verdict(subject, chain(_access(case, subject), calls.exec_bypasses(subject, (), privileged=privileged)))
 
     def _links(self, case: Case, paths: Iterable[str]) -> Iterator[Refusal]:
         """Refuse, where rules are strict, archives whose path leads elsewhere by a link in the container."""
@@ -200,8 +255,8 @@ class Judge:
         if not options:
             return allow(_NOTHING)
         subject = self._subjects.volume(options, case.caller)
-        refusals = chain(local_volume(options, subject), unlisted(subject, local_volume_needs(options, subject)))
-        return _verdict(subject, refusals)
+        listed = chain(bind_volume(options, subject), unlisted(subject, local_volume_needs(options)))
+        return _verdict(subject, chain(local_volume(options, subject), listed))
 
     def _service(self, case: Case) -> Verdict:
         document = case.document()
@@ -231,6 +286,8 @@ class Judge:
         other = case.call.other
         if not case.is_strict:
             return allow(_NOTHING)
+        if other.prepared:
+            return self._start_prepared(case)
         if other.name == UNKNOWN:
             return self._without_container(case, [_UNKNOWN_CALL])
         wanted = [Need("calls", other.name, f"the call {other.name}")] if other.name else []

@@ -56,6 +56,10 @@ class EnginePort(Protocol):
         """Return `GET /services/NAME`."""
         ...
 
+    def prepared(self, name: str) -> Document | None:
+        """Return `GET /exec/NAME/json`: a program that was prepared for `docker exec`."""
+        ...
+
     def states(self) -> Mapping[str, str]:
         """Return the state of each container, `created`, `running`, `exited`..., by its id."""
         ...

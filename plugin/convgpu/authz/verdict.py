@@ -21,10 +21,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason against a call: the rule's name and what to change, in one or two lines."""
+    """One reason against a call: the rule's name and what to change, in one or two lines.
+
+    Attributes:
+        has_entry: the text names the entry of the site's strict list that would permit it.
+    """
 
     rule: str
     text: str
+    has_entry: bool = False
 
     def verdict(self) -> Verdict:
         """Return the denial, whose message begins with the rule's name."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from convgpu.runtime.edits import Host
+    from convgpu.runtime.strict.judgement import StrictRules
+    from convgpu.runtime.strict.start import OpenSource
 
 _PREFIX: Final = "--convgpu-"
 _OPTIONS: Final = ("memory", "runtime", "directory", "rules")
@@ -75,6 +77,10 @@ def _run(own: dict[str, str], arguments: list[str]) -> NoReturn:
     runtime = own.get("runtime") or "runc"
     if bundle is not None:
         _edit(bundle, own, arguments[-1])
+    elif "exec" in arguments and _strict_rules(own) is not None:
+        from convgpu.runtime.strict.start import confine_exec  # noqa: PLC0415 - see above
+
+        confine_exec(arguments)
     else:
         _network(runtime, arguments)
     os.execvp(runtime, [runtime, *arguments])  # noqa: S606 - no shell is wanted
@@ -100,12 +106,15 @@ def _edit(bundle: str, own: dict[str, str], container: str) -> None:
     from convgpu.runtime.edits import inject_limit  # noqa: PLC0415
 
     file = Path(bundle, "config.json")
-    config = json.loads(file.read_bytes())
-    _refuse_unlisted(config, own)
+    given = json.loads(file.read_bytes())
+    config, opens = _lead_mounts(given, own, file.parent)
     _note_network(config, container)
     root = Path(bundle, str((config.get("root") or {}).get("path") or ""))
-    edited = inject_limit(config, _host(own, root), own.get("memory")) if _may_need_limit(config) else None
-    if edited is not None:
+    limited = None
+    if _may_need_limit(config, opens):
+        limited = inject_limit(config, _host(own, root, opens), own.get("memory"))
+    edited = limited or config
+    if edited is not given:
         fresh = file.with_name("config.json.convgpu")
         fresh.write_text(json.dumps(edited))
         fresh.chmod(file.stat().st_mode)
@@ -123,39 +132,47 @@ def _note_network(config: dict[str, Any], container: str) -> None:
     Shares().note(container, wanted(config), variables(config).get("CONVGPU_JOB", ""))
 
 
-def _refuse_unlisted(config: dict[str, Any], own: dict[str, str]) -> None:
+def _lead_mounts(config: dict[str, Any], own: dict[str, str], bundle: "Path") -> "tuple[dict[str, Any], OpenSource]":
     """Refuse what the strict rules of the site do not list; most sites have none."""
+    from convgpu.runtime.devices import open_source  # noqa: PLC0415 - see above
+
+    rules = _strict_rules(own)
+    if rules is None:
+        return config, open_source
+    from convgpu.runtime.strict.start import lead_mounts  # noqa: PLC0415 - see above
+
+    # DIRECTORY is ROOT/plugins/ID/propagated-mount.
+    root = own["directory"].rsplit("/", 3)[0] if own.get("directory") else _ENGINE_ROOT
+    return lead_mounts(config, rules, bundle, root)
+
+
+def _strict_rules(own: dict[str, str]) -> "StrictRules | None":
     try:
         with open(own.get("rules") or _RULES, "rb") as file:  # noqa: PTH123 - pathlib is not imported
             raw = file.read()
     except FileNotFoundError:
-        return
+        return None
     if b"strict" not in raw:
-        return
-    from convgpu.runtime.host_view import look_at_host  # noqa: PLC0415 - see above
-    from convgpu.runtime.strict_start import read_strict, refuse_unlisted  # noqa: PLC0415
+        return None
+    from convgpu.runtime.strict.judgement import read_strict  # noqa: PLC0415 - see above
 
-    rules = read_strict(raw)
-    if rules is not None:
-        # DIRECTORY is ROOT/plugins/ID/propagated-mount.
-        root = own["directory"].rsplit("/", 3)[0] if own.get("directory") else _ENGINE_ROOT
-        refuse_unlisted(config, rules, look_at_host(root))
+    return read_strict(raw)
 
 
-def _may_need_limit(config: dict[str, Any]) -> bool:
+def _may_need_limit(config: dict[str, Any], opens: "OpenSource") -> bool:
     """Tell whether a container has to do with GPUs; all others start without a plugin, too."""
-    from convgpu.runtime.devices import GpuNumbers, open_source  # noqa: PLC0415 - see above
+    from convgpu.runtime.devices import GpuNumbers  # noqa: PLC0415 - see above
     from convgpu.runtime.edits import Host, NoLimit, inject_limit  # noqa: PLC0415
     from convgpu.runtime.last_word import HookUndone  # noqa: PLC0415
 
-    unknown = Host("", "unknown", simulated=False, is_gpu=GpuNumbers().has, open_source=open_source)
+    unknown = Host("", "unknown", simulated=False, is_gpu=GpuNumbers().has, open_source=opens)
     try:
         return inject_limit(config, unknown, "1") is not None
     except (NoLimit, HookUndone):
         return True
 
 
-def _host(own: dict[str, str], root: "Path | None" = None) -> "Host":
+def _host(own: dict[str, str], root: "Path | None" = None, opens: "OpenSource | None" = None) -> "Host":
     from pathlib import Path  # noqa: PLC0415 - see above
 
     from convgpu.protocol.layout import DRIVER_FOLDER  # noqa: PLC0415
@@ -169,7 +186,7 @@ def _host(own: dict[str, str], root: "Path | None" = None) -> "Host":
     simulated = (directory / DRIVER_FOLDER).is_dir()
     program = os.path.abspath(sys.argv[0])  # noqa: PTH100
     folder = None if root is None else RootFolder(root)
-    return Host(program, str(directory), simulated, GpuNumbers().has, open_source, folder)
+    return Host(program, str(directory), simulated, GpuNumbers().has, opens or open_source, folder)
 
 
 def _hook(own: dict[str, str], command: list[str]) -> None:

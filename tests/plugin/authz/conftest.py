@@ -5,6 +5,7 @@ import json
 import pytest
 
 from convgpu.authz.facts.owners import Owners
+from convgpu.authz.facts.prepared_programs import PreparedPrograms
 from convgpu.authz.judge import Judge
 from convgpu.authz.ports import EngineUnreachable, HostFacts, NoJobs, Ports
 from convgpu.authz.requests.routes import route
@@ -22,6 +23,7 @@ class FakeEngine:
     def __init__(self):
         self.containers, self.volumes, self.images, self.services = {}, {}, {}, {}
         self.links = set()
+        self.programs = {}
         self.more = {}
         self.runtime, self.runtime_memory = "runc", None
         self.down = False
@@ -52,6 +54,9 @@ class FakeEngine:
     def is_link(self, name, path):
         self._answer("path", name, {})
         return path in self.links
+
+    def prepared(self, name):
+        return self._answer("prepared", name, self.programs)
 
     def states(self):
         self._answer("states", "", {})
@@ -115,17 +120,26 @@ class Harness:
         self.rules = Rules()
         self.jobs = NoJobs()
         self.notes = None
+        self.programs = PreparedPrograms()
         self.owners = Owners(directory / "owners.json", lambda: self.now)
         self.name = "convgpu"
 
-    def judge(self, body, uri="/v1.41/containers/create", method="POST", user="local"):
+    def _judge(self):
+        ports = Ports(self.engine, self.devices, self.scheduler, self.jobs)
+        return Judge(self.name, ports, self.owners, self.notes, self.programs)
+
+    def note(self, uri, answer, user="local"):
+        """Have the judge note what a call prepared."""
+        call = route("POST", uri, strict=True)
+        self._judge().note(call, json.dumps(answer).encode(), user, self.rules)
+
+    def judge(self, body, uri="/v1.41/containers/create", method="POST", user="local", headers=None):
         """Return the verdict about a call; a body that is not bytes goes as JSON."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         call = route(method, uri, strict=self.rules.strict_list is not None)
         if call is None:
             return NOT_JUDGED
-        judge = Judge(self.name, Ports(self.engine, self.devices, self.scheduler, self.jobs), self.owners, self.notes)
-        return judge.judge(call, raw, user, self.rules)
+        return self._judge().judge(call, raw, user, self.rules, headers)
 
     def start(self, inspected, query="", version="v1.41", user="local"):
         """Return the verdict about the start of a container that the Engine inspects as `inspected`."""

@@ -75,10 +75,11 @@ def writable_proc(subject: Subject) -> Iterator[Refusal]:
     protected = paths is None or container.privileged or set(paths) >= _READONLY_PATHS
     options = {option.replace(":", "=", 1) for option in container.security_options}
     if not protected or options & _WRITABLE_PROC:
+        shown = "systempaths=unconfined" if options & _WRITABLE_PROC else f"ReadonlyPaths: {list(paths or ())}"
         yield Refusal(
             "system-paths",
             "a container that can write /proc/sys or its cgroup can open any device of the host.\n"
-            f"Leave systempaths=unconfined out, {_EXEMPTION}.",
+            f"Leave {shown:.80} out, {_EXEMPTION}.",
         )
 
 

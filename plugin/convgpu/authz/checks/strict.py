@@ -43,12 +43,16 @@ def beyond_list(subject: Subject) -> Iterator[Refusal]:
     if subject.caller.rules.strict_list is None:
         return
     yield from unlisted(subject, needs(subject))
+    for mount in subject.container.mounts:
+        if mount.kind == "volume" and mount.driver in LOCAL_TYPES:
+            yield from bind_volume(mount.options, subject)
     yield from _half_read_only(subject)
     yield from _movable_hook(subject)
     for neighbour in subject.neighbours:
         for refusal in unlisted(neighbour, needs(neighbour)):
             name = neighbour.container.id[:12]
-            yield Refusal(refusal.rule, f"{name}, whose namespace it joins, has more: {refusal.text}")
+            text = f"{name}, whose namespace it joins, has more: {refusal.text}"
+            yield Refusal(refusal.rule, text, has_entry=refusal.has_entry)
 
 
 def unlisted(subject: Subject, wanted: Iterator[Need]) -> Iterator[Refusal]:
@@ -60,6 +64,7 @@ def unlisted(subject: Subject, wanted: Iterator[Need]) -> Iterator[Refusal]:
                 need.rule,
                 f"{need.shown:.200} is not in the list of this site.\n"
                 f"Leave it out, or ask the administrator for an entry: {need.section} = [{need.value[:200]!r}]",
+                has_entry=True,
             )
 
 
@@ -91,27 +96,56 @@ def _mounts(subject: Subject) -> Iterator[Need]:
         if mount.kind == "bind" and not is_preload_file(mount, subject.host):
             yield _path(mount.source, subject, writes=not mount.read_only)
         elif mount.kind == "volume" and mount not in subject.volumes:
-            yield from _volume(mount, subject)
+            yield from _volume(mount)
 
 
-def _volume(mount: MountSettings, subject: Subject) -> Iterator[Need]:
+def _volume(mount: MountSettings) -> Iterator[Need]:
     if mount.driver in LOCAL_TYPES:
-        yield from local_volume_needs(mount.options, subject)
+        yield from local_volume_needs(mount.options)
     else:
         yield Need("drivers", mount.driver, f"the volume driver {mount.driver}")
 
 
-def local_volume_needs(options: Mapping[str, str], subject: Subject) -> Iterator[Need]:
+def local_volume_needs(options: Mapping[str, str]) -> Iterator[Need]:
     """Return what a volume of driver `local` needs, by its options."""
     if not options:
         return
-    flags = options.get("o", "").split(",")
-    if "bind" in flags or "rbind" in flags:
-        yield Need("volumes", "bind", "a volume that is a bind mount")
-        yield _path(options.get("device", ""), subject, writes="ro" not in flags)
-    elif options.keys() - {"size"}:
+    if not _is_bind(options) and options.keys() - {"size"}:
         kind = options.get("type", "") or "none"
         yield Need("volumes", kind, f"a volume with type={kind}")
+
+
+def bind_volume(options: Mapping[str, str], subject: Subject) -> Iterator[Refusal]:
+    """Refuse, where rules are strict, volumes of driver `local` that are bind mounts.
+
+    The Engine mounts them itself, by the text of their path, and copies into them what the image has at the target,
+    setuid files too.
+    """
+    if subject.caller.rules.strict_list is not None and _is_bind(options):
+        device = options.get("device", "")
+        yield Refusal(
+            "strict-volumes",
+            f"a volume that is a bind mount, which no entry permits.\nMount the path itself: -v {device}:TARGET",
+        )
+
+
+def host_copies(subject: Subject) -> Iterator[Refusal]:
+    """Refuse, where rules are strict, copies into a container that writes a path of the host.
+
+    The Engine unpacks them as root of the host, with setuid files and devices, and through links that the container
+    changes meanwhile.
+    """
+    for mount in subject.container.mounts if subject.caller.rules.strict_list is not None else ():
+        if mount.kind == "bind" and not mount.read_only:
+            yield Refusal(
+                "strict-copies",
+                f"the container writes {mount.source} of the host, where a copy could leave a setuid file.\n"
+                "Copy by the path itself, or by docker exec -i ... tar -x.",
+            )
+
+
+def _is_bind(options: Mapping[str, str]) -> bool:
+    return bool({"bind", "rbind"} & set(options.get("o", "").split(",")))
 
 
 def _path(source: str, subject: Subject, *, writes: bool) -> Need:
@@ -175,8 +209,9 @@ def _rest(subject: Subject) -> Iterator[Need]:
     if rest.log_driver not in _LOGS and rest.log_driver != subject.host.log_driver:
         yield Need("drivers", f"log={rest.log_driver}", f"--log-driver {rest.log_driver}")
     if rest.masked_paths is not None and not subject.container.privileged:
+        given = "" if rest.masked_paths else ", which MaskedPaths: [] means,"
         for path in sorted(_MASKED - set(rest.masked_paths)):
-            yield Need("masks", path, f"{path} without a mask")
+            yield Need("masks", path, f"{path} without a mask{given}")
     for name in rest.unknown:
         yield Need("fields", name, f"the field {name} of the request, which ConvGPU does not know,")
 

@@ -13,13 +13,14 @@ from typing import Final
 UNKNOWN: Final = "unknown"
 
 _OPEN: Final = re.compile(
-    r"containers/.+?/(?:stop|kill|wait|pause|unpause|resize)|containers/prune|exec/[^/]+/(?:start|resize)"
+    r"containers/.+?/(?:stop|kill|wait|pause|unpause|resize)|containers/prune|exec/.+?/resize"
     r"|images/prune|images/.+/tag|networks/[^/]+/(?:connect|disconnect)|(?:networks|volumes|build)/prune|build/cancel"
     r"|auth",
     re.DOTALL,
 )
 _REMOVES: Final = re.compile(r"(?:containers|images|networks|volumes)/.+", re.DOTALL)
 _INTO: Final = re.compile(r"containers/(?P<name>.+?)/(?:attach(?:/ws)?|archive|export)", re.DOTALL)
+_STARTS: Final = re.compile(r"exec/(?P<name>.+?)/start", re.DOTALL)
 _NAMED: Final = tuple(
     (name, re.compile(pattern, re.DOTALL))
     for name, pattern in (
@@ -44,23 +45,34 @@ class OtherCall:
         name: under which it must stand in the list of the site; empty for a call that is open to everybody.
         container: into which it reaches; empty for none.
         makes_network: it makes a network, whose driver is judged.
+        prepared: the program that it starts, which an earlier call prepared for `docker exec`.
+        streams: it has a body that the Engine shows nobody, by its nature: an archive, or the input of a program.
     """
 
     name: str = ""
     container: str = ""
     makes_network: bool = False
+    prepared: str = ""
+    streams: bool = False
 
 
 def read_other_call(method: str, path: str, query: Mapping[str, Sequence[str]]) -> OtherCall:
     """Return what is judged of a call; `path` is decoded and has no version and no slash at its ends."""
     if (into := _INTO.fullmatch(path)) is not None:
-        return OtherCall(container=into["name"])
-    if method == "DELETE" and _REMOVES.fullmatch(path) and not path.endswith("/checkpoints"):
-        return OtherCall(name="checkpoints" if "/checkpoints/" in path else "")
+        return OtherCall(container=into["name"], streams=True)
     if path == "networks/create":
         return OtherCall(makes_network=True)
     if path == "commit":
         return OtherCall("commit", next(iter(query.get("container", ())), ""))
+    if (starts := _STARTS.fullmatch(path)) is not None:
+        return OtherCall(prepared=starts["name"])
+    return _read_named(method, path, query)
+
+
+def _read_named(method: str, path: str, query: Mapping[str, Sequence[str]]) -> OtherCall:
+    if method == "DELETE" and _REMOVES.fullmatch(path) and not path.endswith("/checkpoints"):
+        return OtherCall(name="checkpoints" if "/checkpoints/" in path else "")
     if _OPEN.fullmatch(path) or (path == "images/create" and not any(query.get("fromSrc", ()))):
         return OtherCall()
-    return OtherCall(next((name for name, pattern in _NAMED if pattern.fullmatch(path)), UNKNOWN))
+    name = next((name for name, pattern in _NAMED if pattern.fullmatch(path)), UNKNOWN)
+    return OtherCall(name, streams=name in {"import", "load"})

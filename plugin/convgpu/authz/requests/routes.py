@@ -77,6 +77,11 @@ class Call:
     other: OtherCall = field(default_factory=OtherCall)
     action: str = ""
 
+    @property
+    def streams(self) -> bool:
+        """Whether it has a body that the Engine shows nobody, by its nature: an archive, or the input of a program."""
+        return self.kind in {Kind.ARCHIVE, Kind.BUILD, Kind.PLUGIN} or self.other.streams
+
     def older_than(self, major: int, minor: int) -> bool:
         """Tell whether the client asked for an API older than that; compared part by part, like the Engine."""
         if self.version is None:

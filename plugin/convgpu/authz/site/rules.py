@@ -18,7 +18,7 @@ RULES: Final = frozenset({
     "hook-shadowed", "hook-environment", "hook-not-loaded", "host-path", "host-pid", "limit-missing", "limit-too-large",
     "local-volume", "plugin-management", "privileged", "runtime", "service-template", "slurm-job",
     "total-quota-exceeded",
-    "swarm-management", "system-paths", *(RULE_PREFIX + section for section in SECTIONS),
+    "strict-exec", "swarm-management", "system-paths", *(RULE_PREFIX + section for section in SECTIONS),
 })  # fmt: skip
 
 # In place of a user: all users that are not named.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from convgpu.authz.site.rules import Rules, RulesError, parse_rules
+from convgpu.runtime.strict.judgement import says_strict
 
 _log: Final = logging.getLogger(__name__)
 
@@ -16,8 +17,8 @@ _MAX_BYTES: Final = 1 << 20
 class RulesFile:
     """The rules in a file; several threads may use it.
 
-    While the file cannot be used, the previous rules stay in force and `error` gives the reason. Without a file the
-    defaults hold.
+    While the file cannot be used, the previous rules stay in force and `error` gives the reason; before the first ones,
+    strict rules with an empty list if the file says that it is strict. Without a file the defaults hold.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,6 +53,9 @@ class RulesFile:
                 _log.warning("%s is gone: the defaults are in force", self.path)
         except (OSError, UnicodeDecodeError, RulesError) as error:
             self.error = str(error)
+            if self._seen is None and self._says_strict():
+                # Nothing is in force yet, and the defaults permit what this site does not.
+                self._rules = Rules(mode="strict")
             _log.error(
                 "%s cannot be used, the previous rules stay in force: %s", self.path, self.error.replace("\n", "; ")
             )
@@ -62,6 +66,12 @@ class RulesFile:
         self.error = None
         self._rules = rules
         self._seen = status
+
+    def _says_strict(self) -> bool:
+        try:
+            return says_strict(self.path.read_bytes()[:_MAX_BYTES])
+        except OSError:
+            return False
 
     def _text(self) -> str:
         with self.path.open("rb") as file:

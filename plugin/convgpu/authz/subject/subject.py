@@ -1,7 +1,7 @@
 """The subject of a judgement: a container, its caller, and every fact that the checks need. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from convgpu.authz.facts.owners import QuotaSubject
 from convgpu.authz.ports import HostFacts
@@ -113,5 +113,12 @@ class Subject:
         exempts, user, container = self.caller.rules.exempts, self.caller.user, self.container
         for refusal in refusals:
             if not exempts(refusal.rule, user, container.image, container.image_id, container.labels):
-                return refusal
+                return self._with_entry(refusal)
         return None
+
+    def _with_entry(self, refusal: Refusal) -> Refusal:
+        """Return a refusal of strict rules with the entry of the site's rules that would lift it."""
+        if self.caller.rules.strict_list is None or refusal.has_entry:
+            return refusal
+        entry = f'[[exempt]] users = ["{self.caller.user:.60}"] rules = ["{refusal.rule}"]'
+        return replace(refusal, text=f"{refusal.text}\nWhat permits it, in the rules of the site: {entry}")

@@ -139,6 +139,9 @@ class _EmptyEngine:
     def service(self, _name: str) -> Document | None:
         return None
 
+    def prepared(self, _name: str) -> Document | None:
+        return None
+
     def states(self) -> Mapping[str, str]:
         return {}
 

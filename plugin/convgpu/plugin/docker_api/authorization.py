@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Final
 
 from convgpu.authz.judge import Judge
@@ -14,6 +15,8 @@ from convgpu.plugin.docker_api import wire
 
 _log: Final = logging.getLogger(__name__)
 
+# In the address of a call that prepares a program for `docker exec`; one that is spelled otherwise is not noted.
+_PREPARES: Final = b"/exec"
 PASS: Final = wire.encode_authorization(allow=True, message="")
 
 
@@ -26,8 +29,8 @@ def pass_at_once(path: str, raw: bytes, *, strict: bool = False) -> bytes | None
         strict: every call that can change something is judged.
     """
     if path == wire.AUTHORIZE_RESPONSE:
-        # The Engine has carried the call out: to deny now would only hide that.
-        return PASS
+        # The Engine has carried the call out: to deny now would only hide that. Strict rules note who prepared what.
+        return None if strict and _PREPARES in raw else PASS
     if path != wire.AUTHORIZE_REQUEST:
         return None
     try:
@@ -70,6 +73,20 @@ class Authorizer:
         _log.warning("denied: %s", verdict.message)
         return wire.encode_authorization(allow=False, message=verdict.message)
 
+    def note(self, raw: bytes) -> bytes:
+        """Note what a call prepared that was carried out, where rules are strict; return the answer."""
+        rules = self._rules()
+        if rules.strict_list is not None:
+            try:
+                request = wire.decode_authorization(raw)
+                call = route(request.method, request.uri, strict=True)
+                if call is not None and request.status == HTTPStatus.CREATED:
+                    self._judge.note(call, request.answer(), caller(request.user, request.user_method), rules)
+            except Exception:
+                # What is not noted is refused when it is to start.
+                _log.exception("an answer of the Engine could not be read")
+        return PASS
+
     @property
     def is_strict(self) -> bool:
         """Whether every call that can change something is judged."""
@@ -87,9 +104,9 @@ class Authorizer:
         if user in rules.administrators:
             return allow("administrator")
         if rules.mode in {"enforce", "strict"}:
-            return self._judge.judge(call, request.body(), user, rules)
+            return self._judge.judge(call, request.body(), user, rules, request.headers)
         try:
-            verdict = self._judge.judge(call, request.body(), user, rules)
+            verdict = self._judge.judge(call, request.body(), user, rules, request.headers)
             if verdict.allow:
                 return verdict
             reason = verdict.message

@@ -12,7 +12,7 @@ from typing import Final
 from convgpu.client.scheduler import SchedulerRefused, SchedulerUnavailable
 from convgpu.plugin import log_setup
 from convgpu.plugin.docker_api import wire
-from convgpu.plugin.docker_api.authorization import PASS, Authorizer, pass_at_once
+from convgpu.plugin.docker_api.authorization import Authorizer, pass_at_once
 from convgpu.plugin.docker_api.volume_driver import SCOPE, UnknownVolume, VolumeDriver
 
 _log: Final = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class EngineCalls:
             wire.LIST: lambda _: driver.list(),
             wire.CAPABILITIES: lambda _: _CAPABILITIES,
             wire.AUTHORIZE_REQUEST: authorizer.answer,
-            wire.AUTHORIZE_RESPONSE: lambda _: PASS,
+            wire.AUTHORIZE_RESPONSE: authorizer.note,
         }
         self._measure = measure
         self._authorizer = authorizer

@@ -8,7 +8,7 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 CONTENT_TYPE: Final = "application/vnd.docker.plugins.v1.1+json"
@@ -68,6 +68,9 @@ class AuthorizationRequest:
         encoded_body: base64; empty when the call has no body or the Engine keeps it back.
         user: the common name of the client's certificate; empty without one, as on the Engine's UNIX socket.
         user_method: how the Engine knows the user: `TLS`, even by a certificate without a common name; else empty.
+        headers: of the call, by their names in lower case; of several of one name the Engine shows the last.
+        status: of its answer; 0 before there is one.
+        encoded_answer: base64, of a call that was carried out; empty when the Engine keeps it back.
     """
 
     method: str
@@ -75,6 +78,9 @@ class AuthorizationRequest:
     encoded_body: str
     user: str = ""
     user_method: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    status: int = 0
+    encoded_answer: str = ""
 
     def body(self) -> bytes:
         """Return the body of the call.
@@ -82,10 +88,15 @@ class AuthorizationRequest:
         Raises:
             Malformed: it is not base64.
         """
-        try:
-            return base64.b64decode(self.encoded_body, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise Malformed(f"RequestBody is not base64: {error}") from error
+        return _base64(self.encoded_body, "RequestBody")
+
+    def answer(self) -> bytes:
+        """Return the body of the Engine's answer.
+
+        Raises:
+            Malformed: it is not base64.
+        """
+        return _base64(self.encoded_answer, "ResponseBody")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +134,20 @@ def decode_mount(raw: bytes) -> MountRequest:
 def decode_authorization(raw: bytes) -> AuthorizationRequest:
     """Decode the body of `AuthZPlugin.AuthZReq`; the inner body stays as it is until somebody needs it."""
     document = _document(raw)
-    encoded_body = document.get("RequestBody")
-    if encoded_body is None:
-        encoded_body = ""
+    encoded_body, encoded_answer = document.get("RequestBody") or "", document.get("ResponseBody") or ""
     if not isinstance(encoded_body, str):
         raise Malformed("RequestBody must be text")
+    if not isinstance(encoded_answer, str):
+        raise Malformed("ResponseBody must be text")
+    headers, status = document.get("RequestHeaders") or {}, document.get("ResponseStatusCode") or 0
+    if not isinstance(headers, dict) or not isinstance(status, int):
+        raise Malformed("RequestHeaders must be an object, ResponseStatusCode a number")
     user, user_method = document.get("User") or "", document.get("UserAuthNMethod") or ""
     if not isinstance(user, str) or not isinstance(user_method, str):
         raise Malformed("User and UserAuthNMethod must be text")
     method, uri = _text(document, "RequestMethod"), _text(document, "RequestUri")
-    return AuthorizationRequest(method, uri, encoded_body, user, user_method)
+    shown = {name.lower(): str(value) for name, value in headers.items()}
+    return AuthorizationRequest(method, uri, encoded_body, user, user_method, shown, status, encoded_answer)
 
 
 def encode_activated() -> bytes:
@@ -185,6 +200,13 @@ def _document(raw: bytes) -> dict[str, object]:
     if not isinstance(document, dict):
         raise Malformed("the request is not a JSON object")
     return document
+
+
+def _base64(text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Malformed(f"{name} is not base64: {error}") from error
 
 
 def _text(document: Mapping[str, object], key: str) -> str:

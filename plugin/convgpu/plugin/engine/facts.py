@@ -1,6 +1,5 @@
 """The Engine's records of the containers, volumes, images and services that a call names."""
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -10,7 +9,7 @@ from docker.errors import NotFound
 from docker.utils import decode_json_header
 
 from convgpu.authz.ports import Document, EngineUnreachable, HostFacts
-from convgpu.authz.subject.injection import RUNTIME
+from convgpu.authz.subject.host_facts import read_facts
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 
 # Seconds for which the Engine's own settings are cached; they change with a restart or a SIGHUP.
@@ -18,8 +17,6 @@ _CACHE_TIME: Final = 10.0
 # Bytes of a name. Images have 460 at most, and nobody types more. Our question comes back to us as a call, which the
 # worker answers at once if it is short enough for the Engine to send in one piece (4 KiB).
 _MAX_NAME: Final = 600
-# With this option in its runtimeArgs our runtime limits containers that name no limit (convgpu.runtime.__main__).
-_MEMORY: Final = "--convgpu-memory="
 
 
 class EngineView:
@@ -53,6 +50,10 @@ class EngineView:
         """Return `GET /services/NAME`."""
         return self._ask(lambda api: api.inspect_service(_short(name)))  # type: ignore[no-untyped-call]
 
+    def prepared(self, name: str) -> Document | None:
+        """Return `GET /exec/NAME/json`."""
+        return self._ask(lambda api: api.exec_inspect(_short(name)))
+
     def states(self) -> Mapping[str, str]:
         """Return the state of each container by its id."""
         try:
@@ -65,18 +66,7 @@ class EngineView:
         now = time.monotonic()
         if self._facts is None or now - self._facts[0] > _CACHE_TIME:
             info = self._ask(lambda api: api.info()) or {}
-            runtime = (info.get("Runtimes") or {}).get(RUNTIME) or {}
-            memory = [word for word in runtime.get("runtimeArgs") or () if word.startswith(_MEMORY)]
-            facts = HostFacts(
-                str(info.get("DockerRootDir") or ""),
-                str(info.get("DefaultRuntime") or ""),
-                memory[-1].removeprefix(_MEMORY) if memory else None,
-                _version(str(info.get("ServerVersion") or "")),
-                "private" if "name=cgroupns" in (info.get("SecurityOptions") or ()) else "host",
-                str(info.get("LoggingDriver") or ""),
-                self._own_id(),
-            )
-            self._facts = (now, facts)
+            self._facts = (now, read_facts(info, self._own_id()))
         return self._facts[1]
 
     def is_link(self, name: str, path: str) -> bool:
@@ -103,11 +93,6 @@ class EngineView:
             return None
         except EngineUnavailable as error:
             raise EngineUnreachable(str(error)) from error
-
-
-def _version(text: str) -> tuple[int, int]:
-    found = re.match(r"(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _short(name: str) -> str:

@@ -16,6 +16,7 @@ from convgpu.authz.ports import Document, HostFacts, Ports
 from convgpu.authz.requests.callers import LOCAL
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.site.strict_list import Need, StrictList
+from convgpu.authz.subject.host_facts import read_facts
 from convgpu.authz.subject.reader import SubjectReader
 from convgpu.authz.subject.subject import Caller, Subject
 from convgpu.authz.verdict import Refusal
@@ -59,6 +60,10 @@ class EngineRecords:
         """Return `GET /services/NAME`."""
         return self._get(f"/services/{quote(name)}")
 
+    def prepared(self, name: str) -> Document | None:  # noqa: ARG002 - as the port
+        """Programs of `docker exec` are no part of what ran."""
+        return None
+
     def states(self) -> Mapping[str, str]:
         """Return the state of each container by its id."""
         return {row["Id"]: row["State"] for row in self._engine.get("/containers/json", all=1)}
@@ -69,16 +74,7 @@ class EngineRecords:
 
     def facts(self) -> HostFacts:
         """Return the Engine's settings that rules depend on."""
-        info = self._engine.info
-        found = re.match(r"(\d+)\.(\d+)", str(info.get("ServerVersion") or ""))
-        return HostFacts(
-            docker_root=str(info.get("DockerRootDir") or ""),
-            default_runtime=str(info.get("DefaultRuntime") or ""),
-            engine=(int(found[1]), int(found[2])) if found else (0, 0),
-            cgroupns="private" if "name=cgroupns" in (info.get("SecurityOptions") or ()) else "host",
-            log_driver=str(info.get("LoggingDriver") or ""),
-            plugin_id=self._plugin_id,
-        )
+        return read_facts(self._engine.info, self._plugin_id)
 
 
 class _NoScheduler:

@@ -5,15 +5,21 @@ from typing import Any
 
 import pytest
 
-from convgpu.runtime.host_view import mounts_below, numbers_of, real_path
-from convgpu.runtime.strict_start import HostView, NotListed, StrictRules, read_strict, refuse_unlisted
+from convgpu.runtime.strict.host_view import is_hosts, mounts_below, numbers_of, real_path
+from convgpu.runtime.strict.judgement import HostMount, HostView, NotListed, StrictRules, read_strict, refuse_unlisted
 
 # Of a host that this machine need not be.
 THERE = {
     *("/srv", "/srv/data", "/srv/data/below", "/srv/data2", "/opt/tools", "/opt/tools/bin", "/usr/bin/docker-init"),
     *("/var/lib/docker/volumes/v/_data", "/var/lib/docker/containers/c/hostname", "/usr/lib/libcuda.so.1"),
 }
-RULES = StrictRules(paths=("/srv/data", "/opt/tools:ro"), devices=("/dev/fuse",))
+OWN = {"namespaces": [{"type": name} for name in ("mount", "network", "pid", "ipc", "uts")]}
+RULES = StrictRules(
+    paths=("/srv/data", "/opt/tools:ro"),
+    devices=("/dev/fuse",),
+    capabilities=("NET_ADMIN",),
+    namespaces=("ipc=container",),
+)
 
 
 def view(**changed: Any) -> HostView:
@@ -24,6 +30,7 @@ def view(**changed: Any) -> HostView:
         "numbers_of": lambda path: frozenset({(10, 229)} if path == "/dev/fuse" else ()),
         "is_gpu": lambda major, _: major == 195,
         "cdi_paths": frozenset({"/usr/lib/libcuda.so.1", "/dev/vendor0"}),
+        "is_hosts": lambda path: path == "/run/docker/netns/default",
     }
     return HostView(**{**fields, **changed})
 
@@ -33,7 +40,16 @@ def bind(source: str, *options: str, destination: str = "/x") -> dict[str, Any]:
 
 
 def device(path: str, major: int, minor: int, kind: str = "c") -> dict[str, Any]:
-    return {"linux": {"devices": [{"path": path, "type": kind, "major": major, "minor": minor}]}}
+    return {"linux": {**OWN, "devices": [{"path": path, "type": kind, "major": major, "minor": minor}]}}
+
+
+def joins(name: str, path: str) -> dict[str, Any]:
+    rows = [row for row in OWN["namespaces"] if row["type"] != name]
+    return {"linux": {"namespaces": [*rows, {"type": name, "path": path}]}}
+
+
+def capabilities(*names: str) -> dict[str, Any]:
+    return {"process": {"capabilities": {"bounding": list(names), "ambient": None}}}
 
 
 @pytest.mark.parametrize(
@@ -47,6 +63,9 @@ def device(path: str, major: int, minor: int, kind: str = "c") -> dict[str, Any]
         device("/dev/fuse", 10, 229),
         device("/dev/any", 195, 0),
         device("/dev/vendor0", 240, 0),
+        joins("network", "/run/docker/netns/1234"),
+        joins("ipc", "/proc/7/ns/ipc"),
+        capabilities("CAP_CHOWN", "CAP_NET_RAW", "CAP_NET_ADMIN"),
     ],
 )
 def test_what_is_listed_and_what_the_engine_mounts_itself_start(config: dict[str, Any]) -> None:
@@ -67,11 +86,36 @@ def test_what_is_listed_and_what_the_engine_mounts_itself_start(config: dict[str
         ({"mounts": [bind("/var/lib/docker/overlay2/o/merged")]}, "strict-paths: "),
         (device("/dev/fuse", 8, 0, "b"), "strict-devices: the device /dev/fuse .b 8:0."),
         (device("/dev/kvm", 10, 232), "strict-devices: the device /dev/kvm"),
+        ({"linux": {"namespaces": OWN["namespaces"][2:]}}, "strict-namespaces: the network namespace of the host"),
+        ({"linux": {"namespaces": OWN["namespaces"][:4]}}, "strict-namespaces: the uts namespace of the host"),
+        ({"linux": {}}, "strict-namespaces: the network namespace of the host"),
+        (joins("network", "/run/docker/netns/default"), "strict-namespaces: the network namespace of the host"),
+        (joins("pid", "/proc/7/ns/pid"), r"namespaces = \['pid=container'\]"),
+        (joins("network", "/proc/7/ns/net"), "strict-namespaces: the network namespace of the container"),
+        (capabilities("CAP_CHOWN", "CAP_SYS_ADMIN"), r"capabilities = \['SYS_ADMIN'\]"),
     ],
 )
 def test_everything_else_does_not(config: dict[str, Any], text: str) -> None:
     with pytest.raises(NotListed, match=text):
         refuse_unlisted(config, RULES, view())
+
+
+def test_what_is_to_be_mounted_is_returned_as_it_leads() -> None:
+    mounts = [
+        {"destination": "/proc", "type": "proc", "source": "proc"},
+        bind("/srv/data/below"),
+        bind("/opt/tools", "rro"),
+    ]
+    assert refuse_unlisted({"mounts": mounts}, RULES, view()) == [
+        HostMount(1, "/srv/data/below", writes=True, recursive=True),
+        HostMount(2, "/opt/tools", writes=False, recursive=True),
+    ]
+
+
+def test_namespaces_of_this_process_are_the_hosts() -> None:
+    assert [is_hosts(f"/proc/self/ns/{name}") for name in ("net", "pid", "ipc", "uts", "nothing")] == [True] * 4 + [
+        False
+    ]
 
 
 def test_a_folder_that_was_swapped_is_what_it_is_now(tmp_path: Path) -> None:

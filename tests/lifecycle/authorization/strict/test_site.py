@@ -4,65 +4,20 @@ Without authorization each innocent works too; what counts of an attempt is whet
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import strict_site
-from raw_engine import Call, RawEngine
+from raw_engine import Call
+from strict_run import body, run
 
 pytestmark = pytest.mark.engine
 
 ATTEMPTS = strict_site.attempts()
 # Of the innocents, those whose start the runtime judges: mounts and a device.
 STARTED = ("data", "tools", "volumes", "restart")
-PROGRAM = str(Path(sys.executable).with_name("convgpu-runtime"))
-
-
-@pytest.fixture(scope="module")
-def site(start_engine):
-    """An Engine whose plugin and runtime read one file of strict rules."""
-    for folder in (strict_site.DATA, f"{strict_site.DATA}/run-7", f"{strict_site.TOOLS}/bin"):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    with start_engine() as engine:
-        rules = engine.directory / "etc/convgpu/rules.toml"
-        rules.parent.mkdir(parents=True)
-        rules.write_text(strict_site.RULES)
-        engine("plugin", "set", "convgpu", *engine.settings_of_plugins(), f"etc.source={engine.directory}/etc")
-        engine("plugin", "enable", "convgpu")
-        words = [f"--convgpu-directory={engine.directory_of('convgpu')}", f"--convgpu-rules={rules}"]
-        runtimes = {"convgpu": {"path": PROGRAM, "runtimeArgs": words}}
-        engine.configure({"runtimes": runtimes, "default-runtime": "convgpu"})
-        engine.configure({"authorization-plugins": ["convgpu"]})
-        yield engine
-        engine.configure({"authorization-plugins": []})
-    shutil.rmtree(Path(strict_site.DATA).parent)
-
-
-@pytest.fixture(scope="module")
-def raw(site):
-    return RawEngine(f"{site.directory}/docker.sock")
-
-
-def body(host):
-    return {"Image": "convgpu/demo", "Cmd": ["true"], "HostConfig": {"NetworkMode": "none", **host}}
-
-
-def run(raw, host, *, starts=True):
-    """Create and start a container; return the refusal, or none if it was not refused."""
-    created = raw.post("/v1.41/containers/create", body(host))
-    if created.status != 201:
-        return created.raw.decode()
-    container = created.json["Id"]
-    try:
-        if not starts:
-            return None
-        started = raw.post(f"/v1.41/containers/{container}/start")
-        return None if started.status == 204 else started.raw.decode()
-    finally:
-        raw.remove(container)
 
 
 def test_the_sites_own_containers_run(raw):
@@ -117,7 +72,7 @@ def test_a_folder_that_was_swapped_is_refused_by_authorization_and_by_the_runtim
 
 def test_nobody_reaches_into_a_container_that_has_more(raw, site):
     site.configure({"authorization-plugins": []})
-    more = {"CapAdd": ["SYS_PTRACE"]}
+    more = {"CapAdd": ["SYS_PTRACE"], "Runtime": "runc"}  # as an administrator makes one
     container = raw.post("/v1.41/containers/create", body(more) | {"Cmd": ["sleep", "600"]}).json["Id"]
     assert raw.post(f"/v1.41/containers/{container}/start").status == 204
     site.configure({"authorization-plugins": ["convgpu"]})

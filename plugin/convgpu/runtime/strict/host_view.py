@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from convgpu.runtime.devices import GpuNumbers
-from convgpu.runtime.strict_start import HostView, Numbers
+from convgpu.runtime.strict.judgement import HostView, Numbers
+from convgpu.runtime.strict.staging import mount_points
 
 _CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/run/cdi"))
 # Of JSON and of YAML.
 _CDI_PATH: Final = re.compile(r"""\b(?:hostPath|path)["']?\s*:\s*["']?([^"'\s,]+)""")
-_MOUNT_POINT: Final = 4  # field of a row of mountinfo
-_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
+# Files of namespaces that are named after them; others, such as those in /run/docker/netns, are of networks.
+_KINDS: Final = {"ipc": "ipc", "pid": "pid", "uts": "uts", "net": "net"}
 _MAX_NODES: Final = 20_000  # of one folder
 
 
@@ -27,6 +28,7 @@ def look_at_host(engine_root: str) -> HostView:
         numbers_of=numbers_of,
         is_gpu=GpuNumbers().has,
         cdi_paths=frozenset(_cdi_paths()),
+        is_hosts=is_hosts,
     )
 
 
@@ -45,9 +47,17 @@ def real_path(path: str) -> str | None:
 def mounts_below(path: str, table: Path = Path("/proc/self/mountinfo")) -> list[str]:
     """Return the mount points below a folder."""
     top = path.rstrip("/") + "/"
-    points = (row.split()[_MOUNT_POINT] for row in table.read_text(errors="surrogateescape").splitlines())
-    plain = (_ESCAPE.sub(lambda found: chr(int(found[1], 8)), point) for point in points)
-    return [point for point in plain if point.startswith(top) and point != top]
+    return [point for point in mount_points(table) if point.startswith(top) and point != top]
+
+
+def is_hosts(namespace: str) -> bool:
+    """Tell whether a file of a namespace is of the namespace in which this process runs."""
+    try:
+        found = os.stat(namespace)  # noqa: PTH116 - imported with each start
+    except OSError:
+        return False
+    own = os.stat(f"/proc/self/ns/{_KINDS.get(os.path.basename(namespace), 'net')}")  # noqa: PTH116, PTH119 - as above
+    return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
 
 
 def numbers_of(path: str) -> Numbers:

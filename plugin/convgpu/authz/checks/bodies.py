@@ -1,0 +1,61 @@
+"""What the Engine shows of the bodies of calls, and what it does not. Pure.
+
+It shows JSON of less than 1 MiB. A form it reads as if it stood in the address, and shows it to nobody.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from convgpu.authz.site.strict_list import Need
+from convgpu.authz.verdict import Denied, Refusal
+
+_JSON: Final = "application/json"
+_FORMS: Final = ("application/x-www-form-urlencoded", "multipart/")
+_MAX_SHOWN: Final = 1 << 20  # bytes
+_NOT_SHOWN: Final = "the Engine does not show what is asked for, so it may be a GPU without a limit.\n"
+
+
+def withheld(headers: Mapping[str, str]) -> Refusal:
+    """Return the refusal of a call whose body is not shown, with the reason as far as its headers tell.
+
+    Args:
+        headers: by their names in lower case.
+    """
+    kind, length = _kind(headers), headers.get("content-length", "")
+    if kind and kind != _JSON:
+        text = f"It shows no body of the type {kind:.80}: send it with Content-Type: {_JSON}."
+    elif length.isdecimal() and int(length[:12]) < _MAX_SHOWN:
+        text = f"The call says that it has {int(length[:12])} bytes, and shows none: send one Content-Type: {_JSON}."
+    else:
+        text = "It withholds a body of more than 1 MiB; make the request smaller and repeat it."
+    return Refusal("body-withheld", _NOT_SHOWN + text)
+
+
+def refuse_hidden(headers: Mapping[str, str], body: bytes, *, streams: bool) -> None:
+    """Refuse a call that has a body of which the Engine shows nothing.
+
+    Of several headers of one name the Engine reads the first and shows the last, so the type that is shown need not be
+    the one that counts, and the body may be a form.
+
+    Args:
+        headers: by their names in lower case.
+        body: as far as it is shown.
+        streams: the call has such a body by its nature.
+
+    Raises:
+        Denied: it has one.
+    """
+    has_body = "content-type" in headers and headers.get("content-length") != "0"
+    if has_body and not body and not streams and not _kind(headers).startswith(_FORMS):
+        raise Denied(withheld(headers))
+
+
+def unseen(headers: Mapping[str, str]) -> Iterator[Need]:
+    """Return what a call needs for a form as its body."""
+    kind = _kind(headers)
+    if kind.startswith(_FORMS):
+        yield Need("calls", "forms", f"a body of the type {kind:.80}, which the Engine shows nobody,")
+
+
+def _kind(headers: Mapping[str, str]) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()

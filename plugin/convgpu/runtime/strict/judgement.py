@@ -1,0 +1,181 @@
+"""What the strict rules of a site say of a container that starts: its mounts and devices as they really are.
+
+Authorization judges all of a request when it is made. Paths can lead elsewhere afterwards, a restart policy asks
+nobody, and a form can say what authorization does not see; so mounts, devices, namespaces and capabilities are judged
+here once more, at each start. Pure but for what `HostView` looks up.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from convgpu.runtime.gpu_requests import IsGpuNumber
+from convgpu.runtime.paths import allows_path, is_at_or_below, path_entry
+
+_STRICT: Final = re.compile(rb"""^\s*["']?mode["']?\s*=\s*["']strict["']""", re.MULTILINE)
+# Below the Engine's own folder: what it mounts itself.
+_ENGINES: Final = ("containers", "volumes", "plugins", "swarm")
+_INIT: Final = re.compile(r"/usr/(?:\S+/)?(?:docker-init|tini)[^/]*")
+# A container without one of these has the host's; in the names of the list.
+_NAMESPACES: Final = ("network", "pid", "ipc", "uts")
+# By this the Engine names the namespace of another container's process; its own it leaves to the runtime.
+_OTHERS: Final = re.compile(r"/proc/[0-9]+/ns/")
+# Of each container, by the Engine's default.
+_CAPABILITIES: Final = frozenset({
+    "CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "MKNOD", "NET_RAW", "SETGID", "SETUID", "SETFCAP", "SETPCAP",
+    "NET_BIND_SERVICE", "SYS_CHROOT", "KILL", "AUDIT_WRITE",
+})  # fmt: skip
+
+Numbers = frozenset[tuple[int, int]]
+
+
+class NotListed(ValueError):  # noqa: N818 - the state of a container
+    """A container would get what the list of the site lacks; the text begins with the rule's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class StrictRules:
+    """The entries of a site's list that the runtime judges by."""
+
+    paths: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostMount:
+    """A mount of a path of the host that the list permits.
+
+    Attributes:
+        number: in the configuration.
+        path: where its source leads, without links.
+        writes: through it something can be written.
+        recursive: it shows what is mounted below, too.
+    """
+
+    number: int
+    path: str
+    writes: bool
+    recursive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """What is looked up on the host.
+
+    Attributes:
+        engine_root: the Engine's own folder.
+        real_path: returns where a path leads now, None for one that cannot be opened.
+        mounts_below: returns the mount points below a folder of the host.
+        numbers_of: returns the numbers of the device nodes at or below a path.
+        cdi_paths: paths that files of CDI devices name, which root wrote.
+        is_gpu: tells whether numbers belong to a GPU, which has rules of its own.
+        is_hosts: tells whether a file of a namespace is that of the host.
+    """
+
+    engine_root: str
+    real_path: Callable[[str], str | None]
+    mounts_below: Callable[[str], list[str]]
+    numbers_of: Callable[[str], Numbers]
+    is_gpu: IsGpuNumber
+    cdi_paths: frozenset[str] = field(default_factory=frozenset)
+    is_hosts: Callable[[str], bool] = lambda _: False
+
+
+def says_strict(raw: bytes) -> bool:
+    """Tell whether a file of rules means to be strict, even one that cannot be read."""
+    return _STRICT.search(raw) is not None
+
+
+def read_strict(raw: bytes) -> StrictRules | None:
+    """Return the list in a site's rules; None where rules are not strict.
+
+    Raises:
+        NotListed: they are strict, and cannot be read.
+    """
+    if not says_strict(raw):
+        return None
+    try:
+        document = tomllib.loads(raw.decode())
+        table = document.get("strict") or {}
+        sections = ("paths", "devices", "capabilities", "namespaces")
+        return StrictRules(**{name: tuple(map(str, table.get(name, ()))) for name in sections})
+    except (ValueError, AttributeError, TypeError) as error:
+        raise NotListed(f"the strict rules of this site cannot be read: {error}") from error
+
+
+def refuse_unlisted(config: Mapping[str, Any], rules: StrictRules, host: HostView) -> list[HostMount]:
+    """Return the mounts of a container that show paths of the host beside the Engine's own.
+
+    Raises:
+        NotListed: it has what the list lacks.
+    """
+    _refuse_devices(config, rules, host)
+    _refuse_namespaces(config, rules, host)
+    _refuse_capabilities(config, rules)
+    found = []
+    for number, mount in enumerate(config.get("mounts") or ()):
+        shown = _shown(mount, host)
+        for path, writes in shown:
+            if not allows_path(rules.paths, path, writes=writes):
+                what = f"{path_entry(path, writes=writes)}, mounted at {mount.get('destination')},"
+                raise _not_listed("paths", what, path_entry(path, writes=writes))
+        for path, writes in shown[:1]:
+            found.append(HostMount(number, path, writes, "rbind" in (mount.get("options") or ())))
+    return found
+
+
+def _not_listed(section: str, what: str, entry: str) -> NotListed:
+    return NotListed(
+        f"strict-{section}: {what} is not in the list of this site. Leave it out, or ask the administrator for an "
+        f"entry: {section} = [{entry!r}]"
+    )
+
+
+def _refuse_devices(config: Mapping[str, Any], rules: StrictRules, host: HostView) -> None:
+    listed = frozenset(pair for path in rules.devices if path.startswith("/") for pair in host.numbers_of(path))
+    for device in (config.get("linux") or {}).get("devices") or ():
+        path, pair = str(device.get("path")), (int(device.get("major") or 0), int(device.get("minor") or 0))
+        if not (pair in listed or host.is_gpu(*pair) or path in host.cdi_paths):
+            raise _not_listed("devices", f"the device {path} ({device.get('type')} {pair[0]}:{pair[1]})", path)
+
+
+def _refuse_namespaces(config: Mapping[str, Any], rules: StrictRules, host: HostView) -> None:
+    linux = config.get("linux")
+    if linux is None:
+        return
+    paths = {str(row.get("type")): str(row.get("path") or "") for row in linux.get("namespaces") or ()}
+    for name in _NAMESPACES:
+        path = paths.get(name)
+        kind = "host" if path is None or (path and host.is_hosts(path)) else "container" if _OTHERS.match(path) else ""
+        entry = f"{name}={kind}"
+        if kind and entry not in rules.namespaces:
+            raise _not_listed("namespaces", f"the {name} namespace of the {kind}", entry)
+
+
+def _refuse_capabilities(config: Mapping[str, Any], rules: StrictRules) -> None:
+    sets = (config.get("process") or {}).get("capabilities") or {}
+    for name in sorted({str(each).removeprefix("CAP_") for rows in sets.values() for each in rows or ()}):
+        if name not in _CAPABILITIES and not {name, "ALL"} & set(rules.capabilities):
+            raise _not_listed("capabilities", f"the capability {name}", name)
+
+
+def _shown(mount: Mapping[str, Any], host: HostView) -> list[tuple[str, bool]]:
+    """Return each path of the host that a mount shows beside the Engine's own, and whether it can be written."""
+    source, options = str(mount.get("source") or ""), set(mount.get("options") or ())
+    if not source.startswith("/") or not (mount.get("type") == "bind" or options & {"bind", "rbind"}):
+        return []
+    path, writes = host.real_path(source), not options & {"ro", "rro"}
+    if path is None:
+        raise NotListed(f"strict-paths: {source}, mounted at {mount.get('destination')}, cannot be opened")
+    engines = (f"{host.engine_root}/{name}" for name in _ENGINES)
+    if path == source and any(is_at_or_below(path, folder) for folder in engines):
+        return []
+    if not writes and (source in host.cdi_paths or _INIT.fullmatch(path)):
+        return []
+    # What is mounted below a read-only one stays writable.
+    half = not writes and "rro" not in options and "rbind" in options
+    return [(path, writes), *((below, True) for below in (host.mounts_below(path) if half else ()))]

@@ -1,0 +1,39 @@
+"""An Engine under the strict rules of the sample site."""
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+import strict_site
+from docker_engine import Engine
+from raw_engine import RawEngine
+
+PROGRAM = str(Path(sys.executable).with_name("convgpu-runtime"))
+
+
+@pytest.fixture(scope="session")
+def site(start_engine: Callable[..., AbstractContextManager[Engine]]) -> Iterator[Engine]:
+    """An Engine whose plugin and runtime read one file of strict rules."""
+    for folder in (strict_site.DATA, f"{strict_site.DATA}/run-7", f"{strict_site.TOOLS}/bin"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    with start_engine() as engine:
+        rules = engine.directory / "etc/convgpu/rules.toml"
+        rules.parent.mkdir(parents=True)
+        rules.write_text(strict_site.RULES)
+        engine("plugin", "set", "convgpu", *engine.settings_of_plugins(), f"etc.source={engine.directory}/etc")
+        engine("plugin", "enable", "convgpu")
+        words = [f"--convgpu-directory={engine.directory_of('convgpu')}", f"--convgpu-rules={rules}"]
+        runtimes = {"convgpu": {"path": PROGRAM, "runtimeArgs": words}}
+        engine.configure({"runtimes": runtimes, "default-runtime": "convgpu"})
+        engine.configure({"authorization-plugins": ["convgpu"]})
+        yield engine
+        engine.configure({"authorization-plugins": []})
+    shutil.rmtree(Path(strict_site.DATA).parent)
+
+
+@pytest.fixture(scope="session")
+def raw(site: Engine) -> RawEngine:
+    return RawEngine(f"{site.directory}/docker.sock")

@@ -1,0 +1,57 @@
+"""Containers by the raw API, under strict rules."""
+
+from typing import Any
+
+from raw_engine import Call, RawEngine
+
+API = "/v1.41"
+
+
+def body(host: dict[str, Any], *command: str) -> dict[str, Any]:
+    return {"Image": "convgpu/demo", "Cmd": list(command) or ["true"], "HostConfig": {"NetworkMode": "none", **host}}
+
+
+def run(raw: RawEngine, host: dict[str, Any], *, starts: bool = True) -> str | None:
+    """Create and start a container; return the refusal, or none if it was not refused."""
+    created = raw.post("/v1.41/containers/create", body(host))
+    if created.status != 201:
+        return created.raw.decode()
+    container = created.json["Id"]
+    try:
+        if not starts:
+            return None
+        started = raw.post(f"/v1.41/containers/{container}/start")
+        return None if started.status == 204 else started.raw.decode()
+    finally:
+        raw.remove(container)
+
+
+def output(raw: RawEngine, host: dict[str, Any], script: str) -> str:
+    """Run a shell script in a container; return what it printed, or the refusal."""
+    created = raw.post(f"{API}/containers/create", body(host, "sh", "-c", f"({script}) 2>&1"))
+    if created.status != 201:
+        return created.raw.decode()
+    container = created.json["Id"]
+    try:
+        started = raw.post(f"{API}/containers/{container}/start")
+        if started.status != 204:
+            return started.raw.decode()
+        raw.post(f"{API}/containers/{container}/wait")
+        return logs(raw, container)
+    finally:
+        raw.remove(container)
+
+
+def logs(raw: RawEngine, container: str) -> str:
+    """Return what a container without a terminal printed."""
+    return texts(raw.send(Call("GET", f"{API}/containers/{container}/logs?stdout=1&stderr=1")).raw)
+
+
+def texts(frames: bytes) -> str:
+    """Return the text in the frames of a stream of a container without a terminal."""
+    found, position = b"", 0
+    while position + 8 <= len(frames):
+        size = int.from_bytes(frames[position + 4 : position + 8])
+        found += frames[position + 8 : position + 8 + size]
+        position += 8 + size
+    return found.decode(errors="replace")

@@ -1,0 +1,203 @@
+"""A writable path of the strict list on a real Engine: it gives neither another folder of the host nor its root."""
+
+import ctypes
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import strict_site
+from docker_engine import wait_for
+from raw_engine import Call
+from strict_run import API, body, logs, output, texts
+
+pytestmark = pytest.mark.engine
+
+ATTEMPTS = int(os.environ.get("CONVGPU_RACES", "40"))
+# Exchanges two names without a pause, as fast as the kernel does it (renameat2 with RENAME_EXCHANGE).
+FLIP = """
+import ctypes, sys, time
+libc = ctypes.CDLL(None)
+one, other, pause = sys.argv[1].encode(), sys.argv[2].encode(), float(sys.argv[3])
+while True:
+    libc.renameat2(-100, one, -100, other, 2)
+    time.sleep(pause)
+"""
+EXCHANGE = 2
+
+
+@pytest.fixture
+def secret(tmp_path):
+    """A folder of the host that no entry covers."""
+    folder = tmp_path / "secret"
+    folder.mkdir()
+    (folder / "key").write_text("of the host")
+    return folder
+
+
+@pytest.fixture
+def room(site):  # noqa: ARG001 - it makes the folder of the entry
+    """A folder below a writable entry."""
+    folder = Path(strict_site.DATA, "room")
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(params=[0.0005, 0.02], ids=["fast", "slow"])
+def flipping(request, room, secret):
+    """A name below the entry that is a folder and a link to the secret in turns, as a user or a container makes it."""
+    (room / "one").mkdir()
+    (room / "other").symlink_to(secret)
+    command = [sys.executable, "-c", FLIP, f"{room}/one", f"{room}/other", str(request.param)]
+    process = subprocess.Popen(command)
+    yield room / "one"
+    process.kill()
+    process.wait()
+
+
+def test_no_swap_of_a_folder_while_it_is_mounted_gets_through(raw, flipping, secret):
+    """Of ATTEMPTS starts some run, with the folder; none sees what the link leads to."""
+    script = "cat /x/key; touch /x/written; echo ran"
+    seen, container = [], None
+    for _ in range(ATTEMPTS):
+        if container is None:
+            made = raw.post(f"{API}/containers/create", body({"Binds": [f"{flipping}:/x"]}, "sh", "-c", script))
+            container = made.json["Id"] if made.status == 201 else None
+            continue
+        if raw.post(f"{API}/containers/{container}/start").status == 204:
+            raw.post(f"{API}/containers/{container}/wait")
+            seen.append(logs(raw, container))
+            raw.remove(container)
+            container = None
+    if container is not None:
+        raw.remove(container)
+    assert [text for text in seen if "of the host" in text] == []
+    assert sorted(path.name for path in secret.iterdir()) == ["key"]
+
+
+def test_what_is_mounted_is_what_was_opened_before_the_swap(raw, room):
+    """A container keeps its folder when the name is given to another one afterwards."""
+    (room / "one").mkdir()
+    (room / "one/mine").touch()
+    (room / "other").mkdir()
+    made = raw.post(f"{API}/containers/create", body({"Binds": [f"{room}/one:/x"]}, "sleep", "600")).json["Id"]
+    assert raw.post(f"{API}/containers/{made}/start").status == 204
+    ctypes.CDLL(None).renameat2(-100, f"{room}/one".encode(), -100, f"{room}/other".encode(), EXCHANGE)
+    try:
+        assert run_in(raw, made, "ls /x") == "mine\n"
+    finally:
+        raw.remove(made)
+
+
+def run_in(raw, container, script):
+    """Run a shell script by `docker exec`; return what it printed."""
+    asked = {"Cmd": ["sh", "-c", f"({script}) 2>&1"], "AttachStdout": True}
+    identity = raw.post(f"{API}/containers/{container}/exec", asked).json["Id"]
+    return texts(raw.send(Call("POST", f"{API}/exec/{identity}/start", {"Detach": False})).raw)
+
+
+def perl(program):
+    """Return a command; `syscall` writes through its texts, so they are variables."""
+    names = '$n = "a"; $d = "."; $s = "security.capability"'
+    return f"perl -e '{names}; {program}'"
+
+
+# Each leaves a file in the folder in which it runs, with which a user of the host would become root.
+LEAVINGS = {
+    "chmod u+s": "cp /bin/sh a; chmod 4755 a",
+    "chmod g+s": "cp /bin/sh a; chmod 2755 a",
+    "install": "install -m 6755 /bin/sh a",
+    "copy with its mode": "cp -p /usr/bin/passwd /bin/su .",
+    "open": perl("sysopen(F, $n, 0101, 06755)"),
+    "openat": perl("syscall(257, -100, $n, 0101, 06755)"),
+    "openat without a name": perl(
+        '$f = syscall(257, -100, $d, 020200001, 04755); $p = "/proc/self/fd/$f"; '
+        "syscall(265, -100, $p, -100, $n, 0x400)"
+    ),
+    "creat": perl("syscall(85, $n, 06755)"),
+    "openat2": perl('$h = pack("QQQ", 0101, 06755, 0); syscall(437, -100, $n, $h, 24)'),
+    "fchmodat": "touch a; " + perl("syscall(268, -100, $n, 04755)"),
+    "fchmodat2": "touch a; " + perl("syscall(452, -100, $n, 04755, 0)"),
+    "fchmod": "touch a; " + perl("open(F, $n); syscall(91, fileno(F), 02755)"),
+    "mknod of a file": perl("syscall(133, $n, 0104755, 0)"),
+    "mknodat": perl("syscall(259, -100, $n, 0102755, 0)"),
+    "block device": "mknod a b 254 0",
+    "character device": "mknod a c 1 1",
+    "file capability": "cp /bin/sh a; "
+    + perl('$c = pack("V6", 0x02000001, 0x400, 0, 0, 0, 0); syscall(188, $n, $s, $c, 20, 0)'),
+}
+
+
+def dangerous(folder):
+    """Return the names of the leavings that left something."""
+    found = []
+    for path in folder.glob("*/*"):
+        mode = path.lstat().st_mode
+        special = stat.S_ISBLK(mode) or stat.S_ISCHR(mode) or (stat.S_ISREG(mode) and mode & 0o6000)
+        if special or "security.capability" in os.listxattr(path, follow_symlinks=False):
+            found.append(path.parent.name)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("security", [[], ["seccomp=unconfined"]], ids=["filter", "no filter"])
+def test_nothing_that_makes_a_user_of_the_host_root_is_left_in_a_writable_path(site, raw, room, security):
+    """In the first program and by `docker exec`; with the Engine's filter of calls, and where the site lists none."""
+    rules = site.directory / "etc/convgpu/rules.toml"
+    before = rules.read_text()
+    rules.write_text(before.replace("[strict]", '[strict]\nsecurity = ["seccomp=unconfined"]'))
+    # Some of these end with the shell that runs them: each has one of its own, and a folder.
+    parts = [f"mkdir -p '/x/{name}'; cd '/x/{name}'; ({leaving}); cd /" for name, leaving in LEAVINGS.items()]
+    script = "\n".join(parts)
+    made = raw.post(
+        f"{API}/containers/create",
+        body({"Binds": [f"{room}:/x"], "SecurityOpt": security}, "sh", "-c", f"{script}\ntouch /x/done\nsleep 600"),
+    ).json["Id"]
+    try:
+        assert raw.post(f"{API}/containers/{made}/start").status == 204
+        wait_for("the program is done", (room / "done").exists)
+        assert dangerous(room) == []
+        run_in(raw, made, f"rm -rf /x/*\n{script}")
+        assert len(list(room.iterdir())) >= len(LEAVINGS)
+        assert dangerous(room) == []
+    finally:
+        rules.write_text(before)
+        raw.remove(made)
+
+
+def test_a_writable_path_is_of_use(raw, room):
+    (room / "old").mkdir()
+    script = (
+        "cd /x && echo a > new && chmod 640 new && chown 1000:1000 new && mkdir -p deep/er && ln -s new link && "
+        "cp -r /etc/apt copy && mv new newer && touch old/a && rm -r copy && tar -cf t.tar deep && tar -xf t.tar && "
+        "perl -e 'open(F, q(>q)) or die' && grep ' /x ' /proc/self/mountinfo && echo fine"
+    )
+    shown = output(raw, {"Binds": [f"{room}:/x"]}, script)
+    assert shown.endswith("fine\n"), shown
+    assert "rw,nosuid,nodev" in shown
+    assert (room / "newer").stat().st_uid == 1000
+
+
+def test_a_path_is_mounted_as_a_file_and_read_only_and_with_what_lies_below(raw, room):
+    (room / "file").write_text("content")
+    binds = [f"{room}/file:/one", f"{room}:/all:ro", f"{strict_site.TOOLS}:/tools:ro"]
+    shown = output(raw, {"Binds": binds}, "cat /one /all/file; echo x > /one; touch /all/y /tools/y; ls /tools")
+    assert shown.startswith("contentcontent")
+    assert shown.count("Read-only file system") == 2
+    assert (room / "file").read_text() == "x\n"
+    assert shown.endswith("bin\n")
+
+
+def test_nothing_of_ours_stays_mounted_on_the_host(raw, room):
+    assert output(raw, {"Binds": [f"{room}:/x"]}, "echo fine") == "fine\n"
+    assert "convgpu-mounts" not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_a_copy_into_a_container_writes_no_path_of_the_host(raw, room):
+    made = raw.post(f"{API}/containers/create", body({"Binds": [f"{room}:/tmp"]})).json["Id"]
+    answer = raw.send(Call("PUT", f"{API}/containers/{made}/archive?path=/tmp", b"\0" * 1024))
+    raw.remove(made)
+    assert (answer.denied, b"strict-copies" in answer.raw) == (True, True), answer

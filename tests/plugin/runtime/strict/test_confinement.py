@@ -1,0 +1,69 @@
+"""The filter of calls of a container that writes a path of the host: what each call may then be."""
+
+import itertools
+
+import pytest
+
+from convgpu.runtime.strict.confinement import CAPABILITIES, confine, without_capabilities
+
+ALLOW, ERRNO = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
+NAMES = ["read", "open", "openat", "openat2", "creat", "chmod", "fchmod", "fchmodat", "fchmodat2", "mknod", "mknodat"]
+ENGINES = {"defaultAction": ERRNO, "syscalls": [{"names": [*NAMES, "io_uring_setup"], "action": ALLOW}]}
+OPEN, MAKE = 0o2, 0o102
+
+
+def passes(seccomp, name, *arguments):
+    """Tell what libseccomp does with a call: a rule that fits, else the default."""
+    for rule in seccomp["syscalls"]:
+        conditions = rule.get("args", ()) if name in rule["names"] else None
+        if conditions is not None and all(
+            arguments[row["index"]] & row["value"] == row["valueTwo"] for row in conditions
+        ):
+            return rule["action"] == ALLOW
+    return seccomp["defaultAction"] == ALLOW
+
+
+@pytest.fixture(params=[ENGINES, None, {"defaultAction": "SCMP_ACT_LOG"}], ids=["engine's", "none", "log"])
+def seccomp(request):
+    found = confine({"linux": {"seccomp": request.param} if request.param else {}})["linux"]["seccomp"]
+    if request.param and request.param["defaultAction"] == "SCMP_ACT_LOG":
+        return {**found, "defaultAction": ALLOW}  # which passes
+    return found
+
+
+@pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o6000, 0o4000])
+def test_no_call_sets_a_setuid_bit(seccomp, mode):
+    calls = [("chmod", 0, mode), ("fchmod", 3, mode), ("creat", 0, mode), ("mknod", 0, 0o100000 | mode)]
+    calls += [("fchmodat", -100, 0, mode), ("fchmodat2", -100, 0, mode, 0), ("mknodat", -100, 0, mode)]
+    calls += [("open", 0, MAKE, mode), ("openat", -100, 0, MAKE, mode), ("openat", -100, 0, 0o20200001, mode)]
+    assert [call for call in calls if passes(seccomp, *call)] == []
+
+
+def test_no_call_makes_a_device_and_none_is_left_whose_arguments_nobody_sees(seccomp):
+    calls = [("mknod", 0, kind | 0o666) for kind in (0o020000, 0o060000)]
+    calls += [("openat2", -100, 0, 0, 0), ("io_uring_setup", 8, 0)]
+    assert [call for call in calls if passes(seccomp, *call)] == []
+
+
+def test_other_modes_and_files_pass(seccomp):
+    calls = [("chmod", 0, mode) for mode in (0, 0o644, 0o777, 0o1777)]
+    calls += [("open", 0, OPEN, 0o7777), ("openat", -100, 0, OPEN, 0o4000), ("openat", -100, 0, MAKE, 0o1666)]
+    calls += [("mknod", 0, kind | 0o600) for kind in (0, 0o100000, 0o010000, 0o140000)]
+    assert [call for call in calls if not passes(seccomp, *call)] == []
+
+
+def test_a_filter_permits_no_more_than_before():
+    narrow = {"defaultAction": ERRNO, "syscalls": [{"names": ["read", "chmod"], "action": ALLOW, "args": [{}]}]}
+    found = confine({"linux": {"seccomp": narrow}})["linux"]["seccomp"]
+    permitted = set(itertools.chain.from_iterable(row["names"] for row in found["syscalls"] if row["action"] == ALLOW))
+    assert permitted == {"read"}
+
+
+def test_capabilities_that_mark_files_go():
+    sets = {"bounding": ["CAP_CHOWN", *CAPABILITIES], "effective": ["CAP_MKNOD"], "ambient": None}
+    assert confine({"process": {"capabilities": sets}})["process"]["capabilities"] == {
+        "bounding": ["CAP_CHOWN"],
+        "effective": [],
+        "ambient": [],
+    }
+    assert without_capabilities({}, CAPABILITIES) == {}

@@ -1,0 +1,72 @@
+"""Paths are opened through no link, and a program of `docker exec` has no more capabilities than its container."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from convgpu.runtime.strict.judgement import NotListed
+from convgpu.runtime.strict.open_path import open_path
+from convgpu.runtime.strict.start import confine_exec
+
+
+def test_a_path_is_opened_name_by_name_and_kept(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/file").touch()
+    opened = open_path(f"{tmp_path}/a/b")
+    found = (tmp_path / "a/b").stat()
+    (tmp_path / "a/b").rename(tmp_path / "elsewhere")
+    (tmp_path / "a/b").symlink_to("/etc")
+    assert (opened.identity, opened.is_folder) == ((found.st_dev, found.st_ino), True)
+    assert Path(opened.link).readlink() == tmp_path / "elsewhere"
+    os.close(opened.descriptor)
+    file = open_path(f"{tmp_path}/a/file")
+    assert file.is_folder is False
+    os.close(file.descriptor)
+
+
+@pytest.mark.parametrize("path", ["link", "link/passwd", "a/up/etc", "nothing", "a/file/x", "ring"])
+def test_links_are_not_followed_wherever_they_stand(tmp_path, path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/file").touch()
+    (tmp_path / "link").symlink_to("/etc")
+    (tmp_path / "a/up").symlink_to("/")
+    (tmp_path / "ring").symlink_to("ring")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(OSError, match=r"."):
+        open_path(f"{tmp_path}/{path}")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.fixture
+def exec_of(tmp_path):
+    """Return a function: what is left of a program's capabilities in a container with others."""
+    (tmp_path / "root/c").mkdir(parents=True)
+
+    def run(container, program, *form):
+        state = {"config": {"capabilities": {"Bounding": container}}}
+        (tmp_path / "root/c/state.json").write_text(json.dumps(state))
+        process = tmp_path / "process"
+        process.write_text(json.dumps({"args": ["sh"], "capabilities": {"bounding": program, "effective": program}}))
+        given = form or ("--process", str(process))
+        confine_exec(["--root", f"{tmp_path}/root", "exec", *(each.format(process) for each in given), "--detach", "c"])
+        left = json.loads(process.read_text())
+        assert (left["args"], left["capabilities"]["effective"]) == (["sh"], left["capabilities"]["bounding"])
+        return left["capabilities"]["bounding"]
+
+    return run
+
+
+def test_a_program_gets_back_nothing_that_its_container_lost(exec_of):
+    everything = ["CAP_CHOWN", "CAP_MKNOD", "CAP_SETFCAP", "CAP_FSETID"]
+    assert exec_of(["CAP_CHOWN"], everything) == ["CAP_CHOWN"]
+    assert exec_of(["CAP_CHOWN"], everything, "--process={}") == ["CAP_CHOWN"]
+    assert exec_of(["CAP_CHOWN"], everything, "-p", "{}") == ["CAP_CHOWN"]
+    assert exec_of(everything, everything) == everything
+    assert exec_of(["CAP_CHOWN", "CAP_MKNOD"], everything) == ["CAP_CHOWN", "CAP_MKNOD"]
+
+
+def test_a_program_without_a_description_is_refused(exec_of):
+    with pytest.raises(NotListed, match="strict-capabilities"):
+        exec_of([], [], "--tty")
