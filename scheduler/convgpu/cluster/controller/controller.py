@@ -116,6 +116,8 @@ class Controller:
             self._learn(job, None, (job.asked or 0) * self._granule, step)
             return
         if row.state == "completed":
+            if job.retried and peak:
+                self._replace_guess(job)
             self._learn(job, job.seconds, peak, step)
         job.learned = True
         step.changed.add(job.job)
@@ -126,6 +128,13 @@ class Controller:
             is_smaller and not job.retried and job.requeues
             and peak is not None and peak >= _NEAR_LIMIT * (job.shards or 0) * self._granule
         )  # fmt: skip
+
+    def _replace_guess(self, job: JobRecord) -> None:
+        """Forget the user's size of a job that was queued again with it: what it needed is known now."""
+        kind, guess = self.kinds.get(job.work), (job.asked or 0) * self._granule
+        if kind is not None and guess in kind.peaks:
+            last = len(kind.peaks) - 1 - kind.peaks[::-1].index(guess)
+            kind.peaks = kind.peaks[:last] + kind.peaks[last + 1 :]
 
     def _learn(self, job: JobRecord, seconds: float | None, peak: int | None, step: Step) -> None:
         if not job.kind:

@@ -197,6 +197,19 @@ def test_a_job_that_failed_with_less_than_it_asked_for_gets_all_of_it(cluster):
     assert not [told for told in cluster.step(40) if "trespertask" in told[1]]  # its next runs ask for all
 
 
+def test_what_a_job_that_was_queued_again_needed_takes_the_place_of_its_users_size(cluster):
+    kind = KindRecord("alice", "/train.sh 9", 1, [], [GIB] * 3)
+    cluster = Cluster(kinds=[kind])
+    cluster.submit(1, shards=8)
+    cluster.step(0)
+    cluster.run(1, 1, 9, state="failed", peak=2 * GIB)
+    assert kind.peaks == [GIB, GIB, GIB, 8 * GIB]
+    cluster.run(1, 20, 30, peak=3 * GIB)
+    assert kind.peaks == [GIB, GIB, GIB, 3 * GIB]
+    cluster.submit(2, shards=8)
+    assert cluster.step(40)[0] == ((2,), "trespertask=gres/shard:4")
+
+
 def test_the_comment_of_somebody_else_stays(cluster):
     cluster.submit(1, admin_comment="ask Bob")
     cluster.set(1, "running", 0)
