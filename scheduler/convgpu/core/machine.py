@@ -200,7 +200,7 @@ class Machine:
 
     def residence(self, container: str) -> ResidenceView | None:
         """Return where the memory of an elastic container is and what it does; None if it is rigid."""
-        return view_residence(self._state, self._room, container)
+        return view_residence(self._state, self._room, container, self._turns.due(container))
 
     def may_fix(self, container: str, device: str, size: int) -> bool:
         """Say whether so many bytes of an elastic container may be memory that cannot leave the device.

@@ -125,6 +125,7 @@ def _away(container: Container, devices: Mapping[str, Device], names: Mapping[st
         state += f" since {age(now - turn.since)}" if turn.since else ""
         others = ", ".join(names.get(name, shortened(name)) for name in turn.behind)
         state += f", behind {others}" if others else ""
+        state += f", gets it within {age(turn.due - now)}" if turn.due is not None else ""
     elif container.residency == "stopped" and not container.suspended:
         state = "stands still until it has work and its card turn"
     return [

@@ -38,7 +38,7 @@ and STATE may also be stopping, stopped, suspended (by hand), waits for turn, re
   priority     as it was given
   residency    null if its memory never leaves; else running, stopping, stopped, waiting, restoring, busy
   suspended    whether an administrator suspended it
-  turn         null if its memory never leaves; else since, behind, switches, moved_out, moved_in, drain
+  turn         null if its memory never leaves; else since, behind, due, switches, moved_out, moved_in, drain
   admit, gang  part or whole; name of its gang, or empty
   placement    of a container whose GPUs the scheduler chooses: count, limits, uuids, policy, compared; else null
   gpus         per GPU: index, uuid, limit, grant, usage, seen (by the driver), target (of a limit being lowered),

@@ -47,6 +47,17 @@ class TimeSlices:
                 return chosen
         return []
 
+    def due(self, turn: Turn, lacking: Sizes) -> float | None:
+        """Return when enough running containers have had their quantum for a turn, None if they never have."""
+        lacking = {device: size for device, size in lacking.items() if size > 0}
+        names = {name: None for device in lacking for name in self._room.running[device]}
+        for end, name in sorted((self._quantum_end(name, turn), name) for name in names):
+            sizes = self._room.sizes[name]
+            lacking = {device: size - sizes.get(device, 0) for device, size in lacking.items()}
+            if all(size <= 0 for size in lacking.values()):
+                return end if end < inf else None
+        return None
+
     def _preemptible(self, turn: Turn, lacking: Sizes) -> list[str]:
         found = []
         candidates = {name: None for device, size in lacking.items() if size > 0 for name in self._room.running[device]}

@@ -59,12 +59,16 @@ class ResidencyTransitions:
 
     @apply.register
     def _enable_session(self, event: r.SessionAble) -> None:
-        """Note that a process can be stopped; if its container is, it has to be."""
+        """Note that a process can be stopped; if its container is, it has to be.
+
+        With the first one the container is on its cards: its quantum begins, and with no later connection again.
+        """
         found = self._find(event.session)
         if found is None:
             return
         name, residence, memory = found
         memory.mover = event.mover
+        residence.since = residence.since or self._state.now
         self._residency.watched.pop(name, None)
         if residence.phase is not Phase.RUNNING and memory.is_known:
             self._residency.revoke(name)

@@ -102,6 +102,18 @@ class Turns:
         """Return why allocations wait that are granted and have no room on the card, by the number of the request."""
         return explain_deferred(self._state, self._room)
 
+    def due(self, name: str) -> float | None:
+        """Return when a container gets its turn at the latest, because quanta end; on the clock of the events.
+
+        None: it does not wait, others come before it on one of its devices, or time alone brings it no turn.
+        """
+        turn = self._residency.turns.get(name)
+        if turn is None or turn.is_admitted or any(device in self._state.drained for device in turn.need):
+            return None
+        if any(self._claimant(device) is not turn for device in self._waiting.devices(turn)):
+            return None
+        return self._slices.due(turn, self._lacking(turn, self._waiting.could_be_free()))
+
     def check(self) -> None:
         """Check everything that is computed.
 
@@ -203,23 +215,24 @@ class Turns:
     def _claimants(self) -> list[Turn]:
         """Return those for which others may lose their turn: of each device the first, overdue or by priority."""
         self._slices.next_end = inf if len(self._touched) == len(self._residency.devices) else self._slices.next_end
-        claimants: dict[str, Turn] = {}
-        for device in self._touched:
-            names = self._waiting.claims[device]
-            turns = [self._residency.turns[name] for name in names]
-            if turns:
-                is_overdue = self._is_overdue(turns[0].container)
-                turn = turns[0] if is_overdue else min(turns, key=lambda turn: (-turn.priority, turn.sequence))
-                claimants[turn.container] = turn
-        return list(claimants.values())
+        claimants = [turn for device in self._touched if (turn := self._claimant(device)) is not None]
+        return list({turn.container: turn for turn in claimants}.values())
+
+    def _claimant(self, device: str) -> Turn | None:
+        turns = [self._residency.turns[name] for name in self._waiting.claims[device]]
+        if not turns or self._is_overdue(turns[0].container):
+            return turns[0] if turns else None
+        return min(turns, key=lambda turn: (-turn.priority, turn.sequence))
+
+    def _lacking(self, turn: Turn, room: Sizes) -> Sizes:
+        claims = {device: self._waiting.claims[device].get(turn.container, 0) for device in room}
+        return {device: claim - room[device] for device, claim in claims.items() if claim}
 
     def _preempt_for(self, turn: Turn, room: Sizes) -> bool:
         """Take the turn of running containers whose quantum is over, if that makes room for this one."""
-        claims = {device: self._waiting.claims[device].get(turn.container, 0) for device in room}
-        lacking = {device: claim - room[device] for device, claim in claims.items() if claim}
         if any(device in self._state.drained for device in turn.need):
             return False
-        chosen = self._slices.choose(turn, lacking)
+        chosen = self._slices.choose(turn, self._lacking(turn, room))
         for name in chosen:
             self._residency.containers[name].is_preempted = True
             self._residency.changed[name] = None

@@ -34,6 +34,7 @@ class ResidenceView:
         fixed: on the card, and cannot leave.
         waits_since: when it began to wait for its card turn, on the clock of the events; None if it does not.
         since: when it got its card turn last.
+        due: when it gets it at the latest, because quanta end; None if nobody can say.
         behind: the containers whose ends, or turns, it waits for, the largest first.
         switches: how often it was stopped; `moved_out`, `moved_in`: bytes, since the scheduler knows it.
         drained_in: seconds of its last stop, None without one.
@@ -47,6 +48,7 @@ class ResidenceView:
     fixed: Mapping[str, int]
     waits_since: float | None
     since: float
+    due: float | None = None
     behind: tuple[str, ...] = ()
     switches: int = 0
     moved_out: int = 0
@@ -54,7 +56,7 @@ class ResidenceView:
     drained_in: float | None = None
 
 
-def view_residence(state: State, room: Room, name: str) -> ResidenceView | None:
+def view_residence(state: State, room: Room, name: str, due: float | None) -> ResidenceView | None:
     """Return how a container stands, None if its memory cannot leave."""
     residence = state.residency.containers.get(name)
     if residence is None:
@@ -80,6 +82,7 @@ def view_residence(state: State, room: Room, name: str) -> ResidenceView | None:
         fixed,
         turn.since if turn is not None and is_waiting else None,
         residence.since,
+        due,
         _behind(state, room, turn) if turn is not None and is_waiting else (),
         residence.switches,
         residence.moved_out,

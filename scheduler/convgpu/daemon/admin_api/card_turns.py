@@ -33,9 +33,11 @@ class CardTurns:
         residence = self._machine.residence(container)
         if residence is None:
             return None
+        offset = self._wall_clock() - self._clock()
         since = residence.since if residence.waits_since is None else residence.waits_since
         return CardTurn(
-            since=self._wall_clock() - (self._clock() - since) if since else 0.0,
+            since=offset + since if since else 0.0,
+            due=None if residence.due is None else offset + residence.due,
             behind=residence.behind,
             switches=residence.switches,
             moved_out=residence.moved_out,

@@ -8,6 +8,8 @@ class CardTurn(msgspec.Struct, frozen=True):
 
     Attributes:
         since: Unix seconds: since when it has its card turn, or waits for it (`behind` somebody), or stands still.
+        due: Unix seconds: when it gets it at the latest, because those who have it may keep it no longer; None if
+            nobody can say (others come first, or nobody loses a turn).
         behind: the containers that have the room it waits for, the largest first.
         switches: how often it was stopped since the scheduler knows it.
         moved_out, moved_in: bytes that went to the host and came back.
@@ -20,6 +22,7 @@ class CardTurn(msgspec.Struct, frozen=True):
     moved_out: int = 0
     moved_in: int = 0
     drain: float | None = None
+    due: float | None = None
 
 
 class DeviceMoves(msgspec.Struct, frozen=True):

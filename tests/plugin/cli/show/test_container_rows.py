@@ -219,7 +219,7 @@ def test_an_age_is_told_in_its_largest_unit(seconds: float, text: str) -> None:
             "waiting",
             False,
             "waits for turn",
-            ["  waits for its card turn since 12s, behind other: 3GiB on the host, 1GiB on GPU 0"],
+            ["  waits for its card turn since 12s, behind b, gets it within 30s: 3GiB on the host, 1GiB on GPU 0"],
         ),
     ],
 )
@@ -227,7 +227,7 @@ def test_of_memory_that_can_leave_is_shown_where_it_is_and_what_its_container_do
     residency: str, suspended: bool, state: str, note: list[str]
 ) -> None:
     share = Share(uuid="GPU-a", limit=6 * GIB, grant=4 * GIB, usage=4 * GIB, out=3 * GIB, fixed=GIB)
-    turn = CardTurn(since=NOW - 12, behind=("other",))
+    turn = CardTurn(since=NOW - 12, behind=("b",), due=NOW + 30)
     elastic = replace(SAME_AGE, state="running", devices=(share,), residency=residency, suspended=suspended, turn=turn)
     first, *notes = rows([NamedContainer(elastic, ())], DEVICES, NOW)
     assert first.cells == ("first", "-", "", "0", "6GiB", "4GiB", "4GiB", "1GiB", "3GiB", state, "50s")

@@ -1,63 +1,11 @@
 """Containers whose memory can leave: who runs, who leaves for whom, and what the scheduler says to the processes."""
 
-import pytest
+from one_card import Card
 
 from convgpu.core import events as e
-from convgpu.core.machine import Machine
 from convgpu.core.residency import events as r
 from convgpu.core.turns.views import ResidenceState
-from convgpu.policies.memory import Fifo
 from convgpu.protocol.event_kinds import RejectReason, WaitReason
-
-
-class Card:
-    """One device of 10 with as much host memory; containers `a`, `b` ... with one process each, and its number."""
-
-    def __init__(self, pool: int = 10, switch_cost: float = 0.05, piece: int = 1) -> None:
-        self.now = 0.0
-        self.machine = Machine({"gpu": 10}, Fifo(), switch_cost=switch_cost)
-        self.sessions = 0
-        self.requests = 0
-        self.headroom: dict[int, int] = {}
-        self.watched: dict[int, bool] = {}
-        self.send(r.PoolChanged("gpu", pool + 1, 1, piece))
-
-    def send(self, event: e.Event) -> list[e.Effect]:
-        """Return the effects but those on history, pages and watches, also of the answers that follow."""
-        step = self.machine.handle(event, self.now)
-        for effect in step.effects:
-            if isinstance(effect, r.Watch):
-                self.watched[effect.session] = effect.on
-            if isinstance(effect, e.Lease):
-                self.headroom[effect.session] = self.headroom.get(effect.session, 0) + effect.size
-        effects = [x for x in step.effects if not isinstance(x, e.HistoryEntry | e.NotifyOnFree | e.Lease | r.Watch)]
-        if step.needs is not None:
-            taken = tuple((slot, self.headroom.pop(slot[0], 0)) for slot in step.needs.slots)
-            return effects + self.send(e.HeadroomTaken(taken))
-        self.machine.check_invariants(self.now)
-        return effects
-
-    def start(self, name: str, limit: int, *, elastic: bool = True, priority: int = 0) -> int:
-        self.send(e.ContainerCreated(name, {"gpu": limit}, priority=priority))
-        if elastic:
-            self.send(r.ElasticSet(name, {"gpu": 0}))
-        self.sessions += 1
-        self.send(e.SessionStarted(self.sessions, name, {}))
-        if elastic:
-            self.send(r.SessionAble(self.sessions, r.Mover.VMM))
-        return self.sessions
-
-    def allocate(self, session: int, size: int) -> list[e.Effect]:
-        self.requests += 1
-        return self.send(e.AllocationRequested(session, self.requests, "gpu", size))
-
-    def drain(self, session: int, epoch: int, waiting: int = 0) -> list[e.Effect]:
-        return self.send(r.SessionStopped(session, epoch, r.StopOutcome.DRAINED, waiting))
-
-    def state(self, name: str) -> ResidenceState:
-        view = self.machine.residence(name)
-        assert view is not None
-        return view.state
 
 
 def test_all_fits_and_nothing_is_stopped() -> None:
@@ -188,27 +136,6 @@ def test_a_new_porter_may_say_that_contexts_are_away_before_the_process_says_wha
     view = card.machine.residence("a")
     assert view is not None
     assert (view.on_card, view.out) == ({"gpu": 0}, {"gpu": 8})
-
-
-def test_a_running_container_loses_its_turn_after_its_quantum() -> None:
-    card = Card()
-    a, b = card.start("a", 10), card.start("b", 10)
-    card.allocate(a, 8)
-    assert card.allocate(b, 8) == []
-    assert card.machine.next_deadline() == 2.0  # the least quantum, because eight bytes are moved at once
-    card.now = 2.0
-    assert card.send(e.TimePassed()) == [r.Stop(a, 1, 2.0)]
-    assert card.drain(a, 1, waiting=1) == [r.Evict(a, 1, "gpu", 6)]
-    assert card.send(r.Evicted(a, "gpu", 6)) == [e.Accept(b, 2, 8, 0)]
-    assert card.machine.next_deadline() == 4.0
-
-
-def test_without_a_switch_cost_no_running_container_loses_its_turn() -> None:
-    card = Card(switch_cost=0.0)
-    a, b = card.start("a", 10), card.start("b", 10)
-    card.allocate(a, 8)
-    assert card.allocate(b, 8) == []
-    assert card.machine.next_deadline() is None
 
 
 def test_nobody_is_restored_to_a_drained_device() -> None:
@@ -345,20 +272,6 @@ def test_an_idle_container_leaves_when_it_has_been_idle_for_as_long_as_that_take
     card.send(r.Idle("a", 1.0))
     card.now = 5.05
     assert card.send(e.TimePassed()) == [r.Stop(a, 1, 2.0)]
-
-
-def test_measured_rates_and_drains_decide_how_long_a_quantum_is() -> None:
-    card = Card()
-    a, b = card.start("a", 10), card.start("b", 10)
-    card.send(r.SwitchMeasured("gpu", rate_out=4.0))
-    card.send(r.SwitchMeasured("gpu", rate_in=8.0))
-    card.allocate(a, 8)
-    card.allocate(b, 8)
-    assert card.machine.next_deadline() == pytest.approx((8 / 4 + 8 / 8 + 0.05) * 19)
-    card.send(r.SuspendAsked("a"))
-    card.send(r.SessionStopped(a, 1, r.StopOutcome.DRAINED, drain=1.0))
-    card.send(r.SwitchMeasured("gpu", rate_out=8.0))  # counts for a quarter
-    assert card.machine.rates("gpu") == (5.0, 8.0, 1.0)
 
 
 def test_memory_moves_in_whole_pieces_while_more_is_left() -> None:

@@ -57,6 +57,7 @@ export function cardTurn({ residency, turn: its }, view) {
   const parts = [`stopped ${its.switches} times`, `${bytes(its.moved_out)} went out, ${bytes(its.moved_in)} came back`];
   if (Number.isFinite(its.drain)) parts.push(`last within ${Math.round(its.drain * 1000)} ms`);
   if (residency === "waiting" && its.since) parts.push(`waits ${duration(view.now() - its.since)}`);
+  if (Number.isFinite(its.due)) parts.push(`gets it within ${duration(Math.max(0, its.due - view.now()))}`);
   if (its.behind.length) parts.push(`behind ${behind(its, view)}`);
   return parts.join(" · ");
 }
