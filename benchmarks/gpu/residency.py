@@ -32,8 +32,15 @@ COUNT = HELD * GIB // BLOCK
 ROUNDS = 5
 MIB = 1 << 20
 FRAMEWORKS = (
-    "torch", "torch-graph", "torch-expandable", "torch-async", "triton", "cupy", "cupy-async", "jax",
-)  # fmt: skip
+    "torch",
+    "torch-graph",
+    "torch-expandable",
+    "torch-async",
+    "triton",
+    "cupy",
+    "cupy-async",
+    "jax",
+)
 PAIRS = (2, 20, 64, 512)  # MiB: what PyTorch's allocator asks for, and more
 
 

@@ -168,8 +168,11 @@ def suspension(card: Card) -> list[Figure]:
 
 
 PARTS: dict[str, Callable[[Card], list[Figure]]] = {
-    "suspension": suspension, "all_fits": all_fits, "half_busy": half_busy, "always_busy": always_busy,
-}  # fmt: skip
+    "suspension": suspension,
+    "all_fits": all_fits,
+    "half_busy": half_busy,
+    "always_busy": always_busy,
+}
 
 
 @contextmanager

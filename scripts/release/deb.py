@@ -226,7 +226,7 @@ def build(wheel: Path, folder: Path, date: str) -> Path:
         done = subprocess.run(
             ["dpkg-deb", "--root-owner-group", "-Zzstd", "--build", str(tree), str(folder)],
             check=True,
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
         )
     return Path(re.findall(r"'([^']+)'", done.stdout)[-1])
@@ -238,11 +238,16 @@ def today() -> str:
     return subprocess.check_output(["date", "-u", "-d", f"@{seconds}", "+%F"], text=True).strip()
 
 
-def fetch() -> int:
-    """Fetch the wheels; the last line on stderr is the reason where they cannot be had."""
+def main(words: Sequence[str]) -> int:
+    """Build, or only fetch; the last line on stderr is the reason where a wheel cannot be had."""
     try:
-        wheels(requires("convgpu") or [])
+        if list(words) == ["--fetch"]:
+            wheels(requires("convgpu") or [])
+        else:
+            print(build(Path(words[0]), Path(words[1]), today()))
     except subprocess.CalledProcessError as error:
+        if "pip" not in error.cmd:
+            raise
         found = UNREACHABLE.search(error.stderr)
         if found is not None:
             sys.stderr.write(f"convgpu: no network: pip cannot reach its index: {found[0]}\n")
@@ -253,7 +258,4 @@ def fetch() -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--fetch"]:
-        sys.exit(fetch())
-    else:
-        print(build(Path(sys.argv[1]), Path(sys.argv[2]), today()))
+    sys.exit(main(sys.argv[1:]))

@@ -169,8 +169,12 @@ class FourNodes:
             # setpriv: they do not outlive a pytest that is killed.
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *enter, "bash", "-c", script],
-                env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         wait_for("the nodes are idle", self._idle, STARTING)
 
     def _idle(self) -> bool:
@@ -188,9 +192,14 @@ class FourNodes:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as on the cluster's login node; a failure shows what it said."""
         done = subprocess.run(
-            self.command("env", "-C", str(cwd or self.folder), *words), env=self.environment | environment,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
+            self.command("env", "-C", str(cwd or self.folder), *words),
+            env=self.environment | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
         assert not check or done.returncode == 0, f"{' '.join(words)}: {done.stdout}{done.stderr}"
         return done
 

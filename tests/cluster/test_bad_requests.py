@@ -129,8 +129,10 @@ def test_a_job_that_has_ended_cannot_be_cancelled(cluster):
 
 def test_without_the_controller_one_line_says_so(cluster):
     folder = cluster.nodes.folder
-    (folder / "away.conf").write_text("ClusterName=away\nSlurmctldHost=head(127.0.0.1)\nSlurmctldPort=1\n"
-                                      f"AuthInfo=socket={folder}/munge/socket\nMessageTimeout=1\n")  # fmt: skip
+    (folder / "away.conf").write_text(
+        "ClusterName=away\nSlurmctldHost=head(127.0.0.1)\nSlurmctldPort=1\n"
+        f"AuthInfo=socket={folder}/munge/socket\nMessageTimeout=1\n"
+    )
     done = cluster.nodes.run("convgpu", "jobs", check=False, SLURM_CONF=str(folder / "away.conf"))
     assert (done.returncode, done.stderr) == (
         3,

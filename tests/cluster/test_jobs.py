@@ -151,10 +151,11 @@ def train(folder, size):
     processes = [
         subprocess.Popen(
             ["perl", str(TRAINING), str(STEPS), str(folder), "0"],
-            env=environment | {"PET_NODE_RANK": str(rank)}, stdout=subprocess.DEVNULL,
+            env=environment | {"PET_NODE_RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
         )
         for rank in range(size)
-    ]  # fmt: skip
+    ]
     assert [process.wait(60) for process in processes] == [0] * size
     return read_training(folder)
 

@@ -24,9 +24,13 @@ ROOT = Path(__file__).parents[2]
 URLS = "Homepage=https://project.example/,Issues=https://project.example/issues"
 IMAGE = "registry.example/team/convgpu:0.1.0"
 NATIVE = {
-    "libconvgpu.so", "libconvgpu-page.so", "convgpu-porter",
-    "simulated/libcuda.so.1", "simulated/libnvidia-ml.so.1", "simulated/gpu-hold",
-}  # fmt: skip
+    "libconvgpu.so",
+    "libconvgpu-page.so",
+    "convgpu-porter",
+    "simulated/libcuda.so.1",
+    "simulated/libnvidia-ml.so.1",
+    "simulated/gpu-hold",
+}
 SERVERS = {"flask", "gunicorn", "prometheus_client", "werkzeug", "jinja2"}
 
 
@@ -44,12 +48,19 @@ def environment() -> dict[str, str]:
     return {**os.environ, "CONVGPU_PLUGIN_IMAGE": IMAGE, "SOURCE_DATE_EPOCH": "1795305600", "URLS": URLS}
 
 
+def make(*command: str) -> None:
+    """Build something; a failure shows the end of what the program says."""
+    done = subprocess.run(command, check=False, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr[-2000:]}", pytrace=False)
+
+
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with wheel and sdist, built once."""
     folder = tmp_path_factory.mktemp("packages")
     hatchling = [str(Path(sys.executable).parent / "hatchling"), "build", "-d", str(folder)]
-    subprocess.run(hatchling, check=True, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL)
+    make(*hatchling)
     return folder
 
 
@@ -64,8 +75,7 @@ def installed(packages: Path) -> Path:
     """The tree of the Debian package: its environment finds itself wherever it lies."""
     if shutil.which("dpkg-deb") is None:
         pytest.skip("no dpkg-deb: this is no Debian")
-    make = [sys.executable, str(ROOT / "scripts/release/deb.py"), *map(str, packages.glob("*.whl")), str(packages)]
-    subprocess.run(make, check=True, env=environment(), stdout=subprocess.DEVNULL)
+    make(sys.executable, str(ROOT / "scripts/release/deb.py"), *map(str, packages.glob("*.whl")), str(packages))
     [found] = packages.glob("*.deb")
     subprocess.run(["dpkg-deb", "-R", str(found), str(packages / "tree")], check=True)
     return packages / "tree"
@@ -163,8 +173,10 @@ def test_each_command_has_a_man_page_that_shows_its_help(installed):
     wanted = {f"convgpu-{name}.1.gz" for section in COMMANDS.values() for name in section} | {"convgpu.1.gz"}
     assert wanted <= {file.name for file in (folder / "man1").iterdir()}
     assert {file.name for file in (folder / "man8").iterdir()} == {
-        "convgpud.8.gz", "convgpud-replay.8.gz", "convgpu-runtime.8.gz",
-    }  # fmt: skip
+        "convgpud.8.gz",
+        "convgpud-replay.8.gz",
+        "convgpu-runtime.8.gz",
+    }
     text = gzip.decompress((folder / "man1/convgpu-events.1.gz").read_bytes()).decode()
     assert text.startswith('.TH "CONVGPU-EVENTS" "1" "2026-11-22"')
     for part in (".SH SYNOPSIS", "\\-\\-follow", ".SH EXIT STATUS"):

@@ -22,13 +22,12 @@ bool queue_add(const struct order *order) {
     return room;
 }
 
-bool queue_begin_anew(const struct order *order) {
+void queue_begin_anew(const struct order *order) {
     spinlock_lock(&lock);
     count = 1;
     orders[first] = *order;
     spinlock_unlock(&lock);
     queue_wake();
-    return true;
 }
 
 static bool is_move(const struct order *order) {

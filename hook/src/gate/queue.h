@@ -30,7 +30,7 @@ struct order {
 bool queue_add(const struct order *order);
 
 /* Drops all orders and adds one. For a new connection: those before it were of one that is gone. */
-bool queue_begin_anew(const struct order *order);
+void queue_begin_anew(const struct order *order);
 
 /* Takes the first order; one that moves memory only if `moves`. False when there is none. */
 bool queue_take(struct order *order, bool moves);

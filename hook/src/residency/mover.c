@@ -311,7 +311,8 @@ static bool mover_welcomed(uint32_t page_flags) {
     gate_decide(elastic);
     if (!elastic || !gate_takes_part()) return true;
     if (!started) started = background_thread(mover_serve);
-    return started && queue_begin_anew(&(struct order){.kind = ORDER_WELCOME});
+    if (started) queue_begin_anew(&(struct order){.kind = ORDER_WELCOME});
+    return started;
 }
 
 static bool mover_ordered(enum convgpu_kind kind, const void *body, int descriptor) {

@@ -15,9 +15,20 @@ import click
 from convgpu.cli.setup.docker_script import METADATA, metadata
 
 _NAME: Final = "convgpu"
-_WITH_VALUE: Final = frozenset({
-    "-H", "--host", "-c", "--context", "--config", "-l", "--log-level", "--tlscacert", "--tlscert", "--tlskey",
-})  # fmt: skip
+_WITH_VALUE: Final = frozenset(
+    {
+        "-H",
+        "--host",
+        "-c",
+        "--context",
+        "--config",
+        "-l",
+        "--log-level",
+        "--tlscacert",
+        "--tlscert",
+        "--tlskey",
+    }
+)
 _COMPLETE: Final = frozenset({"__complete", "__completeNoDesc"})
 
 

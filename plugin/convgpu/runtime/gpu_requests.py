@@ -14,9 +14,17 @@ from convgpu.runtime.paths import normal
 
 # Runtimes that add no GPU by themselves. NVIDIA's, and an unknown one, read the variables below.
 _PLAIN_RUNTIMES: Final = (
-    "runc", "crun", "youki", "runsc", "sysbox-runc", "kata*", "io.containerd.runc.*", "io.containerd.runtime.v1.linux",
-    "io.containerd.runsc.*", "io.containerd.kata*",
-)  # fmt: skip
+    "runc",
+    "crun",
+    "youki",
+    "runsc",
+    "sysbox-runc",
+    "kata*",
+    "io.containerd.runc.*",
+    "io.containerd.runtime.v1.linux",
+    "io.containerd.runsc.*",
+    "io.containerd.kata*",
+)
 _VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
 _NO_GPU: Final = frozenset({"", "void", "none"})  # compared without stripping, as the toolkit does
 # The toolkit's setting swarm-resource, by its customary names; DOCKER_RESOURCE_GPUMEM is a size of ours.

@@ -23,10 +23,18 @@ LOCAL_TYPES: Final = frozenset({"", "local"})
 _LOGS: Final = frozenset({"", "json-file", "local", "none", "journald"})
 _FREE_SECURITY: Final = re.compile(r"no-new-privileges.*|seccomp=builtin|apparmor=docker-default")
 _MAX_OPTION: Final = 80  # characters of a security option; a longer one is a whole profile
-_MASKED: Final = frozenset({
-    "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi",
-    "/proc/timer_list", "/sys/firmware",
-})  # fmt: skip
+_MASKED: Final = frozenset(
+    {
+        "/proc/acpi",
+        "/proc/kcore",
+        "/proc/keys",
+        "/proc/latency_stats",
+        "/proc/sched_debug",
+        "/proc/scsi",
+        "/proc/timer_list",
+        "/sys/firmware",
+    }
+)
 _NVIDIA_GPU: Final = re.compile(r"nvidia\.com/gpu=.+")
 # The first Engine that makes read-only what is mounted below a read-only mount.
 _RECURSIVE: Final = (25, 0)

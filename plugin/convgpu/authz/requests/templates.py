@@ -8,10 +8,18 @@ from typing import Final
 
 _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 # Names that Swarm or the administrator of a node gives; a user cannot make a path of the host from them.
-_NAMES: Final = frozenset({
-    ".Node.Hostname", ".Node.ID", ".Node.Platform.Architecture", ".Node.Platform.OS", ".Service.ID", ".Task.ID",
-    ".Task.Name", ".Task.Slot",
-})  # fmt: skip
+_NAMES: Final = frozenset(
+    {
+        ".Node.Hostname",
+        ".Node.ID",
+        ".Node.Platform.Architecture",
+        ".Node.Platform.OS",
+        ".Service.ID",
+        ".Task.ID",
+        ".Task.Name",
+        ".Task.Slot",
+    }
+)
 _SERVICE: Final = ".Service.Name"
 # In place of such a name.
 _ANY_NAME: Final = "0task"

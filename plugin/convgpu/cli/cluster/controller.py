@@ -113,12 +113,30 @@ def open_controller(store: Store | None, first: float) -> Controller:
 
 
 @click.command()
-@click.option("--interval", default="5s", show_default=True, callback=checked(_seconds), metavar="TIME",
-              help="How often Slurm is asked.")  # fmt: skip
-@click.option("--first-level", type=click.FloatRange(0, min_open=True), default=3250.0, show_default=True, metavar="S",
-              help="GPU-seconds of the first level; each next one is four times longer.")  # fmt: skip
-@click.option("--state", type=click.Path(dir_okay=False, path_type=Path), default="/var/lib/convgpu-cluster/state",
-              show_default=True, metavar="FILE", help="What it learned.")  # fmt: skip
+@click.option(
+    "--interval",
+    default="5s",
+    show_default=True,
+    callback=checked(_seconds),
+    metavar="TIME",
+    help="How often Slurm is asked.",
+)
+@click.option(
+    "--first-level",
+    type=click.FloatRange(0, min_open=True),
+    default=3250.0,
+    show_default=True,
+    metavar="S",
+    help="GPU-seconds of the first level; each next one is four times longer.",
+)
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="/var/lib/convgpu-cluster/state",
+    show_default=True,
+    metavar="FILE",
+    help="What it learned.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what Slurm would be told now; tell it nothing.")
 def controller(*, interval: str, first_level: float, state: Path, dry_run: bool) -> None:
     """Order jobs by the service that they had, and ask for the memory that earlier runs needed.

@@ -81,8 +81,9 @@ def _share(settings: Settings) -> NodeJob:
         with open(path, "rb") as file:  # noqa: PTH123 - a line less of imports where each start counts
             share = read_node_job(file.read())
     except FileNotFoundError as error:
-        raise Unavailable(f"job {number} has no {path}: it has ended, or the Prolog is not ConvGPU's.\n"
-                          "See: convgpu slurm check") from error  # fmt: skip
+        raise Unavailable(
+            f"job {number} has no {path}: it has ended, or the Prolog is not ConvGPU's.\nSee: convgpu slurm check"
+        ) from error
     except (OSError, ValueError) as error:
         raise Unavailable(f"{path}: {error}.\nSee: convgpu slurm check") from error
     if os.getuid() not in {0, share.user}:

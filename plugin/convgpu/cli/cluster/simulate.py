@@ -157,14 +157,24 @@ def _row(name: str, found: Metrics) -> list[str]:
 @click.option("--nodes", default="8x8", show_default=True, metavar="NxC", help="N nodes of C cards; 4x8+2x4 mixes.")
 @click.option("--sharing", type=click.IntRange(1), metavar="N", help="Jobs at most on a shared card; memory decides.")
 @click.option("--restart", type=click.FloatRange(0), default=30.0, show_default=True, help="Seconds a restart costs.")
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Write a page with plots (HTML): completion times, cards needed, use over time; it plays four times "
-              "more, on fewer cards.")  # fmt: skip
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a page with plots (HTML): completion times, cards needed, use over time; it plays four times "
+    "more, on fewer cards.",
+)
 @json_option
 def simulate(
-    trace: Path, policies: tuple[str, ...], nodes: str, sharing: int | None, restart: float, report: Path | None,
-    *, as_json: bool,
-) -> None:  # fmt: skip
+    trace: Path,
+    policies: tuple[str, ...],
+    nodes: str,
+    sharing: int | None,
+    restart: float,
+    report: Path | None,
+    *,
+    as_json: bool,
+) -> None:
     """Play the jobs of TRACE on a cluster that exists only here.
 
     TRACE is a CSV file, gzipped or not, with the columns submitted and duration (seconds), and as wanted name, cards,

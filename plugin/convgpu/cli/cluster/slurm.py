@@ -99,13 +99,30 @@ def _write(directory: Path, texts: dict[str, str]) -> None:
     help="Where slurm.conf lies.",
 )
 @click.option("--granule", default="1g", show_default=True, callback=checked(lambda text: str(parse_size(text))))
-@click.option("--threshold", type=click.FloatRange(1), default=1.0, show_default=True, metavar="RATIO",
-              help="What may be promised of a card, as a multiple of its capacity.")  # fmt: skip
+@click.option(
+    "--threshold",
+    type=click.FloatRange(1),
+    default=1.0,
+    show_default=True,
+    metavar="RATIO",
+    help="What may be promised of a card, as a multiple of its capacity.",
+)
 @click.option("--card", multiple=True, metavar="GPU=FILE", help="A GPU's device node; may be given again.")
+<<<<<<< HEAD
 @click.option("--grace", default="30s", show_default=True, callback=checked(_whole_seconds), metavar="TIME",
               help="What a program has for its checkpoint, from SIGTERM to SIGKILL.")  # fmt: skip
 @click.option("--network", callback=checked(whole_gigabits), metavar="RATE",
               help="What Slurm counts of its network: 25gbit; 0: nothing.  [default: its fastest port]")  # fmt: skip
+=======
+@click.option(
+    "--grace",
+    default="30s",
+    show_default=True,
+    callback=checked(_whole_seconds),
+    metavar="TIME",
+    help="What a program has for its checkpoint, from SIGTERM to SIGKILL.",
+)
+>>>>>>> 4fd1e8f (Say why the Debian package cannot be built; let queue_begin_anew return nothing; skip the formatter for tables of words only)
 @click.option("--jobs", default="/run/convgpu/jobs", show_default=True, metavar="DIR", help="Files of running jobs.")
 @click.option("--dry-run", is_flag=True, help="Print the files; write nothing.")
 @volume_driver

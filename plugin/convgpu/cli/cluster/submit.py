@@ -82,8 +82,12 @@ def _seconds(text: str) -> str:
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["--help"]},
 )
-@click.option("--gpu-memory", callback=checked(_size), metavar="SIZE",
-              help="Memory of each GPU: 8g; auto: as earlier runs needed. Without it: whole GPUs.")  # fmt: skip
+@click.option(
+    "--gpu-memory",
+    callback=checked(_size),
+    metavar="SIZE",
+    help="Memory of each GPU: 8g; auto: as earlier runs needed. Without it: whole GPUs.",
+)
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs on each node.")
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes, all at once or not at all.")
 @click.option("--time", callback=checked(_time), metavar="TIME", help="The longest it may run: 30m, 4h, 2-00:00:00.")

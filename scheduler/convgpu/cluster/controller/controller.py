@@ -57,9 +57,13 @@ class Controller:
     """
 
     def __init__(
-        self, levels: Levels, granule: int, card: int,
-        jobs: Iterable[JobRecord] = (), kinds: Iterable[KindRecord] = (),
-    ) -> None:  # fmt: skip
+        self,
+        levels: Levels,
+        granule: int,
+        card: int,
+        jobs: Iterable[JobRecord] = (),
+        kinds: Iterable[KindRecord] = (),
+    ) -> None:
         self._levels, self._granule, self._card = levels, granule, max(card, 1)
         self.jobs = {job.job: job for job in jobs}
         self.kinds = {kind.work: kind for kind in kinds}
@@ -125,9 +129,12 @@ class Controller:
     def _fails_by_us(self, job: JobRecord, peak: int | None) -> bool:
         is_smaller = job.asked is not None and job.shards is not None and job.shards < job.asked
         return bool(
-            is_smaller and not job.retried and job.requeues
-            and peak is not None and peak >= _NEAR_LIMIT * (job.shards or 0) * self._granule
-        )  # fmt: skip
+            is_smaller
+            and not job.retried
+            and job.requeues
+            and peak is not None
+            and peak >= _NEAR_LIMIT * (job.shards or 0) * self._granule
+        )
 
     def _replace_guess(self, job: JobRecord) -> None:
         """Forget the user's size of a job that was queued again with it: what it needed is known now."""

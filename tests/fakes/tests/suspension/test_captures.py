@@ -53,8 +53,14 @@ def prepare(process) -> dict[str, tuple]:
 
 
 BROKEN_BY_OTHERS = {
-    "stream-sync", "query-legacy", "event-query", "event-sync", "alloc", "free", "host-register",
-}  # fmt: skip
+    "stream-sync",
+    "query-legacy",
+    "event-query",
+    "event-sync",
+    "alloc",
+    "free",
+    "host-register",
+}
 
 
 @pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])

@@ -9,9 +9,13 @@ from convgpu.cli.setup import daemon_json
 from convgpu.cli.terminal.errors import Refused, Unavailable
 
 BROKEN = [
-    b'{"runtimes": {"nvidia": {"path": "n"', b"[]", b"\xff\xfe{", b'{"runtimes": []}', b'{"runtimes": {"a": 1}}',
+    b'{"runtimes": {"nvidia": {"path": "n"',
+    b"[]",
+    b"\xff\xfe{",
+    b'{"runtimes": []}',
+    b'{"runtimes": {"a": 1}}',
     b'{"authorization-plugins": "convgpu"}',
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("text", BROKEN)

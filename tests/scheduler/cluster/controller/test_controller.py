@@ -19,9 +19,16 @@ LEVELS = Levels((10.0, 40.0, 160.0))
 
 def job(number, *, shards=CARD, cards=1, comment="", command="/train.sh 9", **fields):
     return Job(
-        number, "train", "alice", tasks=Number(cards, set=True), tres_per_task=f"gres/shard:{shards}",
-        job_state=("PENDING",), comment=comment, command=command, **fields,
-    )  # fmt: skip
+        number,
+        "train",
+        "alice",
+        tasks=Number(cards, set=True),
+        tres_per_task=f"gres/shard:{shards}",
+        job_state=("PENDING",),
+        comment=comment,
+        command=command,
+        **fields,
+    )
 
 
 class Cluster:
