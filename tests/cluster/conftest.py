@@ -36,6 +36,12 @@ class Cluster:
     def wait_until(self, number: int, *states: str) -> None:
         self.wait_for(f"job {number} is {' or '.join(states)}", lambda: self.state(number) in states)
 
+    def wait_until_explained(self, number: int, why: str) -> None:
+        """Wait until `convgpu jobs` gives the reason; that takes an interpreter, so Slurm is asked before."""
+        reason = ("squeue", "-h", "-o", "%r", "-j", str(number))
+        self.wait_for(f"Slurm has a reason for {number}", lambda: self.nodes(*reason) not in ("", "None"))
+        self.wait_for(f"job {number} {why}", lambda: self.job(number)["why"] == why)
+
     def log(self, number: int) -> str:
         path = self.nodes.folder / f"convgpu-{number}.log"
         return path.read_text() if path.exists() else ""

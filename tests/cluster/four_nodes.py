@@ -22,7 +22,7 @@ CARD = 16  # GiB
 NETWORK = 100  # Gbit/s of each node, as Slurm counts
 BRIDGE = "shared"  # a network of the Engine
 ADDRESS = "10.9.8.1"  # with loopback alone getaddrinfo finds nothing
-STARTING = 40.0  # seconds until all nodes are idle
+STARTING = 180.0  # seconds until all nodes are idle
 
 SLURM_CONF = """\
 ClusterName=convgpu
@@ -147,8 +147,9 @@ class FourNodes:
         lines = []
         for number, node in enumerate(NODES):
             cards = [f"--card={number * CARDS + card}={self.folder}/dev/nvidia{card}" for card in range(CARDS)]
-            places = (f"--directory={self.folder}/etc", f"--jobs={self.jobs}", "--grace=4s", f"--network={NETWORK}gbit")
-            told = self._convgpu("slurm", "setup", "--node", node, *places, *cards)
+            places = (f"--directory={self.folder}/etc", f"--jobs={self.jobs}")
+            site = ("--grace=20s", f"--network={NETWORK}gbit")
+            told = self._convgpu("slurm", "setup", "--node", node, *places, *site, *cards)
             gres = next(word for word in told.split() if word.startswith("Gres="))
             lines.append(NODE.format(name=node, address=ADDRESS, port=17001 + number, gres=gres))
         text = SLURM_CONF.format(folder=self.folder, address=ADDRESS, nodes="\n".join(lines))
@@ -198,7 +199,7 @@ class FourNodes:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         assert not check or done.returncode == 0, f"{' '.join(words)}: {done.stdout}{done.stderr}"
         return done
@@ -212,7 +213,7 @@ class FourNodes:
         texts = {path.name: path.read_text(errors="replace")[-1500:] for path in self.folder.glob("*.log")}
         return "\n".join(f"{name}:\n{text}" for name, text in texts.items())
 
-    def wait_for(self, what: str, condition: Callable[[], object], deadline: float = 60.0) -> object:
+    def wait_for(self, what: str, condition: Callable[[], object], deadline: float = 180.0) -> object:
         """Poll until the condition holds; a failure shows the daemons' logs."""
         try:
             return wait_for(what, condition, deadline)

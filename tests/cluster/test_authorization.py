@@ -8,7 +8,7 @@ pytestmark = pytest.mark.slurm
 
 IMAGE = "convgpu/demo"
 GIB = 1 << 30
-RUNS = 'trap "exit 0" TERM; echo runs; while :; do sleep 0.1; done'
+RUNS = 'trap "exit 0" TERM; echo runs; sleep 600 & wait'
 
 
 def volume(memory):
@@ -76,12 +76,12 @@ def test_several_containers_of_a_job_share_what_it_has(cluster, tmp_path):
     script = f"""set -e
 share=$(echo {cluster.nodes.jobs}/$SLURM_JOB_ID.*.json)
 uuid=$(grep -o 'GPU-[^"]*' $share)
-start() {{ docker run -d --network none --label convgpu.job=$SLURM_JOB_ID --label convgpu.node=$SLURMD_NODENAME \\
-    -e LD_PRELOAD=/run/convgpu/libconvgpu.so \\
+start() {{ docker run -d --network none --stop-signal KILL \\
+    --label convgpu.job=$SLURM_JOB_ID --label convgpu.node=$SLURMD_NODENAME -e LD_PRELOAD=/run/convgpu/libconvgpu.so \\
     --mount "type=volume,volume-driver=convgpu,\\"volume-opt=memory=$uuid:$1\\",dst=/run/convgpu" {IMAGE} sleep 600; }}
 start 2g; start 2g
 if start 1g; then exit 1; fi
-echo all as it has to be; sleep 60
+echo all as it has to be; sleep 600
 """
     path = tmp_path / "job.sh"
     path.write_text(script)
@@ -96,7 +96,7 @@ echo all as it has to be; sleep 60
 
 def test_a_jobs_file_says_what_slurm_said(cluster):
     job = cluster.sbatch(
-        "--gres=gpumem:3G", "-n2", "-N1", "-w", "n2", "--job-name", 'x" GRES=shard:99', wrap="sleep 60"
+        "--gres=gpumem:3G", "-n2", "-N1", "-w", "n2", "--job-name", 'x" GRES=shard:99', wrap="sleep 600"
     )
     cluster.wait_for("it runs", lambda: cluster.shares(job))
     path = cluster.nodes.jobs / f"{job}.n2.json"

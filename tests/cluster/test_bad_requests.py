@@ -6,21 +6,12 @@ import pytest
 
 pytestmark = pytest.mark.slurm
 
-# What is typed; what stderr says; the exit status.
+# What is typed; what stderr says; the exit status. What is refused before Slurm is asked stands in tests/plugin/cli/
+# cluster, and other sizes that the cluster has not in tests/scheduler/cluster/test_request.py.
 REFUSED = {
     "a size that no card has": (
         ("convgpu", "submit", "--gpu-memory", "17g", "image", "true"),
         "Error: no GPU of the cluster has 17GiB: type --gpu-memory 16g, or less",
-        1,
-    ),
-    "more cards than any node": (
-        ("convgpu", "submit", "--gpus", "3", "image", "true"),
-        "Error: no node has more than 2 GPUs: type --nodes 2 --gpus 2 for as many over nodes",
-        1,
-    ),
-    "more nodes than there are": (
-        ("convgpu", "submit", "--nodes", "5", "image", "true"),
-        "Error: only 4 nodes can run such a job: type --nodes 4, or fewer",
         1,
     ),
     "an unknown partition": (
@@ -28,38 +19,10 @@ REFUSED = {
         "Error: there is no partition 'batsh'. Did you mean batch?",
         1,
     ),
-    "a script in place of an image": (
-        ("convgpu", "submit", "train.sh"),
-        "Error: train.sh is a script, and it is missing, not an image: write IMAGE before the command",
-        2,
-    ),
-    "no image": (("convgpu", "submit", "--gpu-memory", "1g"), "Error: no IMAGE is named.", 2),
-    "no size": (("convgpu", "submit", "--gpu-memory", "much", "image"), "'much' is not a size", 2),
-    "a time without a unit": (("convgpu", "submit", "--time", "90", "image"), "90 of what? Write 90m, 90h", 2),
-    "Docker's network": (
-        ("convgpu", "submit", "--network", "host", "image"),
-        "'host' is no bandwidth: write whole Gbit/s, 5gbit. Docker's network is --net host",
-        2,
-    ),
-    "no bandwidth at all": (
-        ("convgpu", "submit", "--network", "0", "image"),
-        "0 is no bandwidth: write whole Gbit/s, 5gbit, or leave out --network",
-        2,
-    ),
-    "less bandwidth than none": (
-        ("convgpu", "submit", "--network=-1gbit", "image"),
-        "'-1gbit' is no bandwidth: write whole Gbit/s, 5gbit.",
-        2,
-    ),
     "more bandwidth than any node": (
         ("convgpu", "submit", "--network", "101gbit", "image", "true"),
         "Error: no such node has 101 Gbit/s: type --network 100gbit, or less",
         1,
-    ),
-    "a detached container": (
-        ("convgpu", "submit", "-d", "image"),
-        "Error: a job runs in the background anyhow: leave out -d",
-        2,
     ),
     "a job that Slurm does not know": (
         ("convgpu", "logs", "999999"),

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slurm
 IMAGE = "convgpu/demo"
 CHECKPOINTED = (
     'trap "touch /c/$PET_NODE_RANK; exit 0" TERM; if [ -e /c/$PET_NODE_RANK ]; then echo goes on; exit 0; fi; \
-echo begins; while :; do sleep 0.1; done'
+echo begins; sleep 600 & wait'
 )
 
 
@@ -61,11 +61,11 @@ def test_memory_that_earlier_runs_needed_is_asked_for(cluster, controller):
         cluster.result(job)
     # By then the controller has seen all three.
     learned = cluster.submit("--gpu-memory", "auto", IMAGE, "gpu-hold", "2g")
-    cluster.wait_for("it asks for less", lambda: cluster.job(learned)["memory"] == 3 << 30)
+    cluster.wait_for("it asks for less", lambda: f"job {learned}: trespertask=gres/shard:3" in log())
+    cluster.wait_for("Slurm knows", lambda: cluster.job(learned)["memory"] == 3 << 30)
     cluster.wait_for(
         "Slurm has the reason", lambda: "asks for 3GiB in place of a whole GPU" in cluster.job(learned)["why"]
     )
-    assert f"job {learned}: trespertask=gres/shard:3" in log()
     second = cluster.nodes.run("convgpu", "slurm", "controller", "--state", state_of(log), check=False)
     assert "another controller runs with this file" in second.stderr
 

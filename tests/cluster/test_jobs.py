@@ -17,7 +17,7 @@ IMAGE = "convgpu/demo"
 TRAINING = Path(__file__).with_name("train.pl")
 STEPS = 100
 # A program that obeys SIGTERM, as one that writes a checkpoint does.
-OBEDIENT = 'trap "echo stopped; exit 0" TERM; echo run $CONVGPU_RESTART; while :; do sleep 0.1; done'
+OBEDIENT = 'trap "echo stopped; exit 0" TERM; echo run $CONVGPU_RESTART; sleep 600 & wait'
 
 
 def test_a_job_has_its_share_of_one_card_and_no_more(cluster):
@@ -52,7 +52,7 @@ def test_a_gang_waits_until_all_of_it_can_start(cluster):
     first = cluster.submit("--gpus", "2", "--gpu-memory", "10g", IMAGE, "sh", "-c", OBEDIENT)
     cluster.wait_until_printed(first, "run 0")
     gang = cluster.submit("--nodes", "4", "--gpus", "2", "--gpu-memory", "10g", IMAGE, "sh", "-c", OBEDIENT)
-    cluster.wait_for("Slurm says why", lambda: cluster.job(gang)["why"] == "waits until its cards are free")
+    cluster.wait_until_explained(gang, "waits until its cards are free")
     assert (cluster.containers(gang), cluster.shares(gang)) == ([], {})
     cluster.nodes("convgpu", "cancel", str(first))
     cluster.wait_for("the gang runs", lambda: cluster.log(gang).count("run 0") == 4)
@@ -65,7 +65,7 @@ def test_shares_are_never_split_over_cards(cluster):
     for job in jobs:
         cluster.wait_until(job, "running")
     large = cluster.sbatch("--nodelist=n3", "--gres=shard:10", wrap="true")
-    small = cluster.sbatch("--nodelist=n3", "--gres=gpumem:6000M", wrap="sleep 60")
+    small = cluster.sbatch("--nodelist=n3", "--gres=gpumem:6000M", wrap="sleep 600")
     cluster.wait_for("the small one has a share", lambda: cluster.shares(small))
     assert (cluster.state(large), cluster.shares(large)) == ("pending", {})
     assert [size for _, size in cluster.shares(small)["n3"]] == [6]
@@ -76,7 +76,7 @@ def test_a_whole_card_is_shared_with_nobody(cluster):
     cluster.wait_until_printed(whole, "run 0")
     assert cluster.shares(whole) == {"n4": [(6, 16), (7, 16)]}
     part = cluster.submit("--gpu-memory", "1g", "--sbatch=--nodelist=n4", IMAGE, "true")
-    cluster.wait_for("it waits", lambda: cluster.job(part)["why"] == "waits until its cards are free")
+    cluster.wait_until_explained(part, "waits until its cards are free")
     cluster.nodes("convgpu", "cancel", str(whole))
     cluster.result(part)
 
@@ -169,11 +169,29 @@ def read_training(folder):
     return dict(rows)
 
 
+@pytest.fixture
+def _impatient(cluster):
+    """A program has two seconds from SIGTERM to SIGKILL; elsewhere it has enough for a checkpoint on a busy machine."""
+    settings, configuration = (cluster.nodes.folder / "etc" / name for name in ("convgpu.json", "convgpu.conf"))
+    before = settings.read_text(), configuration.read_text()
+
+    def choose(grace, killing):
+        settings.write_text(grace)
+        configuration.write_text(killing)
+        cluster.nodes("scontrol", "reconfigure")
+
+    choose(json.dumps({**json.loads(before[0]), "grace": 2}), re.sub(r"KillWait=\d+", "KillWait=2", before[1]))
+    assert "= 2 sec" in next(
+        line for line in cluster.nodes("scontrol", "show", "config").splitlines() if "KillWait" in line
+    )
+    yield
+    choose(*before)
+
+
+@pytest.mark.usefixtures("_impatient")
 def test_a_program_that_ignores_the_signal_is_removed_all_the_same(cluster):
     """After the grace the step is killed, and docker's client with it; the Epilog removes the container."""
-    job = cluster.submit(
-        "--gpu-memory", "1g", IMAGE, "sh", "-c", 'trap "" TERM; echo runs; while :; do sleep 0.1; done'
-    )
+    job = cluster.submit("--gpu-memory", "1g", IMAGE, "sh", "-c", 'trap "" TERM; echo runs; sleep 600')
     cluster.wait_until_printed(job, "runs")
     cluster.nodes("convgpu", "cancel", str(job))
     cluster.wait_until_gone(job)
@@ -304,7 +322,7 @@ def test_the_script_by_which_people_enter_the_cluster(cluster, tmp_path):
 
 def test_what_a_running_job_does_not_need_is_learned_until_it_needs_more(cluster, tmp_path):
     wait = "until [ -e /c/go ]; do sleep 0.1; done"
-    hold = f"(sleep 60 | gpu-hold --wait-for-stdin 1g) & {wait}; gpu-hold 5g && echo had more"
+    hold = f"(sleep 600 | gpu-hold --wait-for-stdin 1g) & {wait}; gpu-hold 5g && echo had more"
     job = cluster.submit("--gpu-memory", "8g", "-v", f"{tmp_path}:/c", IMAGE, "sh", "-c", hold)
 
     def learned():
@@ -319,12 +337,12 @@ def test_what_a_running_job_does_not_need_is_learned_until_it_needs_more(cluster
 
 def test_a_job_that_stays_above_its_limit_ends_with_the_reason(cluster):
     """The program escapes the hook as only root of the host can; the driver counts it nonetheless."""
-    job = cluster.submit("--gpu-memory", "2g", IMAGE, "sh", "-c", "echo begins; sleep 60")
+    job = cluster.submit("--gpu-memory", "2g", IMAGE, "sh", "-c", "echo begins; sleep 600")
     cluster.wait_until_printed(job, "begins")
     [container] = cluster.containers(job)
     pid = cluster.nodes.engine("inspect", "--format={{.State.Pid}}", container)
     subprocess.run(["nsenter", "--target", pid, "--mount", "--pid", "umount", "/etc/ld.so.preload"], check=True)
-    hold = "sleep 60 | gpu-hold --wait-for-stdin 3g"
+    hold = "sleep 600 | gpu-hold --wait-for-stdin 3g"
     cluster.nodes.engine("exec", "--detach", "--env=LD_PRELOAD=", container, "sh", "-c", hold)
     cluster.wait_until(job, "failed")
     cluster.wait_until_gone(job)

@@ -8,7 +8,7 @@ from four_nodes import CARD
 
 pytestmark = pytest.mark.slurm
 
-REQUESTS = 24
+REQUESTS = 16
 
 
 def request(rng):
@@ -45,7 +45,7 @@ def test_random_requests_never_split_a_share_or_overfill_a_card(cluster):
                 seen[job] = found
         return not cluster.nodes("squeue", "-h")
 
-    cluster.wait_for("all jobs have ended", all_have_ended, 240)
+    cluster.wait_for("all jobs have ended", all_have_ended, 600)
     for job, found in seen.items():
         _nodes, tasks, size = asked[job]
         for cards in found.values():

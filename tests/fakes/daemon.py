@@ -46,7 +46,7 @@ class Daemon:
     def __init__(self, directory: Path, devices: str = "simulated:16GiB", *options: str) -> None:
         self.directory = directory
         self.log = directory / "log"
-        self.admin = JsonAdmin(str(directory / "admin.sock"), timeout=20)
+        self.admin = JsonAdmin(str(directory / "admin.sock"), timeout=120)
         self.wrapper: list[str] = []
         self.options = list(options)
         self._command = [
@@ -91,7 +91,7 @@ class Daemon:
     def stop(self) -> int:
         assert self.process is not None
         self.process.terminate()
-        return self.process.wait(timeout=10)
+        return self.process.wait(timeout=120)
 
     def ail(self, *faults: str) -> None:
         """Let the simulated NVML show faults, `ROW KEY=NUMBER` each, instead of those before; see faults.h."""
@@ -129,7 +129,7 @@ def connect(folder: Path) -> socket.socket:
 def _receive_socket(channel: socket.socket) -> socket.socket:
     _data, [descriptor], _flags, _address = socket.recv_fds(channel, 1, 1)
     connection = socket.socket(fileno=descriptor)
-    connection.settimeout(20)
+    connection.settimeout(120)
     return connection
 
 
@@ -239,7 +239,7 @@ class Process:
             self.descriptor = -1
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
     """Poll a condition of real processes, with a bound; ever more seldom, as each question takes time of theirs."""
     deadline = time.monotonic() + seconds
     pause = 0.002

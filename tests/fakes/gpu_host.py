@@ -18,7 +18,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 CONTEXT = 526 * MIB
 T = TypeVar("T")
-TIMEOUT = 20.0  # seconds after which something that should have happened counts as missing
+TIMEOUT = 120.0  # seconds after which something that should have happened counts as missing
 
 
 def until(look: Callable[[], T], wanted: Callable[[T], bool]) -> T:

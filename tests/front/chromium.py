@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-TIMEOUT = 30.0  # seconds for anything that the browser does
+TIMEOUT = 120.0  # seconds for anything that the browser does
 # As root it has no sandbox; a container's /dev/shm is small; nothing is fetched from anywhere.
 OPTIONS = [
     "--headless=new",

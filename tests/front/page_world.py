@@ -51,7 +51,7 @@ class House:
     def stop_dashboard(self) -> int:
         assert self.dashboard is not None
         self.dashboard.send_signal(signal.SIGINT)
-        status = self.dashboard.wait(30)
+        status = self.dashboard.wait(120)
         self.dashboard = None
         return status
 
@@ -60,7 +60,7 @@ class House:
             self.stop_dashboard()
         if self.server is not None:
             self.server.terminate()
-            self.server.wait(30)
+            self.server.wait(120)
 
     def container(self, name: str, limit: int = 2 * GIB, **options: str) -> None:
         """Create and mount one."""

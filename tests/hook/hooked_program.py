@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-TIMEOUT = 30.0  # seconds; only a failure takes as long
+TIMEOUT = 120.0  # seconds; only a failure takes as long
 THREADS = 8
 """As many as `src/program.c` has."""
 

@@ -13,7 +13,7 @@ from typing import Self
 from convgpu.protocol.messages import DeviceRow, Hello, Message, Welcome, pack
 from convgpu.protocol.stream import MessageStream
 
-TIMEOUT = 30.0
+TIMEOUT = 120.0
 """Seconds after which a test gives up; nothing takes that long."""
 
 PAGE_SIZE = 4096

@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,9 +12,9 @@ from pathlib import Path
 import pytest
 from bypass_services import RESOURCES
 from docker_engine import Engine, Holder, stop, wait_for
+from prepared_data import pushed_images
 
 ROOT = Path(__file__).parents[2]
-BUILT = ROOT / "build/plugin"
 
 
 @pytest.fixture(scope="session")
@@ -25,15 +24,23 @@ def engine(start_engine: Callable[..., AbstractContextManager[Engine]]) -> Itera
 
 
 @pytest.fixture(scope="session")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def registry_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the registry keeps what is pushed to it."""
+    folder = tmp_path_factory.mktemp("registry") / "data"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def registry(registry_folder: Path) -> Iterator[str]:
     """Debian's docker-registry on loopback, plain HTTP; the value is its HOST:PORT."""
-    directory = tmp_path_factory.mktemp("registry")
+    directory = registry_folder.parent
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     settings = {
         "version": 0.1,
-        "storage": {"filesystem": {"rootdirectory": str(directory / "data")}},
+        "storage": {"filesystem": {"rootdirectory": str(registry_folder)}},
         "http": {"addr": f"127.0.0.1:{port}"},
     }
     # JSON is YAML.
@@ -58,20 +65,37 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         stop(process)
 
 
+def push(engine: Engine, reference: str) -> subprocess.CompletedProcess[str]:
+    """Push the plugin to a registry, as `make release` does."""
+    environment = {**os.environ, "DOCKER_HOST": engine.host}
+    return subprocess.run(
+        [ROOT / "scripts/release/plugin-image", reference],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+    )
+
+
 @pytest.fixture
-def plugin_version() -> Iterator[Callable[[str], Path]]:
-    """A maker of plugin directories that differ in one file, as an Engine demands of two plugins."""
-    # Beside what was built: hard links do not cross file systems. NAME is written anew, never through a link.
-    with tempfile.TemporaryDirectory(prefix="versions-", dir=BUILT.parent) as versions:
+def push_plugin() -> Callable[[Engine, str], subprocess.CompletedProcess[str]]:
+    """A pusher of the plugin, which may fail."""
+    return push
 
-        def make(version: str) -> Path:
-            directory = Path(versions) / version
-            leave_out = shutil.ignore_patterns("NAME")
-            shutil.copytree(BUILT, directory, symlinks=True, copy_function=os.link, ignore=leave_out)
-            (directory / "rootfs/usr/lib/convgpu/NAME").write_text(version)
-            return directory
 
-        yield make
+@pytest.fixture(scope="session")
+def images(engine: Engine, registry: str, registry_folder: Path) -> list[str]:
+    """Two versions of the plugin in the registry, pushed as `make release` does."""
+    references = [f"{registry}/convgpu:{version}" for version in ("0.1.0", "0.2.0")]
+
+    def push_all() -> None:
+        for reference in references:
+            done = push(engine, reference)
+            assert done.returncode == 0, done.stderr
+
+    pushed_images(registry_folder, push_all)
+    return references
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from host_state import has_left_hosts_network
 
-STARTING = 30.0  # seconds that a daemon may take to answer
+STARTING = 120.0  # seconds that a daemon may take to answer, on a machine that others use too
 
 
 @functools.cache
@@ -31,13 +31,12 @@ def version() -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def wait_for(what: str, condition: Callable[[], object], deadline: float = STARTING) -> object:
+def wait_for(what: str, condition: Callable[[], object], deadline: float = STARTING, pause: float = 0.05) -> object:
     """Poll real processes until the condition is true; return its value.
 
     50 to 150 ms apart, as most questions are commands of Docker or Slurm, which take time of a core.
     """
     end = time.monotonic() + deadline
-    pause = 0.05
     while not (value := condition()):
         assert time.monotonic() < end, f"not within {deadline:.0f} s: {what}"
         time.sleep(pause)
@@ -48,7 +47,7 @@ def wait_for(what: str, condition: Callable[[], object], deadline: float = START
 def stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(timeout=30)
+        process.wait(timeout=90)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -67,7 +66,7 @@ class PluginConnection(http.client.HTTPConnection):
     """HTTP over the socket of a managed plugin, which lies where no option of the Engine can move it."""
 
     def __init__(self, plugin_id: str) -> None:
-        super().__init__("plugin", timeout=10)
+        super().__init__("plugin", timeout=60)
         self.path = f"/run/docker/plugins/{plugin_id}/convgpu.sock"
 
     def connect(self) -> None:
@@ -130,7 +129,7 @@ class Engine:
     def command(self, *arguments: str) -> list[str]:
         return ["docker", "-H", self.host, *arguments]
 
-    def run(self, *arguments: str, check: bool = True, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess[str]:
         """Run the docker client; a failure shows what it said."""
         done = subprocess.run(
             self.command(*arguments),
@@ -177,7 +176,17 @@ class Engine:
         self._settings.update(settings)
         self.settings.write_text(json.dumps(self._settings))
         self.process.send_signal(signal.SIGHUP)
-        wait_for("daemon.json is read again", lambda: b"Reloaded configuration" in self.log.read_bytes()[before:])
+        self._wait_until_logged(b"Reloaded configuration", before)
+
+    def _wait_until_logged(self, text: bytes, since: int) -> None:
+        """Wait for a line behind a place in the log, with short pauses: to read a file costs little."""
+
+        def logged() -> bool:
+            with self.log.open("rb") as log:
+                log.seek(since)
+                return text in log.read()
+
+        wait_for(f"the Engine logs {text.decode()!r}", logged, pause=0.005)
 
     def settings_of_plugins(self) -> tuple[str, ...]:
         """Return the settings with which a plugin works on this Engine: one simulated device, volumes as on a card."""

@@ -1,4 +1,4 @@
-"""One plugin from `docker plugin create` to `rm`, with containers that use it all the while."""
+"""One plugin from `docker plugin install` to `rm`, with containers that use it all the while."""
 
 import os
 import signal
@@ -8,12 +8,6 @@ import pytest
 pytestmark = pytest.mark.engine
 
 GIB = 1 << 30
-
-
-def publish(engine, plugin_version, reference, version):
-    engine("plugin", "create", reference, str(plugin_version(version)))
-    engine("plugin", "push", reference)
-    engine("plugin", "rm", reference)
 
 
 def check_end_by_kill(engine, hold):
@@ -60,10 +54,8 @@ def upgrade(engine, reference):
     engine("plugin", "enable", "lifecycle")
 
 
-def test_from_create_to_rm(engine, registry, plugin_version, hold, tmp_path):
-    first, second = f"{registry}/convgpu/convgpu:1", f"{registry}/convgpu/convgpu:2"
-    publish(engine, plugin_version, first, "1")
-    publish(engine, plugin_version, second, "2")
+def test_from_install_to_rm(engine, images, hold, tmp_path):
+    first, second = images
     install = ("plugin", "install", "--grant-all-permissions", "--disable", "--alias", "lifecycle")
     engine(*install, first, "CONVGPU_NAME=lifecycle")
     engine("plugin", "set", "lifecycle", *engine.settings_of_plugins())

@@ -42,7 +42,7 @@ class Porter:
 
     def start(self) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.control.settimeout(30)
+        self.control.settimeout(120)
         command = [self._program, f"--control={theirs.fileno()}", f"--pool={self.pool}"]
         with theirs, self.log.open("ab") as log:
             self.popen = subprocess.Popen(
@@ -59,7 +59,7 @@ class Porter:
     def stop(self) -> int:
         """End it as the end of the scheduler does."""
         self.control.close()
-        return self.popen.wait(timeout=30)
+        return self.popen.wait(timeout=120)
 
     def close(self) -> None:
         if self.popen.poll() is None:
@@ -98,7 +98,7 @@ class Carrier:
 
     def __init__(self, sock: socket.socket, session: int) -> None:
         self.socket, self.session = sock, session
-        sock.settimeout(30)
+        sock.settimeout(120)
 
     def send(self, kind: int, piece: int = 0, size: int = 0, *, device: int = 0, descriptor: int | None = None) -> None:
         frame = _FRAME.pack(kind, device, piece, size, 0, 0)

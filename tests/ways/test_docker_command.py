@@ -53,7 +53,7 @@ def test_run_uses_the_same_engine_and_gives_the_exit_code(docker, engine, plugin
 def test_completion(docker, engine, plugin):  # noqa: ARG001 - it answers
     told = docker("__complete", "convgpu", "ins").stdout.splitlines()
     assert [line.partition("\t")[0] for line in told] == ["inspect", "install", ":4"]
-    engine("run", "-d", "--name", "seen", "--network", "none", *VOLUME, "convgpu/demo", "sleep", "60")
+    engine("run", "-d", "--name", "seen", "--network", "none", *VOLUME, "convgpu/demo", "sleep", "600")
     told = docker("__complete", "convgpu", "-H", engine.host, "inspect", "se").stdout.splitlines()
     assert [line.partition("\t")[0] for line in told] == ["seen", ":4"]
     options = docker("__complete", "convgpu", "run", "--gpu-").stdout.splitlines()

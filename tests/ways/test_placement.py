@@ -6,16 +6,13 @@ given. What `--gpus device=...` does with a card, tests/hook/visibility and test
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from docker_engine import version
+from forked_command import run_command
 
 pytestmark = pytest.mark.engine
 
-PROGRAMS = Path(sys.executable).parent
 DRIVER = "LD_LIBRARY_PATH=/run/convgpu/driver"
 HOLD = ("convgpu/demo", "gpu-hold", "--wait-for-stdin", "1g")
 ON_SECOND = ("convgpu/demo", "gpu-hold", "--device", "1", "--wait-for-stdin", "1g")  # it sees both
@@ -34,29 +31,30 @@ def _two_gpus(engine, plugin):
 
 
 def command(engine, *words):
-    environment = {**os.environ, "DOCKER_HOST": engine.host}
-    done = subprocess.run(
-        [PROGRAMS / "convgpu", *words],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-    )
+    done = run_command(*words, env={**os.environ, "DOCKER_HOST": engine.host})
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def where(engine, *names):
+def wait_until_all_hold(engine, plugin, count):
+    """Wait until so many containers hold memory, by the plugin's own count, which costs next to nothing to ask for."""
+
+    def holding():
+        return sum(any(device["usage"] for device in row["devices"]) for row in engine.containers(plugin))
+
+    engine.wait_for(f"{count} containers hold memory", lambda: holding() == count)
+
+
+def where(engine, plugin, *names):
     """Return the GPUs on which containers hold memory, by name, once all of them hold some."""
+    wait_until_all_hold(engine, plugin, len(names))
 
     def found():
         rows = json.loads(command(engine, "ps", "--json"))
         named = {one["name"]: row for row in rows for one in row["containers"]}
         return {name: [g["index"] for g in named[name]["gpus"] if g["usage"]] for name in names if name in named}
 
-    engine.wait_for("all of them hold memory", lambda: all(found().get(name) for name in names))
+    engine.wait_for("`convgpu ps` names them", lambda: all(found().get(name) for name in names))
     limits = {name: shown_limits(engine, name) for name in names}
     return found(), limits
 
@@ -76,11 +74,12 @@ def preloaded(plugin, **options):
 
 
 def test_by_a_volume_and_plain_docker_run(engine, plugin):
-    for name, options in {"first": {}, "second": {}, "both": {"gpus": "all"}, "named": {"gpus": "1"}}.items():
+    cases = {"first": {}, "second": {}, "both": {"gpus": "all"}, "named": {"gpus": "1"}}
+    for count, (name, options) in enumerate(cases.items(), start=1):
         program = ON_SECOND if name == "named" else HOLD
         engine("run", "-d", "-i", "--name", name, *QUIET, *preloaded(plugin, memory="2g", **options), *program)
-        where(engine, name)
-    held, limits = where(engine, "first", "second", "both", "named")
+        wait_until_all_hold(engine, plugin, count)
+    held, limits = where(engine, plugin, "first", "second", "both", "named")
     assert limits == {"first": [0], "second": [1], "both": [0, 1], "named": [1]}
     assert (held["first"], held["second"], held["named"]) == ([0], [1], [1])
 
@@ -88,26 +87,27 @@ def test_by_a_volume_and_plain_docker_run(engine, plugin):
 def test_by_the_command_and_by_variables(engine, plugin):
     typed = ("run", "--gpu-memory", "2g", "-d", "-i", "--name", "typed", *QUIET)
     command(engine, *typed, *HOLD)
-    where(engine, "typed")
+    wait_until_all_hold(engine, plugin, 1)
     words = ("--volume-driver", plugin, "-v", "/run/convgpu", "-e", "CONVGPU_MEMORY=2g", "-e", DRIVER)
     engine("run", "-d", "-i", "--name", "said", *QUIET, *words, "-e", "LD_PRELOAD=/run/convgpu/libconvgpu.so", *HOLD)
-    assert where(engine, "typed", "said")[1] == {"typed": [0], "said": [1]}
+    assert where(engine, plugin, "typed", "said")[1] == {"typed": [0], "said": [1]}
     command(engine, "run", "--gpu-memory", "2g", "--gpus", "2", "-d", "-i", "--name", "two", *QUIET, *HOLD)
-    assert where(engine, "two")[1] == {"two": [0, 1]}
+    wait_until_all_hold(engine, plugin, 3)
+    assert shown_limits(engine, "two") == [0, 1]
 
 
-def test_by_the_runtime(engine, runtime):
+def test_by_the_runtime(engine, plugin, runtime):
     cases = {
         "first": ("CONVGPU_MEMORY=2g",),
         "second": ("NVIDIA_VISIBLE_DEVICES=all",),
         "named": ("CONVGPU_MEMORY=2g", "NVIDIA_VISIBLE_DEVICES=1"),
         "both": ("CONVGPU_MEMORY=2g", "CONVGPU_GPUS=all"),
     }
-    for name, variables in cases.items():
+    for count, (name, variables) in enumerate(cases.items(), start=1):
         words = [word for variable in variables for word in ("-e", variable)]
         engine("run", "-d", "-i", "--name", name, *runtime, *words, *(ON_SECOND if name == "named" else HOLD))
-        where(engine, name)
-    assert where(engine, *cases)[1] == {"first": [0], "second": [1], "named": [1], "both": [0, 1]}
+        wait_until_all_hold(engine, plugin, count)
+    assert where(engine, plugin, *cases)[1] == {"first": [0], "second": [1], "named": [1], "both": [0, 1]}
 
 
 def test_by_compose(engine, plugin, compose):
@@ -136,6 +136,7 @@ def test_by_a_service_of_swarm(engine, plugin, runtime):  # noqa: ARG001 - the E
             rows = json.loads(command(engine, "ps", "--json"))
             return sorted(gpu["index"] for row in rows for gpu in row["gpus"] if gpu["usage"])
 
+        wait_until_all_hold(engine, plugin, 2)
         engine.wait_for("both tasks hold memory, on different GPUs", lambda: gpus() == [0, 1])
     finally:
         engine.configure({"default-runtime": "runc"})
@@ -144,15 +145,15 @@ def test_by_a_service_of_swarm(engine, plugin, runtime):  # noqa: ARG001 - the E
 
 
 @pytest.mark.skipif(version() < (25, 0), reason="this Engine has no CDI; `make test-engines` has one that does")
-def test_by_a_cdi_device(engine, plugin, cdi_folder):  # noqa: ARG001 - the plugin runs
+def test_by_a_cdi_device(engine, plugin, cdi_folder):
     command(engine, "install", "cdi", "--cdi-folder", str(cdi_folder))
     device = ("--device", "convgpu.io/memory=2g")
     made = ("create", "--rm", *device, "convgpu/demo", "true")
     engine.wait_for("the Engine knows the device", lambda: engine.run(*made, check=False).returncode == 0)
-    for name in ("first", "second"):
+    for count, name in enumerate(("first", "second"), start=1):
         engine("run", "-d", "-i", "--name", name, *QUIET, *device, *HOLD)
-        where(engine, name)
-    assert where(engine, "first", "second")[1] == {"first": [0], "second": [1]}
+        wait_until_all_hold(engine, plugin, count)
+    assert where(engine, plugin, "first", "second")[1] == {"first": [0], "second": [1]}
     command(engine, "install", "cdi", "--cdi-folder", str(cdi_folder), "--uninstall")
 
 

@@ -3,14 +3,12 @@
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_command import run_command
 
 pytestmark = pytest.mark.engine
-
-CONVGPU = Path(sys.executable).parent / "convgpu"
 
 
 def openssl(folder: Path, *words: str) -> None:
@@ -20,7 +18,7 @@ def openssl(folder: Path, *words: str) -> None:
 def make_certificates(folder: Path) -> Path:
     """An authority, and a certificate of it for the Engine and for its user, by the names that docker knows."""
     folder.mkdir()
-    key = ("-newkey", "rsa:2048", "-nodes")
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     openssl(folder, "req", "-x509", *key, "-keyout", "ca-key.pem", "-out", "ca.pem", "-subj", "/CN=authority")
     for name in ("server", "client"):
         files = ("-keyout", f"{name}-key.pem", "-out", f"{name}.csr")
@@ -55,8 +53,7 @@ def ask(tmp_path):
     def run(*words, **variables):
         kept = {name: value for name, value in os.environ.items() if not name.startswith("DOCKER_")}
         environment = {**kept, "DOCKER_CONFIG": str(tmp_path), **variables}
-        command = [CONVGPU, *words, "devices"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=60)
+        done = run_command(*words, "devices", env=environment)
         assert done.returncode == 3, done
         return done.stderr.splitlines()[0]
 

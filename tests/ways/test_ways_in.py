@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from docker_engine import Engine, version
+from forked_command import run_command
 
 pytestmark = pytest.mark.engine
 
@@ -21,16 +22,7 @@ HOLD = ("convgpu/demo", "gpu-hold", "--wait-for-stdin")
 
 
 def convgpu(engine: Engine, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "DOCKER_HOST": engine.host}
-    return subprocess.run(
-        [PROGRAMS / "convgpu", *words],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-    )
+    return run_command(*words, env={**os.environ, "DOCKER_HOST": engine.host})
 
 
 def limits(engine, name):

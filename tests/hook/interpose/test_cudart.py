@@ -36,7 +36,7 @@ def runtime(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def run(runtime: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     settings = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(runtime.parent)} | environment
-    return subprocess.run([runtime], env=settings, capture_output=True, text=True, check=True, timeout=20)
+    return subprocess.run([runtime], env=settings, capture_output=True, text=True, check=True, timeout=120)
 
 
 def test_its_first_call_is_the_hooks(runtime: Path, hook: Path) -> None:

@@ -39,7 +39,7 @@ def begin(circumstances: Path) -> Begin:
 def finish(process: "subprocess.Popen[str]", line: str = "") -> tuple[list[list[int]], str]:
     """What a program that ended well printed, and what it said on stderr."""
     try:
-        printed, said = process.communicate(line, timeout=20)
+        printed, said = process.communicate(line, timeout=120)
     finally:
         process.kill()
     assert process.returncode == 0

@@ -76,6 +76,6 @@ def test_a_limit_holds_with_that_library(daemon: Daemon, release: Path, run) -> 
     assert [path for path in mapped if Path(path).name.startswith(("libc.so", "libc-"))]
     assert all(path.startswith(str(release)) for path in mapped if "/libc.so" in path or "/libc-" in path)
     refused = run(folder, f"hold={2 * GIB}")
-    errors = refused.communicate(timeout=20)[1]
+    errors = refused.communicate(timeout=120)[1]
     assert "convgpu: cuMemAlloc of 2GiB on device 0 rejected: it would exceed the limit" in errors
     assert errors.splitlines()[-1] == "alloc: error 2"

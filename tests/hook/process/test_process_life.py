@@ -172,7 +172,7 @@ def test_a_clean_environment_is_no_way_out(daemon: Daemon, lives: Path) -> None:
     driver = f"LD_LIBRARY_PATH={folder}/driver"
     script = f"mount --bind {etc} /etc && exec env -i {driver} {lives}/life hold={2 * GIB}"
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=20, check=False
+        ["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 1
     refusal, error = done.stderr.splitlines()

@@ -85,9 +85,9 @@ def kinds(daemon: Daemon, name: str) -> list[str]:
 
 
 def work_until(condition: Callable[[], bool], what: str, *workers: Worker) -> None:
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 240
     while not condition():
-        assert time.monotonic() < deadline, f"not within 40 s: {what}"
+        assert time.monotonic() < deadline, f"not within 240 s: {what}"
         for _ in range(4):  # it has work all the while, and what became of it is asked for more seldom
             for each in workers:
                 each.work()

@@ -190,7 +190,7 @@ def test_a_deep_suspension_comes_back_when_an_outsider_has_left_the_card(daemon,
 
 def convgpu(daemon: Daemon, *words: str) -> str:
     command = [sys.executable, "-m", "convgpu.cli", words[0], "--directory", str(daemon.directory), *words[1:]]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
 def test_the_command_line_suspends_shows_and_resumes(daemon, join: Join) -> None:

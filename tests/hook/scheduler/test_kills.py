@@ -35,7 +35,7 @@ def kill(killer: Path) -> Kill:
     def run(folder: Path, steps: int, thread: str, *words: object) -> tuple[bool, int]:
         settings = {"LD_PRELOAD": str(folder / "libconvgpu.so"), "LD_LIBRARY_PATH": str(folder / "driver")}
         command = [killer / "kill_at", str(steps), thread, killer / "victim", *map(str, words)]
-        done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False, timeout=120)
         assert (done.returncode, done.stderr) == (0, "")
         *ended, made = done.stdout.split()
         return ended == ["end"], int(made)

@@ -62,7 +62,7 @@ def test_nonsense_instead_of_figures(look: Look, scheduler: ScriptedScheduler, r
         assert peer.receive() == (1, Observe(BINARY_UUIDS[uuid], ""))
         peer.send_raw(reply)
         peer.close()
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=120)
     assert output.splitlines() == NO_FIGURES
     [line] = errors.splitlines()
     assert line.partition("sock: ")[2].startswith(reason)
@@ -70,8 +70,9 @@ def test_nonsense_instead_of_figures(look: Look, scheduler: ScriptedScheduler, r
 
 def test_a_silent_scheduler_is_waited_for_a_second(look: Look, scheduler: ScriptedScheduler) -> None:
     begin = time.monotonic()
-    output, errors = look().communicate(timeout=20)
+    output, errors = look().communicate(timeout=120)
     assert output.splitlines() == NO_FIGURES
     assert errors.endswith("no answer in time.\n")
-    assert 1 <= time.monotonic() - begin < 2  # and then not asked for a while
-    assert scheduler.has_caller()
+    assert time.monotonic() - begin >= 1
+    scheduler.accept_silent().close()
+    assert not scheduler.has_caller()  # it was asked once, and then not for a while

@@ -63,7 +63,7 @@ class Container:
         """Return what the program printed, and its stderr."""
         settings = self._settings | ({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})
         command = [sys.executable, "-c", PROGRAM + program]
-        done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout), done.stderr
 

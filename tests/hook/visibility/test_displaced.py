@@ -28,11 +28,11 @@ def test_a_program_that_waits_for_a_lost_gpu_ends_with_a_line_and_the_next_gets_
         wait_until(lambda: bool(daemon.state("a")["waiting"]), "its context waits")
         assert [share["uuid"] for share in daemon.state("a")["devices"]] == [lost]
         daemon.ail("0 error=15")
-        _, said = program.communicate(timeout=30)
+        _, said = program.communicate(timeout=120)
         assert program.returncode != 0
         assert "the GPU that was chosen for this container is lost or drained; start the program again" in said
         again = gpu_hold(folder)
-        again.communicate(timeout=30)
+        again.communicate(timeout=120)
         assert again.returncode == 0
         placed = [list(event["limits"]) for event in daemon.events("placed")]
         assert placed == [[lost], [other]]

@@ -40,7 +40,7 @@ class Running:
         self.sees = json.loads(self._process.stdout.readline())
 
     def end(self) -> None:
-        self._process.communicate("\n", timeout=20)
+        self._process.communicate("\n", timeout=120)
         assert self._process.returncode == 0
 
 

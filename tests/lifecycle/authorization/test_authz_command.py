@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from docker_engine import Engine
+from forked_command import run_command
 from raw_engine import RawEngine
 
 pytestmark = pytest.mark.engine
@@ -22,9 +23,8 @@ class Host:
         self.raw = RawEngine(f"{engine.directory}/docker.sock")
 
     def authz(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "convgpu.cli", "-H", self.engine.host, "authz", *words]
-        command += ["--daemon-json", str(self.engine.settings), "--gpu-volume-driver", self.plugin]
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+        settings = ("--daemon-json", str(self.engine.settings), "--gpu-volume-driver", self.plugin)
+        return run_command("-H", self.engine.host, "authz", *words, *settings)
 
     def status(self) -> dict[str, object]:
         return json.loads(self.authz("status", "--json").stdout)

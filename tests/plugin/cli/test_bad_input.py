@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from daemon import Daemon, running_daemon
+from forked_command import run_command
 
 from convgpu.cli.terminal.signals import unbroken
 
@@ -29,7 +30,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 def convgpu(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     given = {**os.environ, "DOCKER_HOST": "unix:///nowhere/docker.sock", **environment}
-    return subprocess.run([CONVGPU, *words], check=False, capture_output=True, text=True, env=given, timeout=60)
+    return run_command(*words, env=given)
 
 
 NO_ENGINE = (
@@ -126,7 +127,7 @@ def test_a_reader_that_goes_away_is_no_error(daemon: Daemon) -> None:
 
 def test_who_follows_for_a_reader_that_goes_away_ends(daemon: Daemon) -> None:
     command = f"{CONVGPU} events -f --directory {daemon.directory} | head -n 1"
-    done = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True, timeout=120)
     assert ("first" in done.stdout, done.stderr) == (True, "")
 
 

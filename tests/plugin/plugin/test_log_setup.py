@@ -121,6 +121,6 @@ def test_the_configuration_is_accepted(form):
 
 def test_a_form_that_is_not_known_is_one_line():
     command = [sys.executable, "-m", "convgpu.plugin", "--log-format", "xml"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "convgpu.plugin: CONVGPU_LOG_FORMAT=xml: must be one of text, json\n"

@@ -22,7 +22,7 @@ sys.exit(Supervisor(commands, os.environ, sockets, **settings).run())
 # Each says its name and process id once it is ready, in one write, as all of them share the pipe.
 READY = "import os, signal, sys, time; os.write(1, f'{sys.argv[1]} {os.getpid()}\\n'.encode()); "
 WAIT = READY + "signal.pause()"
-STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY + "time.sleep(60)"
+STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + READY + "time.sleep(600)"
 OBEDIENT = "import signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0)); " + WAIT
 
 
@@ -43,7 +43,7 @@ def start():
     for process in started:
         process.kill()
         # They end with their parent, so the pipe is closed as well.
-        process.communicate(timeout=10)
+        process.communicate(timeout=120)
 
 
 def is_gone(pid):
@@ -57,7 +57,7 @@ def is_gone(pid):
 def test_told_to_end_it_ends_both_and_returns_zero(start):
     process, children = start(WAIT, WAIT)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 0
+    assert process.wait(120) == 0
     assert [is_gone(pid) for pid in children] == [True, True]
 
 
@@ -67,14 +67,14 @@ def test_one_that_is_killed_is_started_again_and_the_other_stays(start):
     name, again = process.stdout.readline().split()
     assert (name, int(again) != first, is_gone(first), is_gone(second)) == ("p0", True, True, False)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 0
+    assert process.wait(120) == 0
     assert [is_gone(pid) for pid in (int(again), second)] == [True, True]
 
 
 def test_when_one_is_killed_soon_the_other_is_ended(start):
     process, (first, second) = start(WAIT, WAIT)
     os.kill(first, signal.SIGKILL)
-    assert process.wait(10) == 1
+    assert process.wait(120) == 1
     assert is_gone(second)
 
 
@@ -86,7 +86,7 @@ def test_one_that_does_not_give_up_starts_again_what_is_killed_soon(start):
         assert (name, int(again) != first, is_gone(first), is_gone(second)) == ("p0", True, True, False)
         first = int(again)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 0
+    assert process.wait(120) == 0
 
 
 ACCEPTS = """
@@ -104,7 +104,7 @@ signal.pause()
 
 def connect(path):
     client = socket.socket(socket.AF_UNIX)
-    client.settimeout(10)
+    client.settimeout(120)
     client.connect(str(path))
     return client
 
@@ -127,21 +127,21 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path):
     path.write_text("mine")
     code = "import sys; from pathlib import Path; from convgpu.plugin.supervisor import Supervisor\n"
     code += f"Supervisor({{'a': ['true']}}, {{}}, {{'a': Path({str(path)!r})}}).run()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=10, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, "Address already in use" in done.stderr, path.read_text()) == (1, True, "mine")
 
 
 def test_when_one_ends_with_success_the_other_is_ended_all_the_same(start):
     process, (first, second) = start(OBEDIENT, WAIT)
     os.kill(first, signal.SIGUSR1)
-    assert process.wait(10) == 1
+    assert process.wait(120) == 1
     assert is_gone(second)
 
 
 def test_one_that_ignores_the_request_is_killed(start):
     process, children = start(STUBBORN, WAIT, grace=0.2)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 0
+    assert process.wait(120) == 0
     assert [is_gone(pid) for pid in children] == [True, True]
 
 
@@ -153,7 +153,7 @@ def test_a_command_that_does_not_exist_leaves_nothing_behind(tmp_path):
         "except FileNotFoundError: sys.exit(7)"
     )
     # The first child keeps the pipe open, so the end of the output proves that it is gone.
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=tmp_path, timeout=10, check=False)
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=tmp_path, timeout=120, check=False)
     assert done.returncode == 7
 
 
@@ -161,4 +161,4 @@ def test_when_the_parent_is_killed_its_children_end(start):
     process, _children = start(WAIT, WAIT)
     process.kill()
     # The end of the output proves it: both of them hold the pipe as long as they live.
-    assert process.communicate(timeout=10) == ("", None)
+    assert process.communicate(timeout=120) == ("", None)

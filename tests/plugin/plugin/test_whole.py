@@ -84,7 +84,7 @@ def test_life_of_a_volume(plugin, session, base, settings):
     assert post(session, base, wire.LIST, {}) == (200, {"Volumes": [], "Err": ""})
 
     plugin.send_signal(signal.SIGTERM)
-    assert plugin.wait(60) == 0
+    assert plugin.wait(120) == 0
     assert not settings.socket.exists()
 
 
@@ -136,7 +136,7 @@ def test_a_scheduler_that_hangs_delays_a_mount_for_seconds_only(plugin, session,
     os.kill(scheduler, signal.SIGSTOP)
     begun = time.monotonic()
     status, answer = post(session, base, wire.MOUNT, {"Name": "v", "ID": "a"})
-    assert time.monotonic() - begun < 10  # the Engine gives up after 30
+    assert time.monotonic() - begun < 25  # the Engine gives up after 30
     assert (status, "does not answer" in answer["Err"]) == (500, True)
     # What does not need the scheduler is answered meanwhile.
     assert post(session, base, wire.CAPABILITIES, {})[0] == 200
@@ -150,7 +150,7 @@ def test_a_scheduler_that_hangs_for_good_is_ended(plugin, session, base, setting
     os.kill(scheduler, signal.SIGSTOP)
     _end_scheduler(settings.admin_socket)
     # Here it has just been started, so the plugin ends too.
-    assert plugin.wait(60) == 1
+    assert plugin.wait(120) == 1
 
 
 @pytest.mark.parametrize("module", ["convgpu.daemon", "gunicorn"])
@@ -159,6 +159,6 @@ def test_either_is_killed_and_the_plugin_ends(plugin, session, base, tmp_path, m
     both = {command_of(pid): pid for pid in children(plugin)}
     assert both.keys() == {"convgpu.daemon", "gunicorn"}
     os.kill(both[module], signal.SIGKILL)
-    assert plugin.wait(60) == 1
+    assert plugin.wait(120) == 1
     assert re.search(r"(scheduler|server) ended by itself: SIGKILL", (tmp_path / "log").read_text())
     assert [pid for pid in both.values() if Path(f"/proc/{pid}").exists()] == []

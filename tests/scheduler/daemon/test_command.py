@@ -48,6 +48,6 @@ def test_a_log_that_nobody_reads_stops_nobody(tmp_path: Path) -> None:
             for _ in range(1000):  # some 200 bytes each, and the pipe holds 65,536
                 assert isinstance(process_of_container.ask(m.Allocate(0, 3 * GIB, "cuMemAlloc")), m.Rejected)
             process.terminate()
-            assert process.wait(timeout=10) == 0
+            assert process.wait(timeout=120) == 0
         with os.fdopen(reading, "rb") as log:
             assert log.read().count(b"\n") > 100

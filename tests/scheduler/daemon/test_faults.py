@@ -54,12 +54,12 @@ def test_a_card_that_hangs_keeps_nobody_else_waiting(tmp_path: Path) -> None:
         well = Process(daemon.container("well", memory="2g", gpus="1"))
         ill.hello()
         well.hello()
-        daemon.ail("0 hang_ms=60000")
+        daemon.ail("0 hang_ms=600000")
         asked = ill.send(m.Context(0, 526 << 20, 0))
         for _ in range(500):
             before = time.monotonic()
             assert well.ask(m.Query(0)) == m.Usage(2 * GIB, 0, 0)
-            assert time.monotonic() - before < 0.5
+            assert time.monotonic() - before < 2  # NVML is given up after 2 s
         assert ill.answer(asked) == m.ContextSize(0)
         wait_until(lambda: daemon.admin.request("devices")["devices"][0]["capacity"] == 0, "nothing is granted there")
         health = [(one["capacity"], one["health"]) for one in daemon.admin.request("devices")["devices"]]
@@ -75,7 +75,7 @@ def test_a_flood_of_questions_to_a_card_that_hangs_costs_bounded_memory(tmp_path
         neighbour, flooder = Process(folder), Process(folder)
         neighbour.hello()
         flooder.hello()
-        daemon.ail("0 hang_ms=60000")
+        daemon.ail("0 hang_ms=600000")
         with contextlib.suppress(OSError):
             flooder.socket.sendall(b"".join(pack(m.Context(0, 1, 0), number + 1) for number in range(50_000)))
         wait_until(lambda: "1024 requests of one process wait" in daemon.log.read_text(), "there is a bound")

@@ -13,7 +13,7 @@ from convgpu.protocol import messages as m
 
 def replay(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "convgpu.daemon", "replay", str(path), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def work(daemon: Daemon) -> None:

@@ -22,7 +22,7 @@ def start(directory: Path, *words: str, **variables: str) -> "subprocess.Popen[s
 
 def answer(directory: Path) -> str:
     with pytest.raises(SchedulerRefused) as refused:
-        JsonAdmin(str(directory / "admin.sock"), timeout=20).request("containers")
+        JsonAdmin(str(directory / "admin.sock"), timeout=120).request("containers")
     assert refused.value.code == "failed"
     return refused.value.text
 

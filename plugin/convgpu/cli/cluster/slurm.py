@@ -108,12 +108,6 @@ def _write(directory: Path, texts: dict[str, str]) -> None:
     help="What may be promised of a card, as a multiple of its capacity.",
 )
 @click.option("--card", multiple=True, metavar="GPU=FILE", help="A GPU's device node; may be given again.")
-<<<<<<< HEAD
-@click.option("--grace", default="30s", show_default=True, callback=checked(_whole_seconds), metavar="TIME",
-              help="What a program has for its checkpoint, from SIGTERM to SIGKILL.")  # fmt: skip
-@click.option("--network", callback=checked(whole_gigabits), metavar="RATE",
-              help="What Slurm counts of its network: 25gbit; 0: nothing.  [default: its fastest port]")  # fmt: skip
-=======
 @click.option(
     "--grace",
     default="30s",
@@ -122,7 +116,12 @@ def _write(directory: Path, texts: dict[str, str]) -> None:
     metavar="TIME",
     help="What a program has for its checkpoint, from SIGTERM to SIGKILL.",
 )
->>>>>>> 4fd1e8f (Say why the Debian package cannot be built; let queue_begin_anew return nothing; skip the formatter for tables of words only)
+@click.option(
+    "--network",
+    callback=checked(whole_gigabits),
+    metavar="RATE",
+    help="What Slurm counts of its network: 25gbit; 0: nothing.  [default: its fastest port]",
+)
 @click.option("--jobs", default="/run/convgpu/jobs", show_default=True, metavar="DIR", help="Files of running jobs.")
 @click.option("--dry-run", is_flag=True, help="Print the files; write nothing.")
 @volume_driver

@@ -91,8 +91,12 @@ def _seconds(text: str) -> str:
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs on each node.")
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes, all at once or not at all.")
 @click.option("--time", callback=checked(_time), metavar="TIME", help="The longest it may run: 30m, 4h, 2-00:00:00.")
-@click.option("--network", callback=checked(_network), metavar="RATE",
-              help="Bandwidth on each node: 5gbit; on a bridge (--net bridge) no more.")  # fmt: skip
+@click.option(
+    "--network",
+    callback=checked(_network),
+    metavar="RATE",
+    help="Bandwidth on each node: 5gbit; on a bridge (--net bridge) no more.",
+)
 @click.option("--near", callback=checked(_seconds), metavar="TIME", help="Wait so long for nodes at one switch: 10m.")
 @click.option("--partition", metavar="NAME", help="Slurm's partition.  [default: the cluster's]")
 @click.option("--name", default="convgpu", show_default=True, help="The job's name.")

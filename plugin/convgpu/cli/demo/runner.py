@@ -7,7 +7,7 @@ from typing import Final
 
 from convgpu.cli.demo.backend import DemoBackend, Exited
 from convgpu.cli.demo.report import DemoResult, progress_line
-from convgpu.cli.demo.scenario import DemoContainer, settled
+from convgpu.cli.demo.scenario import DemoContainer, at_rest
 from convgpu.protocol.event_kinds import EventKind
 from convgpu.protocol.records import Container, Devices, Event
 from convgpu.protocol.sizes import format_size
@@ -94,14 +94,14 @@ class _DemoRun:
             if container.stays:
                 self._backend.release(container)
 
-    def settled(self, started: Sequence[DemoContainer]) -> bool:
+    def at_rest(self, started: Sequence[DemoContainer]) -> bool:
         """Return whether each of these has its memory, or waits, or has exited."""
         volumes = self._backend.volumes()
         known: dict[str, Container] = {
             volumes[row.name].name: row for row in self._backend.scheduler.containers() if row.name in volumes
         }
         exited = self._backend.exited()
-        return all(container.name in exited or settled(container, known) for container in started)
+        return all(container.name in exited or at_rest(container, known) for container in started)
 
     def over(self) -> bool:
         """Return whether every container ended, and the scheduler has said so."""
@@ -122,14 +122,14 @@ def run_demo(
     if others:
         report(f"Note: other containers have {format_size(others)} of this GPU; the scenario may not end in time")
     first = run.wave(0)
-    while run.age() < _WAVE_TIME and not run.settled(first):
+    while run.age() < _WAVE_TIME and not run.at_rest(first):
         run.poll()
         run.tick()
     second = run.wave(1)
     release: float | None = None
     while run.age() < _MAX_TIME and not run.over():
         run.poll()
-        if release is None and (run.settled(second) or run.age() > _STAY_TIME):
+        if release is None and (run.at_rest(second) or run.age() > _STAY_TIME):
             release = run.age() + _SHOW_TIME
         if release is not None and run.age() >= release:
             run.release()

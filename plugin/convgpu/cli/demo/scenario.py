@@ -87,10 +87,10 @@ def leaving_containers(device: Device) -> tuple[DemoContainer, ...]:
     )
 
 
-def settled(container: DemoContainer, known: Mapping[str, Container]) -> bool:
+def at_rest(container: DemoContainer, known: Mapping[str, Container]) -> bool:
     """Return whether a container has all that it will take, or waits, so that the next wave may start.
 
-    One whose memory may leave is settled with its memory only: it waits a moment until another's memory has left.
+    One whose memory may leave is at rest with its memory only: it waits a moment until another's memory has left.
 
     Args:
         container: of the scenario.

@@ -130,7 +130,7 @@ class Allocator:
         devices = self._retries.devices()
         pending = self._next_in_order(devices) if devices else None
         if pending is None:
-            self._retries.settle()
+            self._retries.conclude()
         return pending
 
     def _next_in_order(self, devices: Sequence[str]) -> PendingAllocation | None:

@@ -30,14 +30,14 @@ class Retries:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._are_settled = False  # all who wait were tried in vain, where no exception applies
+        self._is_concluded = False  # all who wait were tried in vain, where no exception applies
         self._round: _Round | None = None  # the last, if one was chosen in it and this event is handled still
 
     @property
     def are_due(self) -> bool:
         """Whether anything has changed since then: if not, nobody has to be tried, nor memory to be taken back."""
         state, ledger = self._state, self._state.ledger
-        return not self._are_settled or bool(
+        return not self._is_concluded or bool(
             ledger.changes.devices
             or state.arrived
             or ledger.changed_containers
@@ -107,11 +107,11 @@ class Retries:
         changes.latest.clear()
         self._round = _Round(held_back, tried, chosen, changes.releases)
 
-    def settle(self) -> None:
+    def conclude(self) -> None:
         """Remember that nothing that waits now can be served."""
         self._state.ledger.changes.clear()
         self._state.arrived.clear()
-        self._are_settled = not self._are_all_concerned
+        self._is_concluded = not self._are_all_concerned
         self._round = None
 
 

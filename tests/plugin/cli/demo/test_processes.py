@@ -18,7 +18,7 @@ def demo(*words: str) -> subprocess.CompletedProcess[str]:
         cwd=CHECKOUT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

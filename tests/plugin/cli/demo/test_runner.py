@@ -10,7 +10,7 @@ from convgpu.cli.connect.scheduler import Scheduler, read_answer
 from convgpu.cli.demo.backend import Exited
 from convgpu.cli.demo.report import as_data, timeline_lines
 from convgpu.cli.demo.runner import Clock, run_demo
-from convgpu.cli.demo.scenario import DemoContainer, containers, leaving_containers, settled
+from convgpu.cli.demo.scenario import DemoContainer, at_rest, containers, leaving_containers
 from convgpu.cli.demo.timeline import ASCII, Pause, Timeline
 from convgpu.protocol.records import Container, Device, Devices
 from convgpu.protocol.requests import AnswerT, ListContainers, ReadEvents, Request
@@ -177,16 +177,16 @@ def test_the_scenario_asks_for_more_than_there_is() -> None:
     assert ALL[0].arguments == ("--steps", "10", "--pause-before", "0.1", "--hold", "1", "--wait-for-stdin", "6144m")
 
 
-def test_who_waits_for_memory_that_leaves_is_settled_only_when_it_has_it() -> None:
+def test_who_waits_for_memory_that_leaves_is_at_rest_only_when_it_has_it() -> None:
     script = Script()
     script.start(next(container for container in ALL if container.name == "C"))
     script.time = 1.0
     waits = convert(script._container("C"), Container)
     leaves = leaving_containers(CARD)[1]
-    assert settled(next(container for container in ALL if container.name == "C"), {"C": waits})
-    assert not settled(leaves, {"B": waits})
+    assert at_rest(next(container for container in ALL if container.name == "C"), {"C": waits})
+    assert not at_rest(leaves, {"B": waits})
     share = replace(waits.devices[0], usage=leaves.size)
-    assert settled(leaves, {"B": replace(waits, devices=(share,))})
+    assert at_rest(leaves, {"B": replace(waits, devices=(share,))})
 
 
 def test_other_containers_on_the_gpu_are_named_first() -> None:

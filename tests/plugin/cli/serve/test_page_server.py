@@ -86,7 +86,7 @@ def server(files, feed):
 @pytest.fixture
 def get(server):
     def ask(path, method="GET", host=None):
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)) as connection:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=120)) as connection:
             connection.putrequest(method, path, skip_host=True)
             connection.putheader("Host", host or f"127.0.0.1:{server.server_port}")
             connection.endheaders()

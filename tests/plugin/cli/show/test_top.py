@@ -110,7 +110,7 @@ def test_on_a_terminal_it_shows_sorts_and_leaves_the_terminal_as_it_was(tmp_path
         os.write(leader, b"s")
         read_until(leader, r"by usage")
         os.write(leader, b"q")
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=120) == 0
     after = termios.tcgetattr(follower)
     os.close(leader)
     os.close(follower)

@@ -41,13 +41,13 @@ def pause(daemon: Daemon, **options: str) -> Process:
 def test_who_waits_for_nothing_is_ready(daemon: Daemon) -> None:
     daemon.container("a", memory="2g")
     with begin(daemon, "a") as process:
-        assert (process.communicate(timeout=20), process.returncode) == (("", ""), 0)
+        assert (process.communicate(timeout=120), process.returncode) == (("", ""), 0)
 
 
 def test_the_time_can_be_over(daemon: Daemon) -> None:
     pause(daemon)
     with begin(daemon, "b", "--timeout=100ms") as process:
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=120)
         assert (process.returncode, errors) == (1, "b: still waiting. See: convgpu ps\n")
 
 
@@ -55,7 +55,7 @@ def test_granted_memory_ends_it(daemon: Daemon) -> None:
     holder = pause(daemon)
     with begin(daemon, "b", "--timeout=1m") as process:
         holder.end()
-        assert (process.communicate(timeout=30), process.returncode) == (("", ""), 0)
+        assert (process.communicate(timeout=120), process.returncode) == (("", ""), 0)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def line(event, seconds):
 
 
 def test_a_stream_that_breaks_is_followed_from_where_it_broke(tmp_path, engine):
-    client = Engine(tmp_path / "docker.sock", timeout=5)
+    client = Engine(tmp_path / "docker.sock", timeout=120)
     scheduler = Scheduler(SchedulerUnavailable("it restarts"))
     names = ContainerNames(client, scheduler, "convgpu:latest")
     start = line(container("start", "c", name="one"), 1_700_000_000)

@@ -90,7 +90,7 @@ def served(tmp_path_factory, wait_until_served):
     wait_until_served(one.directory / "admin.sock", process, one.log)
     yield one
     process.terminate()
-    assert process.wait(15) == 0
+    assert process.wait(120) == 0
     assert len(one.workers()) == 1, "the worker ended"
     assert "ended by itself" not in one.log.read_text()
 
@@ -101,7 +101,7 @@ def send(served):
 
     def sent(raw):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(30)
+            connection.settimeout(120)
             connection.connect(str(served.socket))
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(raw)

@@ -32,7 +32,7 @@ def ask(path, raw=b"", method="POST", target=wire.CAPABILITIES):
         f"Content-Length: {len(raw)}\r\nAccept: application/vnd.docker.plugins.v1.2+json\r\n\r\n"
     )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(15)
+        connection.settimeout(120)
         connection.connect(str(path))
         connection.sendall(head.encode() + raw)
         # It must not be closed after the answer, so its length counts.
@@ -54,7 +54,7 @@ def server(settings, admin_socket, wait_until_served, tmp_path):  # noqa: ARG001
     wait_until_served(settings.socket, process, tmp_path / "log")
     yield process
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 0
+    assert process.wait(120) == 0
 
 
 @pytest.mark.parametrize(
@@ -198,14 +198,14 @@ def test_a_call_that_is_under_way_when_the_server_is_ended_is_answered(settings,
 
     def create(name, options=None):
         begun.set()
-        assert go_on.wait(15)
+        assert go_on.wait(120)
         scheduler.volumes[name] = options
         return {}
 
     scheduler._create = create
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ask, settings.socket, b'{"Name": "v"}', target=wire.CREATE)
-        assert begun.wait(15)
+        assert begun.wait(120)
         server.send_signal(signal.SIGTERM)
         end = time.monotonic() + 15
         while "signal: term" not in (log := (tmp_path / "log").read_text()):
@@ -213,7 +213,7 @@ def test_a_call_that_is_under_way_when_the_server_is_ended_is_answered(settings,
             time.sleep(0.01)
         go_on.set()
         status, _, body = answer.result()
-    assert (status, json.loads(body), server.wait(10)) == (200, {"Err": ""}, 0)
+    assert (status, json.loads(body), server.wait(120)) == (200, {"Err": ""}, 0)
 
 
 @pytest.mark.usefixtures("server")
@@ -237,7 +237,7 @@ def test_a_setting_that_is_not_possible_is_one_line():
         [sys.executable, "-m", "convgpu.plugin", "--log", "loud"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")

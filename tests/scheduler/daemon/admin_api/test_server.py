@@ -179,7 +179,7 @@ def test_who_asks_for_a_long_past_keeps_nobody_waiting(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "d") as daemon:
         process = Process(daemon.container("a", memory="1g"))
         process.hello()
-        with contextlib.closing(sqlite3.connect(daemon.directory / "state.db", timeout=20)) as database, database:
+        with contextlib.closing(sqlite3.connect(daemon.directory / "state.db", timeout=120)) as database, database:
             row = (time.time(), "accepted", "a", "s1.r1", "GPU", 1, None, json.dumps({"program": "p" * 40, "pid": 1}))
             rows = ((number, *row) for number in range(10_000, 60_000))
             database.executemany("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)

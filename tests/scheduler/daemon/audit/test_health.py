@@ -167,7 +167,7 @@ def test_a_process_that_ends_while_the_audit_looks_is_no_foreigner(tmp_path: Pat
     async def run() -> None:
         cards = Cards()
         parts = Parts(cards, tmp_path)
-        with closing(parts.store), subprocess.Popen(["sleep", "60"]) as process:
+        with closing(parts.store), subprocess.Popen(["sleep", "600"]) as process:
 
             def listed() -> dict[str, str]:
                 """NVML has been asked when it is asked whose the process is."""

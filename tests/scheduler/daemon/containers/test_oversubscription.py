@@ -75,6 +75,6 @@ def test_a_setting_without_sense_ends_the_start_with_what_would_do(
 ) -> None:
     with running_daemon(tmp_path / "d", "simulated:4GiB") as daemon:
         daemon.kill()
-        done = subprocess.run([*daemon.command, *options], check=False, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*daemon.command, *options], check=False, capture_output=True, text=True, timeout=120)
         assert done.returncode in {1, 2}
         assert text in done.stdout + done.stderr

@@ -77,7 +77,7 @@ def test_a_setting_counts_after_a_restart_whatever_is_mounted(mounted: tuple[Dae
 
 def test_a_second_scheduler_in_the_same_directory_is_refused(mounted: tuple[Daemon, Path]) -> None:
     daemon, folder = mounted
-    second = subprocess.run(daemon.command, capture_output=True, text=True, timeout=30, check=False)
+    second = subprocess.run(daemon.command, capture_output=True, text=True, timeout=120, check=False)
     assert second.returncode == 1
     assert "another convgpud is at work" in second.stdout
     assert Process(folder).hello().devices

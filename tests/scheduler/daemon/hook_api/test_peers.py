@@ -154,7 +154,7 @@ def test_a_process_that_ended_after_it_connected_gets_nothing(daemon: Daemon) ->
         "socket.send_fds(socket.socket(fileno=int(sys.argv[1])), [b'x'], [channel.fileno()])\n"
     )
     command = [sys.executable, "-S", "-E", "-c", program, str(theirs.fileno())]
-    subprocess.run(command, cwd=folder, pass_fds=[theirs.fileno()], check=True, timeout=30)
+    subprocess.run(command, cwd=folder, pass_fds=[theirs.fileno()], check=True, timeout=120)
     _data, [descriptor], _flags, _address = socket.recv_fds(ours, 1, 1)
     with socket.socket(fileno=descriptor) as channel:
         channel.sendall(pack(m.Hello(1, "heir", ""), 1))

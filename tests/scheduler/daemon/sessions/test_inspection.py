@@ -104,9 +104,10 @@ def test_who_does_not_answer_holds_nobody_up(daemon: Daemon) -> None:
         honest.say(Listed(0, 1, 4096, (ListedRow(0x1000, 4096, 0, 5, "cuMemAlloc"),)), request)
         begin = time.monotonic()
         assert isinstance(honest.ask(Query(0)), Usage)
-        assert time.monotonic() - begin < 1
+        answered = time.monotonic() - begin
+    assert answered < asking.took
     assert question == List(1000 // 3)
-    assert 1 < asking.took < 8
+    assert 1 < asking.took < 30
     assert [(one["pid"], one["answer"], one["count"]) for one in asking.processes] == [
         (old.pid, "unable", 0),
         (silent.pid, "silent", 0),

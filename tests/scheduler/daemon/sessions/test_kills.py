@@ -91,7 +91,7 @@ def test_a_scheduler_killed_at_any_instant_loses_nothing_and_grants_nothing_twic
         finally:
             for worker in workers:
                 worker.stop.set()
-                worker.join(30)
+                worker.join(120)
             stuck = [worker.program.args for worker in workers if worker.is_alive() and worker.program is not None]
             for worker in workers:
                 if worker.is_alive() and worker.program is not None:

@@ -136,11 +136,16 @@ def engine_id(daemon: Daemon) -> str:
 def test_grants_are_given_as_soon_as_everybody_is_back(daemon: Daemon) -> None:
     with Holder(daemon.container("a", memory="4g"), "3g") as holder:
         wait_until(lambda: usage(daemon, "a") > 3 * GIB, "it holds")
-        begun = restart(daemon)
-        process = Process(daemon.container("b", memory="8g"))
-        process.hello()
-        assert process.ask(m.Allocate(0, 8 * GIB, "cuMemAlloc")) == m.Accepted(8 * GIB, 0)
-        assert time.monotonic() - begun < 2.5
+        waits = []
+        for _ in range(3):  # on a busy machine one of them may take longer than the time for everybody, which is 3 s
+            begun = restart(daemon)
+            process = Process(daemon.container("b", memory="8g"))
+            process.hello()
+            assert process.ask(m.Allocate(0, 8 * GIB, "cuMemAlloc")) == m.Accepted(8 * GIB, 0)
+            waits.append(time.monotonic() - begun)
+            process.end()
+            wait_until(lambda: usage(daemon, "b") == 0, "its memory is back")
+        assert min(waits) < 2.5
         assert usage(daemon, "a") > 3 * GIB
         holder.communicate()
 
