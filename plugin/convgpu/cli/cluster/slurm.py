@@ -25,6 +25,7 @@ from convgpu.protocol.sizes import parse_size
 
 # NVIDIA's driver says here which device node a GPU has; the index of NVML may be another one.
 _DRIVER: Final = Path("/proc/driver/nvidia/gpus")
+_ROUNDING: Final = 0.01  # of a promise, which is whole bytes of the host's pool
 _PORTS: Final = Path("/sys/class/net")
 
 
@@ -157,8 +158,20 @@ def _settings(node: str, directory: Path, given: Mapping[str, Any]) -> Settings:
     engine, driver, sizes = current().host, given["driver"], (int(given["granule"]), given["threshold"])
     base = Settings(before.nodes, *sizes, given["jobs"], engine, driver, int(given["grace"]), before.networks)
     devices = open_scheduler(None, driver).devices().devices
+    cards = _cards(given["card"], devices)
+    _check_promise(base.threshold, [device for device in devices if device.uuid in {card.uuid for card in cards}])
     network = int(given["network"]) if given["network"] else _fastest_port()
-    return configuration.with_node(base, node, _cards(given["card"], devices), network)
+    return configuration.with_node(base, node, cards, network)
+
+
+def _check_promise(threshold: float, devices: Sequence[Device]) -> None:
+    """Refuse to have Slurm promise more of a GPU than ConvGPU does: its jobs would wait for each other's memory."""
+    least = min((max(device.promised, device.capacity) / device.capacity for device in devices), default=1.0)
+    if threshold > least + _ROUNDING:
+        raise Refused(
+            f"ConvGPU promises {least:.3g} times a GPU here, less than --threshold {threshold:g}.\n"
+            f"Have memory leave them: CONVGPU_OVERSUBSCRIBE={threshold:g} (docs/suspension.md), or choose a smaller one"
+        )
 
 
 def _fastest_port() -> int:

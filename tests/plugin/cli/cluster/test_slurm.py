@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from convgpu.cli.cluster import slurm
 from convgpu.cli.terminal.errors import Refused
@@ -67,6 +68,14 @@ def test_the_fastest_port_of_hardware_that_is_connected_counts(tmp_path: Path, m
         (tmp_path / name / "speed").write_text(f"{speed}\n")
     (tmp_path / "eth3/device").mkdir(parents=True)
     assert slurm._fastest_port() == 100
+
+
+def test_slurm_promises_no_more_of_a_gpu_than_convgpu_does() -> None:
+    leaving = [replace(device, promised=int(22.5 * GIB)) for device in DEVICES]
+    slurm._check_promise(1.0, DEVICES)
+    slurm._check_promise(1.5, leaving)
+    with pytest.raises(Refused, match=r"ConvGPU promises 1 times a GPU here, less than --threshold 1\.5\.\n"):
+        slurm._check_promise(1.5, [*leaving, *DEVICES])
 
 
 def test_a_threshold_that_the_host_has_no_memory_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
