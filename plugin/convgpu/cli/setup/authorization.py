@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +40,7 @@ Ends with 1 if something is wrong. --json prints an object:
   in_force     the Engine asks it
   mode, rules, rules_error, engine_error   as the plugin says
   problems     lines for people
+  warnings     lines for people about what the mode does not promise here
 """
 
 _PROOF_TIMEOUT: Final = 40.0  # seconds until the Engine has read its settings; a missing plugin holds a call for 16
@@ -61,6 +63,7 @@ class Status:
     rules_error: str | None = None
     engine_error: str | None = None
     problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @click.group(help=_HELP, epilog=EXIT_CODES)
@@ -144,6 +147,8 @@ def status(ctx: click.Context, path: Path, driver: str, *, as_json: bool) -> Non
             click.echo(f"mode {found.mode}, rules in {found.rules}")
         for problem in found.problems:
             click.echo(f"! {problem}")
+        for warning in found.warnings:
+            click.echo(f"- {warning}")
     ctx.exit(1 if found.problems else 0)
 
 
@@ -172,8 +177,19 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
         problems.append(f"{answer['rules']} cannot be used, the rules from before stay: {answer['error']}")
     if answer.get("engine_error"):
         problems.append(f"the plugin cannot see containers: {answer['engine_error']}; set CONVGPU_ENGINE or run.source")
-    seen = {name: answer.get(name) for name in ("mode", "rules", "engine_error")}
-    return Status(plugin, named, in_force, rules_error=answer.get("error"), problems=tuple(problems), **seen)
+    seen: dict[str, Any] = {name: answer.get(name) for name in ("mode", "rules", "engine_error")}
+    warnings = tuple(unremapped(str(answer.get("mode")), engine.info.get("SecurityOptions") or ()))
+    texts: dict[str, Any] = {"problems": tuple(problems), "warnings": warnings}
+    return Status(plugin, named, in_force, rules_error=answer.get("error"), **texts, **seen)
+
+
+def unremapped(mode: str, options: Sequence[str]) -> Iterator[str]:
+    """Yield a warning where rules are strict and root of a container is root of the host."""
+    if mode == "strict" and not any(option.startswith("name=userns") for option in options):
+        yield (
+            "root of a container is root of the host here: who has an account on this host can hand it an open folder. "
+            'Set "userns-remap" in daemon.json, or give such users no account (docs/authorization.md).'
+        )
 
 
 def _check_before(engine: Engine, driver: str, settings: dict[str, Any], pid: int) -> None:

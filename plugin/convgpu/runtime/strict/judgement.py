@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from convgpu.runtime.gpu_requests import IsGpuNumber
-from convgpu.runtime.paths import allows_path, is_at_or_below, path_entry
+from convgpu.runtime.paths import allows_path, is_at_or_below, normal, path_entry
 
 _STRICT: Final = re.compile(rb"""^\s*["']?mode["']?\s*=\s*["']strict["']""", re.MULTILINE)
 # Below the Engine's own folder: what it mounts itself.
@@ -139,8 +139,23 @@ def _refuse_devices(config: Mapping[str, Any], rules: StrictRules, host: HostVie
     listed = frozenset(pair for path in rules.devices if path.startswith("/") for pair in host.numbers_of(path))
     for device in (config.get("linux") or {}).get("devices") or ():
         path, pair = str(device.get("path")), (int(device.get("major") or 0), int(device.get("minor") or 0))
+        if not is_at_or_below(normal(path), "/dev") or _touches_host(normal(path), config):
+            # The runtime makes the node there, also where that is a folder of the host.
+            raise NotListed(
+                f"strict-devices: {path} is no place for a device. Name one below /dev, without mounts in it"
+            )
         if not (pair in listed or host.is_gpu(*pair) or path in host.cdi_paths):
             raise _not_listed("devices", f"the device {path} ({device.get('type')} {pair[0]}:{pair[1]})", path)
+
+
+def _touches_host(path: str, config: Mapping[str, Any]) -> bool:
+    """Tell whether a mount of a folder lies at or above a path, and below /dev or at it."""
+    places = (normal(str(mount.get("destination"))) for mount in config.get("mounts") or () if _is_bind(mount))
+    return any(is_at_or_below(path, place) and is_at_or_below(place, "/dev") for place in places)
+
+
+def _is_bind(mount: Mapping[str, Any]) -> bool:
+    return mount.get("type") == "bind" or bool({"bind", "rbind"} & set(mount.get("options") or ()))
 
 
 def _refuse_namespaces(config: Mapping[str, Any], rules: StrictRules, host: HostView) -> None:
@@ -166,7 +181,7 @@ def _refuse_capabilities(config: Mapping[str, Any], rules: StrictRules) -> None:
 def _shown(mount: Mapping[str, Any], host: HostView) -> list[tuple[str, bool]]:
     """Return each path of the host that a mount shows beside the Engine's own, and whether it can be written."""
     source, options = str(mount.get("source") or ""), set(mount.get("options") or ())
-    if not source.startswith("/") or not (mount.get("type") == "bind" or options & {"bind", "rbind"}):
+    if not source.startswith("/") or not _is_bind(mount):
         return []
     path, writes = host.real_path(source), not options & {"ro", "rro"}
     if path is None:

@@ -86,6 +86,13 @@ def test_what_is_listed_and_what_the_engine_mounts_itself_start(config: dict[str
         ({"mounts": [bind("/var/lib/docker/overlay2/o/merged")]}, "strict-paths: "),
         (device("/dev/fuse", 8, 0, "b"), "strict-devices: the device /dev/fuse .b 8:0."),
         (device("/dev/kvm", 10, 232), "strict-devices: the device /dev/kvm"),
+        (device("/srv/fuse", 10, 229), "strict-devices: /srv/fuse is no place for a device"),
+        (device("/dev/../srv/fuse", 10, 229), "strict-devices: /dev/../srv/fuse is no place"),
+        (
+            device("/dev/x/fuse", 10, 229) | {"mounts": [bind("/srv/data", destination="/dev/x")]},
+            "/dev/x/fuse is no place",
+        ),
+        (device("/dev/nvidia0", 195, 0) | {"mounts": [bind("/srv/data", destination="/dev")]}, "is no place"),
         ({"linux": {"namespaces": OWN["namespaces"][2:]}}, "strict-namespaces: the network namespace of the host"),
         ({"linux": {"namespaces": OWN["namespaces"][:4]}}, "strict-namespaces: the uts namespace of the host"),
         ({"linux": {}}, "strict-namespaces: the network namespace of the host"),
