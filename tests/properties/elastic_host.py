@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.residency import events as r
+from convgpu.core.residency.quantum import LEAST
 from convgpu.simulate.host import SimulatedHost
 
 FACTS = (e.SessionStarted, e.SessionReconnected, e.CapacityChanged, e.UnleasedMemory, r.SessionState, r.PoolChanged)
@@ -37,6 +38,8 @@ class ElasticHost(SimulatedHost):
         self.gates: dict[int, Gate] = {}
         self.fixed: dict[str, Mapping[str, int]] = {}
         self.pool: dict[str, int] = defaultdict(int)
+        self.turn_since: dict[str, float] = {}
+        self.stoppable: set[str] = set()  # containers that are idle, or suspended by hand
 
     # -- what the processes and the porter do --------------------------------------------------------------
 
@@ -49,6 +52,7 @@ class ElasticHost(SimulatedHost):
         container = self.processes[session].container
         siblings = [number for number, process in self.processes.items() if process.container == container]
         self.gates[session] = Gate(is_first=siblings == [session])
+        self.turn_since.setdefault(container, self.now)
         self.dispatch(r.SessionAble(session, r.Mover.VMM))
 
     def set_pool(self, device: str, size: int, slack: int) -> None:
@@ -109,13 +113,30 @@ class ElasticHost(SimulatedHost):
 
     def dispatch(self, event: e.Event) -> None:
         before = self.excess()
+        if isinstance(event, r.Idle | r.SuspendAsked):
+            self.stoppable.add(event.container)
+        elif isinstance(event, r.Busy | r.ResumeAsked):
+            self.stoppable.discard(event.container)
         super().dispatch(event)
         for move in self.moves:
+            if isinstance(move, r.Stop) and not isinstance(event, FACTS):
+                self._check_quantum(move.session)
             self._take_move(move)
         self.moves.clear()
         if not isinstance(event, FACTS):
             after = self.excess()
             assert all(after[key] <= before[key] for key in after), f"{event} made it worse: {before} -> {after}"
+
+    def _check_quantum(self, session: int) -> None:
+        """A container that works keeps its card turn for the least quantum."""
+        container = self.processes[session].container
+        siblings = [number for number, process in self.processes.items() if process.container == container]
+        runs = all(self.gates[number].is_open for number in siblings if number in self.gates)
+        waits = any(allocation.session in siblings for allocation in self.pending.values())
+        if runs and not waits and container not in self.stoppable:
+            assert self.now - self.turn_since[container] >= LEAST, (
+                f"{container} was stopped before its quantum was over"
+            )
 
     def _take_move(self, move: r.ResidencyEffect) -> None:
         gate = self.gates.setdefault(move.session, Gate())
@@ -148,6 +169,7 @@ class ElasticHost(SimulatedHost):
                 assert not any(sizes), f"a process runs with memory out: {gate}"
                 assert not gate.is_checkpointed
                 gate.is_open, gate.must_stop = True, False
+                self.turn_since[self.processes[move.session].container] = self.now
             case r.Checkpoint():
                 assert not gate.is_open
                 gate.must_checkpoint = True
