@@ -46,10 +46,12 @@ class Turns:
         self._slices = TimeSlices(state, room, switch_cost)
         self._seen: dict[str, tuple[int, ...]] = {}  # the figures of each device after the last decision
         self._touched: dict[str, None] = {}  # the devices on which somebody may get a turn now
+        self._next: dict[str, Turn | None] = {}  # by device, as far as somebody asked since the last decision
 
     def decide(self) -> bool:
         """Give turns and carry moves on; return whether headroom has to be taken before anything can be decided."""
         residency = self._residency
+        self._next.clear()
         if not residency.is_active:
             residency.changed.clear()
             self._state.ledger.lease_changes.clear()
@@ -110,8 +112,11 @@ class Turns:
         turn = self._residency.turns.get(name)
         if turn is None or turn.is_admitted or any(device in self._state.drained for device in turn.need):
             return None
-        if any(self._claimant(device) is not turn for device in self._waiting.devices(turn)):
-            return None
+        for device in self._waiting.devices(turn):
+            if device not in self._next:
+                self._next[device] = self._claimant(device)
+            if self._next[device] is not turn:
+                return None
         return self._slices.due(turn, self._lacking(turn, self._waiting.could_be_free()))
 
     def check(self) -> None:
