@@ -27,6 +27,13 @@ done
 """
 
 
+# The Prolog of the job once more, where it runs: seconds by the clock, and of the processor.
+PROLOGS = """
+TIMEFORMAT='prolog %R %U %S'
+for _ in $(seq TURNS); do time "$(dirname "$SLURM_CONF")/convgpu/prolog"; done
+"""
+
+
 def seconds(*words: str) -> float:
     """Seconds of one command there."""
     begin = time.perf_counter()
@@ -63,6 +70,19 @@ def starts(folder: Path) -> list[Figure]:
     ]
 
 
+def prologs(folder: Path) -> list[Figure]:
+    """The Prolog of a job on its node; by the processor too, because the clock counts others' work on busy cores."""
+    script, log = folder / "prologs.sh", folder / "prologs.log"
+    script.write_text(PROLOGS.replace("TURNS", str(TURNS)))
+    job = run("sbatch", "--parsable", f"--output={log}", "--gres=gpumem:1G", "--wrap", f"bash {script}")
+    wait_until(lambda: state(job) in {"COMPLETED", "FAILED"})
+    rows = [[float(word) for word in line.split()[1:]] for line in log.read_text().splitlines() if "prolog" in line]
+    return [
+        at_most("Prolog, p95", percentile([row[0] for row in rows], 95) * 1e3, "ms", 50),
+        Figure("Prolog, p50 of the processor", statistics.median(row[1] + row[2] for row in rows) * 1e3, "ms"),
+    ]
+
+
 def cancels(folder: Path) -> list[Figure]:
     """From `scancel` to the end of the container, of a program that obeys SIGTERM."""
     settings = json.loads(run("sh", "-c", 'cat "$(dirname "$SLURM_CONF")/convgpu.json"'))
@@ -92,7 +112,7 @@ def main() -> None:
     need_cluster("cluster")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        report("cluster", [*submits(), *starts(folder), *cancels(folder)])
+        report("cluster", [*submits(), *starts(folder), *prologs(folder), *cancels(folder)])
 
 
 if __name__ == "__main__":
