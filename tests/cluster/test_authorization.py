@@ -107,6 +107,7 @@ def test_a_jobs_file_says_what_slurm_said(cluster):
         "user": 0,
         "restarts": 0,
         "fault": "",
+        "network": 0,
         "cards": [3 * GIB, 3 * GIB],
     }
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o644, 0o755)
