@@ -19,7 +19,7 @@ def test_page_metrics_and_description_of_an_installed_plugin(engine, plugin, hol
     assert engine.administration(plugin, "/v1/openapi.json")["info"]["title"] == "ConvGPU"
 
     command = [sys.executable, "-m", "convgpu.cli", "--host", engine.host]
-    told = subprocess.run([*command, "metrics"], capture_output=True, text=True, check=True, timeout=60).stdout
+    told = subprocess.run([*command, "metrics"], capture_output=True, text=True, check=True, timeout=300).stdout
     assert "convgpu_scheduler_up 1.0\n" in told
     used = re.findall(r"^convgpu_container_used_bytes\{.*\} (\S+)$", told, re.MULTILINE)
     assert max(map(float, used)) >= GIB
@@ -28,8 +28,8 @@ def test_page_metrics_and_description_of_an_installed_plugin(engine, plugin, hol
     try:
         assert page.stdout is not None
         url = page.stdout.readline().strip()
-        assert "<title>ConvGPU</title>" in requests.get(url, timeout=10).text
-        with requests.get(f"{url}stream", timeout=10, stream=True) as stream:
+        assert "<title>ConvGPU</title>" in requests.get(url, timeout=120).text
+        with requests.get(f"{url}stream", timeout=120, stream=True) as stream:
             lines = iter(stream.iter_lines())
             while next(lines) != b"event: state":
                 pass
@@ -37,5 +37,5 @@ def test_page_metrics_and_description_of_an_installed_plugin(engine, plugin, hol
         assert max(share["usage"] for one in state["containers"] for share in one["devices"]) >= GIB
     finally:
         page.terminate()
-        page.wait(10)
+        page.wait(120)
         page.stdout.close()

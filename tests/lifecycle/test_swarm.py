@@ -26,5 +26,5 @@ def test_a_service_gets_what_swarm_reserved_and_leaves_nothing(swarm, plugin):
     swarm("service", "rm", "trained")
     # Swarm removes the container; of its two volumes it keeps both (20.10), or one (28.5). The Engine is asked every
     # 30 s when nothing happens.
-    wait_for("its volumes are gone", lambda: swarm.containers(plugin) == [], 60.0)
+    wait_for("its volumes are gone", lambda: swarm.containers(plugin) == [], 300.0)
     assert swarm("volume", "ls", "-q") == ""

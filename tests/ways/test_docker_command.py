@@ -20,7 +20,7 @@ def docker(tmp_path, engine):
     environment["DOCKER_CONFIG"] = str(tmp_path)
 
     def run(*words):
-        return subprocess.run(words, check=False, capture_output=True, text=True, env=environment, timeout=60)
+        return subprocess.run(words, check=False, capture_output=True, text=True, env=environment, timeout=300)
 
     assert run(CONVGPU, "install").returncode == 0
     assert run("docker", "context", "create", "lab", "--docker", f"host={engine.host}").returncode == 0

@@ -175,7 +175,7 @@ def test_an_interrupted_run_leaves_nothing_behind(engine, plugin, number):
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(twentieth / 20)
         process.send_signal(number)
-        process.wait(timeout=30)
+        process.wait(timeout=300)
     assert engine("ps", "-a", "-q") == ""
     assert engine.containers(plugin) == []
 
@@ -185,7 +185,7 @@ def test_a_disappearing_doctor_leaves_nothing_behind(engine, plugin):
     process = subprocess.Popen([PROGRAMS / "convgpu", "doctor"], env=environment, stdout=subprocess.DEVNULL)
     engine.wait_for("it has a container", lambda: engine("ps", "-a", "-q") != "")
     process.terminate()
-    assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert process.wait(timeout=300) == 128 + signal.SIGTERM
     assert engine("ps", "-a", "-q") == ""
     assert engine("images", "-q", "convgpu/doctor") == ""
     engine.wait_for("nothing is left", lambda: engine.containers(plugin) == [])

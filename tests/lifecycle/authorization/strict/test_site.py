@@ -118,7 +118,7 @@ def test_a_list_that_is_written_from_what_ran_permits_it(raw, site):
             check=False,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         assert '    "/home:ro",  # ran\n' in done.stdout
