@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from convgpu.core.memory.bankers import Claim, Sizes
 from convgpu.core.memory.device_groups import DeviceGroups
+from convgpu.core.memory.lanes import Lanes
 
 
 class ClaimTable:
@@ -22,6 +23,8 @@ class ClaimTable:
         by_need: by device, the same as (bytes, container), least first.
         sole: by device, those of `by_need` that may ask for memory of no other device.
         lacking: by device and container, on how many other devices it may still ask for memory; without satisfied ones.
+        lanes: of the devices.
+        packed: by container, what it may still ask for and what it was granted, as integers of these lanes.
         satisfied: by device, the bytes granted to holders that may ask for nothing more: they can end whatever is free.
     """
 
@@ -32,6 +35,8 @@ class ClaimTable:
         self.sole: dict[str, list[tuple[int, str]]] = {device: [] for device in self.needs}
         self.lacking: dict[str, dict[str, int]] = {device: {} for device in self.needs}
         self.satisfied = dict.fromkeys(self.needs, 0)
+        self.lanes = Lanes(self.needs)
+        self.packed: dict[str, tuple[int, int]] = {}
         self._groups = DeviceGroups()
 
     def put(self, container: str, claim: Claim | None) -> None:
@@ -46,6 +51,7 @@ class ClaimTable:
 
     def _add(self, container: str, claim: Claim) -> None:
         self.claims[container] = claim
+        self.packed[container] = self.lanes.pack_need(claim.need), self.lanes.pack(claim.granted)
         for device, size in claim.need:
             self.needs[device][container] = size
             insort(self.by_need[device], (size, container))
@@ -60,7 +66,7 @@ class ClaimTable:
         self._groups.add(claim.devices)
 
     def _remove(self, container: str, claim: Claim) -> None:
-        del self.claims[container]
+        del self.claims[container], self.packed[container]
         for device, size in claim.need:
             del self.needs[device][container]
             _discard(self.by_need[device], (size, container))

@@ -115,25 +115,21 @@ class Margins:
             size: bytes of the device that are missing.
             free: bytes per device that are free now.
         """
-        claims, last = self._table.claims, len(need)
-        work = {device: there + self._table.satisfied[device] for device, there in free.items()}
-        work[self.device] -= size
+        table, lanes = self._table, self._table.lanes
+        packed, guards, missing = table.packed, lanes.guards, size << lanes.shifts[self.device]
+        work = lanes.pack_free({device: there + table.satisfied[device] for device, there in free.items()}) - missing
+        asked = lanes.pack_need(need) - missing
         ended = self._margins | (self._bound.ended if self._bound is not None else {})
-        pending, fitting = [claims[name] for name in ended if name in claims], 0
+        pending = [packed[name] for name in ended if name in packed]
         for _ in range(_PASSES):
             stuck = []
             for claim in pending:
-                for device, lacking in claim.need:
-                    if lacking > work[device]:
-                        stuck.append(claim)
-                        break
+                if (work - claim[0]) & guards == guards:
+                    work += claim[1] if claim[0] else 0  # without a need it is counted as satisfied
                 else:
-                    for device, granted in claim.granted if claim.need else ():  # else it is counted as satisfied
-                        work[device] += granted
-                    while need[fitting][1] <= work[need[fitting][0]]:
-                        fitting += 1
-                        if fitting == last:
-                            return True
+                    stuck.append(claim)
+            if (work - asked) & guards == guards:
+                return True
             if len(stuck) == len(pending):
                 break
             pending = stuck
