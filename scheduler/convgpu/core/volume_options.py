@@ -122,6 +122,8 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
     choice = _parse_choice(options.get("gpus"), devices, names_gpus=names_gpus)
     chosen = _choose("all" if choice else options.get("gpus", "all"), devices)
     if choice is not None and choice.count == len(chosen):
+        if not choice.is_default and "memory" in options:
+            _check_drained(options["gpus"], chosen)
         choice = None  # there is nothing to choose
     is_unified = _parse_backing(options, chosen, choice)
     if is_unified:
@@ -310,6 +312,18 @@ def _check_offer(
         f"memory={text}: there is not {wanted} can hold it; "
         f"the largest limit that fits is memory={sizes[choice.count - 1] >> 20}m"
     )
+
+
+def _check_drained(text: str, devices: Sequence[DeviceCapacity]) -> None:
+    """Refuse a choice of all GPUs while one gives no new grants."""
+    drained = [str(device.index) for device in devices if device.drained]
+    if drained:
+        left = len(devices) - len(drained)
+        fewer = f", ask for gpus=any:{left} or fewer" if left else ""
+        raise OptionError(
+            f"gpus={text}: of {len(devices)} GPUs that can be had, drained are {', '.join(drained)}: put one back into "
+            f"service (convgpu drain {drained[0]} --undo){fewer}, or say gpus=all and wait"
+        )
 
 
 def _parse_choice(text: str | None, devices: Sequence[DeviceCapacity], *, names_gpus: bool) -> Choice | None:

@@ -160,6 +160,21 @@ def test_a_gpu_that_is_lost_after_it_was_chosen_is_said_and_left(tmp_path: Path)
         assert where(daemon, "a") == [1]
 
 
+def test_a_choice_of_all_gpus_is_refused_while_one_is_drained(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB") as daemon:
+        daemon.container("before", memory="2g", gpus="any:2")
+        daemon.admin.request("drain", device="1", drained=True)
+        with pytest.raises(SchedulerRefused) as refused:
+            daemon.container("a", memory="2g", gpus="any:2")
+        assert str(refused.value) == (
+            "gpus=any:2: of 2 GPUs that can be had, drained are 1: put one back into service "
+            "(convgpu drain 1 --undo), ask for gpus=any:1 or fewer, or say gpus=all and wait"
+        )
+        daemon.container("all", memory="2g", gpus="all")
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB") as daemon:
+        assert sorted(where(daemon, "before")) == sorted(where(daemon, "all")) == [0, 1]
+
+
 def test_a_gpu_that_is_drained_after_it_was_chosen_is_said_and_left_by_the_next_process(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB") as daemon:
         folder = daemon.container("a", memory="8g")
