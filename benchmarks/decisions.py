@@ -172,7 +172,7 @@ def measure_holders(figures: list[Figure]) -> None:
 def measure_many(figures: list[Figure]) -> None:
     """Ten thousand containers, of which most wait."""
     machine = Workload("best-fit", 8, CAPACITY, limits_on(8, 1)).play(10_000, 1000)
-    figures += judged("10,000 containers on 8 devices", machine, 5)
+    figures += judged("10,000 containers on 8 devices", machine, 5, 5)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from convgpu.core.memory.bankers import Claim
-from convgpu.core.memory.lanes import Lanes
+from convgpu.core.memory.claim_table import Lanes
 
 LARGEST = (1 << 64) - 1
 
