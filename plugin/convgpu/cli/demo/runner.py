@@ -13,10 +13,10 @@ from convgpu.protocol.records import Container, Devices, Event
 from convgpu.protocol.sizes import format_size
 
 _TICK: Final = 0.1  # seconds between two polls
-_WAVE_TIME: Final = 6.0  # seconds after which the second wave starts in any case
+_WAVE_TIME: Final = 15.0  # seconds after which the second wave starts in any case
 _SHOW_TIME: Final = 1.5  # seconds that the others are seen waiting before those that stay are released
-_STAY_TIME: Final = 10.0  # seconds after which they are released in any case
-_MAX_TIME: Final = 19.0  # seconds after which the run ends in any case
+_STAY_TIME: Final = 30.0  # seconds after which they are released in any case
+_MAX_TIME: Final = 60.0  # seconds after which the run ends in any case; on an idle machine it takes some twelve
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def run_demo(
     report: Callable[[str], None],
     clock: Clock | None = None,
 ) -> DemoResult:
-    """Run the containers and return the result; takes at most about twenty seconds."""
+    """Run the containers and return the result; takes at most a minute."""
     run = _DemoRun(backend, containers, report, clock or Clock())
     others = devices.devices[0].granted
     if others:

@@ -50,6 +50,5 @@ def test_a_process_is_paused_and_goes_on_by_itself() -> None:
     kinds = [event["kind"] for event in data["events"]]
     # Nobody goes on before a process has ended: there is no other way to get memory here.
     assert kinds.index("paused") < kinds.index("returned") < kinds.index("granted")
-    assert max(row["ended"] for row in by_name.values()) < 20
     assert "is PAUSED" in done.stderr
     assert "Without Docker" in done.stderr
