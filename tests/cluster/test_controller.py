@@ -44,9 +44,11 @@ def test_a_new_job_displaces_a_gang_that_had_more_and_the_gang_goes_on(cluster, 
     # Eight GPUs have used up a level within half a second: it may fall past the next one between two looks.
     lower = re.compile(rf"job {long}: sitefactor=[1-7]50000\b")  # the first of the eight levels has 850000
     cluster.wait_for("it falls to a lower level", lambda: lower.search(log()))
-    short = cluster.submit("--gpu-memory", "8g", IMAGE, "echo", "overtook")
-    assert "overtook" in cluster.result(short)
+    script = "until [ -e /c/said ]; do sleep 0.2; done; echo overtook"
+    short = cluster.submit("--gpu-memory", "8g", "-v", f"{tmp_path}:/c", IMAGE, "sh", "-c", script)
     cluster.wait_for("the controller says why", lambda: f"convgpu: made room for job {short}" in log())
+    (tmp_path / "said").touch()
+    assert "overtook" in cluster.result(short)
     assert stop() == 0  # Slurm goes on without it
     assert cluster.result(long).count("goes on") == 4
     assert cluster.job(long)["restarts"] == 1

@@ -165,10 +165,12 @@ class Controller:
             if row.state != "pending" or job.displacer is not None or not now - job.seen < _DISPLACING:
                 continue
             nodes = set(node_names(job.nodes))
+            # A short job may have ended by now: then its last start is Slurm's word, not ours.
+            starts = [(other.started if other.over else record.started, other) for other, record in known]
             since = [
-                (other.started, other.job)
-                for _, other in known
-                if other.started is not None and other.started >= job.seen and nodes & set(node_names(other.nodes))
+                (started, other.job)
+                for started, other in starts
+                if started is not None and started >= job.seen and nodes & set(node_names(other.nodes))
             ]
             if since:
                 job.displacer = min(since)[1]

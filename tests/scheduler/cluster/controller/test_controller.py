@@ -109,6 +109,19 @@ def test_a_displaced_job_says_for_whom_and_keeps_what_it_had(cluster):
     assert cluster.step(50)[-1] == ((1,), "sitefactor=250000")  # 21 s and 20 s
 
 
+def test_a_displaced_job_says_for_whom_also_when_that_has_ended(cluster):
+    cluster.submit(1)
+    cluster.set(1, "running", 0, nodes="n[1-2]")
+    cluster.step(20)
+    cluster.submit(2)
+    cluster.set(1, "completing")
+    cluster.set(2, "running", 21, nodes="n2")
+    cluster.step(22)
+    cluster.set(1, "pending")
+    cluster.set(2, "completed", 21, 23, nodes="n2")
+    assert "made room for job 2 after" in str(cluster.step(24))
+
+
 def test_a_job_that_waits_much_longer_than_it_ran_is_served_as_a_new_one(cluster):
     cluster.submit(1)
     cluster.set(1, "running", 0)
