@@ -98,3 +98,12 @@ def test_notes_of_containers_without_a_job_go_with_them(tmp_path):
     assert json.loads((tmp_path / "notes/b").read_text()) == {"rate": 10**9, "job": "12", "received": 0, "sent": 0}
     shares.note("b", None)
     assert list((tmp_path / "notes").iterdir()) == []
+
+
+@pytest.mark.parametrize("written", [b"", b'{"rate": 1', b"\xff"])
+def test_a_damaged_note_keeps_no_container(tmp_path, written):
+    (tmp_path / "a").write_bytes(written)
+    Shares(tmp_path).measure("a")
+    assert (tmp_path / "a").read_bytes() == written
+    with pytest.raises(ValueError, match=r"Expecting|decode"):  # it does not start unfenced either
+        Shares(tmp_path).fence("a", ["runc"])

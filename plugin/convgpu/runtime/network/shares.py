@@ -7,6 +7,7 @@ interfaces, in any version; at `delete` the counters are still there.
 import json
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -59,7 +60,14 @@ class Shares:
         self._write(container, {**note, "ends": [outside for _, outside in ends]})
 
     def measure(self, container: str) -> None:
-        """Note what a container of a job got and sent, for the job's Epilog; of others the note goes."""
+        """Note what a container of a job got and sent, for the job's Epilog; of others the note goes.
+
+        It raises nothing: a note that cannot be read or written must not keep a container that has ended.
+        """
+        with suppress(OSError, ValueError):
+            self._measure(container)
+
+    def _measure(self, container: str) -> None:
         note = self._read(container)
         if note is None or "sent" in note:  # a second `delete`, when its interfaces are gone
             return
