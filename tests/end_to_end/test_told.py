@@ -170,10 +170,18 @@ def test_a_signal_that_may_be_another_one_changes_nothing(daemon: Daemon) -> Non
         assert process.communicate()[0] == "[0]\n"
 
 
+def interrupt(process: "subprocess.Popen[str]") -> str:
+    """Press Ctrl-C as people do, again after a while; one between a call and its wait is lost (decision 113)."""
+    for _ in range(20):
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=10)[0]
+    raise AssertionError("twenty signals did not end the pause")
+
+
 def test_ctrl_c_without_a_scheduler_ends_the_pause_too(daemon: Daemon) -> None:
     with holder(daemon), waiter(daemon) as process:
         wait_until(lambda: is_paused(daemon), "it is paused")
         daemon.kill()
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=120)[0].splitlines()[0] == "interrupted"
+        assert interrupt(process).splitlines()[0] == "interrupted"
         daemon.start()
