@@ -146,12 +146,20 @@ def test_silence(daemon: Daemon, words: tuple[str, ...]) -> None:
         assert [path.read_bytes() for path in daemon.directory.rglob("data") if path.is_file()] == [b""]
 
 
+def interrupt(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    """Press Ctrl-C as people do, again after a while; one between a call and its wait is lost (decision 113)."""
+    for _ in range(20):
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=10)
+    raise AssertionError("twenty signals did not end the pause")
+
+
 @pytest.mark.parametrize("gil", ["gil", "free"])
 def test_ctrl_c_ends_a_pause_and_the_python_program(daemon: Daemon, gil: str) -> None:
     with holder(daemon), waiter(daemon, gil, "again") as process:
         wait_until(lambda: is_paused(daemon), "it is paused")
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=120)
+        output, errors = interrupt(process)
         assert output.splitlines()[0] == "interrupted"
         assert "the program was interrupted while it was paused" in errors
         assert [event["reason"] for event in daemon.events("rejected")] == ["interrupted"]
@@ -170,18 +178,9 @@ def test_a_signal_that_may_be_another_one_changes_nothing(daemon: Daemon) -> Non
         assert process.communicate()[0] == "[0]\n"
 
 
-def interrupt(process: "subprocess.Popen[str]") -> str:
-    """Press Ctrl-C as people do, again after a while; one between a call and its wait is lost (decision 113)."""
-    for _ in range(20):
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=10)[0]
-    raise AssertionError("twenty signals did not end the pause")
-
-
 def test_ctrl_c_without_a_scheduler_ends_the_pause_too(daemon: Daemon) -> None:
     with holder(daemon), waiter(daemon) as process:
         wait_until(lambda: is_paused(daemon), "it is paused")
         daemon.kill()
-        assert interrupt(process).splitlines()[0] == "interrupted"
+        assert interrupt(process)[0].splitlines()[0] == "interrupted"
         daemon.start()
