@@ -142,7 +142,7 @@ def test_ten_thousand_connections_at_once_stop_nobody(tmp_path: Path) -> None:
         process = Process(folders[-1])
         process.hello()
         assert process.ask(m.Allocate(0, GIB, "cuMemAlloc")) == m.Accepted(GIB, 0)
-        assert time.monotonic() - begun < 20
+        assert time.monotonic() - begun < 5
         assert resident(daemon) - before < 64 * MIB
         for connection in silent:  # as many more on one container: refused beyond a bound
             connection.close()
@@ -209,5 +209,4 @@ def test_who_asks_without_end_who_uses_memory_holds_nobody_up(daemon: Daemon) ->
         thread.join()
     for process in crowd:
         process.end()
-    # The hook gives a scheduler up that is silent for 5 s; of a thousand a busy machine may hold up a few.
-    assert sorted(waits)[-len(waits) // 100] < 5
+    assert max(waits) < 5, "the hook gives a scheduler up that is silent for so long"
