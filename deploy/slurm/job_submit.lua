@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- Slurm asks this before it queues a job. GPU memory asked for per node becomes a share per task, which Slurm keeps on
 -- one card; a plain --gres=shard:40 may be split over two. What ConvGPU cannot hold to is refused with what to type.
--- GRANULE is the size of a shard in GiB, as `convgpu slurm setup` set it.
-local GRANULE = 1
+-- GRANULE is the size of a shard in MiB, as `convgpu slurm setup` set it.
+local GRANULE = 1024
 -- Whether more is promised of a card than it has, so that a container may wait for another job's memory.
 local OVERSUBSCRIBED = false
 
@@ -21,8 +21,8 @@ local function shards(word)
     local count, unit = string.match(rest, "^(%d+)([GgMmTt]?)$")
     local size = tonumber(count)
     if size == nil or size == 0 then return false end
-    if unit == "M" or unit == "m" then size = size / 1024 end
-    if unit == "T" or unit == "t" then size = size * 1024 end
+    if unit == "T" or unit == "t" then size = size * 1024 * 1024 end
+    if unit == "G" or unit == "g" or unit == "" then size = size * 1024 end
     return math.ceil(size / GRANULE)
   end
   return nil
@@ -85,7 +85,7 @@ function slurm_job_submit(desc, _partitions, _uid)
   desc.tres_per_node = rest
   desc.tres_per_task = "gres/shard:" .. by_node
   desc.num_tasks = number_of_tasks(desc)
-  slurm.log_user("convgpu: %d GiB of one GPU for each task", by_node * GRANULE)
+  slurm.log_user("convgpu: %g GiB of one GPU for each task", by_node * GRANULE / 1024)
   return slurm.SUCCESS
 end
 

@@ -269,7 +269,7 @@ def test_what_users_see_of_their_jobs(cluster):
 def test_the_cluster_is_as_it_has_to_be(cluster):
     assert cluster.nodes("convgpu", "slurm", "check").splitlines() == [
         "ok    slurm     version, job_submit.lua, selection, Prolog and Epilog are as they have to be",
-        "ok    nodes     4 nodes with 8 GPUs, each in shards of 1 GiB",
+        "ok    nodes     4 nodes with 8 GPUs, each in shards of 1GiB",
     ]
 
 

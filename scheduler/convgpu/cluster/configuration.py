@@ -10,10 +10,12 @@ import msgspec
 
 from convgpu.cluster.layout import SETTINGS_VARIABLE
 from convgpu.cluster.node_job import NodeCard, Settings
-from convgpu.cluster.shares import GIB, gres_lines, node_gres, shards_of
+from convgpu.cluster.shares import LEAST_GRANULE, MIB, gres_lines, node_gres, shards_of
 from convgpu.protocol.sizes import format_size
 
-_HOOK: Final = "#!/bin/sh\n# Written by `convgpu slurm setup`.\n{variable}={settings} exec {python} -I {program}\n"
+_HOOK: Final = (
+    "#!/bin/sh\n# Written by `convgpu slurm setup`.\n{variable}={settings} exec {python} -I -S {program} {library}\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class Sources:
     Attributes:
         folder: of the programs, on each node.
         python: the interpreter that has ConvGPU.
+        library: folder of its packages: without `site` a Prolog takes half the time.
         lua: text of job_submit.lua.
         conf: text of convgpu.conf.
         controller: text of convgpu-controller.conf.
@@ -30,6 +33,7 @@ class Sources:
 
     folder: str
     python: str
+    library: str
     lua: str
     conf: str
     controller: str
@@ -45,11 +49,15 @@ def files(settings: Settings, directory: str, sources: Sources) -> dict[str, str
     """Return the files of Slurm's configuration folder by name, each with its text.
 
     Raises:
-        ValueError: the granule is no whole number of GiB, in which job_submit.lua counts; or larger than a card.
+        ValueError: the granule is no whole number of MiB, in which job_submit.lua counts; too small; or larger than a
+            card.
     """
-    if settings.granule % GIB:
-        raise ValueError(f"a granule of {format_size(settings.granule)}: write whole GiB, for example --granule 2g")
-    lua = re.sub(r"^local GRANULE = .*$", f"local GRANULE = {settings.granule // GIB}", sources.lua, flags=re.MULTILINE)
+    if settings.granule % MIB or settings.granule < LEAST_GRANULE:
+        raise ValueError(
+            f"a granule of {format_size(settings.granule)}: write whole MiB, at least {format_size(LEAST_GRANULE)}, "
+            "for example --granule 256m"
+        )
+    lua = re.sub(r"^local GRANULE = .*$", f"local GRANULE = {settings.granule // MIB}", sources.lua, flags=re.MULTILINE)
     if settings.threshold > 1:
         lua = lua.replace("local OVERSUBSCRIBED = false", "local OVERSUBSCRIBED = true")
     hooks = {name: _hook(name, directory, sources) for name in ("prolog", "epilog")}
@@ -73,9 +81,9 @@ def _gres(settings: Settings, node: str, rows: tuple[NodeCard, ...]) -> list[str
 
 
 def _hook(name: str, directory: str, sources: Sources) -> str:
-    quoted = map(shlex.quote, (f"{directory}/convgpu.json", sources.python, f"{sources.folder}/{name}"))
-    settings, python, program = quoted
-    return _HOOK.format(variable=SETTINGS_VARIABLE, settings=settings, python=python, program=program)
+    words = (f"{directory}/convgpu.json", sources.python, f"{sources.folder}/{name}", sources.library)
+    settings, python, program, library = map(shlex.quote, words)
+    return _HOOK.format(variable=SETTINGS_VARIABLE, settings=settings, python=python, program=program, library=library)
 
 
 def node_words(settings: Settings, node: str) -> str:

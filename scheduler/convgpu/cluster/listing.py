@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from convgpu.cluster.allotment import count_of
+
 
 class Number(msgspec.Struct, frozen=True):
     """A number that may not be set."""
@@ -20,18 +22,6 @@ class Number(msgspec.Struct, frozen=True):
     def get(self) -> float | None:
         """Return it; None where it is not set, or has no end."""
         return self.number if self.set and not self.infinite else None
-
-
-class _Allocated(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Nodes(msgspec.Struct, frozen=True):
-    allocation: tuple[_Allocated, ...] = ()
-
-
-class _Resources(msgspec.Struct, frozen=True):
-    nodes: _Nodes | None = None
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -50,8 +40,6 @@ class Job(msgspec.Struct, frozen=True):
     tasks: Number = Number()
     tres_per_task: str = ""
     tres_per_node: str = ""
-    gres_detail: tuple[str, ...] = ()
-    job_resources: _Resources | None = None
     submit_time: Number = Number()
     start_time: Number = Number()
     end_time: Number = Number()
@@ -76,25 +64,19 @@ class Job(msgspec.Struct, frozen=True):
     @property
     def shards(self) -> int | None:
         """Shards of one card that each of its tasks asks for; None for a job of whole cards or none."""
-        return _count(self.tres_per_task, "shard")
+        return count_of(self.tres_per_task, "shard")
 
     @property
     def cards(self) -> int:
         """All cards that it asks for."""
         if self.shards is not None:
             return int(self.tasks.number)
-        return (_count(self.tres_per_node, "gpu") or 0) * int(self.node_count.number)
+        return (count_of(self.tres_per_node, "gpu") or 0) * int(self.node_count.number)
 
     @property
     def network(self) -> int:
         """Gbit/s of each node that it asks for, counted as gres/net; 0 for none."""
-        return _count(self.tres_per_node, "net") or 0
-
-    def portions(self) -> dict[str, str]:
-        """Return what it has of each node: `gres_detail` by the node's name."""
-        nodes = self.job_resources.nodes if self.job_resources else None
-        names = [row.name for row in nodes.allocation] if nodes else []
-        return dict(zip(names, self.gres_detail, strict=False))
+        return count_of(self.tres_per_node, "net") or 0
 
 
 class _Jobs(msgspec.Struct, frozen=True):
@@ -116,11 +98,6 @@ def with_comments(jobs: Sequence[Job], told: str) -> list[Job]:
     return [
         msgspec.structs.replace(job, admin_comment=comments.get(str(job.job_id)) or job.admin_comment) for job in jobs
     ]
-
-
-def _count(tres: str, kind: str) -> int | None:
-    found = re.search(rf"(?:^|[/,]){kind}(?:[:/][A-Za-z]\w*)?[:=]([0-9]+)", tres)
-    return int(found[1]) if found else None
 
 
 _NAMES: Final = re.compile(r"(?:[^,\[]|\[[^\]]*\])+")

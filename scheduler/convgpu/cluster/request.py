@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from convgpu.cluster.shares import GIB, NodeSize, shards_for
+from convgpu.cluster.shares import GIB, MIB, NodeSize, shards_for
 from convgpu.protocol.sizes import format_size
 
 _FNV_BASIS: Final = 0xCBF29CE484222325
@@ -125,12 +125,17 @@ def check_fits(asked: Submission, sizes: Sequence[NodeSize], granule: int) -> No
         if not fitting:
             raise ImpossibleError(
                 f"no GPU of the cluster has {format_size(asked.memory)}: "
-                f"type --gpu-memory {largest * granule // GIB}g, or less"
+                f"type --gpu-memory {_as_typed(largest * granule)}, or less"
             )
     if asked.network is not None:
         fitting = _with_network(asked.network, fitting)
     if asked.nodes > len(fitting):
         raise ImpossibleError(f"only {len(fitting)} nodes can run such a job: type --nodes {len(fitting)}, or fewer")
+
+
+def _as_typed(size: int) -> str:
+    """Return a size as users type it: 16g, or 1280m."""
+    return f"{size // MIB}m" if size % GIB else f"{size // GIB}g"
 
 
 def _with_network(wanted: int, sizes: Sequence[NodeSize]) -> list[NodeSize]:

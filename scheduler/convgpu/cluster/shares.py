@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from convgpu.cluster.allotment import reuse_count
+
+MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 DEFAULT_GRANULE: Final = GIB
-# A card's file ends with its number, by which SLURM_JOB_GPUS and the index of a share name it.
-_NUMBER: Final = re.compile(r"([0-9]+)$")
+LEAST_GRANULE: Final = 64 * MIB
+"""A context of CUDA takes about eight times as much; 18,000 shards of a node of eight large cards are seen to work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +31,6 @@ class Card:
     file: str
     capacity: int
 
-    @property
-    def number(self) -> int:
-        """The number at the end of its file."""
-        found = _NUMBER.search(self.file)
-        if found is None:
-            raise ValueError(f"{self.file} does not end with a number: Slurm names cards by it")
-        return int(found[1])
-
 
 def shards_for(size: int, granule: int) -> int:
     """Return how many shards hold `size` bytes."""
@@ -44,7 +39,7 @@ def shards_for(size: int, granule: int) -> int:
 
 def shards_of(card: Card, granule: int, threshold: float = 1.0) -> int:
     """Return the reuse count of a card: how many containers of one granule it takes."""
-    return int(card.capacity * threshold) // granule
+    return reuse_count(card.capacity, granule, threshold)
 
 
 def gres_lines(node: str, cards: Sequence[Card], granule: int, threshold: float = 1.0) -> list[str]:
@@ -91,42 +86,3 @@ def node_size(name: str, gres: str) -> NodeSize:
         counts[kind] += int(count)
     cards = counts["gpu"]
     return NodeSize(name, cards, counts["shard"] // cards if cards else 0, counts["net"])
-
-
-# Whole cards: `gpu:h200:2(IDX:0,3-4)`. Shares: `shard:h200:100(50/80,50/80)`, used and all of each card in order.
-_DETAIL: Final = re.compile(r"(gpu|shard):(?:[^:,()]+:)?([0-9]+)(?:\(([^)]*)\))?")
-
-
-@dataclass(frozen=True, slots=True)
-class Portion:
-    """What a job has of a node's cards: whole ones by number, and shards by the card's number."""
-
-    whole: tuple[int, ...]
-    shards: dict[int, int]
-
-
-def read_portion(detail: str, numbers: Sequence[int]) -> Portion:
-    """Read a job's `gres_detail` on one node.
-
-    Args:
-        detail: as Slurm prints it.
-        numbers: the cards' numbers, in the order of gres.conf.
-    """
-    whole: tuple[int, ...] = ()
-    shards: dict[int, int] = {}
-    for kind, _count, place in _DETAIL.findall(detail):
-        if kind == "gpu" and place.startswith("IDX:"):
-            whole = tuple(numbers[index] for index in _indices(place.removeprefix("IDX:")))
-        elif kind == "shard":
-            used = [int(part.partition("/")[0]) for part in place.split(",") if "/" in part]
-            shards = {number: count for number, count in zip(numbers, used, strict=False) if count}
-    return Portion(whole, shards)
-
-
-def _indices(text: str) -> list[int]:
-    found: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if first.isdecimal():
-            found += range(int(first), int(last if dash else first) + 1)
-    return found

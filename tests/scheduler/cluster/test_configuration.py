@@ -15,6 +15,7 @@ CARD = NodeCard("GPU-a", "/dev/nvidia0", 16 * GIB)
 SOURCES = Sources(
     "/ship/slurm",
     "/env/python",
+    "/env/lib",
     "-- x\nlocal GRANULE = 1\nrest\n",
     "Prolog=@DIRECTORY@/prolog\nKillWait=@GRACE@\n",
     "PreemptType=preempt/qos\n",
@@ -40,9 +41,9 @@ def test_the_files_of_a_cluster():
     ]
     assert written["convgpu.conf"] == "Prolog=/etc/slurm/convgpu/prolog\nKillWait=30\n"
     assert written["convgpu-controller.conf"] == "PreemptType=preempt/qos\n"
-    assert written["job_submit.lua"] == "-- x\nlocal GRANULE = 2\nrest\n"
+    assert written["job_submit.lua"] == "-- x\nlocal GRANULE = 2048\nrest\n"
     assert written["convgpu/prolog"].endswith(
-        "CONVGPU_SLURM=/etc/slurm/convgpu.json exec /env/python -I /ship/slurm/prolog\n"
+        "CONVGPU_SLURM=/etc/slurm/convgpu.json exec /env/python -I -S /ship/slurm/prolog /env/lib\n"
     )
     assert read_settings(written["convgpu.json"]) == settings
     assert node_words(settings, "n1") == "Gres=gpu:1,shard:8"
@@ -59,15 +60,22 @@ def test_the_network_of_a_node_is_counted_where_it_is_known():
 
 
 def test_gangs_are_refused_where_more_is_promised_than_the_cards_have():
-    sources = replace(SOURCES, lua="local GRANULE = 1\nlocal OVERSUBSCRIBED = false\n")
+    sources = replace(SOURCES, lua="local GRANULE = 1024\nlocal OVERSUBSCRIBED = false\n")
     for threshold, word in ((1.0, "false"), (1.5, "true")):
         written = files(Settings({"n1": (CARD,)}, threshold=threshold), "/etc/slurm", sources)
-        assert written["job_submit.lua"] == f"local GRANULE = 1\nlocal OVERSUBSCRIBED = {word}\n"
+        assert written["job_submit.lua"] == f"local GRANULE = 1024\nlocal OVERSUBSCRIBED = {word}\n"
 
 
-def test_a_granule_that_the_lua_cannot_count_is_refused():
-    with pytest.raises(ValueError, match="write whole GiB, for example --granule 2g"):
-        files(Settings({"n1": (CARD,)}, granule=512 << 20), "/etc/slurm", SOURCES)
+@pytest.mark.parametrize("granule", [GIB + 1, 63 << 20])
+def test_a_granule_that_the_lua_cannot_count_is_refused(granule):
+    with pytest.raises(ValueError, match="write whole MiB, at least 64MiB, for example --granule 256m"):
+        files(Settings({"n1": (CARD,)}, granule=granule), "/etc/slurm", SOURCES)
+
+
+def test_a_granule_of_less_than_a_gib():
+    settings = with_node(Settings({}, granule=256 << 20), "n1", (CARD,))
+    assert files(settings, "/etc/slurm", SOURCES)["job_submit.lua"] == "-- x\nlocal GRANULE = 256\nrest\n"
+    assert node_words(settings, "n1") == "Gres=gpu:1,shard:64"
 
 
 def test_capacity_product_host_memory_and_reuse_count_are_put_out():

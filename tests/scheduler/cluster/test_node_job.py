@@ -5,12 +5,21 @@ import json
 import msgspec
 import pytest
 
+from convgpu.cluster import quick_json
+from convgpu.cluster.allotment import allotment, card_number, count_of
 from convgpu.cluster.listing import Job, read_jobs, reason_in_words
-from convgpu.cluster.node_job import NodeCard, NodeJob, Settings, node_job, read_node_job
+from convgpu.cluster.node_job import NodeCard, NodeJob, Settings, read_node_job
 
 GIB = 1 << 30
 CARDS = (NodeCard("GPU-a", "/dev/nvidia0", 16 * GIB), NodeCard("GPU-b", "/dev/nvidia1", 16 * GIB - 1))
 SETTINGS = Settings({"n1": CARDS, "n2": (NodeCard("GPU-c", "/dev/nvidia0", 16 * GIB),)})
+
+
+def node_job(node="n1", **fields):
+    """Return what the Prolog writes of a job, as the others read it."""
+    settings = quick_json.read(msgspec.json.encode(SETTINGS).decode())
+    job = quick_json.read(document(**fields))["jobs"][0]
+    return read_node_job(quick_json.text(allotment(job, node, settings)))
 
 
 def number(value):
@@ -43,14 +52,14 @@ def document(**fields):
 
 
 def test_a_share_on_each_node():
-    job = read_jobs(document())[0]
-    assert node_job(job, "n1", SETTINGS) == NodeJob(12, "n1", 1000, 1, {"GPU-a": 5 * GIB, "GPU-b": 5 * GIB}, network=10)
-    assert node_job(job, "n2", SETTINGS) == NodeJob(12, "n2", 1000, 1, {"GPU-c": 5 * GIB}, network=10)
+    assert node_job() == NodeJob(12, "n1", 1000, 1, {"GPU-a": 5 * GIB, "GPU-b": 5 * GIB}, network=10)
+    assert node_job("n2") == NodeJob(12, "n2", 1000, 1, {"GPU-c": 5 * GIB}, network=10)
 
 
 def test_a_whole_card_is_as_much_as_the_card_has():
-    job = read_jobs(document(gres_detail=["gpu:1(IDX:1)"], tres_per_task="", tres_per_node="gres/gpu:1"))[0]
-    assert node_job(job, "n1", SETTINGS).cards == {"GPU-b": 15 * GIB}
+    fields = {"gres_detail": ["gpu:1(IDX:1)"], "tres_per_task": "", "tres_per_node": "gres/gpu:1"}
+    assert node_job(**fields).cards == {"GPU-b": 15 * GIB}
+    job = read_jobs(document(**fields))[0]
     assert (job.shards, job.cards) == (None, 2)
 
 
@@ -60,13 +69,12 @@ def test_a_whole_card_is_as_much_as_the_card_has():
     ids=["plain", "lua off"],
 )
 def test_a_share_that_lies_on_two_cards_is_a_fault(task, detail):
-    job = read_jobs(document(gres_detail=[detail], tres_per_task=task))[0]
-    assert node_job(job, "n1", SETTINGS).fault.startswith("Slurm has split the share over cards")
+    share = node_job(gres_detail=[detail], tres_per_task=task)
+    assert share.fault.startswith("Slurm has split the share over cards")
 
 
 def test_a_job_without_cards_has_none():
-    job = read_jobs(document(gres_detail=[], tres_per_task="", tres_per_node=""))[0]
-    assert node_job(job, "n1", SETTINGS) == NodeJob(12, "n1", 1000, 1, {})
+    assert node_job(gres_detail=[], tres_per_task="", tres_per_node="") == NodeJob(12, "n1", 1000, 1, {})
 
 
 @pytest.mark.parametrize(
@@ -78,18 +86,40 @@ def test_a_job_without_cards_has_none():
     ],
 )
 def test_a_node_of_which_slurm_names_no_cards_has_nothing_and_says_why(states, fault):
-    job = read_jobs(document(job_state=states, gres_detail=[]))[0]
-    assert node_job(job, "n1", SETTINGS) == NodeJob(12, "n1", 1000, 1, {}, fault, 10)
+    assert node_job(job_state=states, gres_detail=[]) == NodeJob(12, "n1", 1000, 1, {}, fault, 10)
 
 
 def test_an_unknown_node_is_an_error():
     with pytest.raises(ValueError, match="n9 is not in the settings of the cluster: run `convgpu slurm setup` there"):
-        node_job(read_jobs(document())[0], "n9", SETTINGS)
+        node_job("n9")
 
 
-def test_the_file_of_a_job_is_read_as_it_was_written():
-    share = NodeJob(12, "n1", 1000, 0, {"GPU-a": 5 * GIB})
-    assert read_node_job(msgspec.json.encode(share)) == share
+def test_a_card_without_a_number_is_an_error():
+    assert card_number("/dev/nvidia12") == 12
+    with pytest.raises(ValueError, match="/dev/card does not end with a number: Slurm names cards by it"):
+        card_number("/dev/card")
+
+
+@pytest.mark.parametrize(
+    ("tres", "count"),
+    [("gres/gpu:h200:2,gres/net:5", 2), ("gpu:4", 4), ("gres/gpu=3", 3), ("gres/gpu", None), ("gres/gpumem:8", None)],
+)
+def test_resources_are_counted_by_kind(tres, count):
+    assert count_of(tres, "gpu") == count
+
+
+@pytest.mark.parametrize("value", [{"a": 'x\n"é\\', "b": {"c": -7}}, {}])
+def test_what_is_written_without_the_module_json_is_read_by_it(value):
+    assert json.loads(quick_json.text(value)) == value == quick_json.read(quick_json.text(value))
+
+
+@pytest.mark.parametrize("bad", ["", '{"a" 1}', '{"a": ', "x"])
+def test_text_that_is_no_json_is_an_error(bad):
+    with pytest.raises(ValueError, match="line 1 column"):
+        quick_json.read(bad)
+
+
+def test_the_file_of_a_job_has_to_have_its_form():
     with pytest.raises(ValueError, match="Expected"):
         read_node_job(b'{"job": "12"}')
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from convgpu.cluster.shares import Card, NodeSize, Portion, gres_lines, node_gres, node_size, read_portion, shards_for
+from convgpu.cluster.allotment import read_portion
+from convgpu.cluster.shares import Card, NodeSize, gres_lines, node_gres, node_size, shards_for
 
 GIB = 1 << 30
 CARDS = [Card("GPU-a", "/dev/nvidia0", 80 * GIB), Card("GPU-b", "/dev/nvidia3", 80 * GIB - 1)]
@@ -46,12 +47,12 @@ def test_what_sinfo_prints_of_a_node(gres, size):
 @pytest.mark.parametrize(
     ("detail", "portion"),
     [
-        ("net(CNT:10),shard:10(5/16,5/16)", Portion((), {0: 5, 3: 5})),  # Slurm 24.11.5
-        ("shard:h200:50(0/80,50/80)", Portion((), {3: 50})),
-        ("gpu:h200:2(IDX:0-1)", Portion((0, 3), {})),
-        ("gpu:1(IDX:1),shard:0(0/16,0/16)", Portion((3,), {})),
-        ("net(CNT:10)", Portion((), {})),
-        ("", Portion((), {})),
+        ("net(CNT:10),shard:10(5/16,5/16)", ((), {0: 5, 3: 5})),  # Slurm 24.11.5
+        ("shard:h200:50(0/80,50/80)", ((), {3: 50})),
+        ("gpu:h200:2(IDX:0-1)", ((0, 3), {})),
+        ("gpu:1(IDX:1),shard:0(0/16,0/16)", ((3,), {})),
+        ("net(CNT:10)", ((), {})),
+        ("", ((), {})),
     ],
 )
 def test_what_a_job_has_of_a_node(detail, portion):

@@ -10,7 +10,7 @@ from convgpu.authz.subject.containers import LOCAL_DRIVERS, ContainerReader
 from convgpu.authz.subject.gpu import find_gpu
 from convgpu.authz.subject.injection import find_injection
 from convgpu.authz.subject.subject import Caller, Subject
-from convgpu.cluster.node_job import LABEL
+from convgpu.cluster.layout import LABEL
 from convgpu.protocol.records import Container
 from convgpu.runtime.gpu_requests import is_plain
 from convgpu.runtime.paths import plain

@@ -10,7 +10,8 @@ from convgpu.authz.requests.container import ContainerSettings, MountSettings
 from convgpu.authz.site.rules import Allowance, Rules, has_label
 from convgpu.authz.subject.injection import Injection
 from convgpu.authz.verdict import Refusal
-from convgpu.cluster.node_job import LABEL, NodeJob
+from convgpu.cluster.layout import LABEL
+from convgpu.cluster.node_job import NodeJob
 from convgpu.protocol.layout import MOUNT_PATH
 
 

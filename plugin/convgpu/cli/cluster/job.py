@@ -18,7 +18,8 @@ from convgpu.cli.run.docker_arguments import CommandLine, Option, UsageError, ch
 from convgpu.cli.run.injection import Request
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cluster.environment import Place, variables
-from convgpu.cluster.node_job import LABEL, NODE_LABEL, NodeJob, Settings, file_name, read_node_job
+from convgpu.cluster.layout import LABEL, NODE_LABEL, file_name
+from convgpu.cluster.node_job import NodeJob, Settings, read_node_job
 
 _OWN: Final = {"pull-only": False, "dry-run": False, "help": False}
 _PULLING: Final = 3600.0  # seconds for an image

@@ -21,7 +21,7 @@ from convgpu.cluster import configuration, faults
 from convgpu.cluster.node_job import NodeCard, Settings
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.records import Device
-from convgpu.protocol.sizes import parse_size
+from convgpu.protocol.sizes import format_size, parse_size
 
 # NVIDIA's driver says here which device node a GPU has; the index of NVML may be another one.
 _DRIVER: Final = Path("/proc/driver/nvidia/gpus")
@@ -43,7 +43,8 @@ def _sources() -> configuration.Sources:
     package = Path(configuration.__file__).parent / "deploy"
     folder = package if package.is_dir() else Path(configuration.__file__).parents[3] / "deploy/slurm"
     names = ("job_submit.lua", "convgpu.conf", "convgpu-controller.conf")
-    return configuration.Sources(str(folder), sys.executable, *(_text(folder / name) for name in names))
+    library = str(package.parents[2])
+    return configuration.Sources(str(folder), sys.executable, library, *(_text(folder / name) for name in names))
 
 
 def _text(path: Path) -> str:
@@ -99,7 +100,14 @@ def _write(directory: Path, texts: dict[str, str]) -> None:
     show_default=True,
     help="Where slurm.conf lies.",
 )
-@click.option("--granule", default="1g", show_default=True, callback=checked(lambda text: str(parse_size(text))))
+@click.option(
+    "--granule",
+    default="1g",
+    show_default=True,
+    callback=checked(lambda text: str(parse_size(text))),
+    metavar="SIZE",
+    help="What Slurm counts in: one shard. 256m lets small jobs ask for what they need.",
+)
 @click.option(
     "--threshold",
     type=click.FloatRange(1),
@@ -230,4 +238,4 @@ slurm.add_command(controller)
 
 
 def _granule() -> str:
-    return f"{cluster_settings.settings().granule >> 30} GiB"
+    return format_size(cluster_settings.settings().granule)

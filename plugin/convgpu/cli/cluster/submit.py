@@ -12,7 +12,6 @@ from convgpu.cli.cluster.words import WordsCommand, container_options, pyxis_wor
 from convgpu.cli.run.docker_arguments import CommandLine, UsageError, check
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, did_you_mean
 from convgpu.cli.terminal.options import checked
-from convgpu.cli.terminal.output import echo_data
 from convgpu.cluster import faults
 from convgpu.cluster.request import (
     ImpossibleError,
@@ -133,6 +132,8 @@ def submit(line: CommandLine, /, *, dry_run: bool, as_json: bool, **given: Any) 
         click.echo(counted, err=True)
     number = slurm_client.call("sbatch", "--parsable", *words, text=script).strip().partition(";")[0]
     if as_json:
+        from convgpu.cli.terminal.output import echo_data  # noqa: PLC0415 - it imports much, and not all pay for it
+
         echo_data({"job": int(number), "sbatch": words})
         return
     click.echo(f"job {number}: convgpu logs -f {number} · convgpu jobs {number} · convgpu cancel {number}")
