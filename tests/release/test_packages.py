@@ -222,6 +222,17 @@ def test_all_commands_load_without_the_server_s_packages(installed):
 
 
 @pytest.mark.wheels
+@pytest.mark.parametrize("name", ["convgpu", "convgpud"])
+def test_a_program_finds_its_packages_without_site(installed, tmp_path, name):
+    text = (installed / "usr/lib/convgpu/bin" / name).read_text()
+    assert text.startswith("#!/usr/lib/convgpu/bin/python -IS\n")
+    (tmp_path / name).write_text(text.replace("/usr/lib/convgpu", str(installed / "usr/lib/convgpu")))
+    (tmp_path / name).chmod(0o755)
+    done = subprocess.run([tmp_path / name, "--version"], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.wheels
 def test_the_demo_plays_without_a_checkout(installed):
     done = run(installed, str(installed / "usr/lib/convgpu/bin/convgpu"), "demo", "--processes", "--json")
     assert done.returncode == 0, done.stderr

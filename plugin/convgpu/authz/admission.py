@@ -13,7 +13,7 @@ from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Denied, Refusal
 from convgpu.client.scheduler import SchedulerRefused
 from convgpu.cluster.layout import LABEL
-from convgpu.protocol.engine_states import EngineState
+from convgpu.protocol.engine_container import EngineState
 from convgpu.protocol.records import Container
 from convgpu.protocol.sizes import format_size
 

@@ -37,8 +37,8 @@ def _first_line(text: str) -> str:
 
 
 def _without_ours(words: Sequence[str]) -> tuple[str, ...]:
-    from convgpu.cli.run.command import OWN  # noqa: PLC0415 - imports all of `run`
     from convgpu.cli.run.docker_arguments import UsageError, scan  # noqa: PLC0415
+    from convgpu.cli.run.own_options import OWN  # noqa: PLC0415 - only `run` needs it
 
     try:
         line = scan(words, OWN)
@@ -103,7 +103,7 @@ def _ask(ctx: click.Context, question: "Callable[[Scheduler, Path | None], Answe
 
     # The options of `policy` stand before `use`.
     given: dict[str, Any] = {**(ctx.parent.params if ctx.parent else {}), **ctx.params}
-    engine = {name: value for name, value in ctx.find_root().params.items() if name in Options.__dataclass_fields__}
+    engine = {name: value for name, value in ctx.find_root().params.items() if name in Options.__annotations__}
     with ctx.scope():
         remember(Options(**engine))  # no command runs that would have done it
         try:

@@ -7,7 +7,7 @@ killed Engine unmounts nothing, a program may close its connections, and a list 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from convgpu.protocol.engine_states import MAX_START_TIME, is_running
+from convgpu.protocol.engine_container import MAX_START_TIME, is_running
 
 
 @dataclass(frozen=True, slots=True)

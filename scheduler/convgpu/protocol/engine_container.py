@@ -1,15 +1,8 @@
-"""A container as the Engine lists it, and those of its labels that ConvGPU shows."""
+"""A container as the Engine lists it, its states, and which of them mean that it runs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
-
-USER: Final = "convgpu.user"
-"""Label with the user's name; `convgpu run` sets it."""
-_TOOLS: Final = ("com.docker.", "org.opencontainers.", "org.label-schema.", "desktop.docker.")
-_SHOWN: Final = ("com.docker.compose.project", "com.docker.compose.service")
-_MOST: Final = 16
-_LENGTH: Final = 128  # characters of a key and of a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +18,25 @@ class EngineContainer:
     labels: dict[str, str] = field(default_factory=dict)
 
 
-def shown_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels that are shown: few and short ones, in order, without what tools and images note."""
-    kept = sorted(key for key in labels if key in _SHOWN or not key.startswith(_TOOLS))
-    first = sorted(kept, key=lambda key: key != USER)[:_MOST]
-    return {key[:_LENGTH]: str(labels[key])[:_LENGTH] for key in first}
+class EngineState(StrEnum):
+    """`State` of a row of `GET /containers/json`."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    PAUSED = "paused"
+    RESTARTING = "restarting"
+    REMOVING = "removing"
+    EXITED = "exited"
+    DEAD = "dead"
+
+
+_NOT_RUNNING: Final = frozenset({EngineState.CREATED, EngineState.EXITED, EngineState.DEAD, EngineState.REMOVING})
+
+# Seconds that the Engine may take to start a container: from the mount of its volume, or from the permission to start
+# it, to the state `running`.
+MAX_START_TIME: Final = 10.0
+
+
+def is_running(state: str) -> bool:
+    """Tell whether a container in this state may have processes; a state that a newer Engine adds counts as running."""
+    return state not in _NOT_RUNNING

@@ -3,7 +3,11 @@
 The folder of a container is mounted at MOUNT_PATH inside it (docs/architecture.md, What lies where).
 """
 
-from typing import Final
+from __future__ import annotations
+
+TYPE_CHECKING = False  # `typing` is not imported on the quick path of `convgpu run` (decision 143)
+if TYPE_CHECKING:
+    from typing import Final
 
 # Names in a container's folder; PRELOAD_FILE also lies in the scheduler's directory, the same for all containers.
 LIBRARY_FILE: Final = "libconvgpu.so"

@@ -223,7 +223,7 @@ class ListedContainer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         state: one of `EngineState`, or that of a newer Engine.
         volumes: names of its volumes.
-        labels: those that are shown (`convgpu.protocol.engine_container`).
+        labels: those that are shown (`convgpu.protocol.labels`).
     """
 
     id: str

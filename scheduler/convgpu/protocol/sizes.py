@@ -1,36 +1,42 @@
 """Sizes of memory as people write them."""
 
-import re
-from typing import Final
+from __future__ import annotations
+
+TYPE_CHECKING = False  # `re` and `typing` are not imported on the quick path of `convgpu run` (decision 143)
+if TYPE_CHECKING:
+    from typing import Final
 
 MIB: Final = 1 << 20
 
 FORMS: Final = "write it as Docker does: 512m, 2g, 1.5G, 2GiB"
 
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
-# The grammar of `docker run --memory` (RAMInBytes of docker/go-units).
-_PATTERN: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kmgtp]?)i?b?", re.ASCII | re.IGNORECASE)
 _IEC: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def parse_size(text: str) -> int:
     """Return the bytes that `text` names.
 
-    Units are binary and their case does not matter, as in `docker run --memory`: `2g`, `2 GB` and `2GiB` are all
-    2 * 2**30. A part of a byte is dropped.
+    The grammar is that of `docker run --memory` (RAMInBytes of docker/go-units). Units are binary and their case does
+    not matter: `2g`, `2 GB` and `2GiB` are all 2 * 2**30. A part of a byte is dropped.
 
     Raises:
         ValueError: the text is of no known form, or not positive; says which forms there are.
     """
-    match = _PATTERN.fullmatch(text.strip())
-    if match is None:
+    lowered = text.strip().lower()
+    rest = lowered.removesuffix("b").removesuffix("i")
+    unit = rest[-1:] if rest[-1:] in _UNITS else ""
+    whole, point, part = rest.removesuffix(unit).removesuffix(" ").partition(".")
+    if not (lowered.isascii() and _is_number(whole, 15) and (_is_number(part, 9) or not point)):
         raise ValueError(f"{text!r} is not a size: {FORMS}")
-    number, unit = match.groups()
-    whole, _, part = number.partition(".")
-    size: int = int(whole + part) * _UNITS[unit.lower()] // 10 ** len(part)
+    size: int = int(whole + part) * _UNITS[unit] // 10 ** len(part)
     if size == 0:
         raise ValueError(f"{text!r} is no memory at all: a size must be greater than zero; {FORMS}")
     return size
+
+
+def _is_number(text: str, most: int) -> bool:
+    return text.isdecimal() and len(text) <= most
 
 
 def parse_share(text: str) -> int | None:

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from convgpu.cli.__main__ import main
-from convgpu.cli.connect.engine import Engine, Image, Plugin
+from convgpu.cli.connect.engine import Engine
+from convgpu.cli.connect.engine_documents import Image, Plugin
 from convgpu.cli.connect.engine_endpoint import Endpoint
 from convgpu.cli.connect.scheduler import DaemonTransport, Scheduler, read_answer
 from convgpu.cli.terminal.errors import Unavailable

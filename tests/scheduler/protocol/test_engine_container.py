@@ -1,20 +1,21 @@
-"""Which labels of a container are shown."""
+import pytest
 
-from convgpu.protocol.engine_container import USER, shown_labels
-
-
-def test_labels_of_people_are_shown_and_those_of_tools_are_not() -> None:
-    given = {
-        "team": "vision",
-        USER: "ana",
-        "com.docker.compose.project": "lab",
-        "com.docker.compose.config-hash": "0123",
-        "org.opencontainers.image.licenses": "MIT",
-    }
-    assert shown_labels(given) == {USER: "ana", "com.docker.compose.project": "lab", "team": "vision"}
+from convgpu.protocol.engine_container import EngineState, is_running
 
 
-def test_they_are_few_and_short_and_the_user_is_among_them() -> None:
-    given = {f"a{number:03}": "x" * 1000 for number in range(1000)} | {USER: "ana", "k" * 500: "v"}
-    shown = shown_labels(given)
-    assert (len(shown), shown[USER], len(shown["a000"])) == (16, "ana", 128)
+@pytest.mark.parametrize(
+    ("state", "running"),
+    [
+        (EngineState.CREATED, False),
+        (EngineState.RUNNING, True),
+        (EngineState.PAUSED, True),
+        (EngineState.RESTARTING, True),
+        (EngineState.REMOVING, False),
+        (EngineState.EXITED, False),
+        (EngineState.DEAD, False),
+        ("exited", False),
+        ("a state of a newer Engine", True),
+    ],
+)
+def test_which_states_mean_that_a_container_runs(state: str, running: bool) -> None:
+    assert is_running(state) == running

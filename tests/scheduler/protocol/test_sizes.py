@@ -1,5 +1,7 @@
+import re
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convgpu.protocol.sizes import FORMS, format_size, parse_share, parse_size
@@ -74,3 +76,25 @@ def test_shares(text: str, percents: int | None) -> None:
 def test_what_is_no_share_of_a_device_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="from 1% to 100%"):
         parse_share(text)
+
+
+GRAMMAR = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kmgtp]?)i?b?", re.ASCII | re.IGNORECASE)
+
+
+@settings(max_examples=50)
+@given(st.text("0123456789.kmgtpibKGB \u212a٣x", max_size=20) | st.from_regex(GRAMMAR, fullmatch=True))
+def test_the_code_reads_dockers_grammar(text: str) -> None:
+    """The pattern says the same as the code, which does without patterns."""
+    match = GRAMMAR.fullmatch(text.strip())
+    if match is None:
+        with pytest.raises(ValueError, match="not a size"):
+            parse_size(text)
+        return
+    whole, _, part = match[1].partition(".")
+    shift = " kmgtp".index(match[2].lower() or " ") * 10
+    size = (int(whole + part) << shift) // 10 ** len(part)
+    if size:
+        assert parse_size(text) == size
+    else:
+        with pytest.raises(ValueError, match="greater than zero"):
+            parse_size(text)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from convgpu.protocol.engine_states import MAX_START_TIME, EngineState, is_running
+from convgpu.protocol.engine_container import MAX_START_TIME, EngineState, is_running
 from convgpu.protocol.records import Container
 
 _log: Final = logging.getLogger(__name__)

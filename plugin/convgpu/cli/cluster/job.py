@@ -3,7 +3,6 @@
 import os
 import shlex
 import subprocess
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -13,9 +12,9 @@ from convgpu.cli.cluster import cluster_settings, slurm_client
 from convgpu.cli.cluster.words import WordsCommand, container_options, pyxis_words
 from convgpu.cli.connect.engine import Engine
 from convgpu.cli.connect.engine_endpoint import Options, resolve
-from convgpu.cli.run.command import execute, prepare
 from convgpu.cli.run.docker_arguments import CommandLine, Option, UsageError, check
 from convgpu.cli.run.injection import Request
+from convgpu.cli.run.preparation import execute, prepare
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cluster.environment import Place, variables
 from convgpu.cluster.layout import LABEL, NODE_LABEL, file_name
@@ -55,7 +54,7 @@ def job(line: CommandLine, /, *, pull_only: bool, dry_run: bool, **pyxis: str | 
     if pull_only:
         return
     ours = [*_our_words(line, share, engine), *_network_words(line, share, engine)]
-    line = replace(line, docker=(*line.docker, *ours), options=(*line.options, *_environment_options(ours)))
+    line = line.changed(docker=(*line.docker, *ours), options=(*line.options, *_environment_options(ours)))
     memory = ",".join(f"{uuid}:{size}" for uuid, size in share.cards.items())
     words, added = prepare(line, Request(memory, None, settings.plugin), engine, probe=False)
     if dry_run:

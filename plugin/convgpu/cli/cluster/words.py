@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import click
@@ -78,8 +77,7 @@ def pyxis_words(line: CommandLine, given: Mapping[str, str | None]) -> CommandLi
             words.append(f"--{option}={value}")
             read.append(Option(option, value))
     image = given.get("container_image")
-    return replace(
-        line,
+    return line.changed(
         docker=(*line.docker, *words),
         options=(*line.options, *read),
         image=(image, *line.image) if image else line.image,

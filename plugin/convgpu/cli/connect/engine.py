@@ -3,49 +3,37 @@
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from convgpu.cli.connect import engine_endpoint
+from convgpu.cli.connect.engine_documents import (
+    Image,
+    Plugin,
+    image_url,
+    plugin_directory,
+    plugin_url,
+    read_image,
+    read_plugin,
+)
 from convgpu.cli.connect.engine_endpoint import Endpoint, Tls
 from convgpu.cli.connect.quick_http import QuickHttp
 from convgpu.cli.connect.unix_http import HttpClient, OpenHttp, causes
 from convgpu.cli.terminal.errors import Unavailable
 from convgpu.cli.terminal.signals import unbroken
-from convgpu.protocol.engine_container import EngineContainer, shown_labels
+from convgpu.protocol.engine_container import EngineContainer
+from convgpu.protocol.labels import shown_labels
 
 if TYPE_CHECKING:
     import docker
 
-_SOCKETS: Final = Path("/run/docker/plugins")  # fixed in the Engine, whatever its --exec-root is
 _PROBE_TIMEOUT: Final = 60.0  # seconds for the Engine to make or remove a container
 _OK: Final = 200
 _CREATED: Final = 201
 _NOT_FOUND: Final = 404
 _CERTIFICATES: Final = "Name the certificates: --tlsverify, --tlscacert, --tlscert, --tlskey, or DOCKER_CERT_PATH"
 _TRIES: Final = 3  # Docker 20.10 answers with an empty body while its authorization plugins are changed
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """The configuration of an image."""
-
-    environment: tuple[str, ...]
-    volumes: tuple[str, ...]
-    id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Plugin:
-    """The enabled ConvGPU plugin: its socket on the Engine's host, its settings, and its id there."""
-
-    name: str
-    socket: Path
-    settings: Mapping[str, str]
-    id: str = ""
 
 
 class EngineRefused(Unavailable):
@@ -138,7 +126,7 @@ class Engine:
             Unavailable: it is not installed, or not enabled.
         """
         try:
-            attributes: dict[str, Any] = self.get(f"/plugins/{quote(name)}/json")
+            plugin = read_plugin(name, self.get(plugin_url(name)))
         except EngineRefused as error:
             if error.status != _NOT_FOUND:
                 raise
@@ -146,16 +134,13 @@ class Engine:
                 f"the Docker Engine has no plugin {name!r}.\n"
                 "Install it: convgpu doctor --set-up; in a checkout: make plugin   (or name yours: --gpu-volume-driver)"
             ) from error
-        if not attributes.get("Enabled"):
+        if plugin is None:
             raise Unavailable(f"the plugin {name!r} is disabled.\nEnable it with: docker plugin enable {name}")
-        interface = attributes["Config"]["Interface"]["Socket"]
-        environment = (entry.partition("=") for entry in attributes["Settings"]["Env"] or ())
-        settings = {key: value for key, _, value in environment}
-        return Plugin(name, _SOCKETS / attributes["Id"] / interface, settings, attributes["Id"])
+        return plugin
 
-    def directory(self, plugin: Plugin) -> Path:
+    def directory(self, plugin: Plugin) -> str:
         """Return where the plugin's /var/lib/convgpu lies on the Engine's host."""
-        return Path(str(self.info.get("DockerRootDir"))) / "plugins" / plugin.id / "propagated-mount"
+        return plugin_directory(self.info, plugin)
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -176,11 +161,9 @@ class Engine:
     def image(self, name: str) -> Image | None:
         """Return the configuration of an image, or None if the Engine does not have it."""
         try:
-            found = self.get(f"/images/{quote(name)}/json")
+            return read_image(self.get(image_url(name)))
         except EngineRefused:
             return None  # absent, or not a name: docker run gives the better message
-        config = found.get("Config") or {}
-        return Image(tuple(config.get("Env") or ()), tuple(config.get("Volumes") or ()), str(found.get("Id") or ""))
 
     def image_has(self, image: str, path: str) -> bool:
         """Say whether an image has something at `path`.

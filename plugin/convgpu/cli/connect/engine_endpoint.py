@@ -1,22 +1,23 @@
 """Which Docker Engine is meant: Docker's global options, its environment and its contexts, in Docker's own order."""
 
-import json
+from __future__ import annotations
+
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
-import click
+from convgpu.cli.connect import quick_json
+from convgpu.cli.record import Record
 
-from convgpu.cli.terminal.errors import Unavailable
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any, Final
 
 DEFAULT_HOST: Final = "unix:///var/run/docker.sock"
 _META: Final = "convgpu.endpoint"
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
+class Tls(Record):
     """Files of a TLS connection; `verify`: the Engine's certificate is checked."""
 
     ca: str | None
@@ -25,8 +26,7 @@ class Tls:
     verify: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Record):
     """One Engine.
 
     Attributes:
@@ -40,13 +40,19 @@ class Endpoint:
     flags: tuple[str, ...] = ()
 
     @property
+    def path(self) -> str | None:
+        """The path of the Engine's UNIX socket, None if it is reached another way."""
+        return self.host.removeprefix("unix://") if self.host.startswith("unix://") else None
+
+    @property
     def socket(self) -> Path | None:
-        """The Engine's UNIX socket, None if it is reached another way."""
-        return Path(self.host.removeprefix("unix://")) if self.host.startswith("unix://") else None
+        """The same, for whoever does more with it than to connect."""
+        from pathlib import Path  # the quick path of `convgpu run` has no time for it
+
+        return None if self.path is None else Path(self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Record):
     """Docker's global options as the user gave them; None or False where not."""
 
     host: str | None = None
@@ -70,6 +76,8 @@ class Options:
 
 def remember(options: Options) -> None:
     """Keep the options of this command line for `current`."""
+    import click  # as Path above
+
     click.get_current_context().meta[_META] = options
 
 
@@ -79,6 +87,8 @@ def current() -> Endpoint:
     Raises:
         Unavailable: the context does not exist.
     """
+    import click  # as Path above
+
     context = click.get_current_context(silent=True)
     options = context.meta.get(_META) if context is not None else None
     return resolve(options if isinstance(options, Options) else Options(), os.environ)
@@ -91,8 +101,10 @@ def resolve(options: Options, environment: Mapping[str, str]) -> Endpoint:
         Unavailable: the context does not exist.
     """
     if options.host is not None and options.context is not None:
+        import click  # only an error needs it
+
         raise click.UsageError("--host and --context name two Engines: leave one out")
-    folder = Path(options.config or environment.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    folder = options.config or environment.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker")
     if options.host is None and (options.context is not None or not environment.get("DOCKER_HOST")):
         name = options.context or environment.get("DOCKER_CONTEXT") or _chosen(folder)
         if name and name != "default":
@@ -101,44 +113,52 @@ def resolve(options: Options, environment: Mapping[str, str]) -> Endpoint:
     return Endpoint(host, _tls(options, environment, folder, host), options.flags())
 
 
-def _chosen(folder: Path) -> str | None:
+def _load(path: str) -> Any:
+    with open(path, "rb") as file:
+        return quick_json.loads(file.read())
+
+
+def _chosen(folder: str) -> str | None:
     """Return the context that `docker context use` chose."""
     try:
-        settings = json.loads((folder / "config.json").read_bytes())
+        settings = _load(f"{folder}/config.json")
     except (OSError, ValueError):
         return None
     name = settings.get("currentContext") if isinstance(settings, dict) else None
     return name if isinstance(name, str) else None
 
 
-def _tls(options: Options, environment: Mapping[str, str], folder: Path, host: str) -> Tls | None:
+def _tls(options: Options, environment: Mapping[str, str], folder: str, host: str) -> Tls | None:
     verify = options.tlsverify or bool(environment.get("DOCKER_TLS_VERIFY"))
     if host.startswith("unix://") or not (verify or options.tls):
         return None
-    certificates = Path(environment.get("DOCKER_CERT_PATH") or folder)
+    certificates = environment.get("DOCKER_CERT_PATH") or folder
 
     def file(given: str | None, name: str) -> str | None:
-        path = given or str(certificates / name)
-        return path if given or Path(path).exists() else None
+        path = given or f"{certificates}/{name}"
+        return path if given or os.path.exists(path) else None
 
     key = file(options.tlskey, "key.pem")
     return Tls(file(options.tlscacert, "ca.pem"), file(options.tlscert, "cert.pem"), key, verify)
 
 
-def _context(name: str, folder: Path, flags: tuple[str, ...]) -> Endpoint:
-    from hashlib import sha256  # noqa: PLC0415 - contexts are rare
+def _context(name: str, folder: str, flags: tuple[str, ...]) -> Endpoint:
+    from hashlib import sha256  # contexts are rare
+
+    from convgpu.cli.terminal.errors import Unavailable  # as above
 
     key = sha256(name.encode()).hexdigest()
     try:
-        meta = json.loads((folder / "contexts/meta" / key / "meta.json").read_bytes())
+        meta = _load(f"{folder}/contexts/meta/{key}/meta.json")
         endpoint = meta["Endpoints"]["docker"]
         host = str(endpoint["Host"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Unavailable(f"there is no Docker context {name!r}.\nSee them with: docker context ls") from error
-    files = folder / "contexts/tls" / key / "docker"
-    if not files.is_dir():
+    files = f"{folder}/contexts/tls/{key}/docker"
+    if not os.path.isdir(files):
         return Endpoint(host, None, flags)
-    ca, cert, private = (str(files / file) if (files / file).exists() else None for file in _TLS_FILES)
+    paths = (f"{files}/{name}" for name in _TLS_FILES)
+    ca, cert, private = (path if os.path.exists(path) else None for path in paths)
     return Endpoint(host, Tls(ca, cert, private, not endpoint.get("SkipTLSVerify", False)), flags)
 
 

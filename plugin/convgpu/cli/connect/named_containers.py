@@ -8,7 +8,8 @@ from typing import Final
 from convgpu.cli.connect.engine import Engine
 from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.terminal.errors import Refused, Unavailable, did_you_mean
-from convgpu.protocol.engine_container import USER, EngineContainer
+from convgpu.protocol.engine_container import EngineContainer
+from convgpu.protocol.labels import USER
 from convgpu.protocol.records import Container
 
 _HEX_DIGITS: Final = frozenset("0123456789abcdef")

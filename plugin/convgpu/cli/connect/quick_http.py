@@ -1,12 +1,63 @@
 """A client for commands that must answer at once, without http.client, whose import takes longer: see decision 32."""
 
-import socket
-from pathlib import Path
-from typing import Final
+from __future__ import annotations
 
-from convgpu.cli.connect.unix_http import TIMEOUT, Answer, encode
+try:
+    import _socket  # what `socket` wraps: importing that takes 24 ms (decision 143)
+except ImportError:  # another Python than CPython
+    import socket as _socket  # type: ignore[no-redef]
+
+from convgpu.cli.connect.http_answer import TIMEOUT, Answer, encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from typing import Final
 
 _CHUNK: Final = 1 << 16
+
+
+class Question:
+    """A request that was sent, and whose answer is read later.
+
+    Args:
+        path: of the socket.
+        request: all its bytes.
+        timeout: seconds for each step of the exchange.
+        has_body: whether the answer has a body.
+
+    Raises:
+        OSError: nobody takes it; the error of the socket itself.
+    """
+
+    def __init__(self, path: str, request: bytes, timeout: float, *, has_body: bool = True) -> None:
+        self._has_body = has_body
+        self._connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        try:
+            self._connection.settimeout(timeout)
+            self._connection.connect(path)
+            self._connection.sendall(request)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def answer(self) -> Answer:
+        """Wait for the answer.
+
+        Raises:
+            OSError: there is none.
+        """
+        try:
+            received = bytearray()
+            while chunk := self._connection.recv(_CHUNK):
+                received += chunk
+        finally:
+            self._connection.close()
+        return read_answer(bytes(received), has_body=self._has_body)
+
+    def close(self) -> None:
+        """Close the connection; an answer is not waited for."""
+        self._connection.close()
 
 
 class QuickHttp:
@@ -19,23 +70,25 @@ class QuickHttp:
         timeout: seconds for each step of an exchange.
     """
 
-    def __init__(self, path: Path, timeout: float = TIMEOUT) -> None:
+    def __init__(self, path: os.PathLike[str] | str, timeout: float = TIMEOUT) -> None:
         self.path = path
         self._timeout = timeout
 
-    def ask(self, method: str, url: str, document: object = None) -> Answer:
-        """See `HttpClient.ask`."""
+    def send(self, method: str, url: str, document: object = None) -> Question:
+        """Send a request; its answer is read when it is wanted.
+
+        Raises:
+            OSError: as `HttpClient.ask`.
+        """
         body, headers = encode(document)
         words = {"Host": "localhost", **headers, "Content-Length": str(len(body or b""))}
         head = "".join(f"{name}: {value}\r\n" for name, value in words.items())
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(self._timeout)
-            connection.connect(str(self.path))
-            connection.sendall(f"{method} {url} HTTP/1.0\r\n{head}\r\n".encode() + (body or b""))
-            received = bytearray()
-            while chunk := connection.recv(_CHUNK):
-                received += chunk
-        return read_answer(bytes(received), has_body=method != "HEAD")
+        request = f"{method} {url} HTTP/1.0\r\n{head}\r\n".encode() + (body or b"")
+        return Question(str(self.path), request, self._timeout, has_body=method != "HEAD")
+
+    def ask(self, method: str, url: str, document: object = None) -> Answer:
+        """See `HttpClient.ask`."""
+        return self.send(method, url, document).answer()
 
 
 def read_answer(received: bytes, *, has_body: bool = True) -> Answer:

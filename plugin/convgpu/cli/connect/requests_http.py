@@ -6,7 +6,8 @@ from urllib.parse import quote
 import requests_unixsocket
 from requests import RequestException
 
-from convgpu.cli.connect.unix_http import TIMEOUT, Answer, causes, encode
+from convgpu.cli.connect.http_answer import TIMEOUT, Answer, encode
+from convgpu.cli.connect.unix_http import causes
 
 
 class RequestsHttp:

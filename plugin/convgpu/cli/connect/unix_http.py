@@ -3,36 +3,20 @@
 Commands that answer and end use the quick one (decision 32); everything else uses the library.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Protocol
 
-TIMEOUT: Final = 10.0  # seconds for each step of an exchange
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to one request; the names of its headers are in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    content: bytes
-
-    def json(self) -> Any:
-        """Return the document of the body, None for an empty body.
-
-        Raises:
-            ValueError: the body is not JSON.
-        """
-        return json.loads(self.content) if self.content else None
+from convgpu.cli.connect.http_answer import Answer
 
 
 class HttpClient(Protocol):
     """A client of one socket; may be shared between threads."""
 
-    path: Path
+    @property
+    def path(self) -> os.PathLike[str] | str:
+        """The path of the socket."""
 
     def ask(self, method: str, url: str, document: object = None) -> Answer:
         """Return the answer to one request.
@@ -49,11 +33,6 @@ class HttpClient(Protocol):
 
 # Opens a client of a socket; both classes are one.
 OpenHttp = Callable[[Path], HttpClient]
-
-
-def encode(document: object) -> tuple[bytes | None, dict[str, str]]:
-    """Return the body that carries a document, and its headers."""
-    return (None, {}) if document is None else (json.dumps(document).encode(), {"Content-Type": "application/json"})
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

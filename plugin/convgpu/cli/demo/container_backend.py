@@ -5,14 +5,15 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
-from convgpu.cli.connect.engine import Engine, Plugin
+from convgpu.cli.connect.engine import Engine
+from convgpu.cli.connect.engine_documents import Plugin
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
 from convgpu.cli.demo.backend import DemoProcess, Exited
 from convgpu.cli.demo.scenario import DemoContainer
-from convgpu.cli.run.command import prepare
 from convgpu.cli.run.docker_arguments import scan
 from convgpu.cli.run.injection import Request
+from convgpu.cli.run.preparation import prepare
 from convgpu.cli.terminal.errors import Unavailable
 
 IMAGE: Final = "convgpu/demo"

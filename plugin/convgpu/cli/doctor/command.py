@@ -15,7 +15,7 @@ from convgpu.cli.doctor.gangs import judge_gangs, projects
 from convgpu.cli.doctor.host_mounts import judge_mounts
 from convgpu.cli.doctor.set_up import judge_set_up, set_up
 from convgpu.cli.doctor.suspension import prove_suspension
-from convgpu.cli.run.command import check_version
+from convgpu.cli.run.preparation import check_version
 from convgpu.cli.setup import cdi_file
 from convgpu.cli.setup.host_programs import describe_host
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from convgpu.cli.connect.engine import Engine
-from convgpu.cli.run.command import prepare
 from convgpu.cli.run.docker_arguments import scan
 from convgpu.cli.run.injection import Request
+from convgpu.cli.run.preparation import prepare
 from convgpu.cli.terminal.errors import Unavailable
 from convgpu.cli.terminal.signals import unbroken
 from convgpu.protocol.layout import MOUNT_PATH

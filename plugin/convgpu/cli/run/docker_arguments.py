@@ -5,13 +5,18 @@ image. To find it, one has to know which options take no value. Those are listed
 takes one, so an option that a later Docker adds is read correctly unless it is a new flag without a value.
 """
 
-import csv
-import posixpath
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from __future__ import annotations
 
+import posixpath
+
+from convgpu.cli.record import Record
+from convgpu.cli.run.csv_row import read_row
 from convgpu.protocol.layout import MOUNT_PATH
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from typing import Final
 
 # `docker run --help`, Engine 20.10 to 29: the options without a type behind them.
 FLAGS: Final = frozenset({
@@ -29,16 +34,14 @@ class UsageError(ValueError):
     """The command line cannot be understood, or cannot work; the text is for the user."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Record):
     """One option: its long name, and its value; a flag without one has `None`."""
 
     name: str
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class CommandLine:
+class CommandLine(Record):
     """The arguments of `convgpu run`.
 
     Attributes:
@@ -129,7 +132,7 @@ def mounts_at(line: CommandLine, path: str = MOUNT_PATH) -> str | None:
             # -v SOURCE:PATH[:MODE], -v PATH, --tmpfs PATH[:OPTIONS]
             target = parts[1] if option.name == "volume" and len(parts) > 1 else parts[0]
         elif option.name == "mount":
-            fields = dict(field.partition("=")[::2] for row in csv.reader([value]) for field in row)
+            fields = dict(field.partition("=")[::2] for field in read_row(value))
             target = next((fields[key] for key in ("destination", "dst", "target") if key in fields), "")
         else:
             continue

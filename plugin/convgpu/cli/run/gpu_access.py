@@ -1,29 +1,20 @@
 """Access of containers to the GPUs: NVIDIA's container toolkit, CDI, or devices and libraries of the host."""
 
-import csv
-import os
-import platform
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from __future__ import annotations
+
+from convgpu.cli.record import Record
+from convgpu.cli.run.csv_row import read_row
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, Final
 
 LIBRARIES_AT: Final = "/run/nvidia/lib"  # not below /usr, which may be a read-only mount
-_CDI_KIND: Final = "nvidia.com/gpu"
-_CDI_FOLDERS: Final = ("/etc/cdi", "/var/run/cdi")
-_LIBRARIES: Final = (
-    "libcuda.so.1",
-    "libnvidia-ml.so.1",
-    "libnvidia-ptxjitcompiler.so.1",
-    "libnvidia-nvvm.so.4",
-    "libnvidia-gpucomp.so.*",
-)
-_NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
+CDI_KIND: Final = "nvidia.com/gpu"
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Record):
     """The options that give a container its GPUs.
 
     Attributes:
@@ -37,16 +28,14 @@ class Access:
     how: str
 
 
-@dataclass(frozen=True, slots=True)
-class HostGpu:
+class HostGpu(Record):
     """A GPU as the kernel driver lists it: in the order of the PCI bus, as NVML does."""
 
     uuid: str
     minor: int
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Record):
     """GPUs, libraries and tools of this machine, which is the Engine's.
 
     Attributes:
@@ -72,13 +61,13 @@ class NoAccess(LookupError):  # noqa: N818 - the state of a host
 
 def parse_count(value: str | None) -> int | None:
     """Return how many GPUs the scheduler is to choose for `any`, `any:2`, `2` or `count=2`; None for other forms."""
-    counts = map(_count, next(csv.reader([value or ""]), []))
+    counts = map(_count, read_row(value or ""))
     return next((count for count in counts if count is not None), None)
 
 
 def without_count(value: str) -> str:
     """Return the value of Docker's `--gpus` that gives all GPUs in place of a count."""
-    return ",".join("all" if _count(field) is not None else field for field in next(csv.reader([value]), []))
+    return ",".join("all" if _count(field) is not None else field for field in read_row(value))
 
 
 def _count(field: str) -> int | None:
@@ -97,7 +86,7 @@ def parse_gpus(value: str | None) -> tuple[str, ...] | None:
         ValueError: it is none of Docker's forms.
     """
     found: list[tuple[str, ...] | None] = []
-    for field in next(csv.reader([value or "all"]), []):
+    for field in read_row(value or "all"):
         key, _, rest = field.partition("=")
         if field == "all" or (key == "count" and rest in {"all", "-1"}) or _count(field) is not None:
             found.append(None)
@@ -109,6 +98,11 @@ def parse_gpus(value: str | None) -> tuple[str, ...] | None:
         forms = "write any, a count (2), all, device=0 or '\"device=0,GPU-uuid\"', as for docker"
         raise ValueError(f"{value!r} names no GPUs: {forms}")
     return found[0] if found else None
+
+
+def has_runtime(info: Mapping[str, Any]) -> bool:
+    """Say whether the Engine has NVIDIA's runtime; `info`: of the Engine."""
+    return "nvidia" in (info.get("Runtimes") or {})
 
 
 def choose(info: Mapping[str, Any], host: Host | None, asked: str | None, gpus: Sequence[str] | None) -> Access:
@@ -124,12 +118,12 @@ def choose(info: Mapping[str, Any], host: Host | None, asked: str | None, gpus: 
         NoAccess: there is none.
     """
     discovered = [str(row.get("ID")) for row in info.get("DiscoveredDevices") or ()]
-    if "nvidia" in (info.get("Runtimes") or {}) or host is None or host.toolkit:
+    if has_runtime(info) or host is None or host.toolkit:
         return Access(("--gpus", asked or "all"), None, "NVIDIA's container toolkit")
-    if any(name.startswith(f"{_CDI_KIND}=") for name in discovered) or (info.get("CDISpecDirs") and host.cdi):
-        names = [f"{_CDI_KIND}={gpu}" for gpu in gpus or ("all",)]
+    if any(name.startswith(f"{CDI_KIND}=") for name in discovered) or (info.get("CDISpecDirs") and host.cdi):
+        names = [f"{CDI_KIND}={gpu}" for gpu in gpus or ("all",)]
         return Access(tuple(word for name in names for word in ("--device", name)), None, "CDI")
-    if not host.libraries or "nvidiactl" not in {Path(node).name for node in host.nodes}:
+    if not host.libraries or "/dev/nvidiactl" not in host.nodes:
         raise NoAccess(
             "this host has no way to give a GPU to a container: neither NVIDIA's container toolkit, nor a CDI "
             "specification, nor the driver's devices and libcuda.so.1.\nInstall the driver (nvidia-smi must work), or "
@@ -154,52 +148,3 @@ def _from_host(host: Host, gpus: Sequence[str] | None) -> Access:
     for target, source in files.items():
         words += ["--mount", f"type=bind,src={source},dst={target},readonly"]
     return Access(tuple(words), LIBRARIES_AT, "devices and libraries of this host")
-
-
-def inspect_host(root: Path = Path("/")) -> Host:
-    """Return the GPUs, libraries and tools of this machine; `root`: its root folder."""
-    nodes = [f"/dev/{name}" for name in _NODES if (root / "dev" / name).exists()]
-    libraries: dict[str, str] = {}
-    for folder in _library_folders(root):
-        for pattern in _LIBRARIES:
-            for file in sorted(folder.glob(pattern)):
-                libraries.setdefault(file.name, os.path.realpath(file))
-    return Host(
-        toolkit=any(
-            os.access(f"{folder}/{name}", os.X_OK)
-            for folder in os.get_exec_path()
-            for name in ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
-        ),
-        cdi=any(_names_gpus(file) for folder in _CDI_FOLDERS for file in (root / folder[1:]).glob("*")),
-        gpus=_list_gpus(root),
-        nodes=tuple(nodes),
-        libraries=libraries if "libcuda.so.1" in libraries else None,
-        smi="/usr/bin/nvidia-smi" if (root / "usr/bin/nvidia-smi").exists() else None,
-    )
-
-
-def _library_folders(root: Path) -> list[Path]:
-    machine = platform.machine()
-    names = (f"usr/lib/{machine}-linux-gnu", "usr/lib64", "usr/lib", "usr/local/nvidia/lib64", "usr/lib/wsl/lib")
-    return [root / name for name in names]
-
-
-def _names_gpus(file: Path) -> bool:
-    try:
-        return _CDI_KIND in file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-
-
-def _list_gpus(root: Path) -> tuple[HostGpu, ...]:
-    """Return the GPUs that the kernel driver lists, or else those that have device files."""
-    found = []
-    for file in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
-        text = file.read_text(encoding="utf-8", errors="replace")
-        uuid, minor = re.search(r"GPU UUID:\s*(\S+)", text), re.search(r"Device Minor:\s*(\d+)", text)
-        if uuid and minor:
-            found.append(HostGpu(uuid[1], int(minor[1])))
-    if found:
-        return tuple(found)
-    minors = sorted(int(node.name[6:]) for node in (root / "dev").glob("nvidia[0-9]*") if node.name[6:].isdecimal())
-    return tuple(HostGpu("", minor) for minor in minors)

@@ -1,26 +1,29 @@
 """The options that `convgpu run` adds to a `docker run`. Pure."""
 
-import csv
-import io
-import posixpath
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from __future__ import annotations
 
+import posixpath
+
+from convgpu.cli.record import Record
+from convgpu.cli.run.csv_row import write_row
 from convgpu.cli.run.docker_arguments import CommandLine, UsageError, check, environment, mounts_at
 from convgpu.cli.run.gpu_access import Access, parse_count, parse_gpus, without_count
 from convgpu.protocol.durations import parse_duration
-from convgpu.protocol.engine_container import USER
+from convgpu.protocol.labels import USER
 from convgpu.protocol.layout import DRIVER_PATH, LIBRARY_PATH, MOUNT_PATH, PRELOAD_PATH
 from convgpu.protocol.sizes import parse_share, parse_size
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Final
+
+_DIGITS: Final = 9
 # A simulated driver comes with the volume: there is no device to ask the Engine for.
 SIMULATED: Final = Access((), DRIVER_PATH, "a simulated device, whose driver comes with the volume")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Record):
     """The options of `convgpu run` itself.
 
     Attributes:
@@ -76,8 +79,7 @@ class Request:
         return f'"device={",".join(self.devices)}"'
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Record):
     """The environment of a `docker run` beside its command line.
 
     Attributes:
@@ -134,7 +136,8 @@ def check_priority(text: str) -> str:
     Raises:
         ValueError: it is not.
     """
-    if not re.fullmatch(r"[+-]?[0-9]{1,9}", text, re.ASCII):
+    digits = text[1:] if text[:1] in {"+", "-"} else text
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS):
         raise ValueError(f"{text!r} is not a priority: write a whole number; higher ones are served first")
     return str(int(text))
 
@@ -161,7 +164,7 @@ def docker_words(line: CommandLine, request: Request, around: Surroundings) -> l
         words += around.access.words
     words += ["--mount", _mount(request)]
     if mounts_at(line, PRELOAD_PATH) is None:
-        words += ["--mount", _row(["type=bind", f"src={around.preload}", f"dst={PRELOAD_PATH}", "readonly"])]
+        words += ["--mount", write_row(["type=bind", f"src={around.preload}", f"dst={PRELOAD_PATH}", "readonly"])]
     words += ["-e", _joined("LD_PRELOAD", LIBRARY_PATH, line, around)]
     if around.access.library_path is not None and not chooses_gpus(line):
         words += ["-e", _joined("LD_LIBRARY_PATH", around.access.library_path, line, around)]
@@ -219,13 +222,7 @@ def _mount(request: Request) -> str:
     }
     fields = ["type=volume", f"volume-driver={request.driver}"]
     fields += [f"volume-opt={name}={value}" for name, value in options.items() if value is not None]
-    return _row([*fields, f"dst={MOUNT_PATH}"])
-
-
-def _row(fields: Sequence[str]) -> str:
-    row = io.StringIO()
-    csv.writer(row, lineterminator="").writerow(fields)  # Docker reads it with a CSV reader: commas are quoted
-    return row.getvalue()
+    return write_row([*fields, f"dst={MOUNT_PATH}"])
 
 
 def _joined(name: str, ours: str, line: CommandLine, around: Surroundings) -> str:

@@ -1,18 +1,29 @@
 """What was found in images: an image never changes behind its id, and to look into one takes a container."""
 
-import contextlib
-import json
-import os
-from pathlib import Path
-from typing import Final
+from __future__ import annotations
 
-from convgpu.cli.connect.engine import Engine, Image
+import os
+
+from convgpu.cli.connect import quick_json
 from convgpu.protocol.layout import MOUNT_PATH
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final, Protocol
+
+    from convgpu.cli.connect.engine_documents import Image
+
+    class LooksIntoImages(Protocol):
+        """An Engine that can be asked what is in an image."""
+
+        def image_has(self, image: str, path: str, /) -> bool:
+            """Say whether an image has something at `path`."""
+
 
 _MOST: Final = 500  # images that are remembered
 
 
-def is_occupied(engine: Engine, name: str, image: Image, file: Path | None = None) -> bool:
+def is_occupied(engine: LooksIntoImages, name: str, image: Image, file: os.PathLike[str] | str | None = None) -> bool:
     """Say whether an image has something where the volume is mounted.
 
     Args:
@@ -30,24 +41,28 @@ def is_occupied(engine: Engine, name: str, image: Image, file: Path | None = Non
     return found[image.id]
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "convgpu/images.json"
+def _cache() -> str:
+    return f"{os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')}/convgpu/images.json"
 
 
-def _read(file: Path) -> dict[str, bool]:
+def _read(file: os.PathLike[str] | str) -> dict[str, bool]:
     try:
-        found = json.loads(file.read_bytes())
+        with open(file, "rb") as opened:
+            found = quick_json.loads(opened.read())
     except (OSError, ValueError):
         return {}  # absent or damaged: the images are looked into again
     return {key: value for key, value in found.items() if value in (True, False)} if isinstance(found, dict) else {}
 
 
-def _write(file: Path, found: dict[str, bool]) -> None:
+def _write(file: os.PathLike[str] | str, found: dict[str, bool]) -> None:
     """Replace the file in one step; a home that cannot be written only costs time."""
-    import tempfile  # noqa: PLC0415 - only the first run of an image needs it
+    import contextlib  # only the first run of an image needs them
+    import json
+    import tempfile
 
+    folder = os.path.dirname(file)
     with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as fresh:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as fresh:
             json.dump(found, fresh)
-        Path(fresh.name).replace(file)
+        os.replace(fresh.name, file)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from convgpu.cli.connect.unix_http import Answer
+from convgpu.cli.connect.http_answer import Answer
 from convgpu.cli.serve.feed import Feed
 from convgpu.cli.serve.http_server import IDLE, BoundedServer, ReadOnlyHandler
 from convgpu.cli.serve.questions import BadQuestion, Questions

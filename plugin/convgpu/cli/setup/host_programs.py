@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from convgpu.cli.connect.engine import Engine, Plugin
+from convgpu.cli.connect.engine import Engine
+from convgpu.cli.connect.engine_documents import Plugin
 from convgpu.cli.terminal.errors import Refused
 from convgpu.protocol.records import Devices
 from convgpu.runtime.edits import Host

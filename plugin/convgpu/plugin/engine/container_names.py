@@ -12,7 +12,7 @@ from typing import Any, Final
 from convgpu.client.scheduler import Scheduler
 from convgpu.logs.cause import set_cause
 from convgpu.plugin.engine.client import Engine
-from convgpu.protocol.engine_container import shown_labels
+from convgpu.protocol.labels import shown_labels
 from convgpu.protocol.requests import ListedContainer, ReportNames
 
 _log: Final = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from convgpu.client.scheduler import Scheduler, SchedulerRefused, SchedulerUnava
 from convgpu.logs.cause import set_cause
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.plugin.engine.orphans import find_orphans, remove_volumes
-from convgpu.protocol.engine_container import shown_labels
-from convgpu.protocol.engine_states import is_running
+from convgpu.protocol.engine_container import is_running
+from convgpu.protocol.labels import shown_labels
 from convgpu.protocol.records import Container
 from convgpu.protocol.requests import ListedContainer, ReportEngineList
 

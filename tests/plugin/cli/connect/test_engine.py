@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from docker.errors import NotFound
 
-from convgpu.cli.connect.engine import Engine, Image, Plugin
+from convgpu.cli.connect.engine import Engine
+from convgpu.cli.connect.engine_documents import Image, Plugin
 from convgpu.cli.connect.engine_endpoint import Endpoint
-from convgpu.cli.connect.unix_http import Answer
+from convgpu.cli.connect.http_answer import Answer
 from convgpu.cli.terminal.errors import Unavailable
 from convgpu.protocol.engine_container import EngineContainer
 
@@ -72,11 +73,11 @@ def test_the_plugins_socket_settings_and_directory_come_from_the_engine(engine: 
     found = one.plugin("convgpu")
     assert found == Plugin(
         "convgpu",
-        Path("/run/docker/plugins/f00d/convgpu.sock"),
+        "/run/docker/plugins/f00d/convgpu.sock",
         {"CONVGPU_DEVICES": "simulated:16GiB", "CONVGPU_POLICY": ""},
         "f00d",
     )
-    assert one.directory(found) == Path("/var/lib/docker/plugins/f00d/propagated-mount")
+    assert one.directory(found) == "/var/lib/docker/plugins/f00d/propagated-mount"
 
 
 def test_a_disabled_plugin_is_to_be_enabled(engine: Any) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from convgpu.cli.connect.http_answer import Answer
 from convgpu.cli.connect.quick_http import read_answer
-from convgpu.cli.connect.unix_http import Answer
 
 HEAD = b"HTTP/1.0 404 Not Found\r\nContent-Type: text/plain\r\nX-A:b: c\r\nContent-Length: 4\r\n\r\n"
 

@@ -1,6 +1,7 @@
 """The two transports to a scheduler, against real sockets in front of recorded answers."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -175,6 +176,7 @@ def test_without_permission_the_user_is_told_to_be_root(monkeypatch: pytest.Monk
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("socket.socket.connect", refuse)
+    monkeypatch.setattr("convgpu.cli.connect.quick_http._socket", socket)
     with pytest.raises(Unavailable, match=r"(?s)no permission to open .*Run this as root: sudo convgpu"):
         Scheduler(PluginTransport(client(Path("/nowhere/convgpu.sock")))).devices()
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from convgpu.cli.run.gpu_access import LIBRARIES_AT, Access, Host, HostGpu, NoAccess, choose, inspect_host, parse_gpus
+from convgpu.cli.run.gpu_access import LIBRARIES_AT, Access, Host, HostGpu, NoAccess, choose, parse_gpus
+from convgpu.cli.run.host_gpus import inspect_host
 
 LIBRARIES = {"libcuda.so.1": "/usr/lib/libcuda.so.580", "libnvidia-ml.so.1": "/usr/lib/libnvidia-ml.so.580"}
 BARE = Host(

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from convgpu.cli.run.docker_arguments import UsageError, scan
@@ -21,7 +19,7 @@ TWO_GIB = Request("2g", None, "convgpu")
 FILE = ["--mount", "type=bind,src=/d/ld.so.preload,dst=/etc/ld.so.preload,readonly"]
 TOOLKIT = Access(("--gpus", "all"), None, "NVIDIA's container toolkit")
 CARD = Surroundings(TOOLKIT, "/d/ld.so.preload", inherited={})
-FAKE = replace(CARD, access=SIMULATED)
+FAKE = CARD.changed(access=SIMULATED)
 
 
 def words(text: str, request: Request = TWO_GIB, around: Surroundings = CARD) -> list[str]:
@@ -29,7 +27,7 @@ def words(text: str, request: Request = TWO_GIB, around: Surroundings = CARD) ->
 
 
 def test_the_container_is_labelled_with_its_user_unless_the_user_names_another() -> None:
-    known = replace(CARD, user="ana")
+    known = CARD.changed(user="ana")
     assert "--label convgpu.user=ana" in " ".join(docker_words(scan(["image"], {}), TWO_GIB, known))
     line = scan(["--label", "convgpu.user=team", "-l", "a=b", "image"], {})
     assert "convgpu.user=ana" not in docker_words(line, TWO_GIB, known)
@@ -60,8 +58,7 @@ def test_simulated_devices_bring_their_driver_instead() -> None:
 
 
 def test_the_users_own_libraries_stand_behind_ours() -> None:
-    around = replace(
-        FAKE,
+    around = FAKE.changed(
         env_files=["LD_PRELOAD=/file.so"],
         image_environment=["LD_LIBRARY_PATH=/image/lib", "LD_PRELOAD=/image.so"],
     )
@@ -84,7 +81,7 @@ def test_limits_per_gpu_the_wait_and_the_priority_become_volume_options() -> Non
 
 def test_the_chosen_gpus_become_a_volume_option() -> None:
     mount = 'type=volume,volume-driver=convgpu,volume-opt=memory=2g,"volume-opt=gpus=0,1",dst=/run/convgpu'
-    assert words("image", replace(TWO_GIB, gpus='"device=0,1"'), FAKE)[3] == mount
+    assert words("image", TWO_GIB.changed(gpus='"device=0,1"'), FAKE)[3] == mount
 
 
 @pytest.mark.parametrize(
@@ -101,7 +98,7 @@ def test_the_chosen_gpus_become_a_volume_option() -> None:
     ],
 )
 def test_a_count_leaves_the_choice_to_the_scheduler(gpus: str | None, option: str | None, docker: str) -> None:
-    request = replace(TWO_GIB, gpus=gpus)
+    request = TWO_GIB.changed(gpus=gpus)
     assert (request.option, request.docker_gpus) == (option, docker)
 
 
@@ -122,8 +119,8 @@ def test_limits_per_gpu_choose_the_gpus(
 
 
 def test_another_engine_and_another_verb_stay_what_the_user_typed() -> None:
-    around = replace(FAKE, docker=("docker", "--host", "tcp://gpu:2376"))
-    assert words("image", replace(TWO_GIB, verb="create"), around)[:4] == [
+    around = FAKE.changed(docker=("docker", "--host", "tcp://gpu:2376"))
+    assert words("image", TWO_GIB.changed(verb="create"), around)[:4] == [
         "docker",
         "--host",
         "tcp://gpu:2376",
@@ -139,7 +136,7 @@ def test_a_preload_file_of_the_user_stands_and_is_pointed_out() -> None:
 
 
 def test_what_is_added_is_told_in_words() -> None:
-    request = replace(TWO_GIB, wait="30s", priority="1", gpus="device=1")
+    request = TWO_GIB.changed(wait="30s", priority="1", gpus="device=1")
     assert explain(scan(["image"], {}), request, CARD) == [
         "volume at /run/convgpu: limit 2g on GPU 1, waits at most 30s, priority 1",
         "/etc/ld.so.preload: the library in every program, docker exec too",
@@ -173,7 +170,7 @@ def test_the_end_of_options_is_kept_for_an_image_that_looks_like_one() -> None:
 )
 def test_what_cannot_work_is_refused(text: str, volumes: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        words(text, around=replace(CARD, image_volumes=volumes))
+        words(text, around=CARD.changed(image_volumes=volumes))
 
 
 @pytest.mark.parametrize("text", ["2g", "512m", "2GiB", "50%", "GPU-a:2g", "GPU-a:2g,GPU-b:25%"])
@@ -202,4 +199,4 @@ def test_a_wait_in_an_unknown_form_is_refused(text: str) -> None:
 
 def test_an_image_with_files_where_the_volume_has_to_be_is_refused() -> None:
     with pytest.raises(UsageError, match="the image image has files of its own at /run/convgpu"):
-        words("image", around=replace(CARD, occupied=True))
+        words("image", around=CARD.changed(occupied=True))

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from convgpu.cli.connect.engine import Image
+from convgpu.cli.connect.engine_documents import Image
 from convgpu.cli.run.probed_images import is_occupied
 
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from convgpu.cli.connect.unix_http import Answer
+from convgpu.cli.connect.http_answer import Answer
 from convgpu.cli.serve.feed import Feed
 from convgpu.cli.serve.http_server import MAX_CONNECTIONS
 from convgpu.cli.serve.page_server import MAX_STREAMS, PageServer

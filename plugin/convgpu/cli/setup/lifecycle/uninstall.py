@@ -60,7 +60,7 @@ def uninstall(ctx: click.Context, path: Path, pid_file: Path, driver: str, *, dr
         click.echo(f"{'Would remove' if dry_run else 'Removed'}: {step.text}")
     if not steps:
         click.echo("Nothing of ConvGPU is set up on this host.")
-    click.echo(f"The command itself: {package_removal(sys.prefix)}", err=True)
+    click.echo(f"The command itself: {package_removal(str(Path(sys.executable).parents[1]))}", err=True)
 
 
 def package_removal(prefix: str) -> str:

@@ -2,6 +2,7 @@
 
 import re
 import time
+from pathlib import Path
 from typing import Final
 
 import click
@@ -41,7 +42,7 @@ def write(since: str, driver: str, *, as_json: bool) -> None:
         click.echo(f"What authorization noted is missing, so only the Engine's own containers count: {error}", err=True)
         directory, identity = None, ""
     else:
-        directory, identity = engine.directory(plugin), plugin.id
+        directory, identity = Path(engine.directory(plugin)), plugin.id
     begin = time.time() - int(span[1]) * _SECONDS[span[2]]
     found = read_what_ran(engine, driver, directory, identity, begin)
     if as_json:

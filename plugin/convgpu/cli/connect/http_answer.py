@@ -1,0 +1,38 @@
+"""Answers of HTTP servers, for both clients of UNIX sockets (`unix_http`)."""
+
+from __future__ import annotations
+
+from convgpu.cli.connect import quick_json
+from convgpu.cli.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, Final
+
+TIMEOUT: Final = 10.0  # seconds for each step of an exchange
+
+
+class Answer(Record):
+    """The answer to one request; the names of its headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    def json(self) -> Any:
+        """Return the document of the body, None for an empty body.
+
+        Raises:
+            ValueError: the body is not JSON.
+        """
+        return quick_json.loads(self.content) if self.content else None
+
+
+def encode(document: object) -> tuple[bytes | None, dict[str, str]]:
+    """Return the body that carries a document, and its headers."""
+    if document is None:
+        return None, {}
+    import json  # the quick path only asks
+
+    return json.dumps(document).encode(), {"Content-Type": "application/json"}
