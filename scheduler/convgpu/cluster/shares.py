@@ -14,7 +14,7 @@ MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 DEFAULT_GRANULE: Final = GIB
 LEAST_GRANULE: Final = 64 * MIB
-"""A context of CUDA takes about eight times as much; 18,000 shards of a node of eight large cards are seen to work."""
+"""A context of CUDA takes about eight times as much."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from convgpu.cli.connect import quick_json
-from convgpu.cli.record import Record
+from convgpu.protocol.quick import quick_json
+from convgpu.protocol.quick.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import posixpath
 
-from convgpu.cli.record import Record
 from convgpu.cli.run.csv_row import read_row
 from convgpu.protocol.layout import MOUNT_PATH
+from convgpu.protocol.quick.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

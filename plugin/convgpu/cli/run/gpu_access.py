@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from convgpu.cli.record import Record
 from convgpu.cli.run.csv_row import read_row
+from convgpu.protocol.quick.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import posixpath
 
-from convgpu.cli.record import Record
 from convgpu.cli.run.csv_row import write_row
 from convgpu.cli.run.docker_arguments import CommandLine, UsageError, check, environment, mounts_at
 from convgpu.cli.run.gpu_access import Access, parse_count, parse_gpus, without_count
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.labels import USER
 from convgpu.protocol.layout import DRIVER_PATH, LIBRARY_PATH, MOUNT_PATH, PRELOAD_PATH
+from convgpu.protocol.quick.record import Record
 from convgpu.protocol.sizes import parse_share, parse_size
 
 TYPE_CHECKING = False

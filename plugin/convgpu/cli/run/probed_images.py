@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from convgpu.cli.connect import quick_json
 from convgpu.protocol.layout import MOUNT_PATH
+from convgpu.protocol.quick import quick_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from convgpu.cli.record import Record
+from convgpu.protocol.quick.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

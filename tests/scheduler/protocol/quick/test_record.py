@@ -2,7 +2,7 @@
 
 import pytest
 
-from convgpu.cli.record import Record
+from convgpu.protocol.quick.record import Record
 
 
 class Point(Record):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 
@@ -37,3 +38,14 @@ def loads(content: bytes) -> Any:
     import json  # only damaged documents need it
 
     return json.loads(content)
+
+
+def dumps(value: str | int | Mapping[str, Any]) -> str:
+    """Return a document of text, whole numbers and objects of them."""
+    if isinstance(value, str):
+        import _json
+
+        return _json.encode_basestring_ascii(value)
+    if isinstance(value, int):
+        return str(value)
+    return "{" + ",".join(f"{dumps(name)}:{dumps(part)}" for name, part in value.items()) + "}"

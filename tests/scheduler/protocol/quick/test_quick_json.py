@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from convgpu.cli.connect import quick_json
+from convgpu.protocol.quick import quick_json
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,8 @@ def test_the_error_is_that_of_json(content: bytes) -> None:
     with pytest.raises(type(expected.value)) as caught:
         quick_json.loads(content)
     assert str(caught.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("value", [{"a": 'x\n"é\\', "b": {"c": -7}}, {}])
+def test_what_is_written_is_read_by_json(value: dict[str, object]) -> None:
+    assert json.loads(quick_json.dumps(value)) == value

@@ -1,0 +1,104 @@
+"""The comparisons of policies that draw nothing, on ten traces dealt anew from each published one: 95 % intervals.
+
+A dealt trace has the arrival times of the published one. The job of each arrival is drawn from all its jobs, with
+replacement, so durations and sizes are a sample of what such a cluster sees. Muri's jobs have no memory: on shared
+cards each gets that of one of Lucid's measured configurations.
+
+Needs the traces that docs/simulation.md names, in the folder of CONVGPU_TRACES; they are not shipped.
+"""
+
+import csv
+import os
+import random
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from _report import Figure, at_most, report
+
+from convgpu.simulate.cluster.engine import Cluster
+from convgpu.simulate.cluster.jobs import Request
+from convgpu.simulate.cluster.metrics import measure
+from convgpu.simulate.cluster.published import TrainingJob, published_scheduler, training_job
+from convgpu.simulate.cluster.schemes import schemes
+from convgpu.simulate.cluster.traces import read_muri, read_openb
+
+SEEDS = 10
+STUDENT = 2.262  # of 9 degrees of freedom, 95 %
+TRACES = ("1", "2", "3", "4")
+NODES = [8] * 8  # Muri's cluster
+CARD = 24_268  # MiB of the cards on which Lucid measured
+EXCLUSIVE, SHARED = "exclusive-least-attained", "shared-least-attained"
+Row = dict[str, str]
+
+
+def rows(path: Path) -> list[Row]:
+    """Return the lines of a trace."""
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def interval(what: str, values: list[float], target: float | None = None) -> Iterator[Figure]:
+    """Yield the mean of all seeds and half its 95 % interval."""
+    mean = statistics.fmean(values)
+    yield Figure(what, mean, "") if target is None else at_most(what, mean, "", target)
+    yield Figure("  half the 95 % interval", STUDENT * statistics.stdev(values) / len(values) ** 0.5, "")
+
+
+def openb(pods: list[Request], seed: int) -> float:
+    """Five shared cards by least attained service, against eight exclusive ones in order."""
+    rng = random.Random(seed)  # noqa: S311 - the same draws each time
+    dealt = [replace(rng.choice(pods), name=str(number), submitted=pod.submitted) for number, pod in enumerate(pods)]
+    known = schemes()
+    shared = measure(Cluster(known[SHARED], [5]).run(dealt), 5).completion
+    return shared / measure(Cluster(known["exclusive-first-come"], [8]).run(dealt), 8).completion
+
+
+def muri(trace: list[Row], pairs: list[tuple[float, float]], seed: int) -> tuple[float, float]:
+    """Least attained service in eight levels against Tiresias as published: on exclusive cards, and on shared ones."""
+    rng = random.Random(seed)  # noqa: S311 - the same draws each time
+    dealt = [
+        {**rng.choice(trace), "job_id": str(number), "submit_time": row["submit_time"]}
+        for number, row in enumerate(trace)
+    ]
+    tiresias: list[TrainingJob] = published_scheduler("tiresias").run(map(training_job, dealt))
+    bar = statistics.fmean(job.ended - job.submitted for job in tiresias)
+    jobs = list(read_muri(dealt))
+    drawn = [replace(job, memory=memory, utilisation=use) for job in jobs for memory, use in (rng.choice(pairs),)]
+    known = schemes()
+    exclusive = measure(Cluster(known[EXCLUSIVE], NODES).run(jobs), sum(NODES)).completion
+    shared = measure(Cluster(known[SHARED], NODES).run(drawn), sum(NODES)).completion
+    return exclusive / bar, shared / bar
+
+
+def main() -> None:
+    """Play all seeds."""
+    name = os.environ.get("CONVGPU_TRACES")
+    if not name:
+        sys.exit("cluster-seeds: NOT RUN: no folder of traces; CONVGPU_TRACES names one (docs/simulation.md)")
+    folder = Path(name)
+    pods = list(read_openb(rows(folder / "openb_pod_list_default.csv")))
+    lucid = rows(folder / "lucid_single.csv")
+    pairs = [(min(float(row["gmem"]) / CARD, 1.0), float(row["gpu_util"]) / 100) for row in lucid]
+    figures = list(
+        interval("openb: 5 shared cards against 8 exclusive ones", [openb(pods, n) for n in range(SEEDS)], 1)
+    )
+    found: dict[str, list[tuple[float, float]]] = {}
+    for trace in (trace for trace in TRACES if (folder / f"muri-trace{trace}.csv").exists()):
+        lines = rows(folder / f"muri-trace{trace}.csv")
+        found[trace] = [muri(lines, pairs, seed) for seed in range(SEEDS)]
+        print(trace, found[trace], file=sys.stderr)
+        figures += interval(f"Muri's trace {trace}: eight levels, exclusive", [pair[0] for pair in found[trace]], 1.15)
+        figures += interval(f"Muri's trace {trace}: eight levels, shared", [pair[1] for pair in found[trace]])
+    for place, what, target in ((0, "exclusive", 0.85), (1, "shared", 0.77)):
+        means = [statistics.geometric_mean(pairs[seed][place] for pairs in found.values()) for seed in range(SEEDS)]
+        figures += interval(f"geometric mean of {len(found)} traces, {what}", means, target)
+    report("cluster-seeds", figures)
+
+
+if __name__ == "__main__":
+    main()
