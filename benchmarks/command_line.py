@@ -1,7 +1,8 @@
-"""How long people wait for `convgpu --help`, and for `convgpu ps` with 1,000 containers.
+"""How long people wait for `convgpu --help`, for `convgpu ps` with 1,000 containers, and for docker in `convgpu run`.
 
 The plugin's own processes run, with 1,000 containers of a simulated device; in place of an Engine stands a socket that
-gives the two answers which `ps` needs of one, so that what is measured is ours.
+gives the answers which `ps` and `run` need of one, and in place of docker a program that ends at once, so that what is
+measured is ours.
 """
 
 import json
@@ -39,7 +40,8 @@ class Engine(BaseHTTPRequestHandler):
             {"Id": name[::-1], "Names": [f"/job-{name[-4:]}"], "Image": "image", "Mounts": [{"Name": name}]}
             for name in NAMES
         ]
-        answer = rows if self.path.startswith("/containers") else plugin | {"Settings": {"Env": []}}
+        run = {"Settings": {"Env": []}, "ServerVersion": "28.2.2", "DockerRootDir": "/var/lib/docker"}
+        answer = rows if self.path.startswith("/containers") else plugin | run
         body = json.dumps(answer).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -68,6 +70,42 @@ def seconds(*words: str, environment: dict[str, str]) -> float:
     took = time.perf_counter() - start
     assert words[0] != "ps" or done.stdout.count(b"\n") > CONTAINERS, done.stdout[:300]
     return took
+
+
+def start_of(*command: str, environment: dict[str, str]) -> tuple[float, float]:
+    """Seconds, and seconds of the processor, of one process until it has ended."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return time.perf_counter() - start, used.ru_utime + used.ru_stime
+
+
+def measure_run(directory: Path, environment: dict[str, str]) -> list[Figure]:
+    """`convgpu run` until docker takes its place, against docker alone, in turns."""
+    (directory / "convgpu").mkdir()
+    (directory / "convgpu/images.json").write_text(json.dumps({PLUGIN: False}))
+    docker = directory / "bin/docker"
+    docker.parent.mkdir()
+    docker.write_text("#!/bin/sh\n")
+    docker.chmod(0o755)
+    path = f"{docker.parent}:{environment['PATH']}"
+    environment = environment | {"PATH": path, "XDG_CACHE_HOME": str(directory)}
+    convgpu = Path(sys.executable).parent / "convgpu"
+    words = ("run", "--gpu-memory", "1g", "--gpu-volume-driver", PLUGIN, "image")
+    rows = []
+    for _ in range(2 * TURNS + 1):
+        alone = start_of(str(docker), environment=environment)
+        ours = start_of(str(convgpu), *words, environment=environment)
+        python = start_of(sys.executable, "-c", "pass", environment=environment)
+        rows.append((ours[0] - alone[0], ours[1] - alone[1], python[1]))
+    more, processor, python_alone = (statistics.median(column) * 1e3 for column in zip(*rows[1:], strict=True))
+    return [
+        at_most("convgpu run until docker takes its place, p50", more, "ms", 60),
+        at_most("the same, processor time", processor, "ms", 60),
+        Figure("of which Python without any of our modules", python_alone, "ms"),
+    ]
 
 
 def start_plugin(directory: Path) -> subprocess.Popen[bytes]:
@@ -113,6 +151,7 @@ def main() -> None:
                     )
                     for _ in range(TURNS + 1)
                 ][1:]
+                starts = measure_run(directory, environment)
                 engine.shutdown()
         finally:
             plugin.terminate()
@@ -125,6 +164,7 @@ def main() -> None:
             at_most("convgpu --help, p50", help_, "ms", 150),
             at_most(f"convgpu ps, {CONTAINERS} containers, p50", ps, "ms", 300),
             Figure("convgpu ps --json, p50", data, "ms"),
+            *starts,
         ],
     )
 

@@ -57,7 +57,7 @@ def main() -> None:
     command = ("--gpu-memory", "1g", "--gpu-volume-driver", NAME)
     rows = [(run(), run(*local), run(*VOLUME), run(*command, program=CONVGPU)) for _ in range(TURNS)][1:]
     bare, plain, ours, typed = (statistics.median(column) for column in zip(*rows, strict=True))
-    more = statistics.median(row[3] - row[2] for row in rows)
+    more = statistics.median(row[3] - row[2] for row in rows)  # benchmarks/command_line.py: what of it is Python's
     figures = [
         Figure("docker run, no volume, p50", bare * 1e3, "ms"),
         Figure("docker run, a volume of driver local, p50", plain * 1e3, "ms"),
