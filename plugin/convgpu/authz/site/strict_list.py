@@ -51,6 +51,7 @@ class StrictList(msgspec.Struct, frozen=True):
         fields: of the request's HostConfig that ConvGPU does not know.
         copies: folders in containers into which `docker cp` may write, with everything below.
         calls: `build`, `buildkit`, `commit`, `import`, `load`, `push`, `services`, `swarm`, `checkpoints`.
+        ids: those of others that containers have: `host`, or `shared` with the Engine's `userns-remap`.
     """
 
     paths: tuple[str, ...] = ()
@@ -68,6 +69,7 @@ class StrictList(msgspec.Struct, frozen=True):
     fields: tuple[str, ...] = ()
     copies: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse entries that could mean nothing."""
@@ -75,6 +77,9 @@ class StrictList(msgspec.Struct, frozen=True):
             for entry in getattr(self, section):
                 if not entry.startswith("/") or normal(entry) != entry:
                     raise ValueError(f"{section}: {entry!r} is not an absolute path without links, `..` and end slash")
+
+        if unknown := sorted({*self.ids} - {"host", "shared"}):
+            raise ValueError(f"ids: {unknown[0]!r} is neither 'host' nor 'shared'")
 
     def covers(self, need: Need) -> bool:
         """Tell whether the list permits something."""

@@ -178,17 +178,31 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
     if answer.get("engine_error"):
         problems.append(f"the plugin cannot see containers: {answer['engine_error']}; set CONVGPU_ENGINE or run.source")
     seen: dict[str, Any] = {name: answer.get(name) for name in ("mode", "rules", "engine_error")}
-    warnings = tuple(unremapped(str(answer.get("mode")), engine.info.get("SecurityOptions") or ()))
+    options = engine.info.get("SecurityOptions") or ()
+    warnings = tuple(shared_ids(str(answer.get("mode")), answer.get("ids") or (), options))
     texts: dict[str, Any] = {"problems": tuple(problems), "warnings": warnings}
     return Status(plugin, named, in_force, rules_error=answer.get("error"), **texts, **seen)
 
 
-def unremapped(mode: str, options: Sequence[str]) -> Iterator[str]:
-    """Yield a warning where rules are strict and root of a container is root of the host."""
-    if mode == "strict" and not any(option.startswith("name=userns") for option in options):
+def shared_ids(mode: str, ids: Sequence[str], options: Sequence[str]) -> Iterator[str]:
+    """Yield a warning where rules are strict and containers do not have user IDs of their own.
+
+    Args:
+        mode: of the rules.
+        ids: of the strict list.
+        options: security options of the Engine.
+    """
+    is_remapped = any(option.startswith("name=userns") for option in options)
+    if mode != "strict":
+        return
+    if is_remapped and "shared" not in ids:
+        yield 'no container starts: take "userns-remap" out of daemon.json, as strict rules give each IDs of its own.'
+    elif is_remapped:
+        yield "containers share user IDs by userns-remap: who has an account on this host reaches those of others."
+    elif "host" in ids:
         yield (
             "root of a container is root of the host here: who has an account on this host can hand it an open folder. "
-            'Set "userns-remap" in daemon.json, or give such users no account (docs/authorization.md).'
+            'Take ids = ["host"] out of the rules, or give such users no account (docs/authorization.md).'
         )
 
 

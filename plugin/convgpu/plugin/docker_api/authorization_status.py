@@ -73,6 +73,7 @@ def create_status(settings: Settings, site: RulesFile, judged: Callable[[], int]
         return jsonify(
             {
                 "mode": rules.mode,
+                "ids": list(rules.strict.ids),
                 "rules": str(site.path),
                 "error": site.error,
                 "administrators": list(rules.administrators),

@@ -43,6 +43,7 @@ class StrictRules:
     devices: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def read_strict(raw: bytes) -> StrictRules | None:
     try:
         document = tomllib.loads(raw.decode())
         table = document.get("strict") or {}
-        sections = ("paths", "devices", "capabilities", "namespaces")
+        sections = ("paths", "devices", "capabilities", "namespaces", "ids")
         return StrictRules(**{name: tuple(map(str, table.get(name, ()))) for name in sections})
     except (ValueError, AttributeError, TypeError) as error:
         raise NotListed(f"the strict rules of this site cannot be read: {error}") from error
@@ -150,11 +151,12 @@ def _refuse_devices(config: Mapping[str, Any], rules: StrictRules, host: HostVie
 
 def _touches_host(path: str, config: Mapping[str, Any]) -> bool:
     """Tell whether a mount of a folder lies at or above a path, and below /dev or at it."""
-    places = (normal(str(mount.get("destination"))) for mount in config.get("mounts") or () if _is_bind(mount))
+    places = (normal(str(mount.get("destination"))) for mount in config.get("mounts") or () if is_bind(mount))
     return any(is_at_or_below(path, place) and is_at_or_below(place, "/dev") for place in places)
 
 
-def _is_bind(mount: Mapping[str, Any]) -> bool:
+def is_bind(mount: Mapping[str, Any]) -> bool:
+    """Tell whether a mount shows a folder or file that is somewhere already."""
     return mount.get("type") == "bind" or bool({"bind", "rbind"} & set(mount.get("options") or ()))
 
 
@@ -181,7 +183,7 @@ def _refuse_capabilities(config: Mapping[str, Any], rules: StrictRules) -> None:
 def _shown(mount: Mapping[str, Any], host: HostView) -> list[tuple[str, bool]]:
     """Return each path of the host that a mount shows beside the Engine's own, and whether it can be written."""
     source, options = str(mount.get("source") or ""), set(mount.get("options") or ())
-    if not source.startswith("/") or not _is_bind(mount):
+    if not source.startswith("/") or not is_bind(mount):
         return []
     path, writes = host.real_path(source), not options & {"ro", "rro"}
     if path is None:

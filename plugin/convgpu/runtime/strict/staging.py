@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from convgpu.runtime.strict.open_path import Opened
+from convgpu.runtime.strict.own_ids import OwnIds, make_place
 
 _CLONE_NEWNS: Final = 0x00020000
 _MS_NOSUID, _MS_NODEV, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_SLAVE = 2, 4, 32, 4096, 16384, 1 << 19
@@ -30,7 +31,9 @@ def enter_own_namespace() -> None:
     _mount("none", "/", _MS_REC | _MS_SLAVE)
 
 
-def stage(bundle: Path, number: int, opened: Opened, *, recursive: bool, writes: bool) -> str:
+def stage(
+    bundle: Path, number: int, opened: Opened, *, recursive: bool, writes: bool, ids: OwnIds | None = None
+) -> str:
     """Mount what was opened below the bundle, where only root comes to, and return the path.
 
     Args:
@@ -39,17 +42,18 @@ def stage(bundle: Path, number: int, opened: Opened, *, recursive: bool, writes:
         opened: in the namespace of this process.
         recursive: with all that is mounted below.
         writes: then no setuid bit and no device node counts there, nor in what is mounted below.
+        ids: of the container; None for the host's.
 
     Raises:
         OSError: a system call failed, or another object is mounted than was opened.
     """
-    place = bundle / _FOLDER / str(number)
-    place.parent.mkdir(mode=0o711, exist_ok=True)
-    if opened.is_folder:
-        place.mkdir()
+    if ids is not None:
+        place = Path(ids.bind(opened.link, number, recursive=recursive))
     else:
-        place.touch()
-    _mount(opened.link, str(place), _MS_BIND | (_MS_REC if recursive else 0))
+        place = bundle / _FOLDER / str(number)
+        place.parent.mkdir(mode=0o711, exist_ok=True)
+        make_place(place, is_folder=opened.is_folder)
+        _mount(opened.link, str(place), _MS_BIND | (_MS_REC if recursive else 0))
     found = os.lstat(place)
     if (found.st_dev, found.st_ino) != opened.identity:
         raise OSError(f"{opened.path} is not what was mounted")

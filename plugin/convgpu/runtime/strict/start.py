@@ -1,6 +1,7 @@
-"""Judges a container that starts by the strict rules of the site, and leads its mounts to what was judged."""
+"""Judges a container that starts by the strict rules of the site, leads its mounts to what was judged, and its IDs."""
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -8,13 +9,18 @@ from typing import Any, Final
 from convgpu.runtime.devices import Source, open_source
 from convgpu.runtime.strict.confinement import CAPABILITIES, confine, without_capabilities
 from convgpu.runtime.strict.host_view import look_at_host
-from convgpu.runtime.strict.judgement import HostMount, NotListed, StrictRules, refuse_unlisted
+from convgpu.runtime.strict.judgement import HostMount, NotListed, StrictRules, is_bind, refuse_unlisted
 from convgpu.runtime.strict.open_path import Opened, open_path
+from convgpu.runtime.strict.own_ids import OwnIds, give_pipes
 from convgpu.runtime.strict.staging import enter_own_namespace, stage
+from convgpu.runtime.strict.user_ids import is_remapped, process_user, read_ids, with_ids
 
 _HOLDS: Final = ("nosuid", "nodev")
+# Of a mount in a user namespace the kernel takes none of these away, so the real runtime has to name them.
+_FLAGS: Final = ((os.ST_NOSUID, "nosuid"), (os.ST_NODEV, "nodev"), (os.ST_NOEXEC, "noexec"))
 
 OpenSource = Callable[[str], Source]
+Mount = dict[str, Any]
 
 
 def lead_mounts(
@@ -22,27 +28,92 @@ def lead_mounts(
 ) -> tuple[dict[str, Any], OpenSource]:
     """Return the configuration whose mounts lead to what was judged, and how its sources are opened.
 
-    This process gets a namespace of mounts of its own if there is such a mount.
+    The container gets user IDs of its own, unless the site lists those of others. This process gets a namespace of
+    mounts of its own for both.
 
     Raises:
-        NotListed: the container has what the list lacks.
+        NotListed: the container has what the list lacks, or cannot have IDs of its own.
         OSError: a system call failed.
     """
     shown = refuse_unlisted(config, rules, look_at_host(engine_root))
-    if not shown:
+    of_others = "shared" if is_remapped(config) else "host"
+    if not shown and of_others in rules.ids:
         return config, open_source
     enter_own_namespace()
-    mounts = [dict(mount) for mount in config["mounts"]]
+    config, ids = (config, None) if of_others in rules.ids else _own_ids(config, bundle)
+    mounts = [dict(mount) for mount in config.get("mounts") or ()]
     staged: dict[str, Source] = {}
     for each in shown:
         opened = _open(each, str(mounts[each.number].get("destination")))
-        place = stage(bundle, each.number, opened, recursive=each.recursive, writes=each.writes)
+        place = stage(bundle, each.number, opened, recursive=each.recursive, writes=each.writes, ids=ids)
         staged[place] = Source(each.path, open_source(opened.link).numbers)
         mounts[each.number] = _led(mounts[each.number], place, writes=each.writes)
     led = {**config, "mounts": mounts}
+    if ids is not None:
+        led = _lead_devices(_lead_engines(led, ids, staged), ids, staged)
+        give_pipes(ids.ids.kernel_id(process_user(led)))
     if any(each.writes for each in shown):
         led = confine(led)
     return led, lambda source: staged.get(source) or open_source(source)
+
+
+def _lead_engines(config: dict[str, Any], ids: OwnIds, staged: dict[str, Source]) -> dict[str, Any]:
+    """Give the Engine's own mounts the container's IDs: its volumes, and files such as /etc/hosts."""
+    mounts = []
+    for number, mount in enumerate(config["mounts"]):
+        source, options = str(mount.get("source") or ""), list(mount.get("options") or ())
+        if source in staged or not is_bind(mount) or not os.path.exists(source):  # noqa: PTH110 - of each start
+            mounts.append(mount)
+            continue
+        found = open_source(source)
+        if found.numbers is None:
+            place = ids.bind(source, number, recursive="rbind" in options)
+            staged[place] = found
+            mount |= {"source": place, "options": [*options, *_flags(place)]}
+        mounts.append(mount)
+    return {**config, "mounts": mounts}
+
+
+def _lead_devices(config: dict[str, Any], ids: OwnIds, staged: dict[str, Source]) -> dict[str, Any]:
+    """Give the container device nodes of its own in place of the host's; what it may do with them stays as it is."""
+    linux, mounts = dict(config.get("linux") or {}), list(config.get("mounts") or ())
+    kept = []
+    for number, device in enumerate(linux.get("devices") or ()):
+        if device.get("type") not in {"b", "c", "u"}:
+            kept.append(device)
+            continue
+        place, path = ids.make_device(device, number), str(device.get("path"))
+        staged[place] = Source(path, None if device["type"] == "b" else (int(device["major"]), int(device["minor"])))
+        mounts.append({"destination": path, "type": "bind", "source": place, "options": ["bind", "nosuid", "noexec"]})
+    return {**config, "linux": linux | {"devices": kept}, "mounts": mounts}
+
+
+def _flags(place: str) -> list[str]:
+    held = os.statvfs(place).f_flag
+    return [name for flag, name in _FLAGS if held & flag]
+
+
+def _own_ids(config: dict[str, Any], bundle: Path) -> tuple[dict[str, Any], OwnIds]:
+    """Return the configuration of a container with IDs and a root file system of its own, and the IDs."""
+    if is_remapped(config):
+        raise NotListed(
+            "strict-ids: by userns-remap all containers of this Engine have the same user IDs. Take it out of "
+            "daemon.json, as under strict rules each has its own, or ask the administrator for an entry: "
+            "ids = ['shared']"
+        )
+    root = dict(config.get("root") or {})
+    try:
+        ids = OwnIds.of(config)
+        place, reason = ids.mount_root(str(bundle / str(root.get("path") or "rootfs"))), "no other IDs there"
+    except OSError as error:
+        place, reason = None, error.strerror or str(error)
+    if place is None:
+        raise NotListed(
+            f"strict-ids: this container would have the host's user IDs ({reason}): strict rules need user "
+            "namespaces, the storage driver overlay2 and Linux 5.19. Where no user has an account on the host, ask the "
+            "administrator for an entry: ids = ['host']"
+        )
+    return with_ids({**config, "root": root | {"path": place}}, ids.ids), ids
 
 
 def _open(mount: HostMount, destination: str) -> Opened:
@@ -54,9 +125,9 @@ def _open(mount: HostMount, destination: str) -> Opened:
         ) from error
 
 
-def _led(mount: Mapping[str, Any], place: str, *, writes: bool) -> dict[str, Any]:
+def _led(mount: Mapping[str, Any], place: str, *, writes: bool) -> Mount:
     options = list(mount.get("options") or ())
-    return {**mount, "source": place, "options": [*options, *_HOLDS] if writes else options}
+    return {**mount, "source": place, "options": [*options, *(_HOLDS if writes else _flags(place))]}
 
 
 def confine_exec(arguments: Sequence[str]) -> None:
@@ -74,6 +145,9 @@ def confine_exec(arguments: Sequence[str]) -> None:
     bounding = ((state.get("config") or {}).get("capabilities") or {}).get("Bounding") or ()
     taken = CAPABILITIES - frozenset(bounding)
     asked = json.loads(Path(process).read_bytes())
+    ids = read_ids(Path(f"/proc/{state.get('init_process_pid') or 'self'}/uid_map").read_text())
+    if ids is not None:
+        give_pipes(ids.kernel_id(process_user({"process": asked})))
     if taken and asked.get("capabilities"):
         asked["capabilities"] = without_capabilities(asked["capabilities"], taken)
         Path(process).write_text(json.dumps(asked))

@@ -1,0 +1,118 @@
+"""A container under strict rules has user IDs of its own, and the mounts that its namespaces permit."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from convgpu.runtime.strict.idmap import open_user_namespace, read_overlay
+from convgpu.runtime.strict.user_ids import (
+    END,
+    FIRST,
+    SLOT,
+    UserIds,
+    choose_ids,
+    first_free,
+    is_remapped,
+    joined_user_namespaces,
+    read_ids,
+    with_ids,
+)
+
+HOST = "         0          0 4294967295\n"
+OWN = [{"type": name} for name in ("mount", "network", "pid", "ipc", "uts")]
+IDS = UserIds(((0, FIRST, 65536),))
+
+
+def row(inside, kernel, count):
+    return f"{inside:10} {kernel:10} {count:10}\n"
+
+
+def test_ids_are_those_that_no_process_has():
+    taken = [HOST, row(0, FIRST, 65536), row(0, 100000, 65536) + row(70000, FIRST + SLOT + 65536, 1)]
+    assert first_free(taken, lambda _: 0) == FIRST + 2 * SLOT
+    assert first_free([HOST], lambda below: below - 1) == END - SLOT
+    half = [row(0, FIRST, END - FIRST - SLOT)]
+    assert first_free(half, lambda below: below - 1) == END - SLOT
+    with pytest.raises(ValueError, match="taken"):
+        first_free([*half, row(5, END - 1, 1)], lambda _: 0)
+
+
+def test_ids_that_a_container_names_are_mapped_as_well():
+    user = {"uid": 100500, "gid": 100, "additionalGids": [70000, 33]}
+    ids = choose_ids({"process": {"user": user}}, FIRST)
+    assert ids.rows == ((0, FIRST, 65536), (70000, FIRST + 65536, 1), (100500, FIRST + 65537, 1))
+    assert [ids.kernel_id(each) for each in (0, 33, 70000, 100500, 99999)] == [
+        *(FIRST, FIRST + 33, FIRST + 65536, FIRST + 65537),
+        FIRST,  # it has none: its root's
+    ]
+    assert max(kernel + count for _, kernel, count in ids.rows) <= FIRST + SLOT
+
+
+def test_the_hosts_ids_are_nobodys_own():
+    assert read_ids(HOST) is None
+    assert read_ids("") is None
+    assert read_ids(row(0, FIRST, 65536), "/proc/7/ns/user") == UserIds(IDS.rows, "/proc/7/ns/user")
+
+
+def test_a_container_gets_a_user_namespace():
+    config = {"linux": {"namespaces": OWN, "sysctl": {"net.ipv4.ping_group_range": "0 2147483647", "a": "b"}}}
+    linux = with_ids(config, IDS)["linux"]
+    rows = [{"containerID": 0, "hostID": FIRST, "size": 65536}]
+    assert (linux["uidMappings"], linux["gidMappings"]) == (rows, rows)
+    assert linux["namespaces"] == [*OWN, {"type": "user"}]
+    assert linux["sysctl"] == {"net.ipv4.ping_group_range": "0 65535", "a": "b"}
+    assert (is_remapped(config), is_remapped({"linux": linux})) == (False, True)
+
+
+def places(namespaces, ids=IDS):
+    kinds = {"sysfs": "/sys", "proc": "/proc", "mqueue": "/dev/mqueue", "tmpfs": "/dev"}
+    mounts = [{"type": kind, "source": kind, "destination": place} for kind, place in kinds.items()]
+    made = with_ids({"linux": {"namespaces": namespaces}, "mounts": mounts}, ids)["mounts"]
+    return sorted(mount["source"] for mount in made if mount["type"] == "bind")
+
+
+def test_of_a_namespace_that_is_not_its_own_it_gets_the_file_system_that_is_there():
+    assert places(OWN) == []
+    assert places([each for each in OWN if each["type"] != "network"]) == ["/sys"]
+    hosts = [each for each in OWN if each["type"] not in {"ipc", "pid"}]
+    assert places([*hosts, {"type": "ipc", "path": "/proc/7/ns/ipc"}]) == ["/dev/mqueue", "/proc"]
+
+
+def test_who_joins_a_container_has_its_ids():
+    joined = [*OWN[2:], {"type": "network", "path": "/proc/7/ns/net"}]
+    assert joined_user_namespaces({"linux": {"namespaces": joined}}) == ["/proc/7/ns/user"]
+    assert joined_user_namespaces({"linux": {"namespaces": [{"type": "network", "path": "/run/netns/x"}]}}) == []
+    ids = UserIds(IDS.rows, "/proc/7/ns/user")
+    made = with_ids({"linux": {"namespaces": joined}}, ids)["linux"]["namespaces"]
+    assert made[-1] == {"type": "user", "path": "/proc/7/ns/user"}
+    assert places([*OWN[2:], OWN[0], joined[-1]], ids) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "lower", "kept"),
+    [
+        ("rw,lowerdir=/d/l/A:/d/l/B,upperdir=/d/c/diff,workdir=/d/c/work,index=off", ["/d/l/A", "/d/l/B"], "index=off"),
+        ("rw,lowerdir=l/A:l/B,upperdir=/d/c/diff,workdir=/d/c/work", ["/d/l/A", "/d/l/B"], ""),
+        ("rw,lowerdir+=/d/A,lowerdir+=/d/B,upperdir=/d/c/fs,workdir=/d/c/work,volatile", ["/d/A", "/d/B"], ""),
+        (r"rw,lowerdir=/d/a\:b:/d/c,upperdir=/d/c/diff,userxattr", ["/d/a:b", "/d/c"], "userxattr"),
+    ],
+)
+def test_the_layers_of_a_container_are_read(options, lower, kept):
+    found = read_overlay(options)
+    assert (list(found.lower), ",".join(found.options)) == (lower, kept)
+
+
+def test_what_nobody_writes_is_no_containers():
+    assert read_overlay("ro,lowerdir=/a:/b") is None
+
+
+def test_a_namespace_with_ids_is_opened_and_leaves_no_process():
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    descriptor = open_user_namespace(IDS)
+    enter = ["nsenter", f"--user=/proc/{os.getpid()}/fd/{descriptor}", "cat", "/proc/self/uid_map"]
+    table = subprocess.run(enter, capture_output=True, text=True, check=True, timeout=60).stdout
+    os.close(descriptor)
+    assert table.split() == ["0", str(FIRST), "65536"]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
