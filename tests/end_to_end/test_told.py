@@ -147,12 +147,9 @@ def test_silence(daemon: Daemon, words: tuple[str, ...]) -> None:
 
 
 def interrupt(process: "subprocess.Popen[str]") -> tuple[str, str]:
-    """Press Ctrl-C as people do, again after a while; one between a call and its wait is lost (decision 113)."""
-    for _ in range(20):
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=10)
-    raise AssertionError("twenty signals did not end the pause")
+    """Press Ctrl-C once."""
+    process.send_signal(signal.SIGINT)
+    return process.communicate(timeout=120)
 
 
 @pytest.mark.parametrize("gil", ["gil", "free"])

@@ -90,6 +90,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory, simulated_driver: Path) -
     (folder / "drawing").mkdir()
     compile_c(folder / "drawing/libnvidia-ml.so.1", "-shared", "-fPIC", SOURCES / "libraries/drawing.c")
     compile_c(folder / "libnext.so", "-shared", "-fPIC", SOURCES / "libraries/next.c", "-ldl")
+    include = f"-I{SOURCES.parents[2] / 'hook/include'}"
+    compile_c(folder / "libinterrupting.so", "-shared", "-fPIC", include, SOURCES / "libraries/interrupting.c")
     version_script = f"-Wl,--version-script={SOURCES}/libraries/versioned.map"
     compile_c(folder / "libversioned.so", "-shared", "-fPIC", version_script, SOURCES / "libraries/versioned.c")
     (folder / "newer").mkdir()

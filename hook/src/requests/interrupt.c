@@ -29,6 +29,27 @@ static bool is_fault(int number) {
            number == SIGABRT || number == SIGTRAP || number == SIGSYS;
 }
 
+void interrupt_hold(sigset_t *before) {
+    sigset_t ends;
+    sigemptyset(&ends);
+    for (int number = 1; number <= LAST_SIGNAL; number++)
+        if (is_end(number)) sigaddset(&ends, number);
+    pthread_sigmask(SIG_BLOCK, &ends, before);
+}
+
+bool interrupt_let_go(const sigset_t *before) {
+    sigset_t pending;
+    bool asked = false;
+    sigemptyset(&pending);
+    sigpending(&pending);
+    for (int number = 1; number <= LAST_SIGNAL; number++)
+        asked |= is_end(number) && sigismember(&pending, number) == 1 && sigismember(before, number) == 0 &&
+                 ends_waits(number);
+    if (asked) interrupted = notice_clock();
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+    return asked;
+}
+
 bool interrupt_asked(void) {
     bool asked = false;
     for (int number = 1; number <= LAST_SIGNAL; number++) {

@@ -7,7 +7,17 @@
 #ifndef CONVGPU_INTERRUPT_H
 #define CONVGPU_INTERRUPT_H
 
+#include <signal.h>
 #include <stdbool.h>
+
+/* Holds back SIGINT, SIGTERM and SIGQUIT for this thread until interrupt_let_go(), which has to follow right
+ * before the wait: one that came earlier would be handled by the program, and the wait would not know of it.
+ */
+void interrupt_hold(sigset_t *before);
+
+/* Lets them go: handlers run now. Whether one was held back that would have ended the wait; notes it for
+ * interrupt_is_recent(). */
+bool interrupt_let_go(const sigset_t *before);
 
 /* After an untimed FUTEX_WAIT has returned EINTR: whether that was SIGINT, SIGTERM or SIGQUIT, beyond doubt.
  * The kernel does not say which; but only a handler without SA_RESTART ends such a wait, so it is certain

@@ -114,9 +114,8 @@ static enum channel_outcome wait_for(struct request *request) {
     return request->outcome;
 }
 
-/* A futex and not a condition variable: the wait is no cancellation point (the request is on this stack), and
- * signal handlers run in it as in any system call. */
-static enum channel_outcome ask(struct request *request) {
+/* Puts a request on the list and sends it; CHANNEL_ANSWERED: it is on the list. */
+static enum channel_outcome post(struct request *request) {
     pthread_mutex_lock(&sending);
     int row = account_row(request->device);
     bool waits = request->kind == CONVGPU_ALLOCATE;
@@ -129,10 +128,25 @@ static enum channel_outcome ask(struct request *request) {
         if (connected) send_request(request, row);
     }
     pthread_mutex_unlock(&sending);
+    return outcome;
+}
+
+/* A futex and not a condition variable: the wait is no cancellation point (the request is on this stack), and
+ * signal handlers run in it as in any system call. */
+static enum channel_outcome ask(struct request *request) {
+    enum channel_outcome outcome = post(request);
+    return outcome == CHANNEL_ANSWERED ? wait_for(request) : outcome;
+}
+
+/* The scheduler knows of the pause before the thread stands in it, and whoever sees it may press Ctrl-C then.
+ */
+static enum channel_outcome ask_and_pause(struct request *request) {
+    sigset_t before;
+    interrupt_hold(&before);
+    enum channel_outcome outcome = post(request);
+    bool interrupted = interrupt_let_go(&before) || interrupt_is_recent();
     if (outcome != CHANNEL_ANSWERED) return outcome;
-    if (!waits) return wait_for(request);
-    if (interrupt_is_recent() && withdraw(request)) return CHANNEL_AWAY;
-    return wait_paused(request);
+    return interrupted && withdraw(request) ? CHANNEL_AWAY : wait_paused(request);
 }
 
 enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char *call, uint32_t flags,
@@ -143,7 +157,7 @@ enum channel_outcome channel_allocate(uint32_t device, uint64_t size, const char
                               .call = call,
                               .flags = flags,
                               .answer = answer};
-    return ask(&request);
+    return ask_and_pause(&request);
 }
 
 enum channel_outcome channel_query(uint32_t device, struct channel_answer *answer) {

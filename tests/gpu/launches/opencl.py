@@ -9,6 +9,7 @@ is that of cl_icd_dispatch.
 
 import ctypes
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
@@ -29,11 +30,18 @@ class OpenCl:
     def __init__(self, name: str) -> None:
         self._library, self.name = ctypes.CDLL(name), name
         self.platform, self.device = c_void_p(), c_void_p()
-        first = self._library["clGetPlatformIDs" if self.name == LOADER else "clIcdGetPlatformIDsKHR"]
-        if first(1, byref(self.platform), None) != 0 or not self.platform:
+        if self._first()(1, byref(self.platform), None) != 0 or not self.platform:
             raise OSError(name)
         if self.call("clGetDeviceIDs", self.platform, c_uint64(GPU), 1, byref(self.device), None) != 0:
             raise OSError(name)  # CL_DEVICE_NOT_FOUND
+
+    def _first(self) -> Callable[..., int]:
+        """Return the function that names the platforms: NVIDIA's part gives it as an extension (cl_khr_icd)."""
+        if self.name == LOADER:
+            return self._library["clGetPlatformIDs"]
+        address = self._library["clGetExtensionFunctionAddress"]
+        address.restype = c_void_p
+        return ctypes.CFUNCTYPE(c_int, c_uint, c_void_p, c_void_p)(address(b"clIcdGetPlatformIDsKHR"))
 
     def call(self, name: str, *arguments: object) -> int:
         """Return what a call returned: a status, or a handle."""

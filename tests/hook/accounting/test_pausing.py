@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
@@ -123,3 +124,16 @@ def test_an_interrupt_that_a_scheduler_did_not_answer_ends_the_pause_when_it_goe
     assert program.call("join", thread=1).code == SUCCESS
     program.begin(f"alloc {2 * MIB}", thread=1)
     assert peer.receive()[1] == Allocate(0, 2 * MIB, "cuMemAlloc")  # and not what was interrupted
+
+
+def test_an_interrupt_between_a_call_and_its_wait_ends_the_pause(
+    start: Start, scheduler: ScriptedScheduler, programs: Path
+) -> None:
+    program = start(preload=(programs / "libinterrupting.so",))
+    session = open_session(program, scheduler, row(limit=GIB), headroom=32 * MIB, flags=PageFlag.WITHDRAW)
+    assert program.call(f"kickby {int(signal.SIGINT)}", thread=1).code == SUCCESS
+    request = pause(session, "alloc 67108864")
+    assert session.peer.receive() == (request, Withdraw())
+    session.peer.send(Rejected(Reason.INTERRUPTED, GIB, 0), request)
+    assert program.result().code == OUT_OF_MEMORY
+    assert program.call("signals").number == 1  # the program has handled it
