@@ -161,7 +161,7 @@ def test_no_rights_on_a_socket(tmp_path: Path) -> None:
         3,
         [
             "Error: no permission to talk to the Docker Engine.",
-            "Run this as root (sudo); run and create work for the group docker, too.",
+            "Run this as root (sudo); members of the group docker can run, create and read.",
         ],
     )
 

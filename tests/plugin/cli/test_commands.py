@@ -124,7 +124,8 @@ def test_docker_takes_our_place(engine: SimpleNamespace, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["image"], "Missing option '--gpu-memory'"),
+        (["image"], "Missing option '--gpu-memory'.\n"),
+        (["--gpu-memroy", "2g", "image"], "--gpu-memroy is read as one of docker's. Did you mean --gpu-memory?\n"),
         (["--gpu-memory", "2g"], "no IMAGE is named"),
         (["--gpu-memory", "2g", "--name", "image"], "no IMAGE is named"),
         (["--gpu-memory", "20XB", "image"], "'20XB' is not a size"),

@@ -264,7 +264,7 @@ def explain(error: BaseException, host: str) -> Unavailable:
         if isinstance(seen, PermissionError) or "PermissionError" in str(seen):
             return Unavailable(
                 "no permission to talk to the Docker Engine.\n"
-                "Run this as root (sudo); run and create work for the group docker, too."
+                "Run this as root (sudo); members of the group docker can run, create and read."
             )
         if isinstance(seen, ssl.SSLError):
             return Unavailable(f"no TLS with the Docker Engine at {host}: {seen.strerror}.\n{_CERTIFICATES}")

@@ -11,7 +11,7 @@ from convgpu.cli.run.docker_arguments import CommandLine, UsageError, check, sca
 from convgpu.cli.run.injection import Request
 from convgpu.cli.run.own_options import OPTIONS, OWN, TERMS
 from convgpu.cli.run.preparation import execute, prepare
-from convgpu.cli.terminal.errors import EXIT_CODES
+from convgpu.cli.terminal.errors import EXIT_CODES, did_you_mean
 from convgpu.cli.terminal.options import as_click
 
 _HELP: Final = """{does} a container with a limit on its GPU memory.
@@ -42,11 +42,22 @@ class DockerCommand(click.Command):
             if not ctx.resilient_parsing:
                 raise click.UsageError(str(error), ctx) from error
             ctx.obj = scan([], OWN)
-        return super().parse_args(ctx, list(ctx.obj.own))
+        try:
+            return super().parse_args(ctx, list(ctx.obj.own))
+        except click.MissingParameter as error:
+            raise click.UsageError(error.format_message() + _misspelt(ctx.obj), ctx) from error
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Show Docker's words in the usage line."""
         return ["--gpu-memory SIZE", f"[docker {ctx.command.name} options]", "IMAGE", "[COMMAND] [ARG...]"]
+
+
+def _misspelt(line: CommandLine) -> str:
+    """Say which of the words that were read as Docker's is spelled like the option that is missing."""
+    for option in line.options:
+        if alike := did_you_mean(f"--{option.name}", [OPTIONS[0].names[0]]):
+            return f" --{option.name} is read as one of docker's.{alike}"
+    return ""
 
 
 def _command(verb: str, does: str) -> Callable[[Callable[..., None]], click.Command]:

@@ -12,7 +12,7 @@ from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.run.injection import check_memory, check_priority, check_wait
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused
 from convgpu.cli.terminal.options import as_json, checked, directory, volume_driver
-from convgpu.cli.terminal.output import Column, age, echo_data, print_table
+from convgpu.cli.terminal.output import LAST, Column, age, echo_data, print_table
 from convgpu.cli.terminal.telemetry import telemetry_cells
 from convgpu.protocol.records import Device, LimitChange
 from convgpu.protocol.requests import FOREVER
@@ -52,7 +52,7 @@ _DEVICES: Final = """Show the GPUs: what may be handed out, what is granted and 
 
 _COLUMNS: Final = (
     Column("GPU", right=True),
-    Column("NAME", shrinks=True),
+    Column("NAME", shrinks=True, optional=LAST),
     *(Column(title, right=True) for title in ("CAPACITY", "GRANTED", "USED")),
     Column("EXTERNAL", right=True, optional=True),
     *(Column(title, right=True, sparse=True, optional=True) for title in ("BUSY", "TEMP", "POWER")),

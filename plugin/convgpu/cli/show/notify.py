@@ -19,6 +19,7 @@ from convgpu.cli.completion import complete_container
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import Scheduler
+from convgpu.cli.connect.unix_http import causes
 from convgpu.cli.show import event_text
 from convgpu.cli.show.events import Names, kind_option
 from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
@@ -57,12 +58,21 @@ class Webhook:
     timeout: float
 
     def __call__(self, notice: dict[str, Any]) -> None:
-        """Send a notice; see `Send`. The answer's body is not read."""
+        """Send a notice; see `Send`. The answer's body is not read. Errors do not show the path, a secret with many."""
         import requests  # noqa: PLC0415 - a command needs none
 
-        with requests.post(self.url, json=notice, timeout=self.timeout, stream=True, allow_redirects=False) as reply:
+        host = "/".join(self.url.split("/", 3)[:3])
+        try:
+            answer = requests.post(self.url, json=notice, timeout=self.timeout, stream=True, allow_redirects=False)
+        except requests.Timeout as error:
+            raise TimeoutError(f"{host} did not answer within {self.timeout:g} s") from error
+        except requests.ConnectionError as error:
+            reasons = [getattr(each, "strerror", None) for each in causes(error)]
+            reason = next(filter(None, reversed(reasons)), "no connection")
+            raise ConnectionError(f"{host} does not answer ({reason})") from error
+        with answer as reply:
             if reply.status_code >= _ERROR:
-                raise ConnectionError(f"it answered {reply.status_code} {reply.reason}")
+                raise ConnectionError(f"{host} answered {reply.status_code} {reply.reason}")
 
 
 @dataclass(frozen=True, slots=True)

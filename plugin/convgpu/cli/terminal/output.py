@@ -13,6 +13,7 @@ from convgpu.logs.printable import printable
 
 _MIN_NAME: Final = 8  # characters that are left of a name
 GAP: Final = "  "
+LAST: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Column:
         title: its head.
         right: numbers and sizes stand to the right.
         shrinks: may be cut short where the terminal is narrow, with an ellipsis; a size cut short would be a wrong one.
-        optional: is left out where the terminal is narrow, 1 before 2; 0: never.
+        optional: is left out where the terminal is narrow, 1 before 2, LAST when the others are cut short; 0: never.
         sparse: is left out while none of its cells has anything.
     """
 
@@ -87,11 +88,12 @@ def layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int |
         return 0 if room is None else sum(widths[i] for i in shown) + len(GAP) * (len(shown) - 1) - room
 
     for i in sorted(shown, key=lambda i: (columns[i].optional, -i)):
-        if excess() > 0 and columns[i].optional:
+        if excess() > 0 and 0 < columns[i].optional < LAST:
             shown.remove(i)
     for i in shown:
         if excess() > 0 and columns[i].shrinks:
             widths[i] = max(widths[i] - excess(), len(columns[i].title), _MIN_NAME)
+    shown = [i for i in shown if excess() <= 0 or columns[i].optional != LAST]
     return [GAP.join(_cell(row[i], widths[i], right=columns[i].right) for i in shown).rstrip() for row in cells]
 
 

@@ -56,8 +56,19 @@ def test_a_webhook_gets_it_and_its_error_is_said(server):
 
 def test_a_webhook_that_hangs_is_given_up():
     # It accepts, and says nothing.
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(OSError, match="timed out"):
-        Webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/", 0.2)(NOTICE)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(OSError, match=r"^http://127.0.0.1:\d+ did not answer within 0.2 s$"),
+    ):
+        Webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/secret", 0.2)(NOTICE)
+
+
+def test_a_webhook_that_nobody_serves_is_said_without_its_path():
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        host = f"http://127.0.0.1:{gone.getsockname()[1]}"
+    with pytest.raises(ConnectionError) as caught:
+        Webhook(f"{host}/secret", 10)(NOTICE)
+    assert str(caught.value) == f"{host} does not answer (Connection refused)"
 
 
 def test_a_command_gets_it(tmp_path):

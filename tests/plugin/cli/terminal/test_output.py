@@ -1,7 +1,7 @@
 import pytest
 
 from convgpu.cli.show import event_text
-from convgpu.cli.terminal.output import Column, echo, layout
+from convgpu.cli.terminal.output import LAST, Column, echo, layout
 from convgpu.protocol.records import Event
 
 COLUMNS = (
@@ -37,6 +37,14 @@ def test_on_a_narrow_terminal_the_optional_goes_first_then_names_are_cut_but_nev
     ]
     assert layout(COLUMNS, ROWS, 18) == ["NAME          SIZE", "a-very-lo…    2GiB", "b           512MiB"]
     assert layout(COLUMNS, ROWS, 4)[2] == "b         512MiB"
+
+
+def test_what_goes_last_is_cut_short_first() -> None:
+    columns = (Column("GPU"), Column("NAME", shrinks=True, optional=LAST), Column("USED", right=True, optional=1))
+    rows = [("0", "A GPU of a long name", "2GiB")]
+    assert layout(columns, rows, 29) == ["GPU  NAME", "0    A GPU of a long name"]
+    assert layout(columns, rows, 20) == ["GPU  NAME", "0    A GPU of a lon…"]
+    assert layout(columns, rows, 12) == ["GPU", "0"]
 
 
 @pytest.mark.parametrize(
