@@ -20,6 +20,9 @@ _WIDTH: Final = 72  # bits of a lane: sums and differences of sizes below 2 ** 6
 _OFFSET: Final = 1 << (_WIDTH - 2)
 _GUARD: Final = 1 << (_WIDTH - 1)
 
+SLOT_BITS: Final = 24  # of the key of a holder (`heap_key`): a slot has a number below 2 ** 24
+SLOT_MASK: Final = (1 << SLOT_BITS) - 1
+
 
 class Lanes:
     """Where each device has its lane.
@@ -54,15 +57,22 @@ class Lanes:
 class ClaimTable:
     """Claims by container.
 
+    A walk reads most of what follows in lists: devices and holders are numbered, the holders by their *slots*. A slot
+    that has become free is the next holder's.
+
     Args:
         devices: all that there are.
 
     Attributes:
         claims: by container.
-        needs: by device, the holders that may still ask for memory of it, and the bytes.
-        by_need: by device, the same as (bytes, container), least first.
-        sole: by device, those of `by_need` that may ask for memory of no other device.
-        lacking: by device and container, on how many other devices it may still ask for memory; without satisfied ones.
+        numbers: of the devices.
+        slots: of the containers; `names`: what each slot is.
+        granted, asked: by slot, what the holder was granted and may still ask for, as numbers of devices and bytes.
+        needs: the latter by device and slot.
+        sizes: by device, what of these is above 0, least first; `by_need`: the slots in this order.
+        sole: by device, the holders that may ask for memory of no other: a heap of keys (`heap_key`).
+        lacking: by device and slot, on how many other devices the holder may still ask for memory; -1: it may ask for
+            nothing more, or the slot is free.
         lanes: of the devices.
         packed: by container, what it may still ask for and what it was granted, as integers of these lanes.
         satisfied: by device, the bytes granted to holders that may ask for nothing more: they can end whatever is free.
@@ -70,14 +80,21 @@ class ClaimTable:
 
     def __init__(self, devices: Iterable[str]) -> None:
         self.claims: dict[str, Claim] = {}
-        self.needs: dict[str, dict[str, int]] = {device: {} for device in devices}
-        self.by_need: dict[str, list[tuple[int, str]]] = {device: [] for device in self.needs}
-        self.sole: dict[str, list[tuple[int, str]]] = {device: [] for device in self.needs}
-        self.lacking: dict[str, dict[str, int]] = {device: {} for device in self.needs}
-        self.satisfied = dict.fromkeys(self.needs, 0)
-        self.lanes = Lanes(self.needs)
+        self.numbers = {device: number for number, device in enumerate(devices)}
+        self.slots: dict[str, int] = {}
+        self.names: list[str] = []
+        self.granted: list[tuple[tuple[int, int], ...]] = []
+        self.asked: list[tuple[tuple[int, int], ...]] = []
+        self.needs: list[list[int]] = [[] for _ in self.numbers]
+        self.sizes: list[list[int]] = [[] for _ in self.numbers]
+        self.by_need: list[list[int]] = [[] for _ in self.numbers]
+        self.sole: list[list[int]] = [[] for _ in self.numbers]
+        self.lacking: list[list[int]] = [[] for _ in self.numbers]
+        self.satisfied = [0] * len(self.numbers)
+        self.lanes = Lanes(self.numbers)
         self.packed: dict[str, tuple[int, int]] = {}
         self._groups = DeviceGroups()
+        self._free_slots: list[int] = []
 
     def put(self, container: str, claim: Claim | None) -> None:
         """Set the claim of a container; None when it holds nothing any more."""
@@ -90,44 +107,65 @@ class ClaimTable:
             self._add(container, claim)
 
     def _add(self, container: str, claim: Claim) -> None:
+        slot = self.slots[container] = self._take_slot()
+        self.names[slot] = container
         self.claims[container] = claim
         self.packed[container] = self.lanes.pack_need(claim.need), self.lanes.pack(claim.granted)
-        for device, size in claim.need:
-            self.needs[device][container] = size
-            insort(self.by_need[device], (size, container))
-        if len(claim.need) == 1:
-            device, size = claim.need[0]
-            insort(self.sole[device], (size, container))
-        if claim.need:
-            for device, lacking in self.lacking.items():
-                lacking[container] = len(claim.need) - (container in self.needs[device])
-        else:
-            self._add_satisfied(claim.granted, 1)
+        self.granted[slot] = tuple((self.numbers[device], size) for device, size in claim.granted)
+        asked = self.asked[slot] = tuple((self.numbers[device], size) for device, size in claim.need)
+        for lacking in self.lacking:
+            lacking[slot] = len(asked) or -1
+        for number, size in asked:
+            self.needs[number][slot] = size
+            self.lacking[number][slot] -= 1
+            place = bisect_left(self.sizes[number], size)
+            self.sizes[number].insert(place, size)
+            self.by_need[number].insert(place, slot)
+        if len(asked) == 1:
+            number, size = asked[0]
+            insort(self.sole[number], heap_key(size, slot))
+        if not asked:
+            self._add_satisfied(slot, 1)
         self._groups.add(claim.devices)
 
-    def _remove(self, container: str, claim: Claim) -> None:
-        del self.claims[container], self.packed[container]
-        for device, size in claim.need:
-            del self.needs[device][container]
-            _discard(self.by_need[device], (size, container))
-        if len(claim.need) == 1:
-            device, size = claim.need[0]
-            _discard(self.sole[device], (size, container))
-        if claim.need:
-            for lacking in self.lacking.values():
-                del lacking[container]
-        else:
-            self._add_satisfied(claim.granted, -1)
-        self._groups.remove(claim.devices)
+    def _take_slot(self) -> int:
+        """Return a slot that is free."""
+        if self._free_slots:
+            return self._free_slots.pop()
+        self.names.append("")
+        self.granted.append(())
+        self.asked.append(())
+        for needs, lacking in zip(self.needs, self.lacking, strict=True):
+            needs.append(0)
+            lacking.append(-1)
+        return len(self.names) - 1
 
-    def _add_satisfied(self, granted: Sizes, sign: int) -> None:
-        for device, size in granted:
-            self.satisfied[device] += sign * size
+    def _remove(self, container: str, claim: Claim) -> None:
+        slot = self.slots.pop(container)
+        del self.claims[container], self.packed[container]
+        for lacking in self.lacking:
+            lacking[slot] = -1
+        for number, size in self.asked[slot]:
+            self.needs[number][slot] = 0
+            place = self.by_need[number].index(slot, bisect_left(self.sizes[number], size))
+            del self.sizes[number][place], self.by_need[number][place]
+        if len(claim.need) == 1:
+            number, size = self.asked[slot][0]
+            del self.sole[number][bisect_left(self.sole[number], heap_key(size, slot))]
+        if not claim.need:
+            self._add_satisfied(slot, -1)
+        self._groups.remove(claim.devices)
+        self._free_slots.append(slot)
+
+    def _add_satisfied(self, slot: int, sign: int) -> None:
+        for number, size in self.granted[slot]:
+            self.satisfied[number] += sign * size
 
     def connected(self, device: str) -> frozenset[str]:
         """Return the devices whose memory decides who can end on this one: those that holders of it have limits on."""
         return self._groups.connected(device)
 
 
-def _discard(ordered: list[tuple[int, str]], entry: tuple[int, str]) -> None:
-    del ordered[bisect_left(ordered, entry)]
+def heap_key(need: int, slot: int) -> int:
+    """Return the key of a holder in a heap of the least needs: integers are compared faster than pairs."""
+    return need << SLOT_BITS | slot

@@ -318,7 +318,7 @@ class Ledger:
             for check in self._distinct
         )
 
-    def refusals(self, device: str) -> list[Mapping[str, float]]:
+    def refusals(self, device: str) -> list[Mapping[str, int]]:
         """Return by container the sizes that were found unsafe on a device and still are, as all above."""
         return [refused for check in self._distinct if (refused := check.refusals(device))]
 

@@ -9,17 +9,17 @@ A(s) falls in steps as `s` grows. The walk ends holders in the order of their *m
 missing when they end, largest first: of those that fit on all other devices always the one with the least need on `d`.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from heapq import heappop, heappush
-from math import inf
 from typing import Final
 
 from convgpu.core.memory.bankers import Claim, Sizes
-from convgpu.core.memory.claim_table import ClaimTable
-from convgpu.core.memory.upper_bound import UpperBound
+from convgpu.core.memory.claim_table import SLOT_BITS, SLOT_MASK, ClaimTable, heap_key
+from convgpu.core.memory.upper_bound import ABOVE_ALL, UpperBound
 
 _PASSES: Final = 4  # over those that ended before
+_STEP: Final = 64  # holders that end before it is looked whether the need fits
 _BATCH: Final = 32  # holders that end at once, if the margin is the same
 
 
@@ -48,23 +48,29 @@ class Margins:
         self.device = device
         self.devices = table.connected(device)
         self.is_exact = True
-        self.refused: dict[str, float] = {}
-        self.ceiling: float = inf
+        self.refused: dict[str, int] = {}
+        self.ceiling = ABOVE_ALL
         self._bound: UpperBound | None = None  # once a claim has changed
-        self._changed: dict[str, Claim | None] = {}  # claims as they were when the walk, or the bound, regarded them
+        # Slots and claims as they were when the walk, or the bound, regarded them.
+        self._changed: dict[str, tuple[int, Claim | None]] = {}
         self._has_levels = True  # what the walk found bounds A(s) still
         self._table = table
-        self._own_needs = table.needs[device]
-        self._work = {other: free[other] + table.satisfied[other] for other in self.devices}
-        self._places = {other: 0 for other in self.devices if other != device}  # in the order of needs
-        self._lacking = table.lacking[device].copy()  # of those that did not end
+        self._number = table.numbers[device]
+        # By number of the device; of those that the walk does not regard `ABOVE_ALL`.
+        self._work = [
+            free[other] + table.satisfied[number] if other in self.devices else ABOVE_ALL
+            for other, number in table.numbers.items()
+        ]
+        self._places = [0] * len(self._work)  # in the order of needs
+        self._lacking = table.lacking[self._number].copy()  # of those that did not end; -1: of the others
         # What was free when so many batches of holders had ended, by device, and the least margin of so many.
-        self._gains: dict[str, tuple[list[int], list[int]]] = {o: ([work], [0]) for o, work in self._work.items()}
-        self._least: list[float] = [inf]
-        self._margins: dict[str, float] = {}  # of the holders that ended, in this order
-        self._ready = table.sole[device].copy()  # heap of those that fit on all other devices, by need on this one
-        for other in self._places:
-            self._pass_fitting(other)
+        self._gains: list[tuple[list[int], list[int]]] = [([work], [0]) for work in self._work]
+        self._least: list[int] = [ABOVE_ALL]
+        self._margins: dict[str, int] = {}  # of the holders that ended, in this order
+        self._ready = table.sole[self._number].copy()  # heap of those that fit on all other devices
+        for other in self.devices:
+            if other != device:
+                self._pass_fitting(table.numbers[other])
 
     # -- questions ---------------------------------------------------------------------------------------
 
@@ -86,13 +92,13 @@ class Margins:
             self.refused[container] = asked
         return fits
 
-    def _fits(self, need: Sizes, size: float) -> bool | None:
+    def _fits(self, need: Sizes, size: int) -> bool | None:
         """Return whether the need fits into A(size), as far as the walk regards its devices."""
         ended = 0
         for device, lacking in need:
             if device not in self.devices:
                 continue
-            gains, numbers = self._gains[device]
+            gains, numbers = self._gains[self._table.numbers[device]]
             while gains[-1] < lacking:
                 if self._next_margin() < size:
                     return False
@@ -117,19 +123,23 @@ class Margins:
         """
         table, lanes = self._table, self._table.lanes
         packed, guards, missing = table.packed, lanes.guards, size << lanes.shifts[self.device]
-        work = lanes.pack_free({device: there + table.satisfied[device] for device, there in free.items()}) - missing
+        work = lanes.pack_free(
+            {device: there + table.satisfied[table.numbers[device]] for device, there in free.items()}
+        )
+        work -= missing
         asked = lanes.pack_need(need) - missing
         ended = self._margins | (self._bound.ended if self._bound is not None else {})
         pending = [packed[name] for name in ended if name in packed]
         for _ in range(_PASSES):
             stuck = []
-            for claim in pending:
-                if (work - claim[0]) & guards == guards:
-                    work += claim[1] if claim[0] else 0  # without a need it is counted as satisfied
-                else:
-                    stuck.append(claim)
-            if (work - asked) & guards == guards:
-                return True
+            for first in range(0, len(pending), _STEP):
+                for claim in pending[first : first + _STEP]:
+                    if (work - claim[0]) & guards == guards:
+                        work += claim[1] if claim[0] else 0  # without a need it is counted as satisfied
+                    else:
+                        stuck.append(claim)
+                if (work - asked) & guards == guards:
+                    return True
             if len(stuck) == len(pending):
                 break
             pending = stuck
@@ -142,63 +152,69 @@ class Margins:
         if container in self._margins:
             self.ceiling = min(self.ceiling, self._margins[container])
             self.refused = {name: size for name, size in self.refused.items() if size <= self.ceiling}
-        elif container in self._lacking or (self._bound is not None and container in self._bound.ended):
+        elif self._may_end(container) or (self._bound is not None and container in self._bound.ended):
             self._has_levels = False
             self.refused.clear()
 
-    def record_change(self, container: str, before: Claim | None) -> None:
-        """Record that the claim of a container has changed; None: it held nothing before."""
-        self._changed.setdefault(container, before)
+    def _may_end(self, container: str) -> bool:
+        """Return whether a container is regarded and did not end in the walk, nor in the bound."""
+        slot = self._table.slots.get(container)
+        return slot is not None and slot < len(self._lacking) and self._lacking[slot] >= 0
+
+    def record_change(self, container: str, slot: int, before: Claim | None) -> None:
+        """Record that the claim of a container has changed, which had this slot; None: it held nothing before."""
+        self._changed.setdefault(container, (slot, before))
 
     def _current_bound(self) -> UpperBound:
         """Return the bound, once it has followed all changes."""
         if self._bound is None:
             self._least.append(self._next_margin())
-            self._bound = UpperBound(self.device, self._table, self._work, self._lacking, self._ready)
+            self._bound = UpperBound(self._number, self._table, self._work, self._lacking, self._ready)
         self._bound.follow(self._changed)
         self._changed.clear()
         return self._bound
 
     # -- the walk ----------------------------------------------------------------------------------------
 
-    def _next_margin(self) -> float:
+    def _next_margin(self) -> int:
         """Return the margin of the next holder that can end; below all sizes when none can."""
         if self._bound is not None:
             return self._least[-1]
         if not self._ready:
-            return -inf
-        need = self._ready[0][0]
-        return min(self._least[-1], self._work[self.device] - need if need else inf)
+            return -ABOVE_ALL
+        need = self._ready[0] >> SLOT_BITS
+        return min(self._least[-1], self._work[self._number] - need if need else ABOVE_ALL)
 
     def _end_batch(self) -> None:
         """End the next holder, and others with the same margin."""
-        margin, work, ready, claims = self._next_margin(), self._work, self._ready, self._table.claims
-        most = work[self.device] - margin if margin < inf else 0
-        batch: list[str] = []
-        while ready and ready[0][0] <= most and len(batch) < _BATCH:
-            batch.append(heappop(ready)[1])
-            del self._lacking[batch[-1]]
-        changed: dict[str, None] = {}
-        for container in batch:
-            for device, size in claims[container].granted:
-                work[device] += size
-                changed[device] = None
-        self._margins.update(dict.fromkeys(batch, margin))
+        margin, work, ready, lacking = self._next_margin(), self._work, self._ready, self._lacking
+        most = heap_key(work[self._number] - margin + 1 if margin < ABOVE_ALL else 1, 0)
+        granted, changed = self._table.granted, dict[int, None]()
+        batch: list[int] = []
+        while ready and ready[0] < most and len(batch) < _BATCH:
+            batch.append(heappop(ready) & SLOT_MASK)
+        for slot in batch:
+            lacking[slot] = -1
+            for number, size in granted[slot]:
+                work[number] += size
+                changed[number] = None
+        names = self._table.names
+        self._margins.update(dict.fromkeys([names[slot] for slot in batch], margin))
         self._least.append(margin)
         ended = len(self._least) - 1
-        for device in changed:
-            gains, numbers = self._gains[device]
-            gains.append(work[device])
+        for number in changed:
+            gains, numbers = self._gains[number]
+            gains.append(work[number])
             numbers.append(ended)
-            if device != self.device:
-                self._pass_fitting(device)
+            if number != self._number:
+                self._pass_fitting(number)
 
-    def _pass_fitting(self, device: str) -> None:
+    def _pass_fitting(self, number: int) -> None:
         """Pass the holders whose need on another device fits now; those that fit on all of them are ready."""
-        ordered, place = self._table.by_need[device], self._places[device]
-        end = self._places[device] = bisect_left(ordered, (self._work[device] + 1,), place)
-        lacking, own = self._lacking, self._own_needs
-        for _, container in ordered[place:end]:
-            left = lacking[container] = lacking[container] - 1
+        sizes, place = self._table.sizes[number], self._places[number]
+        end = self._places[number] = bisect_right(sizes, self._work[number], place)
+        lacking, needs = self._lacking, self._table.needs[self._number]
+        for slot in self._table.by_need[number][place:end]:
+            left = lacking[slot] = lacking[slot] - 1
             if not left:
-                heappush(self._ready, (own.get(container, 0), container))
+                heappush(self._ready, needs[slot] << SLOT_BITS | slot)

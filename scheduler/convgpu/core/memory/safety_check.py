@@ -10,7 +10,7 @@ from convgpu.core.memory.bankers import Claim, Sizes
 from convgpu.core.memory.claim_table import ClaimTable
 from convgpu.core.memory.margins import Margins
 
-_NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _MOST_CHANGED: Final = 64  # claims that are noted by one decision
 
 
@@ -160,7 +160,7 @@ class SafetyCheck:
         claim = self._claim(container)
         return claim.fits(self._available) or self._can_end_after_others(container, claim, device, size)
 
-    def refusals(self, device: str) -> Mapping[str, float]:
+    def refusals(self, device: str) -> Mapping[str, int]:
         """Return by container the sizes that were found unsafe on a device and still are, as all above."""
         margins = self._margins.get(device)
         return margins.refused if margins is not None else _NOTHING
@@ -252,7 +252,8 @@ class SafetyCheck:
             before = self._table.claims.get(container)
             after = self._claim(container) if container in self._holders else None
             if before != after:
+                slot = self._table.slots.get(container, -1)
                 self._table.put(container, after)
                 for margins in self._margins.values():
-                    margins.record_change(container, before)
+                    margins.record_change(container, slot, before)
         self._changed.clear()

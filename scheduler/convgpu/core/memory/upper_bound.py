@@ -1,14 +1,14 @@
 """What a walk over the holders (margins.py) excludes still, after memory was granted or returned."""
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Mapping
 from heapq import heappop, heappush
-from math import inf
 from typing import Final
 
 from convgpu.core.memory.bankers import Claim, Sizes
-from convgpu.core.memory.claim_table import ClaimTable
+from convgpu.core.memory.claim_table import SLOT_BITS, SLOT_MASK, ClaimTable, heap_key
 
+ABOVE_ALL: Final = 1 << 100  # bytes: more than any size, or sum of sizes
 _BATCH: Final = 16  # holders that end at once
 
 
@@ -20,111 +20,116 @@ class UpperBound:
     is never less than A(s) of margins.py, and mostly little more, because few containers change between two walks.
 
     Args:
-        device: the device `d` of the walk.
+        device: number of the device `d` of the walk.
         table: the claims of all holders.
-        work: bytes per device that are free when those have ended that did in the walk, none of the device missing.
-        lacking: of all other holders, on how many devices but `d` their needs do not fit into `work`.
+        work: bytes by number of the device that are free when those have ended that did in the walk, none of the device
+            missing; `ABOVE_ALL` of those that the walk does not regard.
+        lacking: by slot of all other holders, on how many devices but `d` their needs do not fit into `work`; -1: they
+            have ended.
         ready: heap of those of them that lack none, by need on `d`.
 
     Attributes:
         ended: the holders that ended since.
     """
 
-    def __init__(
-        self,
-        device: str,
-        table: ClaimTable,
-        work: dict[str, int],
-        lacking: dict[str, int],
-        ready: list[tuple[int, str]],
-    ) -> None:
+    def __init__(self, device: int, table: ClaimTable, work: list[int], lacking: list[int], ready: list[int]) -> None:
         self.ended: dict[str, None] = {}
         self._device = device
         self._table = table
         self._work = work
         self._lacking = lacking
-        self._passed = {other: size for other, size in work.items() if other != device}  # needs up to these fit
+        # Needs up to these fit; those of `d`, and of devices that the walk does not regard, are not asked for here.
+        self._passed = [2 * ABOVE_ALL if size >= ABOVE_ALL else size for size in work]
+        self._passed[device] = 2 * ABOVE_ALL
         self._ready = ready  # outdated entries stay until they are the first
 
-    def follow(self, changed: Mapping[str, Claim | None]) -> None:
-        """Regard that claims have changed to those in `table`; `changed`: what they were, None: of no holder."""
-        grown: dict[str, None] = {}
-        for container, before in changed.items():
-            after = self._table.claims.get(container)
-            if before is after or (before is not None and container not in self._lacking):
+    def follow(self, changed: Mapping[str, tuple[int, Claim | None]]) -> None:
+        """Regard that claims have changed to those in `table`; `changed`: their slots and what they were, None: none.
+
+        First all that was, then all that is: a slot may have become another's.
+        """
+        grown: dict[int, None] = {}
+        table, lacking = self._table, self._lacking
+        placed = []
+        for container, (slot, before) in changed.items():
+            if before is table.claims.get(container) or (before is not None and lacking[slot] < 0):
                 continue
+            placed.append(container)
             if before is not None:
-                grown |= self._add(before.granted, 1)
-                del self._lacking[container]
-            if after is not None:
-                grown |= self._add(after.granted, -1)
-                self._place(container, after.need)
-        for device in grown:
-            self._pass_fitting(device)
+                lacking[slot] = -1
+                for device, size in before.granted:
+                    self._work[table.numbers[device]] += size
+                    grown[table.numbers[device]] = None
+        lacking += [-1] * (len(table.names) - len(lacking))
+        for container in placed:
+            if container in table.claims:
+                self._place(table.slots[container])
+        for number in grown:
+            self._pass_fitting(number)
 
     def excludes(self, need: Sizes, size: int) -> bool:
         """Return whether a need cannot fit while `size` bytes of the device are missing, whoever ends.
 
         No more holders end than it takes for the need to fit.
         """
-        work = self._work
-        lacking = [each for each in need if each[1] > work.get(each[0], inf)]
+        work, numbers = self._work, self._table.numbers
+        lacking = [(numbers[device], asked) for device, asked in need if asked > work[numbers[device]]]
         while lacking:
             if not self._end_batch(size):
                 return True
-            lacking = [each for each in lacking if each[1] > work[each[0]]]
+            lacking = [(number, asked) for number, asked in lacking if asked > work[number]]
         return False
 
     def _end_batch(self, size: int) -> bool:
         """End some of the holders that can; return whether there were any."""
-        ready, needs, claims = self._ready, self._table.needs[self._device], self._table.claims
-        most = max(self._work[self._device] - size, 0)
-        grown: dict[str, None] = {}
-        left = _BATCH
-        while ready and left:
-            need, container = ready[0]
-            is_outdated = self._lacking.get(container) != 0 or needs.get(container, 0) != need
-            if not is_outdated and need > most:
+        ready, lacking, work, table = self._ready, self._lacking, self._work, self._table
+        needs, granted = table.needs[self._device], table.granted
+        most = heap_key(max(work[self._device] - size, 0) + 1, 0)
+        batch: list[int] = []
+        while ready and len(batch) < _BATCH:
+            key = ready[0]
+            slot = key & SLOT_MASK
+            if lacking[slot] or needs[slot] != key >> SLOT_BITS:
+                heappop(ready)  # outdated
+            elif key >= most:
                 break
-            heappop(ready)
-            if not is_outdated:
-                del self._lacking[container]
-                self.ended[container] = None
-                grown |= self._add(claims[container].granted, 1)
-                left -= 1
-        for device in grown:
-            self._pass_fitting(device)
-        return bool(grown)
+            else:
+                heappop(ready)
+                lacking[slot] = -1
+                batch.append(slot)
+        grown: dict[int, None] = {}
+        for slot in batch:
+            self.ended[table.names[slot]] = None
+            for number, returned in granted[slot]:
+                work[number] += returned
+                grown[number] = None
+        for number in grown:
+            self._pass_fitting(number)
+        return bool(batch)
 
-    def _add(self, granted: Sizes, sign: int) -> dict[str, None]:
-        """Add grants to what is free; return their devices."""
-        for device, size in granted:
-            if device in self._work:
-                self._work[device] += sign * size
-        return {device: None for device, _ in granted}
-
-    def _place(self, container: str, need: Sizes) -> None:
-        own = left = 0
-        for device, size in need:
-            if device == self._device:
-                own = size
-            elif size > self._passed.get(device, inf):
+    def _place(self, slot: int) -> None:
+        """Regard a holder that was none, or that has changed."""
+        for number, size in self._table.granted[slot]:
+            self._work[number] -= size
+        left = 0
+        for number, size in self._table.asked[slot]:
+            if size > self._passed[number]:
                 left += 1
-        self._lacking[container] = left
+        self._lacking[slot] = left
         if not left:
-            heappush(self._ready, (own, container))
+            heappush(self._ready, heap_key(self._table.needs[self._device][slot], slot))
 
-    def _pass_fitting(self, device: str) -> None:
+    def _pass_fitting(self, number: int) -> None:
         """Pass the holders whose need on another device fits now."""
-        passed = self._passed.get(device)
-        if passed is None or self._work[device] <= passed:
+        passed, work = self._passed[number], self._work[number]
+        if work <= passed:
             return
-        work = self._passed[device] = self._work[device]
-        ordered, needs, lacking = self._table.by_need[device], self._table.needs[self._device], self._lacking
-        start = bisect_left(ordered, (passed + 1,))
-        for _, container in ordered[start : bisect_left(ordered, (work + 1,), start)]:
-            left = lacking.get(container)
-            if left:
-                lacking[container] = left - 1
+        self._passed[number] = work
+        sizes, needs, lacking = self._table.sizes[number], self._table.needs[self._device], self._lacking
+        start = bisect_right(sizes, passed)
+        for slot in self._table.by_need[number][start : bisect_right(sizes, work, start)]:
+            left = lacking[slot]
+            if left > 0:
+                lacking[slot] = left - 1
                 if left == 1:
-                    heappush(self._ready, (needs.get(container, 0), container))
+                    heappush(self._ready, needs[slot] << SLOT_BITS | slot)
