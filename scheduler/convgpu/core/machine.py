@@ -191,8 +191,11 @@ class Machine:
 
     def explain_one(self, container: str, request: int, now: float) -> Wait | None:
         """Return why one allocation of a container waits; None if it does not."""
-        found = explain_one(self._state, container, request, now) if container in self._state.containers else None
-        return found or self._turns.explain().get(request)
+        known = self._state.containers.get(container)
+        if known is None:
+            return None
+        found = explain_one(self._state, container, request, now)
+        return found or (self._turns.explain().get(request) if known.deferred else None)
 
     def settling(self, device: str) -> int:
         """Bytes that ended processes used and the driver may not have freed yet."""
@@ -200,7 +203,7 @@ class Machine:
 
     def residence(self, container: str) -> ResidenceView | None:
         """Return where the memory of an elastic container is and what it does; None if it is rigid."""
-        return view_residence(self._state, self._room, container, self._turns.due(container))
+        return view_residence(self._state, self._room, self._turns.in_the_way, container, self._turns.due(container))
 
     def may_fix(self, container: str, device: str, size: int) -> bool:
         """Say whether so many bytes of an elastic container may be memory that cannot leave the device.

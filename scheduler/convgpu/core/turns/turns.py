@@ -10,7 +10,7 @@ from convgpu.core.residency.state import Phase, Residence, Sizes, Turn
 from convgpu.core.state import State
 from convgpu.core.turns.invariants import check_residency
 from convgpu.core.turns.moves import DEADLINE, STEP_AFTER, Moves
-from convgpu.core.turns.reasons import explain_deferred
+from convgpu.core.turns.reasons import InTheWay, explain_deferred
 from convgpu.core.turns.room import Room
 from convgpu.core.turns.time_slices import TimeSlices
 from convgpu.core.turns.waiting import WaitingTurns, is_overdue
@@ -34,6 +34,9 @@ class Turns:
         moves: carries the decisions out.
         headroom: of all processes; it is taken back before anybody is stopped.
         switch_cost: the share of the time that time slices may cost.
+
+    Attributes:
+        in_the_way: the containers whose ends would make room for a turn.
     """
 
     def __init__(self, state: State, room: Room, moves: Moves, headroom: Headroom, switch_cost: float) -> None:
@@ -43,6 +46,7 @@ class Turns:
         self._moves = moves
         self._headroom = headroom
         self._waiting = WaitingTurns(state, room)
+        self.in_the_way = InTheWay(state, room)
         self._slices = TimeSlices(state, room, switch_cost)
         self._seen: dict[str, tuple[int, ...]] = {}  # the figures of each device after the last decision
         self._touched: dict[str, None] = {}  # the devices on which somebody may get a turn now
@@ -52,6 +56,7 @@ class Turns:
         """Give turns and carry moves on; return whether headroom has to be taken before anything can be decided."""
         residency = self._residency
         self._next.clear()
+        self.in_the_way.forget()
         if not residency.is_active:
             residency.changed.clear()
             self._state.ledger.lease_changes.clear()
@@ -102,7 +107,7 @@ class Turns:
 
     def explain(self) -> dict[int, Wait]:
         """Return why allocations wait that are granted and have no room on the card, by the number of the request."""
-        return explain_deferred(self._state, self._room)
+        return explain_deferred(self._state, self.in_the_way)
 
     def due(self, name: str) -> float | None:
         """Return when a container gets its turn at the latest, because quanta end; on the clock of the events.

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from convgpu.core.residency.state import Phase, Residence, Turn
 from convgpu.core.state import State
-from convgpu.core.turns.reasons import find_behind
+from convgpu.core.turns.reasons import InTheWay
 from convgpu.core.turns.room import Room
 
 
@@ -56,7 +56,9 @@ class ResidenceView:
     drained_in: float | None = None
 
 
-def view_residence(state: State, room: Room, name: str, due: float | None) -> ResidenceView | None:
+def view_residence(
+    state: State, room: Room, in_the_way: InTheWay, name: str, due: float | None
+) -> ResidenceView | None:
     """Return how a container stands, None if its memory cannot leave."""
     residence = state.residency.containers.get(name)
     if residence is None:
@@ -83,7 +85,7 @@ def view_residence(state: State, room: Room, name: str, due: float | None) -> Re
         turn.since if turn is not None and is_waiting else None,
         residence.since,
         due,
-        _behind(state, room, turn) if turn is not None and is_waiting else (),
+        _behind(in_the_way, turn) if turn is not None and is_waiting else (),
         residence.switches,
         residence.moved_out,
         residence.moved_in,
@@ -91,8 +93,8 @@ def view_residence(state: State, room: Room, name: str, due: float | None) -> Re
     )
 
 
-def _behind(state: State, room: Room, turn: Turn) -> tuple[str, ...]:
-    found = [name for device in turn.need for name in find_behind(state, room, turn, device)]
+def _behind(in_the_way: InTheWay, turn: Turn) -> tuple[str, ...]:
+    found = [name for device in turn.need for name in in_the_way.of(turn, device)]
     return tuple(dict.fromkeys(found))
 
 
