@@ -122,14 +122,18 @@ def parse_options(options: Mapping[str, str], devices: Sequence[DeviceCapacity])
     choice = _parse_choice(options.get("gpus"), devices, names_gpus=names_gpus)
     chosen = _choose("all" if choice else options.get("gpus", "all"), devices)
     if choice is not None and choice.count == len(chosen):
-        if not choice.is_default and "memory" in options:
-            _check_drained(options["gpus"], chosen)
+        if not choice.is_default:
+            _check_drained(f"gpus={options['gpus']}", chosen, devices)
         choice = None  # there is nothing to choose
+    elif choice is None and options.get("gpus", "all").strip() != "all":
+        _check_drained(f"gpus={options['gpus']}", chosen, devices)
     is_unified = _parse_backing(options, chosen, choice)
     if is_unified:
         chosen = [beside_host(device) for device in chosen]
         is_whole = True
     limits = parse_limits(options["memory"], chosen, choice) if "memory" in options else {}
+    if names_gpus:
+        _check_drained(f"memory={options['memory']}", [device for device in chosen if device.uuid in limits], devices)
     fixed = _parse_fixed(options, limits, may_leave=may_leave)
     return Terms(chosen, limits, wait, priority, is_whole, gang, gang_size, may_leave, fixed, choice, is_unified)
 
@@ -302,8 +306,7 @@ def _check_offer(
     if len(able) >= choice.count:
         raise OptionError(
             f"memory={text}: of the GPUs that can hold it, {', '.join(drained)} are drained, so there is not {wanted} "
-            f"could be chosen: put one back into service (convgpu drain {drained[0]} --undo), or name GPUs and wait "
-            f"(gpus={drained[0]})"
+            f"could be chosen: put one back into service (convgpu drain {drained[0]} --undo), or say gpus=all and wait"
         )
     sizes = sorted((device.capacity for device in named if not device.drained), reverse=True)
     if len(sizes) < choice.count or not sizes[choice.count - 1]:
@@ -314,14 +317,15 @@ def _check_offer(
     )
 
 
-def _check_drained(text: str, devices: Sequence[DeviceCapacity]) -> None:
-    """Refuse a choice of all GPUs while one gives no new grants."""
-    drained = [str(device.index) for device in devices if device.drained]
+def _check_drained(text: str, named: Sequence[DeviceCapacity], devices: Sequence[DeviceCapacity]) -> None:
+    """Refuse GPUs that are named, or are all that there are to choose, while one gives no new grants."""
+    drained = [str(device.index) for device in named if device.drained]
     if drained:
-        left = len(devices) - len(drained)
-        fewer = f", ask for gpus=any:{left} or fewer" if left else ""
+        usable = [device for device in devices if device.nominal]
+        left = [str(device.index) for device in usable if not device.drained]
+        fewer = f", ask for gpus=any:{len(left)} or fewer, or for gpus={','.join(left)}" if left else ""
         raise OptionError(
-            f"gpus={text}: of {len(devices)} GPUs that can be had, drained are {', '.join(drained)}: put one back into "
+            f"{text}: of {len(usable)} GPUs that can be had, drained are {', '.join(drained)}: put one back into "
             f"service (convgpu drain {drained[0]} --undo){fewer}, or say gpus=all and wait"
         )
 

@@ -109,7 +109,7 @@ class ContainerRegistry:
         """Open the volumes that an earlier scheduler left.
 
         A volume that cannot be used now (a device is missing, or smaller) stays in the database. External memory does
-        not make a volume unusable: its container may be running.
+        not make a volume unusable, nor a drained device: its container may be running.
 
         Args:
             acceptor: gets the connections to the sockets of containers.
@@ -162,7 +162,7 @@ class ContainerRegistry:
 
     def _reopen(self, volume: Volume) -> VolumeContainer:
         """Open a volume of an earlier run, checked by nominal capacities; devices without capacity are left out."""
-        devices = [replace(device, capacity=device.nominal, context=0) for device in self.devices]
+        devices = [replace(device, capacity=device.nominal, context=0, drained=False) for device in self.devices]
         if not volume.limits:
             terms = parse_options(volume.options_in_force, devices)
             return self._open(volume, replace(terms, choice=volume.choice), {})

@@ -168,11 +168,34 @@ def test_a_choice_of_all_gpus_is_refused_while_one_is_drained(tmp_path: Path) ->
             daemon.container("a", memory="2g", gpus="any:2")
         assert str(refused.value) == (
             "gpus=any:2: of 2 GPUs that can be had, drained are 1: put one back into service "
-            "(convgpu drain 1 --undo), ask for gpus=any:1 or fewer, or say gpus=all and wait"
+            "(convgpu drain 1 --undo), ask for gpus=any:1 or fewer, or for gpus=0, or say gpus=all and wait"
         )
         daemon.container("all", memory="2g", gpus="all")
     with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB") as daemon:
         assert sorted(where(daemon, "before")) == sorted(where(daemon, "all")) == [0, 1]
+
+
+def test_a_drained_gpu_that_is_named_is_refused_with_those_that_would_do(tmp_path: Path) -> None:
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB") as daemon:
+        uuid = uuids(daemon)[1]
+        daemon.container("before", memory="2g", gpus="1")
+        daemon.container("unlimited", gpus="1")
+        daemon.admin.request("drain", device="1", drained=True)
+        for options in ({"memory": "2g", "gpus": "1"}, {"gpus": "0,1"}, {"memory": f"{uuid}:2g"}):
+            with pytest.raises(SchedulerRefused) as refused:
+                daemon.container("a", **options)
+            name, text = list(options.items())[-1]
+            assert str(refused.value) == (
+                f"{name}={text}: of 2 GPUs that can be had, drained are 1: put one back into service "
+                "(convgpu drain 1 --undo), ask for gpus=any:1 or fewer, or for gpus=0, or say gpus=all and wait"
+            )
+        daemon.container("other", memory="2g", gpus="0")
+    with running_daemon(tmp_path / "d", "simulated:16GiB,16GiB") as daemon:
+        assert sorted(row["name"] for row in daemon.admin.request("containers")["containers"]) == [
+            "before",
+            "other",
+            "unlimited",
+        ]
 
 
 def test_a_gpu_that_is_drained_after_it_was_chosen_is_said_and_left_by_the_next_process(tmp_path: Path) -> None:
