@@ -118,7 +118,8 @@ class Storm:
     def wait_for_work(self) -> None:
         """Wait until a container runs, at most STARTING seconds: faster kills would hit idle nodes."""
         with suppress(SystemExit):
-            wait_until(lambda: bool(self.containers()), STARTING, 0.2)
+            running = ["docker", "-H", self.settings["engine"], "ps", "-q"]
+            wait_until(lambda: bool(subprocess.check_output(running)), STARTING, 0.2)
 
     def kill(self) -> None:
         """Kill one daemon that runs, and start it again."""

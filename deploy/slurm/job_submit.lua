@@ -3,6 +3,8 @@
 -- one card; a plain --gres=shard:40 may be split over two. What ConvGPU cannot hold to is refused with what to type.
 -- GRANULE is the size of a shard in MiB, as `convgpu slurm setup` set it.
 local GRANULE = 1024
+-- The shards of the largest GPU that `convgpu slurm setup` knew; 0: not known.
+local LARGEST = 0
 -- Whether more is promised of a card than it has, so that a container may wait for another job's memory.
 local OVERSUBSCRIBED = false
 
@@ -16,7 +18,7 @@ end
 local function shards(word)
   local name, rest = string.match(word, "^g?r?e?s?/?(%a+)[:=](.+)$")
   if name == "shard" then
-    return tonumber(string.match(rest, "(%d+)$")) or false
+    return tonumber(string.match(rest, "^(%d+)$") or string.match(rest, "^%a[%w_%-]*:(%d+)$")) or false
   elseif name == "gpumem" then
     local count, unit = string.match(rest, "^(%d+)([GgMmTt]?)$")
     local size = tonumber(count)
@@ -73,6 +75,11 @@ function slurm_job_submit(desc, _partitions, _uid)
   end
   if string.find((rest or "") .. "," .. (task_rest or ""), "gpu[:=]") then
     return refuse("ask for whole cards (--gres=gpu:2) or for memory of shared ones (--gres=gpumem:20G), not for both")
+  end
+  local count = by_node or by_task
+  if LARGEST > 0 and count > LARGEST then -- Slurm refuses it itself, without saying what to type
+    slurm.log_user("convgpu: no GPU here has %g GiB: type --gres=gpumem:%dM, or less", count * GRANULE / 1024,
+      LARGEST * GRANULE)
   end
   if OVERSUBSCRIBED and number_of_tasks(desc) > 1 then
     return refuse("no gangs on shared cards here, where more is promised than the cards have: workers could wait for " ..

@@ -64,6 +64,7 @@ def test_no_gpu_past_the_jobs(cluster, uuids):
         "by a variable": ((mine, volume("volume-opt=gpus=0"), "-e", "CONVGPU_MEMORY=5g"), more),
         "two labels": ((mine, f"--label=convgpu.job={ended}", limit(uuids[0], "1g")), "slurm-job: no job"),
         "no limit": ((mine, "--gpus=all"), "gpu-needs-limit"),
+        "no limit and no job": (("--gpus=all",), "Type: convgpu submit --gpu-memory 2g IMAGE COMMAND, or in a job"),
     }
     for name, (words, text) in refused.items():
         assert text in docker(cluster, *words), name

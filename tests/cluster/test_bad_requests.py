@@ -35,6 +35,21 @@ REFUSED = {
         "convgpu: write GPU memory as --gres=gpumem:20G (whole GiB), or as gpumem:20000M",
         1,
     ),
+    "a size that no card has in plain Slurm": (
+        ("sbatch", "--gres=gpumem:17G", "--wrap=true"),
+        "convgpu: no GPU here has 17 GiB: type --gres=gpumem:16384M, or less",
+        1,
+    ),
+    "shards in no form": (
+        ("sbatch", "--gres=shard:1:2:3", "--wrap=true"),
+        "convgpu: write GPU memory as --gres=gpumem:20G (whole GiB), or as gpumem:20000M",
+        1,
+    ),
+    "an option that sbatch does not know": (
+        ("convgpu", "submit", "--sbatch=--nonsense", "image", "true"),
+        "Error: unrecognized option '--nonsense'",
+        1,
+    ),
     "a job array": (
         ("sbatch", "--array=1-3", "--gres=gpumem:1G", "--wrap=true"),
         "convgpu: no job arrays with GPU memory: submit one job for each value",

@@ -57,7 +57,10 @@ def files(settings: Settings, directory: str, sources: Sources) -> dict[str, str
             f"a granule of {format_size(settings.granule)}: write whole MiB, at least {format_size(LEAST_GRANULE)}, "
             "for example --granule 256m"
         )
-    lua = re.sub(r"^local GRANULE = .*$", f"local GRANULE = {settings.granule // MIB}", sources.lua, flags=re.MULTILINE)
+    rows = [row.card for cards in settings.nodes.values() for row in cards]
+    largest = max((shards_of(card, settings.granule, settings.threshold) for card in rows), default=0)
+    lua = _with_local(sources.lua, "GRANULE", settings.granule // MIB)
+    lua = _with_local(lua, "LARGEST", largest)
     if settings.threshold > 1:
         lua = lua.replace("local OVERSUBSCRIBED = false", "local OVERSUBSCRIBED = true")
     hooks = {name: _hook(name, directory, sources) for name in ("prolog", "epilog")}
@@ -72,6 +75,10 @@ def files(settings: Settings, directory: str, sources: Sources) -> dict[str, str
         "gres.conf": "".join(f"{line}\n" for line in ["# Written by `convgpu slurm setup`.", *gres]),
         **{f"convgpu/{name}": text for name, text in hooks.items()},
     }
+
+
+def _with_local(lua: str, name: str, value: int) -> str:
+    return re.sub(rf"^local {name} = .*$", f"local {name} = {value}", lua, flags=re.MULTILINE)
 
 
 def _gres(settings: Settings, node: str, rows: tuple[NodeCard, ...]) -> list[str]:

@@ -110,10 +110,11 @@ def check_fits(asked: Submission, sizes: Sequence[NodeSize], granule: int) -> No
         raise ImpossibleError("no node of the cluster has GPUs. See: sinfo -N -o '%N %G', and convgpu slurm setup")
     most = max(size.cards for size in with_cards)
     if asked.cards > most:
+        widest = sum(size.cards == most for size in with_cards)
         nodes = -(-asked.nodes * asked.cards // most)
-        raise ImpossibleError(
-            f"no node has more than {most} GPUs: type --nodes {nodes} --gpus {most} for as many over nodes"
-        )
+        instead = f"type --nodes {min(nodes, widest)} --gpus {most}"
+        as_many = " for as many over nodes" if nodes <= widest else ", which is all there is"
+        raise ImpossibleError(f"no node has more than {most} GPUs: {instead}{as_many}")
     fitting = [size for size in with_cards if size.cards >= asked.cards]
     if asked.memory is not None:
         largest = max(size.shards for size in fitting)

@@ -16,7 +16,7 @@ SOURCES = Sources(
     "/ship/slurm",
     "/env/python",
     "/env/lib",
-    "-- x\nlocal GRANULE = 1\nrest\n",
+    "-- x\nlocal GRANULE = 1\nlocal LARGEST = 0\nrest\n",
     "Prolog=@DIRECTORY@/prolog\nKillWait=@GRACE@\n",
     "PreemptType=preempt/qos\n",
 )
@@ -41,7 +41,7 @@ def test_the_files_of_a_cluster():
     ]
     assert written["convgpu.conf"] == "Prolog=/etc/slurm/convgpu/prolog\nKillWait=30\n"
     assert written["convgpu-controller.conf"] == "PreemptType=preempt/qos\n"
-    assert written["job_submit.lua"] == "-- x\nlocal GRANULE = 2048\nrest\n"
+    assert written["job_submit.lua"] == "-- x\nlocal GRANULE = 2048\nlocal LARGEST = 8\nrest\n"
     assert written["convgpu/prolog"].endswith(
         "CONVGPU_SLURM=/etc/slurm/convgpu.json exec /env/python -I -S /ship/slurm/prolog /env/lib\n"
     )
@@ -74,7 +74,10 @@ def test_a_granule_that_the_lua_cannot_count_is_refused(granule):
 
 def test_a_granule_of_less_than_a_gib():
     settings = with_node(Settings({}, granule=256 << 20), "n1", (CARD,))
-    assert files(settings, "/etc/slurm", SOURCES)["job_submit.lua"] == "-- x\nlocal GRANULE = 256\nrest\n"
+    assert (
+        files(settings, "/etc/slurm", SOURCES)["job_submit.lua"]
+        == "-- x\nlocal GRANULE = 256\nlocal LARGEST = 64\nrest\n"
+    )
     assert node_words(settings, "n1") == "Gres=gpu:1,shard:64"
 
 

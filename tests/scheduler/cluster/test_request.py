@@ -54,6 +54,10 @@ def test_a_gang_starts_when_all_nodes_have_the_image():
     ("fields", "text"),
     [
         ({"cards": 3}, "no node has more than 2 GPUs: type --nodes 2 --gpus 2 for as many over nodes"),
+        (
+            {"cards": 3, "nodes": 3},
+            "no node has more than 2 GPUs: type --nodes 2 --gpus 2, which is all there is",
+        ),
         ({"memory": 81 * GIB}, "no GPU of the cluster has 81GiB: type --gpu-memory 80g, or less"),
         ({"memory": 17 * GIB, "cards": 2}, "no GPU of the cluster has 17GiB: type --gpu-memory 16g, or less"),
         ({"memory": 17 * GIB, "nodes": 2}, "only 1 nodes can run such a job: type --nodes 1, or fewer"),

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from convgpu.authz.checks.preload import loads_by_file, preload_mounts
+from convgpu.authz.checks.slurm_job import SUBMIT
 from convgpu.authz.requests.container import MountSettings
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
@@ -29,12 +30,11 @@ def unlimited_gpu(subject: Subject) -> Iterator[Refusal]:
     if subject.gpu is None or subject.needs_hook:
         return
     mount = f"--mount type=volume,volume-driver={subject.plugin},volume-opt=memory=2g,dst={MOUNT_PATH}"
+    by_hand = f"Type: docker run --gpus all {mount} -e LD_PRELOAD={LIBRARY_PATH} IMAGE  or: convgpu run --gpu-memory 2g"
     yield Refusal(
         "gpu-needs-limit",
         f"the container asks for a GPU ({subject.gpu}) and carries no ConvGPU volume, so nothing limits its GPU "
-        "memory.\n"
-        f"Type: docker run --gpus all {mount} -e LD_PRELOAD={LIBRARY_PATH} IMAGE"
-        f"  or: convgpu run --gpu-memory 2g IMAGE",
+        f"memory.\n{SUBMIT if subject.needs_job else f'{by_hand} IMAGE'}",
     )
 
 

@@ -10,7 +10,7 @@ from convgpu.cluster.node_job import NodeJob
 from convgpu.protocol.sizes import format_size
 
 RULE: Final = "slurm-job"
-_SUBMIT: Final = "Type: convgpu submit --gpu-memory 2g IMAGE COMMAND, or in a job: convgpu job IMAGE COMMAND"
+SUBMIT: Final = "Type: convgpu submit --gpu-memory 2g IMAGE COMMAND, or in a job: convgpu job IMAGE COMMAND"
 
 
 def belongs_to_job(subject: Subject) -> Iterator[Refusal]:
@@ -19,11 +19,11 @@ def belongs_to_job(subject: Subject) -> Iterator[Refusal]:
         return
     job = subject.job
     if not job:
-        yield Refusal(RULE, f"the GPUs of this host belong to jobs of Slurm, and this container to none.\n{_SUBMIT}")
+        yield Refusal(RULE, f"the GPUs of this host belong to jobs of Slurm, and this container to none.\n{SUBMIT}")
     elif subject.container.service:
-        yield Refusal(RULE, f"a service of Swarm is no job of Slurm.\n{_SUBMIT}")
+        yield Refusal(RULE, f"a service of Swarm is no job of Slurm.\n{SUBMIT}")
     elif not subject.job_shares:
-        yield Refusal(RULE, f"no job {job:.20} runs on this host: it has ended, or never was here.\n{_SUBMIT}")
+        yield Refusal(RULE, f"no job {job:.20} runs on this host: it has ended, or never was here.\n{SUBMIT}")
     elif not subject.starts:
         # What else a volume can say of its limits is known when the container starts.
         yield from beyond_share(job, _named_limits(subject), {}, subject.job_shares)
@@ -48,7 +48,7 @@ def beyond_share(
         taken = used.get(uuid, 0)
         if uuid not in allowed:
             yield Refusal(
-                RULE, f"{uuid} is no GPU of job {job}, which has {', '.join(sorted(allowed)) or 'none'}.\n{_SUBMIT}"
+                RULE, f"{uuid} is no GPU of job {job}, which has {', '.join(sorted(allowed)) or 'none'}.\n{SUBMIT}"
             )
         elif limit + taken > allowed[uuid]:
             others = f", of which its containers have {format_size(taken)}" if taken else ""

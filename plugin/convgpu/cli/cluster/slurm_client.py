@@ -78,7 +78,7 @@ def _finish(
 
 
 def _fail(stderr: str) -> NoReturn:
-    lines = [_clean(line) for line in stderr.splitlines() if line.strip()]
+    lines = [_clean(line) for line in stderr.splitlines() if line.strip() and not line.startswith('Try "')]
     if any("Unable to contact slurm controller" in line for line in lines):
         raise Unavailable("Slurm's controller does not answer.\nSee: scontrol ping")
     ours = [line.removeprefix("convgpu: ") for line in lines if line.startswith("convgpu: ")]

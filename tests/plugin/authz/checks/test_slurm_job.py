@@ -88,6 +88,7 @@ def test_what_passes_at_create(site):
 def test_a_gpu_without_a_volume_is_still_refused_for_its_missing_limit(site):
     verdict = site.judge({"Image": "image", "HostConfig": {"DeviceRequests": [{"Count": -1}]}})
     assert verdict.rule == "gpu-needs-limit"
+    assert "Type: convgpu submit --gpu-memory 2g IMAGE COMMAND, or in a job: convgpu job IMAGE" in verdict.message
 
 
 def test_a_start_is_judged_by_the_limit_that_the_scheduler_holds(site):
