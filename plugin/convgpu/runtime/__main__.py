@@ -77,10 +77,10 @@ def _run(own: dict[str, str], arguments: list[str]) -> NoReturn:
     runtime = own.get("runtime") or "runc"
     if bundle is not None:
         _edit(bundle, own, arguments[-1])
-    elif "exec" in arguments and _strict_rules(own) is not None:
+    elif "exec" in arguments and (rules := _strict_rules(own)) is not None:
         from convgpu.runtime.strict.start import confine_exec  # noqa: PLC0415 - see above
 
-        confine_exec(arguments)
+        confine_exec(arguments, rules)
     else:
         _network(runtime, arguments)
     os.execvp(runtime, [runtime, *arguments])  # noqa: S606 - no shell is wanted

@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from convgpu.cli.connect.engine import Engine, EngineRefused
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.setup import daemon_json
 from convgpu.cli.setup.engine_process import engine_pid, find_engine_pid, pid_file, settings_file
+from convgpu.cli.setup.strict.promises import shared_ids, unjudged_starts
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.options import as_json, volume_driver
 from convgpu.cli.terminal.output import echo_data
@@ -178,32 +178,11 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
     if answer.get("engine_error"):
         problems.append(f"the plugin cannot see containers: {answer['engine_error']}; set CONVGPU_ENGINE or run.source")
     seen: dict[str, Any] = {name: answer.get(name) for name in ("mode", "rules", "engine_error")}
-    options = engine.info.get("SecurityOptions") or ()
-    warnings = tuple(shared_ids(str(answer.get("mode")), answer.get("ids") or (), options))
+    strict_ones = answer.get("mode") == "strict"
+    problems += unjudged_starts(engine.info) if strict_ones else ()
+    warnings = tuple(shared_ids(answer.get("ids") or (), engine.info)) if strict_ones else ()
     texts: dict[str, Any] = {"problems": tuple(problems), "warnings": warnings}
     return Status(plugin, named, in_force, rules_error=answer.get("error"), **texts, **seen)
-
-
-def shared_ids(mode: str, ids: Sequence[str], options: Sequence[str]) -> Iterator[str]:
-    """Yield a warning where rules are strict and containers do not have user IDs of their own.
-
-    Args:
-        mode: of the rules.
-        ids: of the strict list.
-        options: security options of the Engine.
-    """
-    is_remapped = any(option.startswith("name=userns") for option in options)
-    if mode != "strict":
-        return
-    if is_remapped and "shared" not in ids:
-        yield 'no container starts: take "userns-remap" out of daemon.json, as strict rules give each IDs of its own.'
-    elif is_remapped:
-        yield "containers share user IDs by userns-remap: who has an account on this host reaches those of others."
-    elif "host" in ids:
-        yield (
-            "root of a container is root of the host here: who has an account on this host can hand it an open folder. "
-            'Take ids = ["host"] out of the rules, or give such users no account (docs/authorization.md).'
-        )
 
 
 def _check_before(engine: Engine, driver: str, settings: dict[str, Any], pid: int) -> None:

@@ -130,13 +130,18 @@ def _led(mount: Mapping[str, Any], place: str, *, writes: bool) -> Mount:
     return {**mount, "source": place, "options": [*options, *(_HOLDS if writes else _flags(place))]}
 
 
-def confine_exec(arguments: Sequence[str]) -> None:
+def confine_exec(arguments: Sequence[str], rules: StrictRules, tables: Path = Path("/proc")) -> None:
     """Take from a program that is to run in a container what was taken from the container itself.
 
     The Engine gives it the capabilities that the container was made with; its filter of calls is the container's.
 
     Args:
         arguments: of `exec`, as containerd gives them to an OCI runtime.
+        rules: of the site.
+        tables: where the IDs of each process are.
+
+    Raises:
+        NotListed: it cannot be judged, or the container has the host's user IDs from before the rules.
     """
     process, root = _value(arguments, "--process", "-p"), _value(arguments, "--root")
     if process is None:
@@ -145,7 +150,9 @@ def confine_exec(arguments: Sequence[str]) -> None:
     bounding = ((state.get("config") or {}).get("capabilities") or {}).get("Bounding") or ()
     taken = CAPABILITIES - frozenset(bounding)
     asked = json.loads(Path(process).read_bytes())
-    ids = read_ids(Path(f"/proc/{state.get('init_process_pid') or 'self'}/uid_map").read_text())
+    ids = read_ids((tables / str(state.get("init_process_pid") or "self") / "uid_map").read_text())
+    if ids is None and "host" not in rules.ids:
+        raise NotListed("strict-ids: this container has the host's user IDs, from before the rules. Start it again")
     if ids is not None:
         give_pipes(ids.kernel_id(process_user({"process": asked})))
     if taken and asked.get("capabilities"):

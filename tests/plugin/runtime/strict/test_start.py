@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convgpu.runtime.strict.judgement import NotListed
+from convgpu.runtime.strict.judgement import NotListed, StrictRules
 from convgpu.runtime.strict.open_path import open_path
 from convgpu.runtime.strict.start import confine_exec
 
@@ -43,14 +43,17 @@ def test_links_are_not_followed_wherever_they_stand(tmp_path, path):
 def exec_of(tmp_path):
     """Return a function: what is left of a program's capabilities in a container with others."""
     (tmp_path / "root/c").mkdir(parents=True)
+    (tmp_path / "7").mkdir()
 
-    def run(container, program, *form):
-        state = {"config": {"capabilities": {"Bounding": container}}}
+    def run(container, program, *form, table="0 1073741824 65536", ids=()):
+        (tmp_path / "7/uid_map").write_text(f"{table}\n")
+        state = {"config": {"capabilities": {"Bounding": container}}, "init_process_pid": 7}
         (tmp_path / "root/c/state.json").write_text(json.dumps(state))
         process = tmp_path / "process"
         process.write_text(json.dumps({"args": ["sh"], "capabilities": {"bounding": program, "effective": program}}))
         given = form or ("--process", str(process))
-        confine_exec(["--root", f"{tmp_path}/root", "exec", *(each.format(process) for each in given), "--detach", "c"])
+        words = ["--root", f"{tmp_path}/root", "exec", *(each.format(process) for each in given), "--detach", "c"]
+        confine_exec(words, StrictRules(ids=ids), tmp_path)
         left = json.loads(process.read_text())
         assert (left["args"], left["capabilities"]["effective"]) == (["sh"], left["capabilities"]["bounding"])
         return left["capabilities"]["bounding"]
@@ -70,3 +73,10 @@ def test_a_program_gets_back_nothing_that_its_container_lost(exec_of):
 def test_a_program_without_a_description_is_refused(exec_of):
     with pytest.raises(NotListed, match="strict-capabilities"):
         exec_of([], [], "--tty")
+
+
+def test_no_program_starts_in_a_container_that_has_the_hosts_ids_from_before(exec_of):
+    everyone = "0 0 4294967295"
+    with pytest.raises(NotListed, match=r"strict-ids: .* Start it again"):
+        exec_of([], [], table=everyone)
+    assert exec_of([], ["CAP_MKNOD"], table=everyone, ids=("host",)) == []

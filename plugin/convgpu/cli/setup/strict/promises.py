@@ -1,0 +1,55 @@
+"""What keeps strict rules from what they promise on a host, in lines for people. Pure but for the runtime's rules."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from convgpu.runtime.strict.judgement import says_strict
+
+_RUNTIME: Final = "convgpu"
+_RULES: Final = "/etc/convgpu/rules.toml"
+_OPTION: Final = "--convgpu-rules="
+
+
+def unjudged_starts(info: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a problem where the OCI runtime does not judge starts by strict rules.
+
+    Args:
+        info: of the Engine.
+    """
+    runtime = (info.get("Runtimes") or {}).get(_RUNTIME)
+    if runtime is None:
+        yield "no container starts: the Engine has no runtime convgpu. Do `convgpu install runtime --write --default`."
+        return
+    words = runtime.get("runtimeArgs") or ()
+    path = next((word.removeprefix(_OPTION) for word in reversed(words) if word.startswith(_OPTION)), _RULES)
+    try:
+        is_strict = says_strict(Path(path).read_bytes())
+    except PermissionError:
+        return  # not root: who reads this cannot tell
+    except OSError:
+        is_strict = False
+    if not is_strict:
+        yield (
+            f"the runtime convgpu judges no start: {path}, from which it reads the rules, is not strict. "
+            f"Give it those of the plugin ({_OPTION}FILE in its runtimeArgs in daemon.json)."
+        )
+
+
+def shared_ids(ids: Sequence[str], info: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a warning where containers do not have user IDs of their own.
+
+    Args:
+        ids: of the strict list.
+        info: of the Engine.
+    """
+    if any(option.startswith("name=userns") for option in info.get("SecurityOptions") or ()):
+        if "shared" not in ids:
+            yield 'no container starts: take "userns-remap" out of daemon.json, as strict rules give each its own IDs.'
+        else:
+            yield "containers share user IDs by userns-remap: who has an account on this host reaches those of others."
+    elif "host" in ids:
+        yield (
+            "root of a container is root of the host here: who has an account on this host can hand it an open folder. "
+            'Take ids = ["host"] out of the rules, or give such users no account (docs/authorization.md).'
+        )

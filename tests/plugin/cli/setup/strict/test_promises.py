@@ -1,0 +1,43 @@
+"""What `convgpu authz status` says of strict rules that cannot keep their promise."""
+
+import pytest
+
+from convgpu.cli.setup.strict.promises import shared_ids, unjudged_starts
+
+REMAP = {"SecurityOptions": ["name=seccomp,profile=default", "name=userns"]}
+
+
+@pytest.mark.parametrize(
+    ("ids", "info", "warned"),
+    [
+        ([], {"SecurityOptions": ["name=cgroupns"]}, []),
+        (["host"], {}, ["root of a container is root of the host here"]),
+        ([], REMAP, ['no container starts: take "userns-remap" out']),
+        (["shared"], REMAP, ["containers share user IDs by userns-remap"]),
+        (["shared"], {"SecurityOptions": None}, []),
+    ],
+)
+def test_containers_without_ids_of_their_own_are_warned_of(ids, info, warned):
+    found = list(shared_ids(ids, info))
+    assert [line.startswith(begin) for line, begin in zip(found, warned, strict=True)] == [True] * len(warned)
+
+
+@pytest.mark.parametrize(
+    ("rules", "named", "problem"),
+    [
+        ('mode = "strict"', True, []),
+        ('mode = "enforce"', True, ["the runtime convgpu judges no start: "]),
+        (None, True, ["the runtime convgpu judges no start: "]),
+        ('mode = "strict"', False, ["no container starts: the Engine has no runtime convgpu"]),
+    ],
+)
+def test_a_runtime_that_does_not_read_the_rules_is_a_problem(tmp_path, rules, named, problem):
+    file = tmp_path / "rules.toml"
+    if rules is not None:
+        file.write_text(rules)
+    words = ["--convgpu-directory=/x", "--convgpu-rules=/nowhere", f"--convgpu-rules={file}"]
+    info = {
+        "Runtimes": {"runc": {"path": "runc"}} | ({"convgpu": {"path": "x", "runtimeArgs": words}} if named else {})
+    }
+    found = list(unjudged_starts(info))
+    assert [line.startswith(begin) for line, begin in zip(found, problem, strict=True)] == [True] * len(problem)
