@@ -1,7 +1,11 @@
 """What is wrong with a Slurm cluster that is there, by `scontrol show config`. Pure."""
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from __future__ import annotations
+
+TYPE_CHECKING = False  # `convgpu submit` waits for imports (decision 152)
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Final
 
 OLDEST: Final = (24, 5)
 """Slurm before 24.05 does not keep shares of tasks on one card each over several nodes."""

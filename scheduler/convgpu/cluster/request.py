@@ -1,19 +1,24 @@
 """What a user asks of the cluster, and the words of `sbatch` that ask Slurm for it. Pure."""
 
-import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from __future__ import annotations
 
-from convgpu.cluster.shares import GIB, MIB, NodeSize, shards_for
+from convgpu.cluster.shares import GIB, MIB, shards_for
+from convgpu.protocol.quick.record import Record
+from convgpu.protocol.quick.shell import join
 from convgpu.protocol.sizes import format_size
+
+TYPE_CHECKING = False  # `convgpu submit` waits for imports (decision 152)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Final
+
+    from convgpu.cluster.shares import NodeSize
 
 _FNV_BASIS: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(Record):
     """A job that runs one container on each of its nodes.
 
     Attributes:
@@ -46,7 +51,7 @@ class Submission:
     output: str = "convgpu-%j.log"
     requeue: bool = True
     cpus: int | None = None
-    extra: Sequence[str] = field(default_factory=tuple)
+    extra: Sequence[str] = ()
     comment: str = ""
     wait: int | None = None
 
@@ -59,7 +64,7 @@ def job_comment(words: Sequence[str], *, auto: bool) -> str:
         auto: whether the size is to be learned.
     """
     kind = _FNV_BASIS
-    for byte in shlex.join(words).encode():  # FNV-1a: hashlib would take longer to import than all of this
+    for byte in join(words).encode():  # FNV-1a: hashlib would take longer to import than all of this
         kind = (kind ^ byte) * _FNV_PRIME & (1 << 64) - 1
     return f"convgpu kind={kind:016x}{' memory=auto' if auto else ''}"
 
@@ -172,7 +177,7 @@ wait $!
 
 def batch_script(asked: Submission, image: str) -> str:
     """Return the script: one container on each node, started when the image is there on all of them."""
-    job = shlex.join(["convgpu", "job", *asked.container])
+    job = join(["convgpu", "job", *asked.container])
     if asked.nodes == 1:
         return _HEAD + _ONE_NODE.format(job=job)
-    return _HEAD + _MANY_NODES.format(job=job, prepare=shlex.join(["convgpu", "job", "--pull-only", image]))
+    return _HEAD + _MANY_NODES.format(job=job, prepare=join(["convgpu", "job", "--pull-only", image]))

@@ -3,12 +3,15 @@
 Sharing of cards in Slurm: https://slurm.schedmd.com/gres.html#Sharding
 """
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from __future__ import annotations
 
 from convgpu.cluster.allotment import reuse_count
+from convgpu.protocol.quick.record import Record
+
+TYPE_CHECKING = False  # `convgpu submit` waits for imports (decision 152)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Final
 
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
@@ -17,8 +20,7 @@ LEAST_GRANULE: Final = 64 * MIB
 """A context of CUDA takes about eight times as much."""
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(Record):
     """One card of a node.
 
     Attributes:
@@ -63,8 +65,7 @@ def node_gres(cards: Sequence[Card], granule: int, threshold: float = 1.0) -> st
     return f"gpu:{len(cards)},shard:{sum(shards_of(card, granule, threshold) for card in cards)}"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSize:
+class NodeSize(Record):
     """What a node of the cluster has: its cards, the shards of each, and Gbit/s of network that Slurm counts."""
 
     name: str
@@ -73,16 +74,34 @@ class NodeSize:
     network: int = 0
 
 
-_GRES: Final = re.compile(r"(gpu|shard|net):(?:[^:,()]+:)?([0-9]+)")
-
-
 def node_size(name: str, gres: str) -> NodeSize:
     """Read the `Gres` of a node as Slurm prints it: `gpu:h200:2(S:0),shard:h200:160(S:0)`.
 
     The cards of a node are taken to be equal.
     """
     counts = {"gpu": 0, "shard": 0, "net": 0}
-    for kind, count in _GRES.findall(gres):
-        counts[kind] += int(count)
+    for word in _without_places(gres).split(","):
+        kind, _, rest = word.partition(":")
+        count = rest.rpartition(":")[2]
+        if kind in counts and count.isdecimal():
+            counts[kind] += int(count)
     cards = counts["gpu"]
     return NodeSize(name, cards, counts["shard"] // cards if cards else 0, counts["net"])
+
+
+def _without_places(gres: str) -> str:
+    """Leave out what stands in parentheses: the sockets, which may hold commas."""
+    first, *rest = gres.split("(")
+    return first + "".join(part.partition(")")[2] for part in rest)
+
+
+def read_nodes(listed: str, partition: str | None) -> tuple[list[NodeSize], list[str]]:
+    """Return the nodes of a partition, or of all for None, and the names of all partitions.
+
+    Args:
+        listed: lines of `sinfo`: node, its Gres, partition, with `|` between them.
+        partition: a name.
+    """
+    rows = [line.split("|") for line in listed.splitlines()]
+    found = {name: node_size(name, gres) for name, gres, part in rows if partition in {None, part}}
+    return list(found.values()), sorted({part for _, _, part in rows})

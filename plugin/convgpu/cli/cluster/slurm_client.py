@@ -8,9 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NoReturn
 
+from convgpu.cli.cluster.submission import CLUSTER
 from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.cluster import faults, layout
-from convgpu.cluster.shares import DEFAULT_GRANULE, NodeSize, node_size
+from convgpu.cluster.shares import DEFAULT_GRANULE, NodeSize, node_size, read_nodes
 
 _SECONDS: Final = 60
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -98,12 +99,9 @@ def config() -> dict[str, str]:
 
 def cluster(partition: str | None) -> tuple[dict[str, str], list[NodeSize], list[str]]:
     """Return configuration, nodes of a partition or of all, and partitions, asked for at once: each takes its time."""
-    commands = ("scontrol", "show", "config"), ("sinfo", "-h", "-N", "-o", "%N|%G|%R")
-    started = [(_start(command), command) for command in commands]
+    started = [(_start(command), command) for command in CLUSTER]
     config_text, nodes = (_finish(*pair).stdout for pair in started)
-    rows = [line.split("|") for line in nodes.splitlines()]
-    found = {name: node_size(name, gres) for name, gres, part in rows if partition in {None, part}}
-    return faults.read_config(config_text), list(found.values()), sorted({part for _, _, part in rows})
+    return faults.read_config(config_text), *read_nodes(nodes, partition)
 
 
 def sizes(partition: str | None) -> list[NodeSize]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from convgpu.cli.cluster import slurm_client
+from convgpu.cli.cluster.submission import DEFAULTS, OWN, submission, told
 from convgpu.cli.cluster.words import WordsCommand, container_options, pyxis_words, whole_gigabits
 from convgpu.cli.run.docker_arguments import CommandLine, UsageError, check
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, did_you_mean
@@ -19,31 +20,12 @@ from convgpu.cluster.request import (
     batch_script,
     check_fits,
     clock_time,
-    job_comment,
     sbatch_words,
 )
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.sizes import parse_size
 
 AUTO: Final = "auto"
-_CORRECTING: Final = 10  # seconds in which the controller asks for less than a whole card
-_OWN: Final = {
-    "gpu-memory": True,
-    "gpus": True,
-    "nodes": True,
-    "time": True,
-    "network": True,
-    "near": True,
-    "partition": True,
-    "name": True,
-    "output": True,
-    "cpus-per-gpu": True,
-    "sbatch": True,
-    "no-requeue": False,
-    "dry-run": False,
-    "json": False,
-    "help": False,
-}
 _SLURM_TIME: Final = re.compile(r"(\d+-\d+(:\d+){0,2}|\d+(:\d+){1,2})")
 
 
@@ -76,7 +58,7 @@ def _seconds(text: str) -> str:
 @click.command(
     "submit",
     cls=WordsCommand,
-    own=_OWN,
+    own=OWN,
     pieces=["[--gpu-memory SIZE]", "[docker run options]", "IMAGE", "[COMMAND] [ARG...]"],
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["--help"]},
@@ -87,8 +69,14 @@ def _seconds(text: str) -> str:
     metavar="SIZE",
     help="Memory of each GPU: 8g; auto: as earlier runs needed. Without it: whole GPUs.",
 )
-@click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs on each node.")
-@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Nodes, all at once or not at all.")
+@click.option("--gpus", type=click.IntRange(1), default=DEFAULTS["gpus"], show_default=True, help="GPUs on each node.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1),
+    default=DEFAULTS["nodes"],
+    show_default=True,
+    help="Nodes, all at once or not at all.",
+)
 @click.option("--time", callback=checked(_time), metavar="TIME", help="The longest it may run: 30m, 4h, 2-00:00:00.")
 @click.option(
     "--network",
@@ -98,8 +86,8 @@ def _seconds(text: str) -> str:
 )
 @click.option("--near", callback=checked(_seconds), metavar="TIME", help="Wait so long for nodes at one switch: 10m.")
 @click.option("--partition", metavar="NAME", help="Slurm's partition.  [default: the cluster's]")
-@click.option("--name", default="convgpu", show_default=True, help="The job's name.")
-@click.option("--output", default="convgpu-%j.log", show_default=True, metavar="FILE", help="Its output; %j: its id.")
+@click.option("--name", default=DEFAULTS["name"], show_default=True, help="The job's name.")
+@click.option("--output", default=DEFAULTS["output"], show_default=True, metavar="FILE", help="Its output; %j: its id.")
 @click.option("--cpus-per-gpu", type=click.IntRange(1), metavar="N", help="Processors for each GPU.")
 @click.option("--no-requeue", is_flag=True, help="It cannot go on from a checkpoint: never queue it again.")
 @click.option("--sbatch", multiple=True, metavar="OPTION", help="One more option of sbatch: --sbatch=--account=lab.")
@@ -120,7 +108,7 @@ def submit(line: CommandLine, /, *, dry_run: bool, as_json: bool, **given: Any) 
     """
     line = _checked_line(pyxis_words(line, given))
     granule = slurm_client.granule()
-    asked = _submission(line, given, granule)
+    asked = submission(line, given, _memory(given, granule), auto=given["gpu_memory"] == AUTO)
     script = batch_script(asked, line.image[0])
     words = sbatch_words(asked, granule)
     if dry_run:
@@ -136,7 +124,7 @@ def submit(line: CommandLine, /, *, dry_run: bool, as_json: bool, **given: Any) 
 
         echo_data({"job": int(number), "sbatch": words})
         return
-    click.echo(f"job {number}: convgpu logs -f {number} · convgpu jobs {number} · convgpu cancel {number}")
+    click.echo(told(number))
 
 
 def _checked_line(line: CommandLine) -> CommandLine:
@@ -154,28 +142,6 @@ def _checked_line(line: CommandLine) -> CommandLine:
             "and `convgpu job` in it"
         )
     return line
-
-
-def _submission(line: CommandLine, given: dict[str, Any], granule: int) -> Submission:
-    auto = given["gpu_memory"] == AUTO
-    container = [*line.docker, *(["--"] if line.image[0].startswith("-") else []), *line.image]
-    return Submission(
-        container=container,
-        memory=_memory(given, granule),
-        cards=given["gpus"],
-        nodes=given["nodes"],
-        time=given["time"],
-        network=int(given["network"]) if given["network"] else None,
-        near=float(given["near"]) if given["near"] else None,
-        partition=given["partition"],
-        name=given["name"],
-        output=given["output"],
-        requeue=not given["no_requeue"],
-        cpus=given["cpus_per_gpu"],
-        extra=given["sbatch"],
-        comment=job_comment(line.image, auto=auto),
-        wait=_CORRECTING if auto else None,
-    )
 
 
 def _only_counted(line: CommandLine, asked: Submission) -> str:

@@ -6,16 +6,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from convgpu.cli.cluster.submission import PYXIS
 from convgpu.cli.run.docker_arguments import CommandLine, Option, UsageError, scan
 
-# https://github.com/NVIDIA/pyxis: the option's name without dashes, and its help.
-PYXIS: Final = {
-    "container-image": ("IMAGE", "The same as IMAGE."),
-    "container-mounts": ("SRC:DST[:ro],...", "The same as -v SRC:DST for each."),
-    "container-workdir": ("PATH", "The same as -w."),
-    "container-name": ("NAME", "The same as --name of docker run."),
-    "container-env": ("NAME,...", "The same as -e NAME for each."),
-}
 _RATE: Final = re.compile(r"([1-9][0-9]{0,4})\s*g(bit|bps|bit/s)?", re.IGNORECASE)
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
