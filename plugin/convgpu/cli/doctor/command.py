@@ -23,7 +23,7 @@ from convgpu.cli.terminal.findings import STYLES, Finding, judge_entry_points, j
 from convgpu.cli.terminal.options import as_json, volume_driver
 from convgpu.cli.terminal.output import echo, echo_all, echo_data, width
 from convgpu.cli.terminal.signals import exit_on_signals
-from convgpu.protocol.records import Container, Device
+from convgpu.protocol.records import Device
 from convgpu.protocol.sizes import MIB, format_size
 
 _HELP: Final = """Prove on this host that a limit holds and that a pause works; say what is wrong and how to mend it.
@@ -195,10 +195,13 @@ def _too_little(free: int, device: Device, needed: int) -> str:
 
 
 def _pause(containers: Containers, scheduler: Scheduler, device: Device) -> Finding:
-    """Let two containers want three quarters each of what is free; the second has to wait for the first."""
+    """Let two containers want three quarters each of what is free; the second has to wait for the first.
+
+    Free is what no program uses: who asks gets also what others were granted and do not use.
+    """
     _wait(lambda: not any(row.settling for row in scheduler.devices().devices), "memory of ended programs is free")
-    now = next(row for row in scheduler.devices().devices if row.uuid == device.uuid)
-    free = _free(now)
+    now = _now(scheduler, device)
+    free = 0 if now.drained else max(now.capacity - now.used, 0)
     if free < _SMALLEST:
         return Finding("pause", "skip", _too_little(free, device, _SMALLEST), _AGAIN)
     memory = f"{device.uuid}:{free * 3 // 4 // MIB}m"
@@ -206,12 +209,10 @@ def _pause(containers: Containers, scheduler: Scheduler, device: Device) -> Find
     if not _gets_memory(containers, scheduler, first):
         return Finding("pause", "skip", f"not proven: others took the free memory of GPU {device.index}", _AGAIN)
     second = containers.start("second", memory, "hold", "0")
-    volume = containers.volume(second)
-
-    def record() -> Container:
-        return next(row for row in scheduler.containers() if row.name == volume)
-
-    _wait(lambda: record().state == "waiting", "the second of two containers waits")
+    if _gets_memory(containers, scheduler, second):
+        now = _now(scheduler, device)
+        if now.used <= now.capacity:
+            return Finding("pause", "skip", f"not proven: others gave memory of GPU {device.index} back", _AGAIN)
     time.sleep(_WAIT)
     if _said(containers, second, "holds"):
         return Finding("pause", "fail", "an allocation returned while the memory was another's", "Please report it.")
@@ -223,6 +224,10 @@ def _pause(containers: Containers, scheduler: Scheduler, device: Device) -> Find
     return Finding("pause", "ok", f"a second container waited, and went on {took:.1f}s after docker rm of the first")
 
 
+def _now(scheduler: Scheduler, device: Device) -> Device:
+    return next(row for row in scheduler.devices().devices if row.uuid == device.uuid)
+
+
 def _gets_memory(containers: Containers, scheduler: Scheduler, name: str) -> bool:
     """Wait for the memory of a container; False when it has to wait for others."""
     volume = containers.volume(name)
@@ -230,7 +235,7 @@ def _gets_memory(containers: Containers, scheduler: Scheduler, name: str) -> boo
     def is_waiting() -> bool:
         return any(row.name == volume and row.state == "waiting" for row in scheduler.containers())
 
-    _wait(lambda: _said(containers, name, "holds") or is_waiting(), "the first of two containers gets its memory")
+    _wait(lambda: _said(containers, name, "holds") or is_waiting(), "a container gets its memory, or waits for it")
     return _said(containers, name, "holds")
 
 

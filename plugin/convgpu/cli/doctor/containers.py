@@ -73,7 +73,8 @@ class Containers:
         container = f"convgpu-doctor-{os.getpid()}-{name}"
         self._names.append(container)
         usr = ["-v", "/usr:/usr:ro"] if self._borrowed else []
-        options = ["-d", "-i", "--name", container, "--network", "none", *usr, "--entrypoint", self._python]
+        silent = ["-e", "CONVGPU_NOTICE=never"]  # what a container of ours says on stderr is a failure
+        options = ["-d", "-i", "--name", container, "--network", "none", *usr, *silent, "--entrypoint", self._python]
         line = scan([*options, self._image, *self._arguments(words)], {})
         command, _ = prepare(line, Request(memory, None, self._driver, suspend=suspend), self._engine)
         with unbroken():

@@ -1,5 +1,8 @@
 """`convgpu doctor` where it cannot go on; what it proves is in tests/lifecycle."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from click.testing import CliRunner
 
@@ -56,3 +59,67 @@ def test_a_full_gpu_leaves_each_proof_named() -> None:
         ("pause", "skip"),
     ]
     assert found[0].seen == "not proven: 5B of GPU 0 can be had now, 768MiB are needed"
+
+
+class OneGpu:
+    """Containers of the doctor, and a scheduler with a GPU of 16 GiB that another container has memory of.
+
+    Args:
+        used: what the other uses, before and after the first of the doctor's containers has its memory.
+        waits: the second of them has to wait.
+    """
+
+    def __init__(self, used: tuple[int, int], *, waits: bool) -> None:
+        self.limits: dict[str, int] = {}
+        self.removed: list[str] = []
+        self._used, self._waits = used, waits
+
+    def start(self, name: str, memory: str, *_: str) -> str:
+        self.limits[name] = int(memory.removeprefix("GPU-1:").removesuffix("m")) << 20
+        return name
+
+    def remove(self, name: str) -> None:
+        self.removed.append(name)
+
+    def volume(self, name: str) -> str:
+        return name
+
+    def reports(self, name: str) -> list[dict[str, Any]]:
+        holds = name == "first" or not self._waits or "first" in self.removed
+        return [{"event": "holds"}] if holds else []
+
+    def devices(self) -> SimpleNamespace:
+        used = self._used[bool(self.limits)] + sum(self.limits.values())
+        return SimpleNamespace(
+            devices=[Device("GPU-1", 0, "card", 16 * GIB, 16 * GIB, granted=15 * GIB, used=used, settling=0)]
+        )
+
+    def containers(self) -> list[SimpleNamespace]:
+        waiting = self._waits and "second" in self.limits
+        return [SimpleNamespace(name="second", state="waiting" if waiting else "running")]
+
+
+GIB = 1 << 30
+
+
+def pause(world: OneGpu, monkeypatch: pytest.MonkeyPatch) -> Finding:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    return doctor._pause(world, world, world.devices().devices[0])  # type: ignore[arg-type]
+
+
+def test_two_containers_want_more_than_no_program_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other has 15 GiB set aside and uses 12: those 3 are lent to whoever asks."""
+    world = OneGpu((12 * GIB, 12 * GIB), waits=True)
+    assert pause(world, monkeypatch).state == "ok"
+    assert world.limits == {"first": 3 * GIB, "second": 3 * GIB}
+    assert world.removed == ["first", "second"]
+
+
+def test_memory_that_others_gave_back_leaves_the_pause_unproven(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = pause(OneGpu((12 * GIB, 0), waits=False), monkeypatch)
+    assert (found.state, found.seen) == ("skip", "not proven: others gave memory of GPU 0 back")
+
+
+def test_memory_that_is_given_twice_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = pause(OneGpu((12 * GIB, 12 * GIB), waits=False), monkeypatch)
+    assert (found.state, found.seen) == ("fail", "an allocation returned while the memory was another's")
