@@ -10,6 +10,7 @@
 #include <time.h>
 
 enum { SMALL_STEP = 512, LARGE_STEP = 2 << 20, LARGE = 1 << 20 };
+enum { ROOM_MARGIN = 32 << 20 }; /* what the driver may need beside: page tables, code loaded just now */
 enum { WATCH_STEPS = 50, LAST_INTERVAL = 1000 }; /* steps of 1 ms between two questions, two blind tries */
 
 uint64_t charge_round(uint64_t size) {
@@ -114,7 +115,7 @@ CUresult charge_call_when_settled(const struct charge *charge, charge_attempt *a
 static bool charge_has_room(const struct charge *charge) {
     size_t unused, total;
     return charge->current && DRIVER(cuMemGetInfo_v2, &unused, &total) == CUDA_SUCCESS &&
-           unused >= charge->size;
+           unused >= charge->size + ROOM_MARGIN;
 }
 
 bool charge_again(struct charge *charge, CUresult result, int round) {
@@ -122,6 +123,7 @@ bool charge_again(struct charge *charge, CUresult result, int round) {
     if (result == CUDA_SUCCESS) return false;
     bool final = result != CUDA_ERROR_OUT_OF_MEMORY || size == 0 || round + 1 >= CHARGE_ROUNDS;
     bool again = !final && !charge_has_room(charge);
+    if (!again && result == CUDA_ERROR_OUT_OF_MEMORY && size > 0) headroom_say_refusal(charge, size);
     charge->size = 0;
     return again && headroom_add(charge, size, true) == CUDA_SUCCESS;
 }

@@ -122,6 +122,13 @@ static void headroom_say_rejection(const struct charge *charge, uint64_t size, c
     headroom_say_holdings(charge->device);
 }
 
+void headroom_say_refusal(const struct charge *charge, uint64_t size) {
+    void (*say)(const char *, ...) = atomic_exchange(&warned, true) ? log_debug : log_refusal;
+    char wanted[SIZE_TEXT];
+    say("%s of %s on device %d was granted, and the driver refuses it.", charge->call,
+        size_text(wanted, size), charge->device);
+}
+
 /* Fixed memory beyond the slot's: the scheduler answers at once, for nobody could make room by waiting. */
 static CUresult headroom_ask_fixed(const struct charge *charge, uint64_t size) {
     struct channel_answer answer;

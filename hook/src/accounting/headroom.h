@@ -50,6 +50,9 @@ CUresult headroom_fix(const char *call, int device, uint64_t size);
 /* Takes bytes for fixed memory from the headroom alone. */
 bool headroom_take_fixed(int device, uint64_t size);
 
+/* Says that the driver refuses what was granted: one line, then only for debugging, as rejections. */
+void headroom_say_refusal(const struct charge *charge, uint64_t size);
+
 /* Gives bytes back, and reports that if the scheduler asked for it: of fixed memory, of movable memory, and
  * of what the charge is for. */
 void headroom_give(int device, uint64_t size);

@@ -201,6 +201,14 @@ class Machine:
         """Bytes that ended processes used and the driver may not have freed yet."""
         return sum(self._state.settling[device].values())
 
+    def card(self, device: str) -> tuple[int, int]:
+        """Return the bytes of the card itself that are not leased, negative while facts took more, and all leases."""
+        return self._room.free(device), self._ledger.leased[device]
+
+    def may_leave(self, device: str, besides: str) -> bool:
+        """Say whether memory of another container than `besides` could leave a device."""
+        return self._room.may_leave(device, besides)
+
     def residence(self, container: str) -> ResidenceView | None:
         """Return where the memory of an elastic container is and what it does; None if it is rigid."""
         return view_residence(self._state, self._room, self._turns.in_the_way, container, self._turns.due(container))

@@ -50,6 +50,10 @@ class Room:
         """Return the bytes that would be free if all that may leave had."""
         return self.free(device) + self._residency.evicting[device] + self.total[device]
 
+    def may_leave(self, device: str, besides: str) -> bool:
+        """Say whether memory of another container than `besides` could leave a device, now or later."""
+        return any(sizes.get(device) for name, sizes in self.sizes.items() if name != besides)
+
     # -- a container -------------------------------------------------------------------------------------
 
     def movable_of(self, container: str) -> Sizes:

@@ -19,6 +19,7 @@ from convgpu.daemon.storage.rows import DeviceMemory
 
 log = logging.getLogger(__name__)
 
+_CONCEDED_PART: Final = 32
 FULL: Final = "all of it is in use by other programs, or reserved"
 
 
@@ -92,6 +93,7 @@ class Capacities:
         total: bytes of each device.
         external: bytes of each device that external programs hold.
         own: bytes of each device that the driver takes for itself, with lasting memory that no process holds.
+        conceded: bytes of each device that the driver refused although nobody is known to hold them.
 
     Args:
         driver: of the machine, which learns of each change.
@@ -114,6 +116,7 @@ class Capacities:
         self.rows = list(rows)
         self.total = {figures.device: figures.total for figures in memory}
         self.external = {figures.device: figures.external for figures in memory}
+        self.conceded = dict.fromkeys(self.total, 0)
         self._driver = driver
         self._store = store
         self._settling = settling
@@ -159,13 +162,22 @@ class Capacities:
             self.external[device] = external
         self._hand_out(device)
 
+    def concede(self, device: str, size: int) -> None:
+        """Hand out `size` bytes less of a device: the driver has refused what the ledger had; until the next start.
+
+        Nothing is conceded below zero, and at most a part of the device: beyond that it is no rounding of the driver's.
+        """
+        most = self.total[device] // _CONCEDED_PART
+        self.conceded[device] = min(self.conceded[device] + max(size, 0), most)
+        self._hand_out(device)
+
     def _hand_out(self, device: str) -> None:
         """Hand out what the device has, less the external memory that is known."""
         row = self._row(device)
         nominal = max(self.total[device] - self._least[device] - self._reserve, 0)
         if abs(nominal - row.nominal) < NOISE:
             nominal = row.nominal
-        capacity = max(nominal - self.external[device], 0)
+        capacity = max(nominal - self.external[device] - self.conceded[device], 0)
         self._replace(replace(row, nominal=nominal))
         self._set(device, capacity, "" if capacity else FULL)
 

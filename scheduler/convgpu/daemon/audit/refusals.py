@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 # Seconds between samples for one refused call. A thousand such calls must leave time for all others.
 _STEP: Final = 0.1
+# Bytes that the driver needs beside what is asked for: page tables, code that was loaded just now.
+_MARGIN: Final = 32 << 20
 # Longest time in seconds until memory whose owner is unknown is freed by the driver or attributed by the audit.
 MAX_ATTRIBUTION_TIME: Final = 10.0
 
@@ -58,12 +60,14 @@ class RefusalJudge:
         self._audited = audited
         self._last: dict[str, _Judged] = {}
 
-    async def may_wait(self, device: str, size: int) -> bool:
-        """Say whether `size` bytes that a device's driver refused may be asked for again.
+    async def may_wait(self, device: str, size: int, container: str) -> bool:
+        """Say whether `size` bytes that a device's driver refused to a process of a container may be asked for again.
 
         They may when external memory is the reason, or when there is room by now: the capacity follows the sample. Else
         the ledger has room that the driver has not, and waiting would not help. Memory without a known owner is waited
-        for here: it is freed (of a program that ended), or the audit attributes it.
+        for here: it is freed (of a program that ended), or the audit attributes it. Where memory of other containers
+        can leave, the ledger gives way: what the driver does not have is not handed out any more, so that the
+        allocation waits for its turn.
         """
         if not self._audited:
             return False
@@ -71,7 +75,11 @@ class RefusalJudge:
         deadline = loop.time() + MAX_ATTRIBUTION_TIME
         try:
             while not self._machine.recovering:
-                verdict = self._judge(await take_sample(self._executor, device), size)
+                sample = await take_sample(self._executor, device)
+                if self._machine.may_leave(device, container):
+                    verdict = self._make_way(sample, size)
+                else:
+                    verdict = self._judge(sample, size)
                 if verdict is not None:
                     return verdict
                 if loop.time() > deadline:
@@ -94,6 +102,19 @@ class RefusalJudge:
         if size > judged.free:
             return True
         return None if judged.is_more else False
+
+    def _make_way(self, sample: MemorySample, size: int) -> bool | None:
+        """Let the capacity follow a sample to the byte, where memory can leave for what lacks."""
+        if sample.error is not None or sample.held is None:
+            return False
+        if self._attribute(sample).is_more:
+            return None
+        device, room = sample.device, sample.total - sample.used
+        if room < size + _MARGIN:
+            free, leased = self._machine.card(device)
+            expected = free + leased - self._sessions.used_on(device) - self._machine.settling(device)
+            self._capacities.concede(device, expected - max(room - _MARGIN, 0))
+        return True
 
     def _attribute(self, sample: MemorySample) -> _Judged:
         device = sample.device

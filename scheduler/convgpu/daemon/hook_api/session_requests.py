@@ -23,8 +23,8 @@ from convgpu.protocol.wire import AllocateFlag, Failure
 class RefusalJudge(Protocol):
     """Judges allocations that the driver refused although they were granted."""
 
-    async def may_wait(self, device: str, size: int) -> bool:
-        """Say whether `size` bytes of a device may be asked for again, because external memory is in the way."""
+    async def may_wait(self, device: str, size: int, container: str) -> bool:
+        """Say whether a container may ask for `size` bytes of a device again, because others' memory is in the way."""
 
 
 class SessionRequests:
@@ -112,7 +112,7 @@ class SessionRequests:
     async def _judge_refusal(self, session: Session, request: int, message: m.Allocate) -> None:
         """Pause an allocation that the driver refused because of external memory; reject it for any other cause."""
         device = session.rows[message.device]
-        may_wait = await self._judge.may_wait(device, message.size)
+        may_wait = await self._judge.may_wait(device, message.size, session.container)
         if session.number not in self._sessions.by_number:
             return  # it has ended; or it has another connection, and asks again there
         if may_wait:
