@@ -63,14 +63,26 @@ def test_a_killed_step_leaves_no_container(cluster, job):
     cluster.wait_until_gone(job)
 
 
-def test_what_a_killed_slurmd_left_goes_with_the_next_job(cluster):
-    """A job that Slurm forgot has a file and a container: the Epilog of another job on the node removes them."""
+@pytest.fixture
+def forgotten(cluster):
+    """A job that Slurm forgot: it has a file and a container on n1."""
     labels = ("--label=convgpu.job=999999", "--label=convgpu.node=n1")
     cluster.nodes.engine("create", *labels, IMAGE, "true")
     cluster.nodes.jobs.mkdir(parents=True, exist_ok=True)  # the first Prolog makes it
     (cluster.nodes.jobs / "999999.n1.json").write_text('{"node": "n1", "cards": {}}')
+    return 999999
+
+
+def test_what_a_killed_slurmd_left_goes_with_the_next_job(cluster, forgotten):
+    """The Epilog of another job on the node removes it."""
     cluster.result(cluster.sbatch("--nodelist=n1", "--gres=gpumem:1G", wrap="true"))
-    cluster.wait_until_gone(999999)
+    cluster.wait_until_gone(forgotten)
+
+
+def test_what_a_killed_slurmd_left_goes_when_it_starts_again(cluster, forgotten):
+    kill(cluster, "^slurmd (-D )?-N n1$")
+    cluster.nodes("slurmd", "-N", "n1")
+    cluster.wait_until_gone(forgotten)
 
 
 def test_a_killed_scheduler_of_convgpu_takes_no_job_with_it(cluster, job):

@@ -13,6 +13,7 @@ from convgpu.cluster.node_job import NodeCard, Settings
 from convgpu.cluster.shares import LEAST_GRANULE, MIB, gres_lines, node_gres, shards_of
 from convgpu.protocol.sizes import format_size
 
+_HOOKS: Final = {"prolog": "prolog", "epilog": "epilog", "health": "epilog"}
 _HOOK: Final = (
     "#!/bin/sh\n# Written by `convgpu slurm setup`.\n{variable}={settings} exec {python} -I -S {program} {library}\n"
 )
@@ -63,7 +64,7 @@ def files(settings: Settings, directory: str, sources: Sources) -> dict[str, str
     lua = _with_local(lua, "LARGEST", largest)
     if settings.threshold > 1:
         lua = lua.replace("local OVERSUBSCRIBED = false", "local OVERSUBSCRIBED = true")
-    hooks = {name: _hook(name, directory, sources) for name in ("prolog", "epilog")}
+    hooks = {name: _hook(program, directory, sources) for name, program in _HOOKS.items()}
     gres = [line for node, rows in sorted(settings.nodes.items()) for line in _gres(settings, node, rows)]
     return {
         "convgpu.json": msgspec.json.format(msgspec.json.encode(settings), indent=2).decode() + "\n",

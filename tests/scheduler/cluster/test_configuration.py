@@ -45,6 +45,7 @@ def test_the_files_of_a_cluster():
     assert written["convgpu/prolog"].endswith(
         "CONVGPU_SLURM=/etc/slurm/convgpu.json exec /env/python -I -S /ship/slurm/prolog /env/lib\n"
     )
+    assert written["convgpu/health"] == written["convgpu/epilog"] != written["convgpu/prolog"]
     assert read_settings(written["convgpu.json"]) == settings
     assert node_words(settings, "n1") == "Gres=gpu:1,shard:8"
 
