@@ -13,7 +13,7 @@ from typing import Any, Final
 FIRST: Final = 0x40000000
 END: Final = 0x70000000
 _COMMON: Final = 65536  # what each container has, as images and the Engine expect
-_MORE: Final = 256  # at most so many higher ones; the kernel takes 340 rows
+_MORE: Final = 128  # at most so many higher ones: the kernel takes a table of 4095 bytes
 SLOT: Final = 2 * _COMMON
 
 _PING: Final = "net.ipv4.ping_group_range"
@@ -56,10 +56,16 @@ def is_remapped(config: Mapping[str, Any]) -> bool:
 
 
 def choose_ids(config: Mapping[str, Any], first: int) -> UserIds:
-    """Return IDs that begin at one that nobody has: those below 65536, and those that the container names."""
+    """Return IDs that begin at one that nobody has: those below 65536, and those that the container names.
+
+    Raises:
+        ValueError: these are too many.
+    """
     user = (config.get("process") or {}).get("user") or {}
     named = {int(user.get("uid") or 0), int(user.get("gid") or 0), *map(int, user.get("additionalGids") or ())}
-    more = sorted(each for each in named if each >= _COMMON)[:_MORE]
+    more = sorted(each for each in named if each >= _COMMON)
+    if len(more) > _MORE:
+        raise ValueError(f"a container has at most {_MORE} user and group IDs from {_COMMON} on: {len(more)} are named")
     rows = ((each, first + _COMMON + number, 1) for number, each in enumerate(more))
     return UserIds(((0, first, _COMMON), *rows))
 

@@ -1,6 +1,7 @@
 """Who has an account on the host, and containers under strict rules: neither gets the host's root by the other."""
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import strict_site
 from docker_engine import wait_for
 from raw_engine import Call
 from strict_run import API, body, logs, output
+
+from convgpu.runtime.strict.user_ids import FIRST
 
 pytestmark = pytest.mark.engine
 
@@ -116,6 +119,42 @@ def test_a_user_reaches_no_container_by_a_process_with_the_users_id(raw):
         raw.remove(container)
 
 
+# Of each field what the sample site permits, and what could make the runtime choose other IDs.
+FIELDS = {
+    "User": ["0", "1073741824", "100500:100501", "65535:65536", "2147483647"],
+    "GroupAdd": [["1073741824"], [str(number) for number in range(70000, 70100)]],
+    "NetworkMode": ["host", "none"],
+    "IpcMode": ["private", "shareable", "none"],
+    "CgroupnsMode": ["private"],
+    "Tmpfs": [{"/x": "uid=0,dev,suid,exec"}, {"/usr/share": ""}, {"/etc": "size=1m"}],
+    "Binds": [[f"{strict_site.DATA}:/sys"], [f"{strict_site.DATA}:/dev/shm"], ["vol:/y", "vol:/y/z"]],
+    "Sysctls": [{"net.core.somaxconn": "511"}],
+    "ReadonlyRootfs": [True],
+    "Init": [True],
+    "CapDrop": [["ALL"]],
+}
+STARTS = int(os.environ.get("CONVGPU_STARTS", "6"))
+
+
+def requests(count, seed=1):
+    """Return requests with some fields, drawn at random."""
+    draw = random.Random(seed)  # noqa: S311 - of attempts
+    for _ in range(count):
+        host = {name: draw.choice(FIELDS[name]) for name in draw.sample(sorted(FIELDS), draw.choice((1, 2, 4)))}
+        user = host.pop("User", "")
+        if host.get("NetworkMode") == "host":
+            host.pop("Sysctls", None)
+        yield host, {"User": user}
+
+
+def test_whatever_is_asked_for_a_container_has_ids_of_its_own(raw):
+    """`CONVGPU_STARTS` for more of them."""
+    asked = list(requests(STARTS))
+    tables = [output_of(raw, more, "cat /proc/self/uid_map", host).split() for host, more in asked]
+    found = [(each, table) for each, table in zip(asked, tables, strict=True) if int(table[1]) < FIRST]
+    assert (found, len(tables)) == ([], STARTS)
+
+
 # What images and users expect of IDs: the request, and what the program prints.
 EXPECTED = {
     "pipes": ({"User": "1000"}, "echo hi > /dev/stdout", "hi\n"),
@@ -133,8 +172,9 @@ def test_users_and_files_are_in_a_container_as_images_have_them(raw):
     assert shown == {name: each[2] for name, each in EXPECTED.items()}
 
 
-def output_of(raw, more, script):
-    container = raw.post(f"{API}/containers/create", body({}, "sh", "-c", f"({script}) 2>&1") | more).json["Id"]
+def output_of(raw, more, script, host=()):
+    asked = body(dict(host), "sh", "-c", f"({script}) 2>&1") | more
+    container = raw.post(f"{API}/containers/create", asked).json["Id"]
     try:
         assert raw.post(f"{API}/containers/{container}/start").status == 204
         raw.post(f"{API}/containers/{container}/wait")

@@ -50,6 +50,14 @@ def test_ids_that_a_container_names_are_mapped_as_well():
     assert max(kernel + count for _, kernel, count in ids.rows) <= FIRST + SLOT
 
 
+def test_the_table_of_ids_is_one_that_the_kernel_takes():
+    most = choose_ids({"process": {"user": {"additionalGids": [2**32 - 2 - each for each in range(128)]}}}, END - SLOT)
+    assert len(most.text) < 4096
+    os.close(open_user_namespace(most))
+    with pytest.raises(ValueError, match="at most 128"):
+        choose_ids({"process": {"user": {"additionalGids": [70000 + each for each in range(129)]}}}, FIRST)
+
+
 def test_the_hosts_ids_are_nobodys_own():
     assert read_ids(HOST) is None
     assert read_ids("") is None
