@@ -84,7 +84,10 @@ class SafetyCheck:
 
     def forget(self, container: str) -> None:
         """Forget what was computed from a container's limits: they changed."""
-        self._forget_claim(container)
+        if container in self._holders or container in self._table.claims:
+            self._forget_claim(container)
+        else:
+            self._claims.pop(container, None)  # the table has nothing of it
         self._unsafe_limits.clear()
         if container in self._holders:
             self._margins.clear()
