@@ -11,6 +11,7 @@ from _report import Figure, at_most, percentile, report
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
+from convgpu.core.residency import events as r
 from convgpu.core.step import Step
 from convgpu.daemon.system.garbage_collection import GarbageCollection
 from convgpu.policies.memory import POLICIES, make_policy
@@ -141,13 +142,36 @@ def judged(what: str, machine: Timed, p99: float, longest: float | None = None) 
 
 def time_explanations(machine: Machine) -> float:
     """Return the milliseconds that `Machine.explain` takes for all waiting allocations."""
+    assert len(machine.explain(1000.0)) == len(machine.waiting)
+    return time_view(lambda: machine.explain(1000.0))
+
+
+def time_view(view: Callable[[], object]) -> float:
+    """Return the milliseconds that a view takes."""
     taken = []
     for _ in range(5):
         start = time.thread_time()
-        waits = machine.explain(1000.0)
+        view()
         taken.append(time.thread_time() - start)
-    assert len(waits) == len(machine.waiting)
     return statistics.median(taken) * 1e3
+
+
+def measure_turns(figures: list[Figure]) -> None:
+    """Half of the containers whose memory may leave run, and half wait for their turn: what `convgpu ps` asks."""
+    names = [f"c{number}" for number in range(1200)]
+    machine = Machine({"g0": 1200}, make_policy("fifo", seed=1), switch_cost=0.0)
+    host = SimulatedHost(machine)
+    host.dispatch(r.PoolChanged("g0", 2400, 1, 1))
+    for name in names:
+        host.create(name, {"g0": 2})
+        host.dispatch(r.ElasticSet(name, {"g0": 0}))
+        session = host.start(name)
+        host.dispatch(r.SessionAble(session, r.Mover.VMM))
+        host.allocate(session, 2, "g0")
+    what = f"{len(machine.waiting)} wait for their turn"
+    figures.append(Figure(f"{what}: explain all", time_explanations(machine), "ms"))
+    views = time_view(lambda: [machine.residence(name) for name in names])
+    figures.append(Figure(f"{what}: views of {len(names)} containers", views, "ms"))
 
 
 def measure_waiting(figures: list[Figure]) -> None:
@@ -176,12 +200,13 @@ def measure_many(figures: list[Figure]) -> None:
 
 
 def main() -> None:
-    """All workloads, or those whose names are given: waiting, holders, many, chain."""
+    """All workloads, or those whose names are given: waiting, holders, many, chain, turns."""
     figures: list[Figure] = []
     loads = {
         "waiting": measure_waiting,
         "holders": measure_holders,
         "many": measure_many,
+        "turns": measure_turns,
         "chain": lambda figures: figures.extend(judged("300 holders in a chain", chain(300), 5, 5)),
     }
     for name in sys.argv[1:] or loads:
