@@ -56,14 +56,15 @@ def read_symbols(build: Path, units: set[Unit]) -> Uses:
     objects = {unit: build / f"{unit}.o" for unit in sorted(units) if (build / f"{unit}.o").exists()}
     defined: dict[str, Unit] = {}
     undefined: list[tuple[Unit, str]] = []
-    for unit, file in objects.items():
-        listing = subprocess.run(["nm", "-g", "-P", file], check=True, capture_output=True, text=True).stdout
-        for line in listing.splitlines():
-            symbol, kind = line.split()[:2]
-            if kind in "UwV":
-                undefined.append((unit, symbol))
-            else:
-                defined[symbol] = unit
+    units_of = {str(file): unit for unit, file in objects.items()}
+    command = ["nm", "-A", "-g", "-P", *units_of]
+    for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
+        file, symbol, kind = line.split()[:3]
+        unit = units_of[file.removesuffix(":")]
+        if kind in "UwV":
+            undefined.append((unit, symbol))
+        else:
+            defined[symbol] = unit
     return {
         (user, defined[symbol]): f"{user}.o uses {symbol} of {defined[symbol]}.o"
         for user, symbol in undefined

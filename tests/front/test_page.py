@@ -164,7 +164,7 @@ def test_eight_devices_and_long_names_stay_on_one_screen(tmp_path, browser, pict
 
 
 def test_many_tabs_share_one_stream(house, page):
-    tabs = [page() for _ in range(7)]  # one more than the connections that a browser opens to a host
+    tabs = [page(own_window=True) for _ in range(7)]  # one more than the connections that a browser opens to a host
     house.holder("holder", GIB)
     for tab in tabs:
         tab.wait("document.querySelectorAll('#container-table tbody tr').length === 1", 5)

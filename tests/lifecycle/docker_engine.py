@@ -3,20 +3,23 @@
 import functools
 import http.client
 import json
+import os
 import re
 import secrets
 import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from host_state import has_left_hosts_network
+from short_folder import short_folder
 
+SPARING = {"GOGC": "400"}
+"""Less collecting of garbage: of what an Engine starts for each container a third of its time, in a heap of 20 MiB."""
 STARTING = 120.0  # seconds that a daemon may take to answer, on a machine that others use too
 
 
@@ -62,18 +65,25 @@ def copy_data(data: Path, target: Path) -> None:
         config.parent.rename(config.parent.with_name(fresh))
 
 
-class PluginConnection(http.client.HTTPConnection):
-    """HTTP over the socket of a managed plugin, which lies where no option of the Engine can move it."""
+class SocketConnection(http.client.HTTPConnection):
+    """HTTP over a UNIX socket."""
 
-    def __init__(self, plugin_id: str) -> None:
-        super().__init__("plugin", timeout=60)
-        self.path = f"/run/docker/plugins/{plugin_id}/convgpu.sock"
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=60)
+        self.path = path
 
     def connect(self) -> None:
         # Set before it connects, so that `close` closes it when that fails.
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self.path)
+
+
+class PluginConnection(SocketConnection):
+    """HTTP over the socket of a managed plugin, which lies where no option of the Engine can move it."""
+
+    def __init__(self, plugin_id: str) -> None:
+        super().__init__(f"/run/docker/plugins/{plugin_id}/convgpu.sock")
 
 
 class Engine:
@@ -93,8 +103,7 @@ class Engine:
         data: Path | None = None,
     ) -> None:
         assert has_left_hosts_network(), "an Engine of the tests would delete docker0: use the fixture start_engine"
-        # Short, because the path of a UNIX socket has at most 107 characters.
-        self.directory = Path(tempfile.mkdtemp(prefix="cg", dir="/tmp"))
+        self.directory = short_folder("cg")
         self.host = f"unix://{self.directory}/docker.sock"
         self.log = self.directory / "log"
         self._hosts = [word for host in hosts for word in ("-H", host)]
@@ -119,6 +128,7 @@ class Engine:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env={**os.environ, **SPARING},
             )
         wait_for("dockerd answers", self._answers)
 
@@ -145,6 +155,15 @@ class Engine:
     def __call__(self, *arguments: str) -> str:
         """Run the docker client; return what it printed."""
         return self.run(*arguments).stdout.strip()
+
+    def plugin_id(self, plugin: str) -> str:
+        """Return a plugin's ID, by the Engine's socket: what is polled asks for it each time, and a command is dear."""
+        with closing(SocketConnection(self.host.removeprefix("unix://"))) as connection:
+            connection.request("GET", f"/plugins/{plugin}/json")
+            response = connection.getresponse()
+            body = response.read()
+        assert response.status == 200, body
+        return str(json.loads(body)["Id"])
 
     def inspect(self, kind: str, name: str, template: str) -> str:
         return self(kind, "inspect", "-f", template, name)
@@ -194,7 +213,7 @@ class Engine:
 
     def directory_of(self, plugin: str) -> Path:
         """Return the plugin's directory, /var/lib/convgpu in it, as the host has it."""
-        return self.directory / "data/plugins" / self.inspect("plugin", plugin, "{{.Id}}") / "propagated-mount"
+        return self.directory / "data/plugins" / self.plugin_id(plugin) / "propagated-mount"
 
     def started(self, plugin: str) -> int:
         """Return what is another number once the Engine has started the plugin again, and connected to it.
@@ -202,12 +221,12 @@ class Engine:
         It disables a plugin that ends a second time before. Then only it writes its file anew (moby,
         `plugin/manager_linux.go`, `pluginPostStart`).
         """
-        plugin_id = self.inspect("plugin", plugin, "{{.Id}}")
+        plugin_id = self.plugin_id(plugin)
         return (self.directory / "data/plugins" / plugin_id / "config.json").stat().st_mtime_ns
 
     def processes(self, plugin: str) -> dict[str, int]:
         """Return the host's pids of the plugin's processes: `plugin` (the first), `daemon` and `gunicorn`."""
-        plugin_id = self.inspect("plugin", plugin, "{{.Id}}")
+        plugin_id = self.plugin_id(plugin)
         found: dict[str, int] = {}
         for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
             try:
@@ -230,7 +249,7 @@ class Engine:
 
     def administration(self, plugin: str, path: str, method: str = "GET") -> object:
         """Ask a path of the plugin's administration, through the plugin's own socket."""
-        plugin_id = self.inspect("plugin", plugin, "{{.Id}}")
+        plugin_id = self.plugin_id(plugin)
         with closing(PluginConnection(plugin_id)) as connection:
             connection.request(method, path)
             response = connection.getresponse()

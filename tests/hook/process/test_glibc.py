@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compiled import ROOT, SOURCES, compile_c
+from built import make
+from compiled import COMPILED, SOURCES, compile_c
 from daemon import Daemon, wait_until
 from scripted_session import GIB, MIB
 
@@ -35,14 +36,16 @@ def world(release: Path, simulated_driver: Path, tmp_path_factory: pytest.TempPa
         for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
             (folder.parent / name).symlink_to(simulated_driver / name)
         return folder.parent
-    folder = tmp_path_factory.mktemp("old")
+    folder = COMPILED.with_name(f"glibc-{release.name}")  # stays, as what `make` makes does
+    folder.mkdir(parents=True, exist_ok=True)
     places = [f"-B{release}/usr/{LIBRARY}", f"-L{release}/usr/{LIBRARY}", f"-L{release}/{LIBRARY}"]
     compiler = ["gcc", f"--sysroot={release}", *places]
     libraries = ["-l:libdl.so.2", "-l:libpthread.so.0"]
     if list(release.glob(f"usr/{LIBRARY}/libpthread_nonshared.a")):  # has pthread_atfork in 2.23
         libraries.append("-l:libpthread_nonshared.a")
-    make = ["make", "-s", "-C", ROOT / "tests/fakes", f"BUILD={folder}", f"CC={' '.join(compiler)}"]
-    subprocess.run([*make, f"LDFLAGS={' '.join(libraries)}"], check=True)
+    make(
+        "tests/fakes", f"BUILD={folder}", f"CC={' '.join(compiler)}", f"LDFLAGS={' '.join(libraries)}", lock=folder.name
+    )
     flags = ["-std=c11", "-D_GNU_SOURCE", "-o", folder / "life"]
     subprocess.run([*compiler, *flags, SOURCES / "standalone/life.c", *libraries], check=True)
     return folder
