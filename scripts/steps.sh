@@ -95,15 +95,11 @@ foreign_packages() {
 }
 
 # run_pytest OPTION...: with folders of short names, because the path of a UNIX socket has at most 107 characters and
-# pytest-xdist makes a folder for each worker, and in memory, if there is enough. They stay in /tmp when a test fails.
+# pytest-xdist makes a folder for each worker. They stay when a test fails.
 run_pytest() {
     local folder status=0
-    folder=$(PYTHONPATH=$ROOT/tests/fakes "$ROOT/.venv/bin/python" -c 'import short_folder; print(short_folder.short_folder("cgt."))')
+    folder=$(mktemp -d /tmp/cgt.XXXX)
     "$ROOT/.venv/bin/pytest" -q --basetemp="$folder/t" "$@" || status=$?
-    if [ "$status" -eq 0 ]; then
-        rm -rf "$folder"
-    elif [[ $folder != /tmp/* ]] && mv "$folder" /tmp/; then
-        say "The folders of the tests: /tmp/${folder##*/}"
-    fi
+    if [ "$status" -eq 0 ]; then rm -rf "$folder"; fi
     return "$status"
 }

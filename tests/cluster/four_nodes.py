@@ -7,12 +7,12 @@ and the end of the namespace's first process is the end of all of them.
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from docker_engine import Engine, wait_for
-from short_folder import short_folder
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / ".cache/slurm"
@@ -255,7 +255,7 @@ def enabled_plugin(engine: Engine) -> Iterator[None]:
 @contextmanager
 def running_cluster(engine: Engine, folder: Path | None = None) -> Iterator[FourNodes]:
     """Start the cluster; at the end nothing of it is left."""
-    place = folder or short_folder("sl")
+    place = folder or Path(tempfile.mkdtemp(prefix="sl", dir="/tmp"))
     cluster = FourNodes(engine, place)
     try:
         yield cluster

@@ -17,6 +17,7 @@ BUILD = FAKES / "build"
 MIB = 1 << 20
 GIB = 1 << 30
 CONTEXT = 526 * MIB
+SIZE = 4 * GIB  # of each device of the fixture `host`
 T = TypeVar("T")
 TIMEOUT = 120.0  # seconds after which something that should have happened counts as missing
 

@@ -10,13 +10,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from host_state import has_left_hosts_network
-from short_folder import short_folder
 
 SPARING = {"GOGC": "400"}
 """Less collecting of garbage: of what an Engine starts for each container a third of its time, in a heap of 20 MiB."""
@@ -103,7 +103,8 @@ class Engine:
         data: Path | None = None,
     ) -> None:
         assert has_left_hosts_network(), "an Engine of the tests would delete docker0: use the fixture start_engine"
-        self.directory = short_folder("cg")
+        # Short, because the path of a UNIX socket has at most 107 characters.
+        self.directory = Path(tempfile.mkdtemp(prefix="cg", dir="/tmp"))
         self.host = f"unix://{self.directory}/docker.sock"
         self.log = self.directory / "log"
         self._hosts = [word for host in hosts for word in ("-H", host)]

@@ -5,27 +5,14 @@ The results were seen on an H200 with driver 580.159, also where cuda.h says oth
 
 import pytest
 from cuda_structures import DEVICE, HOST, HOST_NUMA, access, allocation_properties, location
-from gpu_host import CONTEXT, GIB, MIB
+from gpu_host import CONTEXT, GIB, MIB, SIZE
 
 SUCCESS = [0]
 INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_DEVICE, NOT_PERMITTED, NOT_SUPPORTED = 1, 2, 3, 101, 800, 801
 GRANULE = 2 * MIB
-SIZE = 4 * GIB
 READ_WRITE = 3
 DESCRIPTOR = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 ANYWHERE = (0, 0, 0)
-
-
-@pytest.fixture
-def host(make_host):
-    return make_host(SIZE, SIZE)
-
-
-@pytest.fixture
-def process(host):
-    process = host.process()
-    process.start()
-    return process
 
 
 def create(process, size: int, properties: str = allocation_properties()) -> int:

@@ -19,13 +19,6 @@ def host(make_host):
 
 
 @pytest.fixture
-def process(host):
-    process = host.process()
-    process.start()
-    return process
-
-
-@pytest.fixture
 def porter(host):
     """A process that only looks at others: it has no context."""
     porter = host.process()

@@ -1,27 +1,14 @@
 """Memory whose addresses others get: dma-buf descriptors and multicast objects, and what they hold."""
 
-import pytest
 from cuda_structures import access, allocation_properties, multicast_properties
-from gpu_host import CONTEXT, GIB, MIB
+from gpu_host import CONTEXT, MIB, SIZE
 
 SUCCESS = [0]
 INVALID_VALUE, INVALID_DEVICE, NOT_PERMITTED, NOT_SUPPORTED = 1, 101, 800, 801
-SIZE, PIECE = 4 * GIB, 64 * MIB
+PIECE = 64 * MIB
 READ_WRITE, DMA_BUF, PCIE = 3, 1, 1
 DMA_BUF_SUPPORTED, MULTICAST_SUPPORTED = 124, 132
 GRANULE = 2 * MIB
-
-
-@pytest.fixture
-def host(make_host):
-    return make_host(SIZE, SIZE)
-
-
-@pytest.fixture
-def process(host):
-    process = host.process()
-    process.start()
-    return process
 
 
 def made(process, *call: object) -> int:

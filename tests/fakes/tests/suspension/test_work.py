@@ -28,13 +28,6 @@ def host(make_host):
     return make_host(4 * GIB)
 
 
-@pytest.fixture
-def process(host):
-    process = host.process()
-    process.start()
-    return process
-
-
 def kernel(process, name: str, image: str = "variables=0 code=0") -> int:
     result, module = process("cuModuleLoadData", image)
     assert result == 0
