@@ -19,7 +19,7 @@ from pathlib import Path
 from host_state import has_left_hosts_network
 
 SPARING = {"GOGC": "400"}
-"""Less collecting of garbage: of what an Engine starts for each container a third of its time, in a heap of 20 MiB."""
+"""Less collecting of garbage, which is a third of each start of dockerd; it starts itself anew for each container."""
 STARTING = 120.0  # seconds that a daemon may take to answer, on a machine that others use too
 
 
