@@ -91,7 +91,6 @@ def main() -> None:
     for trace in (trace for trace in TRACES if (folder / f"muri-trace{trace}.csv").exists()):
         lines = rows(folder / f"muri-trace{trace}.csv")
         found[trace] = [muri(lines, pairs, seed) for seed in range(SEEDS)]
-        print(trace, found[trace], file=sys.stderr)
         figures += interval(f"Muri's trace {trace}: eight levels, exclusive", [pair[0] for pair in found[trace]], 1.15)
         figures += interval(f"Muri's trace {trace}: eight levels, shared", [pair[1] for pair in found[trace]])
     for place, what, target in ((0, "exclusive", 0.85), (1, "shared", 0.77)):
