@@ -33,6 +33,7 @@ from convgpu.cli.setup.docker_script import script
 
 ROOT = Path(__file__).resolve().parents[2]
 DEBIAN = ROOT / "deploy/debian"
+UNITS = ("systemd/convgpu-metrics.service", "systemd/convgpu-dashboard.service", "slurm/convgpu-cluster.service")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 PROGRAMS = {"convgpu": "convgpu.cli.entry:start", "convgpud": "convgpu.daemon.__main__:main"}
@@ -168,9 +169,9 @@ def surroundings(tree: Path, version: str, date: str) -> None:
         man_pages.write(Path(pages), version, date)
         for page in sorted(Path(pages).glob("*/*")):
             write(tree / f"usr/share/man/{page.parent.name}/{page.name}.gz", compressed(page.read_text()))
-    for name in ("convgpu-metrics.service", "convgpu-dashboard.service"):
-        unit = (ROOT / "deploy/systemd" / name).read_text().replace("/usr/local/bin/", "/usr/bin/")
-        write(tree / "usr/lib/systemd/system" / name, unit)
+    for file in UNITS:
+        unit = (ROOT / "deploy" / file).read_text().replace("/usr/local/bin/", "/usr/bin/")
+        write(tree / "usr/lib/systemd/system" / Path(file).name, unit)
     documents = tree / "usr/share/doc/convgpu"
     write(documents / "copyright", (DEBIAN / "copyright").read_text())
     write(documents / "changelog.gz", compressed((ROOT / "CHANGELOG.md").read_text()))

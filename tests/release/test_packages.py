@@ -206,6 +206,7 @@ def test_docker_and_the_shells_find_the_command(installed):
     subprocess.run(["bash", "-n", installed / "usr/share/bash-completion/completions/convgpu"], check=True)
     unit = (installed / "usr/lib/systemd/system/convgpu-metrics.service").read_text()
     assert "ExecStart=/usr/bin/convgpu metrics --listen 127.0.0.1:9870\n" in unit
+    assert "=/usr/bin/convgpu slurm " in (installed / "usr/lib/systemd/system/convgpu-cluster.service").read_text()
 
 
 @pytest.mark.wheels
