@@ -91,6 +91,6 @@ def test_a_part_may_leave_and_a_submission_waits_for_it(conductor: Conductor, pr
 
 def test_all_that_can_move_leaves(conductor: Conductor, program: Path) -> None:
     member = holder(conductor, program, "a", 7)
-    assert member.suspend_all() == HELD
+    assert member.suspend_all(HELD) == HELD
     member.resume()
     assert member.say("check 7") == "0"

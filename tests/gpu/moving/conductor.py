@@ -99,14 +99,17 @@ class Member(LineProgram):
         self.out += gone
         return Timed(time.perf_counter() - begin, drained)
 
-    def suspend_all(self) -> int:
-        """Stop it, and take all that can move off the device; return how many bytes that was."""
+    def suspend_all(self, at_least: int = 0) -> int:
+        """Stop it, and take all that can move off the device; return how many bytes that was.
+
+        Nothing says that all has moved: it has when nothing more comes for a while after `at_least` bytes.
+        """
         self.stop()
         self.order(r.Evict(self.epoch, 0, EVERYTHING))
         gone = 0
         while True:
             try:
-                message = self.told.get(timeout=QUIET)
+                message = self.told.get(timeout=QUIET if gone >= at_least else TIMEOUT)
             except queue.Empty:
                 break
             gone += message.size if isinstance(message, r.Evicted) else 0
