@@ -1,5 +1,6 @@
 """What contexts grow (code, stacks, heaps) is charged before the last memory is handed out."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +15,7 @@ Start = Callable[..., Program]
 CONTEXT = 512 * MIB
 LIMIT = 2 * GIB
 ALLOCATE = "alloc {}"
+SPARED = 0.004  # seconds: a look is spared for 5 ms after one, by a clock that may be 1 ms ahead
 MAKE = [ALLOCATE, "async {} 0", "create {} 1 0"]
 
 
@@ -158,7 +160,7 @@ def test_what_nobody_can_count_is_not_asked_for(start: Start, scheduler: Scripte
 
 
 def test_a_block_that_comes_and_goes_is_not_measured_each_time(session: Session) -> None:
-    questions = 0
+    questions, begin = 0, time.monotonic()
     for _turn in range(200):
         session.program.begin(ALLOCATE.format(GIB))
         while not session.program.returned():
@@ -166,7 +168,7 @@ def test_a_block_that_comes_and_goes_is_not_measured_each_time(session: Session)
                 measured(session, charged=CONTEXT, used=0, size=CONTEXT)
                 questions += 1
         assert session.program.call(f"free {session.program.result().number}").code == SUCCESS
-    assert 0 < questions < 100
+    assert 0 < questions <= 2 + (time.monotonic() - begin) / SPARED
 
 
 def asked_to_grow(session: Session, command: str, *, used: int, more: int, charged: int = CONTEXT) -> Result:

@@ -6,6 +6,7 @@ lock or thread that these need.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,6 +19,7 @@ from requests.exceptions import RequestException
 _Answer = TypeVar("_Answer")
 
 _BAD_REQUEST: Final = 400
+_STEP: Final = 0.02  # seconds
 
 
 class EngineUnavailable(Exception):  # noqa: N818 - a state, not an accident
@@ -30,11 +32,13 @@ class Engine:
     Args:
         socket: on which it serves its API. It need not be there yet, and may come and go.
         timeout: seconds for each step of a question.
+        wait: for some seconds.
     """
 
-    def __init__(self, socket: Path, timeout: float = 1.0) -> None:
+    def __init__(self, socket: Path, timeout: float = 1.0, wait: Callable[[float], None] = time.sleep) -> None:
         self._socket = socket
         self._timeout = timeout
+        self._wait = wait
         self._lock = threading.Lock()
         self._client: docker.APIClient | None = None
 
@@ -46,12 +50,7 @@ class Engine:
             EngineUnavailable: any other failure.
         """
         try:
-            try:
-                return question(self._connected())
-            except ConnectionLost:
-                # The connection is of before a restart of the Engine.
-                self._forget()
-                return question(self._connected())
+            return self._ask_when_there_is_room(question)
         except NotFound:
             raise
         except APIError as error:
@@ -61,6 +60,26 @@ class Engine:
         except (DockerException, RequestException, OSError, ValueError) as error:
             self._forget()
             raise EngineUnavailable(f"no Engine answers at {self._socket}: {_first_line(error)}") from error
+
+    def _ask_when_there_is_room(self, question: Callable[[docker.APIClient], _Answer]) -> _Answer:
+        """Ask again for some time while more callers wait for the Engine than its socket queues: in a flood of them."""
+        for _ in range(int(self._timeout / _STEP)):
+            try:
+                return self._ask_anew(question)
+            except (DockerException, RequestException) as error:
+                if not _is_crowded(error):
+                    raise
+                self._forget()
+            self._wait(_STEP)
+        return self._ask_anew(question)
+
+    def _ask_anew(self, question: Callable[[docker.APIClient], _Answer]) -> _Answer:
+        try:
+            return question(self._connected())
+        except ConnectionLost:
+            # The connection is of before a restart of the Engine.
+            self._forget()
+            return question(self._connected())
 
     def _connected(self) -> docker.APIClient:
         with self._lock:
@@ -75,6 +94,13 @@ class Engine:
             client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def _is_crowded(error: BaseException | None) -> bool:
+    """Tell whether a UNIX socket with a timeout refused to queue a connection (EAGAIN): it never waits for room."""
+    while error is not None and not isinstance(error, BlockingIOError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _first_line(error: Exception) -> str:

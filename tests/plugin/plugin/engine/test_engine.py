@@ -98,6 +98,35 @@ def names(engine):
     return [row["Id"] for row in engine.ask(lambda api: api.containers(all=True))]
 
 
+def test_a_question_waits_while_the_engine_s_socket_queues_nobody(tmp_path):
+    path, waited = tmp_path / "docker.sock", []
+    crowded = socket.socket(socket.AF_UNIX)
+    crowded.bind(str(path))
+    crowded.listen(0)
+    first = socket.socket(socket.AF_UNIX)
+    first.connect(str(path))
+
+    def wait(seconds):
+        waited.append(seconds)
+        if len(waited) == 2:
+            running.append(FakeEngine(path))
+
+    running = []
+    assert Engine(path, 1.0, wait).ask(lambda client: client.version())["ApiVersion"] == "1.41"
+    assert len(waited) == 2
+    for one in (*running, first, crowded):
+        one.close()
+
+
+def test_a_socket_that_never_queues_is_no_engine_that_answers(tmp_path):
+    with socket.socket(socket.AF_UNIX) as crowded, socket.socket(socket.AF_UNIX) as first:
+        crowded.bind(str(tmp_path / "docker.sock"))
+        crowded.listen(0)
+        first.connect(str(tmp_path / "docker.sock"))
+        with pytest.raises(EngineUnavailable, match="temporarily unavailable"):
+            Engine(tmp_path / "docker.sock", 0.1, lambda _: None).ask(lambda client: client.version())
+
+
 def test_an_engine_that_is_not_there_yet_and_starts_again(engine, serve):
     with pytest.raises(EngineUnavailable, match=r"no Engine answers at .*docker\.sock"):
         names(engine)
