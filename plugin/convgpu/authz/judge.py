@@ -292,7 +292,9 @@ class Judge:
             return self._without_container(case, [_UNKNOWN_CALL])
         wanted = [Need("calls", other.name, f"the call {other.name}")] if other.name else []
         if other.makes_network:
-            wanted += strict_calls.network_needs(go_json.text(case.document(), "driver"))
+            document = case.document()
+            addresses = go_json.text(go_json.child(document, "ipam"), "driver")
+            wanted += strict_calls.network_needs(go_json.text(document, "driver"), addresses)
         subject = self._subjects.existing(other.container, case.caller) if other.container else None
         if subject is None:
             return self._without_container(case, self._unlisted(case, *wanted))

@@ -160,11 +160,26 @@ def test_volumes_and_networks(strict):
     assert volume(DriverOpts={"type": "nfs", "device": ":/x"}) == "strict-volumes"
     assert volume(DriverOpts={"type": "none", "o": "bind", "device": strict_site.DATA}) == "strict-volumes"
 
-    def network(driver):
-        return strict.judge({"Name": "n", "Driver": driver}, "/v1.41/networks/create").rule
+    def network(driver, **body):
+        return strict.judge({"Name": "n", "Driver": driver, **body}, "/v1.41/networks/create").rule
 
-    assert network("bridge") == "nothing-to-judge"
-    assert network("weave") == "strict-drivers"
+    assert network("bridge") == network("", IPAM={"Driver": "default"}) == "nothing-to-judge"
+    assert network("weave") == network("bridge", IPAM={"Driver": "../../../tmp/evil"}) == "strict-drivers"
+
+
+def test_a_driver_that_is_named_beside_a_volume_that_exists(strict):
+    strict.engine.volumes["v"] = {"Driver": "local", "Options": None}
+
+    def mounted(name, kind="VolumeDriver"):
+        if kind == "VolumeDriver":
+            return create(strict, {kind: name, "Binds": ["v:/x"]}).rule
+        options = {"DriverConfig": {"Name": name}}
+        return create(strict, {"Mounts": [{"Type": "volume", "Source": "v", "Target": "/x", kind: options}]}).rule
+
+    for kind in ("VolumeDriver", "VolumeOptions"):
+        assert mounted("", kind) == mounted("local", kind) == mounted(OURS["Driver"], kind) == "no-gpu"
+        assert mounted("../../../tmp/evil", kind) == mounted("sshfs", kind) == "strict-drivers"
+    assert create(strict, {"VolumeDriver": "../../../tmp/evil"}).rule == "strict-drivers"
 
 
 def test_builds(strict):

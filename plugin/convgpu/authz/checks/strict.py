@@ -12,6 +12,7 @@ from convgpu.authz.checks.preload import is_preload_file
 from convgpu.authz.requests.container import CDI_NAME, LIMIT_DEVICE, MountSettings
 from convgpu.authz.site.strict_list import Need
 from convgpu.authz.subject.injection import RUNTIME
+from convgpu.authz.subject.reader import is_same_plugin
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
 from convgpu.protocol.layout import MOUNT_PATH, PRELOAD_PATH
@@ -105,6 +106,19 @@ def _mounts(subject: Subject) -> Iterator[Need]:
             yield _path(mount.source, subject, writes=not mount.read_only)
         elif mount.kind == "volume" and mount not in subject.volumes:
             yield from _volume(mount)
+    yield from _asked_drivers(subject)
+
+
+def _asked_drivers(subject: Subject) -> Iterator[Need]:
+    """Return the drivers that a request names beside volumes that exist, and for those of its image.
+
+    The Engine looks each of them up, and by a path finds a socket of whoever asks, before it says that the volume has
+    another one. From then on it asks that program about every new volume.
+    """
+    asked = {mount.asked for mount in subject.container.mounts} | {subject.container.rest.volume_driver}
+    for driver in sorted(asked - LOCAL_TYPES):
+        if not is_same_plugin(driver, subject.plugin):
+            yield Need("drivers", driver, f"the volume driver {driver}")
 
 
 def _volume(mount: MountSettings) -> Iterator[Need]:

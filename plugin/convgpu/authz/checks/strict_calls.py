@@ -14,6 +14,7 @@ _BUILD: Final = frozenset({
 })  # fmt: skip
 _OWN_NETWORKS: Final = frozenset({"", "default", "none", "bridge"})
 _NETWORK_DRIVERS: Final = frozenset({"", "bridge", "null", "overlay", "macvlan", "ipvlan", "host"})
+_ADDRESS_DRIVERS: Final = frozenset({"", "default", "null"})
 _NO_BUILDKIT: Final = frozenset({"", "1"})
 
 
@@ -49,10 +50,12 @@ def _build_network(modes: Sequence[str]) -> Iterator[Need]:
             yield Need("namespaces", f"network={kind}", f"--network {mode}")
 
 
-def network_needs(driver: str) -> Iterator[Need]:
-    """Return what the driver of a new network needs."""
+def network_needs(driver: str, addresses: str) -> Iterator[Need]:
+    """Return what a new network needs, by its driver and that of its addresses (IPAM): the Engine looks both up."""
     if driver not in _NETWORK_DRIVERS:
         yield Need("drivers", f"network={driver}", f"the network driver {driver}")
+    if addresses not in _ADDRESS_DRIVERS:
+        yield Need("drivers", f"ipam={addresses}", f"the IPAM driver {addresses}")
 
 
 def copy_needs(paths: Sequence[str]) -> Iterator[Need]:

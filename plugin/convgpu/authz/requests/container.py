@@ -27,6 +27,7 @@ class MountSettings:
         source: path on the host, or name of a volume; empty for an anonymous one.
         target: path in the container, made `plain`; its image decides whether /var/run is a link there.
         driver: of a volume; empty if it is not named.
+        asked: the driver that a request names for a volume, which may exist and have another one.
         options: of the volume's driver.
         read_only: nothing can be written through it, nor through what is mounted below it.
         subpath: the part of the volume that is mounted; `HIDDEN` if there may be one that the Engine does not show.
@@ -39,6 +40,7 @@ class MountSettings:
     options: Mapping[str, str] = field(default_factory=dict)
     read_only: bool = False
     subpath: str = ""
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)

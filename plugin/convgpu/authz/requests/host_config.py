@@ -39,6 +39,7 @@ class HostConfigRest:
 
     Attributes:
         masked_paths: word for word; None for the Engine's default.
+        volume_driver: of volumes that name none, and of those that the image asks for.
         restart: the restart policy's name.
         request_drivers: drivers of its device requests.
         requested: devices that these name; a capability can lead a name to the driver `cdi`, too.
@@ -52,6 +53,7 @@ class HostConfigRest:
     sysctls: tuple[str, ...] = ()
     masked_paths: tuple[str, ...] | None = None
     log_driver: str = ""
+    volume_driver: str = ""
     restart: str = ""
     request_drivers: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
@@ -74,6 +76,7 @@ def read_rest(host: Mapping[str, object]) -> HostConfigRest:
         sysctls=tuple(go_json.child(host, "sysctls")),
         masked_paths=None if masked is None else tuple(masked),
         log_driver=go_json.text(go_json.child(host, "logconfig"), "type"),
+        volume_driver=go_json.text(host, "volumedriver"),
         restart=go_json.text(go_json.child(host, "restartpolicy"), "name"),
         request_drivers=tuple(go_json.text(row, "driver") for row in requests),
         requested=tuple(name for row in requests for name in go_json.texts(row, "deviceids")),

@@ -91,7 +91,8 @@ class ContainerReader:
             return replace(mount, driver=self._plugin) if is_ours else mount
         if volume is None:
             return mount
-        return replace(mount, driver=go_json.text(volume, "driver"), options=go_json.map_of_texts(volume, "options"))
+        options = go_json.map_of_texts(volume, "options")
+        return replace(mount, driver=go_json.text(volume, "driver"), options=options, asked=mount.driver)
 
     def _image(self, name: str) -> Mapping[str, Any] | None:
         try:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-# IDs of the kernel that are given out: above those of users and of /etc/subuid, below those that look negative.
-FIRST: Final = 0x40000000
-END: Final = 0x70000000
+# IDs of the kernel that are given out: above those of users, of /etc/subuid, of systemd-nspawn (up to 0x6fffffff) and
+# of directories as SSSD and Winbind map them (up to 2000200000); below those that look negative.
+FIRST: Final = 0x77400000
+END: Final = 0x80000000
 _COMMON: Final = 65536  # what each container has, as images and the Engine expect
 _MORE: Final = 128  # at most so many higher ones: the kernel takes a table of 4095 bytes
 SLOT: Final = 2 * _COMMON

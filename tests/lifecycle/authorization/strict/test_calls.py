@@ -54,6 +54,26 @@ def test_a_program_that_was_prepared_before_the_rules_were_strict_does_not_start
         assert (answer.denied, b"strict-exec" in answer.raw) == (True, True), answer
 
 
+def test_no_driver_is_looked_up_by_a_path(raw, tmp_path):
+    """The Engine would ask whoever listens there about every new volume, and copy into the folder that it names."""
+    assert raw.post(f"{API}/volumes/create", {"Name": "exists"}).status == 201
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "evil.sock"))
+        listener.listen()
+        listener.setblocking(False)
+        name = f"../../..{tmp_path}/evil"  # from /run/docker/plugins
+        options = {"DriverConfig": {"Name": name}}
+        mount = {"Type": "volume", "Source": "exists", "Target": "/x", "VolumeOptions": options}
+        asked = [{"VolumeDriver": name, "Binds": ["exists:/x"]}, {"VolumeDriver": name}, {"Mounts": [mount]}]
+        answers = [raw.post(f"{API}/containers/create", body(host)) for host in asked]
+        network = {"Name": "n", "IPAM": {"Driver": name, "Config": [{"Subnet": "10.98.0.0/24"}]}}
+        answers.append(raw.post(f"{API}/networks/create", network))
+        for answer in answers:
+            assert (answer.denied, b"strict-drivers" in answer.raw) == (True, True), answer
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
 FORMS = {
     "import": ("/images/create", f"fromSrc={NOWHERE}&repo=x"),
     "import over a pull": ("/images/create?fromImage=localhost:9/x", f"fromImage=&fromSrc={NOWHERE}&repo=x"),
