@@ -39,10 +39,12 @@ def run_options(
     hook: str = "/run/convgpu/libconvgpu.so",
     visible: str | None = None,
     volume: str = "",
+    runtime: str = "",
 ) -> list[str]:
     """Return the options of `docker run`: ConvGPU's two, then what gives a container the host's card and software.
 
     `visible`: CUDA_VISIBLE_DEVICES, if it is to be set. `volume`: further options of the volume, `name=value ...`.
+    `runtime`: of the Engine, if not its default.
     """
     # In double quotes, because a limit for each device has commas: the option is CSV.
     volume_options = "".join(f',"volume-opt={option}"' for option in [f"memory={memory}", *volume.split()])
@@ -53,7 +55,8 @@ def run_options(
     environment = ["-e", f"PATH={os.environ['PATH']}", "-e", f"LD_LIBRARY_PATH={libraries}"]
     environment += [] if visible is None else ["-e", f"CUDA_VISIBLE_DEVICES={visible}"]
     programs = ["-v", f"{PROGRAMS}:/programs:ro", "-v", f"{COMPILED}:/compiled:ro"]
-    return [*convgpu, "--network", "none", *nodes, *folders, *programs, *environment]
+    runtimes = ["--runtime", runtime] if runtime else []
+    return [*convgpu, *runtimes, "--network", "none", *nodes, *folders, *programs, *environment]
 
 
 class Container:
