@@ -55,3 +55,7 @@ class PluginApi:
 
     def container(self, name: str) -> dict:
         return self.get(f"containers/{name}")
+
+    def bytes_out(self, name: str) -> int:
+        """Return how much of a container's memory has left the cards."""
+        return sum(device["out"] for device in self.container(name)["devices"])

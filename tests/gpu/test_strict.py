@@ -68,7 +68,7 @@ def test_memory_leaves_and_comes_back(start: Start, plugin: PluginApi, card: Car
         return plugin.container(container.volume)["residency"]
 
     plugin.post(f"containers/{container.volume}/suspend")
-    wait_until(lambda: state() == "stopped", "it is away")
+    wait_until(lambda: plugin.bytes_out(container.volume) >= BLOCKS * GIB, "it is away")
     left = card.used_by().get(session["pid"], 0)
     plugin.post(f"containers/{container.volume}/resume")
     wait_until(lambda: state() == "running", "it runs again")

@@ -16,10 +16,6 @@ CONTAINERS = 3
 ROOM = 2 * GIB  # of each limit: a context, and the framework's own memory
 
 
-def out_of(plugin: PluginApi, container: Container) -> int:
-    return sum(device["out"] for device in plugin.container(container.volume)["devices"])
-
-
 def residency(plugin: PluginApi, container: Container) -> str:
     return plugin.container(container.volume)["residency"]
 
@@ -37,7 +33,7 @@ def test_three_containers_that_need_more_than_the_card_all_hold_their_memory(
     with Watch(card) as watch:
         made = [start(name, f"{limit}m", "hold.py", through, blocks, GIB, volume="suspend=auto") for name in "abc"]
         holding = [container.wait_for("holding")["time"] - begin for container in made]
-        out = [out_of(plugin, container) for container in made]
+        out = [plugin.bytes_out(container.volume) for container in made]
         for container in made:
             container.signal("USR1")
         statuses = [container.wait() for container in made]
@@ -66,7 +62,7 @@ def test_a_suspended_container_frees_the_card_and_comes_back(
 
     def is_away() -> bool:
         return residency(plugin, container) == "stopped" and (
-            session["pid"] not in card.used_by() if deep else out_of(plugin, container) >= blocks * GIB
+            session["pid"] not in card.used_by() if deep else plugin.bytes_out(container.volume) >= blocks * GIB
         )
 
     begin = time.monotonic()
