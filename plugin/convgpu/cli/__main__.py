@@ -44,7 +44,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "jobs": ("convgpu.cli.cluster.jobs:jobs", "the jobs: what they have, and why they wait"),
         "logs": ("convgpu.cli.cluster.jobs:logs", "what a job printed; -f: live"),
         "cancel": ("convgpu.cli.cluster.jobs:cancel", "end jobs, and their containers with them"),
-        "job": ("convgpu.cli.cluster.job:job", "in a script of sbatch: a container with the job's GPUs"),
+        "job": ("convgpu.cli.cluster.job.command:job", "in a script of sbatch: a container with the job's GPUs"),
         "simulate": ("convgpu.cli.cluster.simulate:simulate", "play the jobs of a trace on a cluster, by policy"),
         "slurm": ("convgpu.cli.cluster.slurm:slurm", "make a Slurm cluster one with ConvGPU, and check it"),
     },

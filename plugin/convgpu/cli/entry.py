@@ -6,7 +6,7 @@ import sys
 
 
 def start() -> None:
-    """Start the command line: a usual `run`, `create` or `submit` by a quick path, all else by the whole command.
+    """Start the command line: usual `run`, `create`, `job` and `submit` by quick paths, all else by the whole command.
 
     `LazyGroup.get_command` collects again once the command is imported.
     """
@@ -18,6 +18,10 @@ def start() -> None:
         from convgpu.cli.run.quick import run_quickly  # noqa: PLC0415 - only these two need it
 
         run_quickly(words[0], words[1:])
+    elif words[:1] == ["job"] and "_CONVGPU_COMPLETE" not in os.environ:
+        from convgpu.cli.cluster.job.quick import run_job_quickly  # noqa: PLC0415
+
+        run_job_quickly(words[1:])
     elif words[:1] == ["submit"] and "_CONVGPU_COMPLETE" not in os.environ:
         from convgpu.cli.cluster.quick_submit import submit_quickly  # noqa: PLC0415
 

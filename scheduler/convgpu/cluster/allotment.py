@@ -18,7 +18,7 @@ def allotment(job: "Mapping[str, Any]", node: str, settings: "Mapping[str, Any]"
     Args:
         job: as Slurm describes it.
         node: its name in Slurm.
-        settings: the fields of `node_job.Settings`.
+        settings: the fields of `settings.Settings`.
 
     Raises:
         ValueError: the settings do not know the node, or a card of it has no number.

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from convgpu.cluster.layout import SETTINGS_VARIABLE
-from convgpu.cluster.node_job import NodeCard, Settings
+from convgpu.cluster.settings import NodeCard, Settings
 from convgpu.cluster.shares import LEAST_GRANULE, MIB, gres_lines, node_gres, shards_of
 from convgpu.protocol.sizes import format_size
 

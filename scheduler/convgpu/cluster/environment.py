@@ -4,17 +4,21 @@ torchrun reads PET_*: https://docs.pytorch.org/docs/stable/elastic/run.html; Ten
 https://www.tensorflow.org/guide/distributed_training; MXNet reads DMLC_*.
 """
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from __future__ import annotations
+
+from convgpu.protocol.quick import quick_json
+from convgpu.protocol.quick.record import Record
+
+TYPE_CHECKING = False  # a container of a job waits for imports (decision 144)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Final
 
 _FIRST_PORT: Final = 20_000
 _PORTS: Final = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Record):
     """Where a container of a job runs.
 
     Attributes:
@@ -62,7 +66,7 @@ def variables(place: Place) -> dict[str, str]:
 def _tensorflow(place: Place, meeting: str) -> dict[str, str]:
     workers = [f"{node}:{meeting}" for node in place.nodes]
     task = {"type": "worker", "index": place.rank}
-    return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task})}
+    return {"TF_CONFIG": quick_json.dumps({"cluster": {"worker": workers}, "task": task})}
 
 
 def _mxnet(place: Place, meeting: str) -> dict[str, str]:

@@ -1,52 +1,25 @@
-"""What a node knows of a job that runs on it: the file that the Prolog writes and the Epilog removes. Pure."""
+"""What a node knows of a job that runs on it: the file that the Prolog writes and the Epilog removes. Pure.
 
-import msgspec
+`convgpu job` reads it before each container of a job, so it imports next to nothing (decision 144).
+"""
 
-from convgpu.cluster.shares import Card
+from __future__ import annotations
 
+from convgpu.protocol.quick import quick_json
+from convgpu.protocol.quick.record import Record
 
-class NodeCard(msgspec.Struct, frozen=True):
-    """A card of a node as `convgpu slurm setup` found it; the same fields as `shares.Card`."""
-
-    uuid: str
-    file: str
-    capacity: int
-
-    @property
-    def card(self) -> Card:
-        """The card itself."""
-        return Card(self.uuid, self.file, self.capacity)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Final
 
 
-class Settings(msgspec.Struct, frozen=True):
-    """The cluster as its nodes see it: `convgpu.json` beside slurm.conf, the same file on all of them or one for each.
-
-    Attributes:
-        nodes: cards by the node's name in Slurm.
-        granule: bytes of a shard.
-        threshold: what Slurm may promise of a card, as a multiple of its capacity.
-        jobs: folder for the files of the jobs that run here; the plugin sees it through its mount `run`.
-        engine: where the node's Engine listens.
-        plugin: ConvGPU's name in the Engine.
-        grace: seconds between SIGTERM and SIGKILL, Slurm's KillWait.
-        networks: Gbit/s by the node's name in Slurm; a node without is not counted.
-    """
-
-    nodes: dict[str, tuple[NodeCard, ...]]
-    granule: int = 1 << 30
-    threshold: float = 1.0
-    jobs: str = "/run/convgpu/jobs"
-    engine: str = "unix:///run/docker.sock"
-    plugin: str = "convgpu"
-    grace: int = 30
-    networks: dict[str, int] = {}
-
-
-class NodeJob(msgspec.Struct, frozen=True):
+class NodeJob(Record):
     """A job's share of one node.
 
     Attributes:
         job: Slurm's id.
+        node: its name in Slurm.
         user: whose it is, as a number.
         restarts: how often it was requeued.
         cards: bytes by UUID that its containers may use together.
@@ -58,24 +31,29 @@ class NodeJob(msgspec.Struct, frozen=True):
     node: str
     user: int
     restarts: int
-    cards: dict[str, int]
+    cards: Mapping[str, int]
     fault: str = ""
     network: int = 0
 
 
-def read_settings(text: str | bytes) -> Settings:
-    """Return the settings of a file.
-
-    Raises:
-        ValueError: the text has another form.
-    """
-    return msgspec.json.decode(text, type=Settings)
+_KINDS: Final = {"job": int, "node": str, "user": int, "restarts": int, "cards": dict, "fault": str, "network": int}
 
 
 def read_node_job(text: str | bytes) -> NodeJob:
-    """Return a job's share of a node.
+    """Return a job's share of a node. Fields that we do not know are passed over.
 
     Raises:
         ValueError: the text has another form.
     """
-    return msgspec.json.decode(text, type=NodeJob)
+    found = quick_json.loads(text if isinstance(text, bytes) else text.encode())
+    if not isinstance(found, dict):
+        raise ValueError("it is no object of JSON")  # noqa: TRY004 - as of all other damage
+    fields = {name: value for name, value in found.items() if name in _KINDS}
+    wrong = [name for name, value in fields.items() if type(value) is not _KINDS[name]]
+    cards = fields.get("cards", {})
+    if wrong or any(type(size) is not int for size in cards.values()):
+        raise ValueError(f"{(wrong or ['cards'])[0]} has another form than the Prolog writes")
+    try:
+        return NodeJob(**fields)
+    except TypeError as error:
+        raise ValueError(str(error)) from error

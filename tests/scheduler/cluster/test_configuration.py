@@ -8,7 +8,7 @@ import pytest
 from convgpu.cluster.configuration import Sources, explain_cards, files, node_words, with_node
 from convgpu.cluster.environment import Place, variables
 from convgpu.cluster.faults import controller_faults, faults, read_config
-from convgpu.cluster.node_job import NodeCard, Settings, read_settings
+from convgpu.cluster.settings import NodeCard, Settings, read_settings
 
 GIB = 1 << 30
 CARD = NodeCard("GPU-a", "/dev/nvidia0", 16 * GIB)

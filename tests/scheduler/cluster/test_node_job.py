@@ -7,7 +7,8 @@ import pytest
 
 from convgpu.cluster.allotment import allotment, card_number, count_of
 from convgpu.cluster.listing import Job, read_jobs, reason_in_words
-from convgpu.cluster.node_job import NodeCard, NodeJob, Settings, read_node_job
+from convgpu.cluster.node_job import NodeJob, read_node_job
+from convgpu.cluster.settings import NodeCard, Settings
 from convgpu.protocol.quick import quick_json
 
 GIB = 1 << 30
@@ -108,9 +109,27 @@ def test_resources_are_counted_by_kind(tres, count):
     assert count_of(tres, "gpu") == count
 
 
-def test_the_file_of_a_job_has_to_have_its_form():
-    with pytest.raises(ValueError, match="Expected"):
-        read_node_job(b'{"job": "12"}')
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[]", "it is no object of JSON"),
+        ("{", "Expecting property name"),
+        ('{"job": "12"}', "job has another form"),
+        ('{"job": true}', "job has another form"),
+        ('{"job": 12}', "NodeJob has the fields job, node, user, restarts, cards, fault, network, not"),
+        ('{"job": 12, "node": "n", "user": 0, "restarts": 0, "cards": []}', "cards has another form"),
+        ('{"job": 12, "node": "n", "user": 0, "restarts": 0, "cards": {"a": 1.5}}', "cards has another form"),
+        ('{"job": 12, "node": "n", "user": 0, "restarts": 0, "cards": {"a": null}}', "cards has another form"),
+    ],
+)
+def test_the_file_of_a_job_has_to_have_its_form(text, why):
+    with pytest.raises(ValueError, match=why):
+        read_node_job(text)
+
+
+def test_fields_of_a_later_prolog_are_passed_over():
+    text = '{"job": 12, "node": "n", "user": 0, "restarts": 0, "cards": {"a": 1}, "later": []}'
+    assert read_node_job(text) == NodeJob(12, "n", 0, 0, {"a": 1})
 
 
 @pytest.mark.parametrize(

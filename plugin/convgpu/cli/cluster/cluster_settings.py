@@ -4,10 +4,10 @@ from pathlib import Path
 
 from convgpu.cli.cluster.slurm_client import settings_path
 from convgpu.cli.terminal.errors import Unavailable
-from convgpu.cluster import node_job
+from convgpu.cluster import settings as stored
 
 
-def settings() -> node_job.Settings:
+def settings() -> stored.Settings:
     """Return the cluster's settings.
 
     Raises:
@@ -16,10 +16,10 @@ def settings() -> node_job.Settings:
     return read_settings(settings_path())
 
 
-def read_settings(path: Path) -> node_job.Settings:
+def read_settings(path: Path) -> stored.Settings:
     """Return the settings of a file, as `settings` does."""
     try:
-        return node_job.read_settings(path.read_bytes())
+        return stored.read_settings(path.read_bytes())
     except FileNotFoundError as error:
         raise Unavailable(f"there is no {path}, which says what the nodes have.\nType: convgpu slurm setup") from error
     except (OSError, ValueError) as error:

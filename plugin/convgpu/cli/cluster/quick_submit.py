@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sys
 
-from convgpu.cli.cluster.submission import CLUSTER, DEFAULTS, OWN, PYXIS, submission, told
+from convgpu.cli.cluster.quick_command import QuickCommand, UnusualError
+from convgpu.cli.cluster.submission import CLUSTER, DEFAULTS, OWN, PYXIS, settings_file, submission, told
 from convgpu.cli.run.docker_arguments import check, scan
-from convgpu.cluster import faults, layout
+from convgpu.cluster import faults
 from convgpu.cluster.request import batch_script, check_fits, clock_time, sbatch_words
 from convgpu.cluster.shares import DEFAULT_GRANULE, read_nodes
 from convgpu.protocol.durations import parse_duration
@@ -25,54 +26,6 @@ if TYPE_CHECKING:
 
 _TEXTS: Final = ("partition", "name", "output")
 _NUMBERS: Final = ("gpus", "nodes", "cpus_per_gpu")
-
-
-class UnusualError(Exception):
-    """The line, or an answer, is left to the whole command."""
-
-
-class _Command:
-    """A command of Slurm that runs; `subprocess` would take longer to import than it to answer."""
-
-    def __init__(self, *words: str, text: str = "") -> None:
-        """Start it; `text`: for its stdin."""
-        self._words = words
-        self._answer, out = os.pipe()
-        source, feed = os.pipe()
-        files: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, source, 0), (os.POSIX_SPAWN_DUP2, out, 1)]
-        files.append((os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0))  # the whole command asks again, and says it
-        try:
-            self._process = os.posix_spawnp(words[0], words, os.environ, file_actions=files)
-            _write(feed, text.encode())
-        finally:
-            for end in (source, feed, out):
-                os.close(end)
-
-    def finish(self) -> str:
-        """Return what it prints.
-
-        Raises:
-            UnusualError: it fails; then it has changed nothing.
-        """
-        parts = [b"x"]
-        while parts[-1]:
-            parts.append(os.read(self._answer, 1 << 16))
-        os.close(self._answer)
-        _, status = os.waitpid(self._process, 0)
-        if status:
-            raise UnusualError(self._words, status)
-        return b"".join(parts[1:]).decode()
-
-
-def _write(end: int, text: bytes) -> None:
-    """Write to a pipe that holds all of it, so that nobody waits.
-
-    Raises:
-        UnusualError: it is longer than that.
-    """
-    if len(text) > 1 << 15:
-        raise UnusualError(len(text))
-    os.write(end, text)
 
 
 def submit_quickly(words: Sequence[str]) -> None:
@@ -102,7 +55,7 @@ def _submitted(words: Sequence[str]) -> str:
     image = line.image[0]
     if any(option.name == "detach" for option in line.options) or image.endswith((".sh", ".py")) or image[0] in "./":
         raise UnusualError(image)
-    asked_of_slurm = [_Command(*command) for command in CLUSTER]
+    asked_of_slurm = [QuickCommand(*command) for command in CLUSTER]
     granule = _granule()
     asked = submission(line, given, parse_size(given["gpu_memory"]) if given["gpu_memory"] else None)
     config, nodes = (command.finish() for command in asked_of_slurm)
@@ -110,7 +63,7 @@ def _submitted(words: Sequence[str]) -> str:
     if any(faults.faults(faults.read_config(config))) or asked.partition not in {None, *partitions}:
         raise UnusualError(asked.partition)
     check_fits(asked, sizes, granule)
-    sbatch = _Command("sbatch", "--parsable", *sbatch_words(asked, granule), text=batch_script(asked, image))
+    sbatch = QuickCommand("sbatch", "--parsable", *sbatch_words(asked, granule), text=batch_script(asked, image))
     return sbatch.finish().strip().partition(";")[0]
 
 
@@ -144,10 +97,8 @@ def read_options(words: Sequence[str]) -> dict[str, Any]:
 
 def _granule() -> int:
     """Return the bytes of a shard, as `slurm_client.granule` does."""
-    named, conf = os.environ.get(layout.SETTINGS_VARIABLE), os.environ.get("SLURM_CONF")
-    path = named or (f"{os.path.dirname(conf)}/convgpu.json" if conf else layout.SETTINGS_FILE)  # noqa: PTH120
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - `pathlib` takes longer than all else here
+        with open(settings_file(), "rb") as file:  # noqa: PTH123 - `pathlib` takes longer than all else here
             return int(quick_json.loads(file.read()).get("granule", DEFAULT_GRANULE))
     except FileNotFoundError:
         return DEFAULT_GRANULE

@@ -18,7 +18,7 @@ from convgpu.cli.terminal.findings import STYLES, Finding
 from convgpu.cli.terminal.options import checked, volume_driver
 from convgpu.cli.terminal.output import echo, echo_all, width
 from convgpu.cluster import configuration, faults
-from convgpu.cluster.node_job import NodeCard, Settings
+from convgpu.cluster.settings import NodeCard, Settings
 from convgpu.protocol.durations import parse_duration
 from convgpu.protocol.records import Device
 from convgpu.protocol.sizes import format_size, parse_size

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NoReturn
 
-from convgpu.cli.cluster.submission import CLUSTER
+from convgpu.cli.cluster.submission import CLUSTER, settings_file
 from convgpu.cli.terminal.errors import Refused, Unavailable
-from convgpu.cluster import faults, layout
+from convgpu.cluster import faults
 from convgpu.cluster.shares import DEFAULT_GRANULE, NodeSize, node_size, read_nodes
 
 _SECONDS: Final = 60
@@ -112,10 +112,8 @@ def sizes(partition: str | None) -> list[NodeSize]:
 
 
 def settings_path() -> Path:
-    """Return the file of the cluster's settings: beside slurm.conf, or as the environment says."""
-    named = os.environ.get(layout.SETTINGS_VARIABLE)
-    conf = os.environ.get("SLURM_CONF")
-    return Path(named) if named else Path(conf).parent / "convgpu.json" if conf else Path(layout.SETTINGS_FILE)
+    """Return the file of the cluster's settings."""
+    return Path(settings_file())
 
 
 def granule() -> int:
@@ -131,11 +129,3 @@ def granule() -> int:
         return DEFAULT_GRANULE
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise Unavailable(f"{path}: {error}.\nType: convgpu slurm setup") from error
-
-
-def addresses(nodes: str) -> list[str]:
-    """Return the addresses of the nodes that a list such as n[1-4] stands for, in its order."""
-    names = call("scontrol", "show", "hostnames", nodes).split()
-    rows = (line.partition("|") for line in call("sinfo", "-h", "-N", "-n", nodes, "-o", "%N|%o").splitlines())
-    known = {name: address for name, _, address in rows}
-    return [known.get(name, name) for name in names]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+from convgpu.cluster import layout
 from convgpu.cluster.request import Submission, job_comment
 
 TYPE_CHECKING = False
@@ -75,3 +78,11 @@ def submission(line: CommandLine, given: Mapping[str, Any], memory: int | None, 
 def told(number: int | str) -> str:
     """Return what the user reads of a job that was submitted."""
     return f"job {number}: convgpu logs -f {number} · convgpu jobs {number} · convgpu cancel {number}"
+
+
+def settings_file() -> str:
+    """Return the file of the cluster's settings: beside slurm.conf, or as the environment says."""
+    named, conf = os.environ.get(layout.SETTINGS_VARIABLE), os.environ.get("SLURM_CONF")
+    # `pathlib` takes longer to import than all else of the quick paths
+    beside = os.path.join(os.path.dirname(conf), "convgpu.json") if conf else ""  # noqa: PTH118, PTH120
+    return named or beside or layout.SETTINGS_FILE

@@ -42,18 +42,19 @@ class QuickEngine:
         endpoint: with a UNIX socket.
         plugin: the name of the plugin.
         image: the name of the image.
+        also: further URLs that are asked for.
 
     Raises:
         UnusualError: an answer is not the usual one.
         OSError: nobody answers.
     """
 
-    def __init__(self, endpoint: Endpoint, plugin: str, image: str) -> None:
+    def __init__(self, endpoint: Endpoint, plugin: str, image: str, *also: str) -> None:
         self.endpoint = endpoint
         self._questions: dict[str, Question] = {}
         self._documents: dict[str, Any] = {}
         http = QuickHttp(endpoint.path or "", _TIMEOUT)
-        for url in (_INFO, plugin_url(plugin), image_url(image)):
+        for url in (_INFO, plugin_url(plugin), image_url(image), *also):
             self._questions[url] = http.send("GET", url)
 
     def close(self) -> None:
@@ -64,11 +65,11 @@ class QuickEngine:
     @property
     def info(self) -> Mapping[str, Any]:
         """See `Engine.info`."""
-        return self._get(_INFO)
+        return self._object(_INFO)
 
     def plugin(self, name: str) -> Plugin:
         """See `Engine.plugin`."""
-        plugin = read_plugin(name, self._get(plugin_url(name)))
+        plugin = read_plugin(name, self._object(plugin_url(name)))
         if plugin is None:
             raise UnusualError("disabled")
         return plugin
@@ -79,20 +80,25 @@ class QuickEngine:
 
     def image(self, name: str) -> Image:
         """See `Engine.image`; one that has to be pulled is unusual."""
-        return read_image(self._get(image_url(name)))
+        return read_image(self._object(image_url(name)))
 
     def image_has(self, image: str, path: str) -> bool:
         """See `Engine.image_has`; it takes a container."""
         raise UnusualError(image, path)
 
-    def _get(self, url: str) -> Mapping[str, Any]:
+    def get(self, url: str) -> Any:
+        """Return the document of a URL that was asked for."""
         if url not in self._documents:
             answer = self._questions[url].answer()
-            document = answer.json()
-            if answer.status != _OK or not isinstance(document, dict):
+            if answer.status != _OK:
                 raise UnusualError(url, answer.status)
-            self._documents[url] = document
-        found: Mapping[str, Any] = self._documents[url]
+            self._documents[url] = answer.json()
+        return self._documents[url]
+
+    def _object(self, url: str) -> Mapping[str, Any]:
+        found = self.get(url)
+        if not isinstance(found, dict):
+            raise UnusualError(url)
         return found
 
 
@@ -104,14 +110,18 @@ def run_quickly(verb: str, words: Sequence[str]) -> None:
         words: behind it.
     """
     try:
-        command = docker_command(verb, words)
-        for name in ("CONVGPU_DOCKER_PLUGIN", "DOCKER_CLI_PLUGIN_SOCKET"):  # of the call of `docker convgpu`
-            os.environ.pop(name, None)
-        os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
+        become(docker_command(verb, words))
     except KeyboardInterrupt:
         abort()
     except Exception:
         return
+
+
+def become(command: list[str]) -> NoReturn:
+    """Let docker take the place of this process."""
+    for name in ("CONVGPU_DOCKER_PLUGIN", "DOCKER_CLI_PLUGIN_SOCKET"):  # of the call of `docker convgpu`
+        os.environ.pop(name, None)
+    os.execvp(command[0], command)  # noqa: S606 - no shell is wanted
 
 
 def docker_command(verb: str, words: Sequence[str]) -> list[str]:

@@ -40,12 +40,14 @@ def loads(content: bytes) -> Any:
     return json.loads(content)
 
 
-def dumps(value: str | int | Mapping[str, Any]) -> str:
-    """Return a document of text, whole numbers and objects of them."""
+def dumps(value: str | int | list[Any] | tuple[Any, ...] | Mapping[str, Any]) -> str:
+    """Return a document of text, whole numbers, and lists and objects of them."""
     if isinstance(value, str):
         import _json
 
         return _json.encode_basestring_ascii(value)
     if isinstance(value, int):
         return str(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(dumps, value))}]"
     return "{" + ",".join(f"{dumps(name)}:{dumps(part)}" for name, part in value.items()) + "}"

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from convgpu.cli.cluster import slurm
 from convgpu.cli.terminal.errors import Refused
-from convgpu.cluster.node_job import NodeCard, Settings
+from convgpu.cluster.settings import NodeCard, Settings
 from convgpu.protocol.records import Device
 
 GIB = 1 << 30

@@ -1,24 +1,19 @@
 """The quick path of `convgpu run` gives docker what the whole command gives it, and leaves it what it cannot do."""
 
-import json
 import os
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import ThreadingMixIn, UnixStreamServer
 from typing import Any
 
 import pytest
+from answering_engine import DEAR, Became, answering_engine, become, become_in_a_process
 from click.testing import CliRunner
 
 from convgpu.cli import entry
 from convgpu.cli.__main__ import main
 from convgpu.cli.run import quick
 
-ROOT = Path(__file__).parents[4]
 PLUGIN = {
     "Enabled": True,
     "Id": "f00d",
@@ -42,28 +37,6 @@ DOCUMENTS = {
 }
 
 
-class Answers(BaseHTTPRequestHandler):
-    """An Engine that answers questions."""
-
-    def do_GET(self) -> None:
-        found = DOCUMENTS.get(self.path)
-        body = json.dumps(found if found is not None else {"message": "absent"}).encode()
-        self.send_response(404 if found is None else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-class Server(ThreadingMixIn, UnixStreamServer):
-    daemon_threads = True
-
-    def get_request(self) -> tuple[Any, Any]:
-        return self.socket.accept()[0], ("engine", 0)
-
-
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An Engine on a socket, and a user who has looked into two of its images."""
@@ -77,20 +50,8 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("SUDO_USER", "ana")
     monkeypatch.chdir(tmp_path)
-    with Server(f"{tmp_path}/engine.sock", Answers) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with answering_engine(tmp_path / "engine.sock", DOCUMENTS):
         yield host
-        server.shutdown()
-        thread.join()
-
-
-class Became(BaseException):
-    """The process became docker."""
-
-
-def become(_program: str, words: list[str]) -> None:
-    raise Became(words)
 
 
 def by_click(verb: str, *words: str) -> tuple[Any, ...]:
@@ -232,59 +193,8 @@ def test_ctrl_c_ends_as_in_the_whole_command(
     assert (caught.value.code, capsys.readouterr()) == (1, ("", "\nAborted!\n"))
 
 
-PROBE = """
-import os, sys
-sys.path[:0] = sys.argv.pop(1).split(":")
-
-def become(_, words):
-    os.write(1, "\\n".join([words[-1], *sys.modules]).encode())
-    os._exit(0)
-
-os.execvp = become
-from convgpu.cli.entry import start
-start()
-"""
-DEAR = {
-    *(
-        "ast",
-        "click",
-        "collections",
-        "contextlib",
-        "csv",
-        "dataclasses",
-        "enum",
-        "functools",
-        "http",
-        "inspect",
-        "json",
-    ),
-    *(
-        "msgspec",
-        "pathlib",
-        "re",
-        "selectors",
-        "shlex",
-        "signal",
-        "socket",
-        "subprocess",
-        "tempfile",
-        "typing",
-        "urllib",
-    ),
-}
-
-
 def test_nothing_dear_is_imported(engine: str) -> None:
-    sources = f"{ROOT}/plugin:{ROOT}/scheduler"
     words = ["run", "--gpu-memory", "2g", "--wait", "5m", "--gpus", "1", "-e", "A=1", "image", "the-command"]
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", PROBE, sources, *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "DOCKER_HOST": engine},
-        timeout=60,
-    )
-    last, *modules = done.stdout.splitlines()
+    last, *modules = become_in_a_process(words, {"DOCKER_HOST": engine})
     assert (last, DEAR & set(modules)) == ("the-command", set())
     assert "convgpu.cli.run.quick" in modules

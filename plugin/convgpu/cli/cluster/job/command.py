@@ -3,34 +3,29 @@
 import os
 import shlex
 import subprocess
-from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from convgpu.cli.cluster import cluster_settings, slurm_client
+from convgpu.cli.cluster.job import container
 from convgpu.cli.cluster.words import WordsCommand, container_options, pyxis_words
 from convgpu.cli.connect.engine import Engine
 from convgpu.cli.connect.engine_endpoint import Options, resolve
-from convgpu.cli.run.docker_arguments import CommandLine, Option, UsageError, check
-from convgpu.cli.run.injection import Request
+from convgpu.cli.run.docker_arguments import CommandLine, UsageError, check
 from convgpu.cli.run.preparation import execute, prepare
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
-from convgpu.cluster.environment import Place, variables
-from convgpu.cluster.layout import LABEL, NODE_LABEL, file_name
-from convgpu.cluster.node_job import NodeJob, Settings, read_node_job
+from convgpu.cluster.layout import file_name
+from convgpu.cluster.node_job import NodeJob, read_node_job
+from convgpu.cluster.settings import Settings
 
-_OWN: Final = {"pull-only": False, "dry-run": False, "help": False}
 _PULLING: Final = 3600.0  # seconds for an image
-_HOST: Final = "host"
-_LOOPBACK: Final = "127.0.0.1"
-_NO_INIT: Final = ("", "N/A")
 
 
 @click.command(
     "job",
     cls=WordsCommand,
-    own=_OWN,
+    own=container.OWN,
     pieces=["[docker run options]", "IMAGE", "[COMMAND] [ARG...]"],
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["--help"]},
@@ -53,10 +48,9 @@ def job(line: CommandLine, /, *, pull_only: bool, dry_run: bool, **pyxis: str | 
     _pull(engine, line.image[0], share.node)
     if pull_only:
         return
-    ours = [*_our_words(line, share, engine), *_network_words(line, share, engine)]
-    line = line.changed(docker=(*line.docker, *ours), options=(*line.options, *_environment_options(ours)))
-    memory = ",".join(f"{uuid}:{size}" for uuid, size in share.cards.items())
-    words, added = prepare(line, Request(memory, None, settings.plugin), engine, probe=False)
+    ours = [*container.our_words(line, share, engine.info, _addresses), *_network_words(line, share, engine)]
+    line = container.with_words(line, ours)
+    words, added = prepare(line, container.request(share, settings.plugin), engine, probe=False)
     if dry_run:
         click.echo("\n".join([*(f"# {text}" for text in added), shlex.join(words)]))
         return
@@ -100,7 +94,7 @@ def _check(line: CommandLine, share: NodeJob) -> None:
         raise Refused(share.fault)
     if not share.cards:
         raise Refused(f"job {share.job} has no GPU on {share.node}.\nType: --gres=gpumem:8G, or --gres=gpu:1 (whole)")
-    if any(option.name == "detach" and option.value != "false" for option in line.options):
+    if container.is_detached(line):
         raise click.UsageError("a container of a job ends with it: leave out -d, the job itself is in the background")
 
 
@@ -127,65 +121,24 @@ def _pull(engine: Engine, image: str, node: str) -> None:
 
 
 def _remove_ended(engine: Engine, share: NodeJob) -> None:
-    """Remove the containers of this job here that have ended; the Epilog removes the last."""
-    labels = [f"{LABEL}={share.job}", f"{NODE_LABEL}={share.node}"]
-    ended = engine.get("/containers/json", all=1, filters={"label": labels, "status": ["exited"]})
+    ended = engine.get("/containers/json", all=1, filters=container.ended(share))
     if ended:  # the import of Docker's SDK takes longer than all else here
         engine.remove_containers([row["Id"] for row in ended])
-
-
-def _our_words(line: CommandLine, share: NodeJob, engine: Engine) -> list[str]:
-    """Return the options of ours. Behind the user's, because Docker takes the last of each label."""
-    given = {option.name for option in line.options}
-    defaults = {
-        "network": None if "net" in given else "host",
-        "user": f"{os.getuid()}:{os.getgid()}" if os.getuid() else None,
-        "cpus": _cpus(),
-        "memory": f"{mib}m" if (mib := os.environ.get("SLURM_MEM_PER_NODE", "")).isdecimal() and int(mib) else None,
-    }
-    # Without --rm: where a start is refused, docker would wait for ever for a removal that nobody begins.
-    words = ["--name", f"convgpu-{share.job}-{share.restarts}-{share.node}-{os.getpid()}"]
-    words += ["--label", f"{LABEL}={share.job}", "--label", f"{NODE_LABEL}={share.node}"]
-    words += [word for name, value in defaults.items() if value and name not in given for word in (f"--{name}", value)]
-    if "init" not in given and engine.info.get("InitCommit", {}).get("ID", "") not in _NO_INIT:
-        words.append("--init")  # a program without a handler would ignore SIGTERM as process 1
-    for name, value in variables(_place(share, _given(line, "net", "network") or _HOST)).items():
-        words += ["-e", f"{name}={value}"]
-    return words
-
-
-def _given(line: CommandLine, *names: str) -> str:
-    """Return the value of the last of these options; empty for none."""
-    return next((option.value or "" for option in reversed(line.options) if option.name in names), "")
 
 
 def _network_words(line: CommandLine, share: NodeJob, engine: Engine) -> list[str]:
     """Return what holds the container to its share of the network; say it where nothing does."""
     if not share.network:
         return []
-    from convgpu.cli.cluster import network  # noqa: PLC0415 - few jobs ask for it
+    from convgpu.cli.cluster.job import network  # noqa: PLC0415 - few jobs ask for it
 
-    place = _given(line, "net", "network") or _HOST
-    words, obstacle = network.fence(share.network, place, _given(line, "runtime"), engine)
+    place = container.given(line, "net", "network") or container.HOST
+    words, obstacle = network.fence(share.network, place, container.given(line, "runtime"), engine)
     if obstacle:
         click.echo(f"convgpu: {obstacle}", err=True)
     return words
 
 
-def _environment_options(words: list[str]) -> list[Option]:
-    return [Option("env", value) for flag, value in pairwise(words) if flag == "-e"]
-
-
-def _cpus() -> str | None:
-    allotted = os.environ.get("SLURM_CPUS_ON_NODE", "")
-    return str(min(int(allotted), os.cpu_count() or 1)) if allotted.isdecimal() and int(allotted) else None
-
-
-def _place(share: NodeJob, network: str) -> Place:
-    """Return where the container runs; alone and on a network of its own it is the one that its workers meet at."""
-    environment: dict[str, Any] = dict(os.environ)
-    nodes = environment.get("SLURM_JOB_NODELIST", share.node)
-    alone = share.node if network == _HOST else _LOOPBACK
-    addresses = [alone] if nodes == share.node else slurm_client.addresses(nodes)
-    rank = int(environment.get("SLURM_NODEID", "0"))
-    return Place(share.job, addresses, rank, len(share.cards), share.restarts)
+def _addresses(nodes: str) -> list[str]:
+    names, rows = (slurm_client.call(*command) for command in container.address_questions(nodes))
+    return container.read_addresses(names, rows)

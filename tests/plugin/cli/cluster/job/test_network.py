@@ -2,7 +2,7 @@
 
 import pytest
 
-from convgpu.cli.cluster import network
+from convgpu.cli.cluster.job import network
 from convgpu.cli.connect.engine import EngineRefused
 from convgpu.cli.show.network import describe
 
