@@ -19,7 +19,7 @@ class Cluster:
 
     def submit(self, *words: str) -> int:
         """Submit a job by `convgpu submit`; return its id."""
-        return int(json.loads(self.nodes("convgpu", "submit", "--json", *words))["job"])
+        return int(self.nodes("convgpu", "submit", *words).split()[1].rstrip(":"))
 
     def sbatch(self, *words: str, wrap: str) -> int:
         """Submit a job by plain `sbatch`; return its id."""

@@ -241,7 +241,7 @@ def enabled_plugin(engine: Engine) -> Iterator[None]:
     program = {"path": f"{ROOT}/.venv/bin/convgpu-runtime"}
     engine.configure({"runtimes": {"convgpu": program}})
     engine("network", "create", BRIDGE)
-    settings = ("CONVGPU_LEARN=1s", "CONVGPU_OVERUSE=stop", "CONVGPU_OVERUSE_AFTER=1s")
+    settings = ("CONVGPU_AUDIT=1s", "CONVGPU_LEARN=1s", "CONVGPU_OVERUSE=stop", "CONVGPU_OVERUSE_AFTER=1s")
     engine("plugin", "set", "convgpu", f"CONVGPU_DEVICES=simulated:{devices}", *settings, *sources)
     engine("plugin", "enable", "convgpu")
     engine.wait_for_plugin("convgpu")

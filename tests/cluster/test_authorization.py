@@ -97,9 +97,9 @@ echo all as it has to be; sleep 600
 
 def test_a_jobs_file_says_what_slurm_said(cluster):
     job = cluster.sbatch(
-        "--gres=gpumem:3G", "-n2", "-N1", "-w", "n2", "--job-name", 'x" GRES=shard:99', wrap="sleep 600"
+        *("--gres=gpumem:3G", "-n2", "-N1", "-w", "n2", "--job-name", 'x" GRES=shard:99'), wrap="echo runs; sleep 600"
     )
-    cluster.wait_for("it runs", lambda: cluster.shares(job))
+    cluster.wait_until_printed(job, "runs")  # one that is cancelled before it runs is waited for as long as KillWait
     path = cluster.nodes.jobs / f"{job}.n2.json"
     share = json.loads(path.read_text())
     assert {**share, "cards": sorted(share["cards"].values())} == {

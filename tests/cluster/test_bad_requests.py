@@ -1,5 +1,6 @@
 """What goes wrong for people, on a real Slurm: a line or two that say what to type, and nothing is left behind."""
 
+import os
 import re
 
 import pytest
@@ -116,3 +117,42 @@ def test_without_the_controller_one_line_says_so(cluster):
         3,
         "Error: Slurm's controller does not answer.\nSee: scontrol ping\n",
     )
+
+
+SUBMIT = ("convgpu", "submit", "--gpu-memory", "1g", "convgpu/demo", "true")
+
+
+@pytest.fixture
+def _without_lua(cluster):
+    """Slurm as the administrator set it up before ConvGPU: it asks no job_submit.lua."""
+    path = cluster.nodes.folder / "etc/convgpu.conf"
+    before = path.read_text()
+    path.write_text(before.replace("JobSubmitPlugins=lua", ""))
+    cluster.nodes("scontrol", "reconfigure")
+    yield
+    path.write_text(before)
+    cluster.nodes("scontrol", "reconfigure")
+
+
+@pytest.mark.usefixtures("_without_lua")
+def test_slurm_without_our_lua_is_refused_at_submit_and_noticed_by_the_check(cluster):
+    line = "Slurm does not ask job_submit.lua: `convgpu slurm setup`, Include convgpu.conf, restart slurmctld"
+    done = cluster.nodes.run(*SUBMIT, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"Error: {line}\n")
+    check = cluster.nodes.run("convgpu", "slurm", "check", check=False)
+    assert (check.returncode, check.stdout) == (1, f"fail  slurm     {line}\n")
+    assert cluster.nodes("squeue", "-h") == ""
+
+
+def test_a_slurm_that_is_too_old_is_refused_at_submit_and_noticed_by_the_check(cluster, tmp_path):
+    """Its commands say the version; those of Ubuntu 24.04 say this one."""
+    wrapper = tmp_path / "scontrol"
+    wrapper.write_text('#!/bin/sh\n/usr/bin/scontrol "$@" | sed "s/^SLURM_VERSION .*/SLURM_VERSION = 23.11.4/"\n')
+    wrapper.chmod(0o755)
+    search = f"{tmp_path}{os.pathsep}{cluster.nodes.environment['PATH']}"
+    line = "Slurm is version 23.11.4; ConvGPU needs 24.05 or newer: Debian 13 has 24.11"
+    done = cluster.nodes.run(*SUBMIT, check=False, PATH=search)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"Error: {line}\n")
+    check = cluster.nodes.run("convgpu", "slurm", "check", check=False, PATH=search)
+    assert (check.returncode, check.stdout) == (1, f"fail  slurm     {line}\n")
+    assert cluster.nodes("squeue", "-h") == ""

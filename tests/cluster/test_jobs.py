@@ -65,8 +65,8 @@ def test_shares_are_never_split_over_cards(cluster):
     for job in jobs:
         cluster.wait_until(job, "running")
     large = cluster.sbatch("--nodelist=n3", "--gres=shard:10", wrap="true")
-    small = cluster.sbatch("--nodelist=n3", "--gres=gpumem:6000M", wrap="sleep 600")
-    cluster.wait_for("the small one has a share", lambda: cluster.shares(small))
+    small = cluster.sbatch("--nodelist=n3", "--gres=gpumem:6000M", wrap="echo runs; sleep 600")
+    cluster.wait_until_printed(small, "runs")
     assert (cluster.state(large), cluster.shares(large)) == ("pending", {})
     assert [size for _, size in cluster.shares(small)["n3"]] == [6]
 
@@ -226,7 +226,7 @@ def test_nodes_at_one_switch_are_waited_for_and_not_for_ever(cluster):
     for node in ("n1", "n3"):
         taken = cluster.submit("--gpus", "2", f"--sbatch=--nodelist={node}", IMAGE, "sh", "-c", OBEDIENT)
         cluster.wait_until(taken, "running")
-    gang = cluster.submit("--nodes", "2", "--gpus", "2", "--near", "8s", IMAGE, "true")
+    gang = cluster.submit("--nodes", "2", "--gpus", "2", "--near", "3s", IMAGE, "true")
     assert cluster.state(gang) == "pending"
     cluster.result(gang)
     assert cluster.job(gang)["nodes"] == "n[2,4]"
