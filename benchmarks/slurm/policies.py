@@ -3,15 +3,23 @@
 Then the same jobs in the simulator, each lengthened by what a start costs here. That is measured first, with all cards
 in use, because eight starts at once take longer than one: Prologs, Epilogs and schedulers share this machine's cores.
 
-    policies.py [SCALE]     seconds of a short job; a long one has 17.5 times as many
+    policies.py [SCALE [SEEDS [FILE]]]
+
+SCALE: seconds of a short job; a long one has 17.5 times as many. SEEDS: how many plays, for an interval; with more than
+one the jobs last between half and one and a half times as long, drawn anew for each. FILE keeps each play, so that a
+later run goes on there.
 """
 
 import itertools
+import json
+import os
+import random
 import re
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +32,22 @@ from convgpu.simulate.cluster.jobs import Request
 from convgpu.simulate.cluster.metrics import measure
 
 SCALE = float(sys.argv[1]) if len(sys.argv) > 1 else 16.0
+SEEDS = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+KEPT = Path(sys.argv[3]) if len(sys.argv) > 3 else None
 LONG, SHORT = (10, 17.5 * SCALE), (24, SCALE)  # jobs, seconds
 # Twice a short job: with the start, which Slurm counts as service, it stays below.
 FIRST_LEVEL = 2 * SCALE
+STUDENT = {
+    1: 12.706,
+    2: 4.303,
+    3: 3.182,
+    4: 2.776,
+    5: 2.571,
+    6: 2.447,
+    7: 2.365,
+    8: 2.306,
+    9: 2.262,
+}  # 95 %, by degrees
 TURNS = 3  # of short jobs on each card, for what a start costs
 MOST = 3600.0
 # Steps of half a second by the clock, kept in a file, as a training with checkpoints does.
@@ -91,42 +112,77 @@ def simulated(round_: Round, scheme: Scheme, start: float) -> float:
     return measure(Cluster(scheme, [2] * (CARDS // 2)).run(requests), CARDS).completion
 
 
-def compare(folder: Path) -> list[Figure]:
-    """Play both, and simulate both."""
+def jobs_of(seed: int) -> list[float]:
+    """Return the seconds of all jobs, the long ones first."""
+    mean = [seconds for count, seconds in (LONG, SHORT) for _ in range(count)]
+    if SEEDS == 1:
+        return mean
+    rng = random.Random(seed)  # noqa: S311 - the same draws each time
+    return [round(seconds * rng.uniform(0.5, 1.5), 3) for seconds in mean]
+
+
+def compare(folder: Path, wanted: list[float]) -> dict[str, float]:
+    """Play jobs by both, and simulate both."""
+    folder.mkdir()
     start = overhead(folder)
-    wanted = [seconds for count, seconds in (LONG, SHORT) for _ in range(count)]
     plain = play(folder / "plain", wanted)
     with controller(folder, "--interval=500ms", f"--first-level={FIRST_LEVEL}") as log:
         ordered = play(folder / "ordered", wanted)
         updates = re.findall(r"^job ([\d,]+): ", log.read_text(), re.MULTILINE)
     told = statistics.multimode(itertools.chain.from_iterable(row.split(",") for row in updates))
-    most = max(sum(job in row.split(",") for row in updates) for job in told)
     attained = LeastAttainedService(geometric_levels(FIRST_LEVEL))
     schemes = Scheme(FirstCome()), Scheme(attained, backfill=True, preemptive=True, restart=start)
-    apart = [
-        abs(simulated(one, scheme, start) / one.completion - 1)
-        for one, scheme in zip((plain, ordered), schemes, strict=True)
-    ]
-    return [
-        at_most("ends more than jobs", plain.ends + ordered.ends - 2 * len(wanted), "", 0),
-        Figure("a short job runs", SCALE, "s"),
-        Figure("a start costs", start, "s"),
-        Figure("mean completion, Slurm's own order", plain.completion, "s"),
-        Figure("mean completion, least attained service", ordered.completion, "s"),
-        at_most("ratio of the mean completions", ordered.completion / plain.completion, "", 0.60),
-        at_most("ratio of the makespans", ordered.makespan / plain.makespan, "", 1.08),
-        Figure("jobs queued again", ordered.restarts, ""),
-        at_most("most updates of a job", most, "", 10),
-        at_most("simulator apart from Slurm, its own order", apart[0] * 100, "%", 10),
-        at_most("simulator apart from Slurm, least attained service", apart[1] * 100, "%", 10),
-    ]
+    seen = [simulated(one, scheme, start) for one, scheme in zip((plain, ordered), schemes, strict=True)]
+    return {
+        "ends more than jobs": plain.ends + ordered.ends - 2 * len(wanted),
+        "a start costs, s": start,
+        "mean completion, Slurm's own order, s": plain.completion,
+        "mean completion, least attained service, s": ordered.completion,
+        "ratio of the mean completions": ordered.completion / plain.completion,
+        "the same in the simulator": seen[1] / seen[0],
+        "ratio of the makespans": ordered.makespan / plain.makespan,
+        "jobs queued again": ordered.restarts,
+        "most updates of a job": max(sum(job in row.split(",") for row in updates) for job in told),
+        "simulator apart from Slurm, its own order, %": abs(seen[0] / plain.completion - 1) * 100,
+        "simulator apart from Slurm, least attained service, %": abs(seen[1] / ordered.completion - 1) * 100,
+        "load of the machine": os.getloadavg()[1],
+    }
+
+
+TARGETS = {
+    "ends more than jobs": 0,
+    "ratio of the mean completions": 0.60,
+    "ratio of the makespans": 1.08,
+    "most updates of a job": 10,
+    "simulator apart from Slurm, its own order, %": 10,
+    "simulator apart from Slurm, least attained service, %": 10,
+}
+
+
+def figures(plays: list[dict[str, float]]) -> Iterator[Figure]:
+    """Yield the means over all plays, and half their 95 % intervals."""
+    yield Figure("a short job runs", SCALE, "s")
+    for what in plays[0]:
+        values = [play[what] for play in plays]
+        mean = statistics.fmean(values)
+        yield at_most(what, mean, "", TARGETS[what]) if what in TARGETS else Figure(what, mean, "")
+        if len(values) > 1 and len(set(values)) > 1:
+            half = STUDENT[len(values) - 1] * statistics.stdev(values) / len(values) ** 0.5
+            yield Figure("  half the 95 % interval", half, "")
 
 
 def main() -> None:
     """Measure on the cluster that runs."""
     need_cluster("policies")
+    plays = [json.loads(line) for line in KEPT.read_text().splitlines()] if KEPT and KEPT.exists() else []
     with tempfile.TemporaryDirectory(prefix="convgpu-policies-") as name:
-        report("cluster-policies", compare(Path(name)))
+        for seed in range(len(plays), SEEDS):
+            plays.append(compare(Path(name) / str(seed), jobs_of(seed)))
+            print(json.dumps(plays[-1]), file=sys.stderr, flush=True)
+            if KEPT:
+                with KEPT.open("a") as file:
+                    file.write(json.dumps(plays[-1]) + "\n")
+    report("cluster-policies", list(figures(plays)))
 
 
 if __name__ == "__main__":

@@ -5,14 +5,19 @@ replacement, so durations and sizes are a sample of what such a cluster sees. Mu
 cards each gets that of one of Lucid's measured configurations.
 
 Needs the traces that docs/simulation.md names, in the folder of CONVGPU_TRACES; they are not shipped.
+
+    cluster_seeds.py [FILE]     each draw is kept in FILE as soon as it is played, so that a later run goes on there
 """
 
 import csv
+import functools
+import json
 import os
 import random
 import statistics
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,28 +80,55 @@ def muri(trace: list[Row], pairs: list[tuple[float, float]], seed: int) -> tuple
     return exclusive / bar, shared / bar
 
 
-def main() -> None:
-    """Play all seeds."""
-    name = os.environ.get("CONVGPU_TRACES")
-    if not name:
-        sys.exit("cluster-seeds: NOT RUN: no folder of traces; CONVGPU_TRACES names one (docs/simulation.md)")
-    folder = Path(name)
+class Draws:
+    """What each seed of each comparison gave; kept in a file where there is one."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path is not None and path.exists() else []
+        self._known: dict[tuple[str, int], list[float]] = {
+            (one["what"], one["seed"]): one["found"] for one in map(json.loads, lines)
+        }
+
+    def of(self, what: str, play: Callable[[int], tuple[float, ...]]) -> list[list[float]]:
+        """Return what all seeds give; those that are not known are played."""
+        for seed in range(SEEDS):
+            if (what, seed) not in self._known:
+                begin, found = time.process_time(), list(play(seed))
+                self._known[what, seed] = found
+                line = {"what": what, "seed": seed, "found": found, "seconds": round(time.process_time() - begin, 1)}
+                print(json.dumps(line), file=sys.stderr, flush=True)
+                if self._path is not None:
+                    with self._path.open("a") as file:
+                        file.write(json.dumps(line) + "\n")
+        return [self._known[what, seed] for seed in range(SEEDS)]
+
+
+def compare(folder: Path, draws: Draws) -> list[Figure]:
+    """Play all seeds of all traces in a folder."""
     pods = list(read_openb(rows(folder / "openb_pod_list_default.csv")))
     lucid = rows(folder / "lucid_single.csv")
     pairs = [(min(float(row["gmem"]) / CARD, 1.0), float(row["gpu_util"]) / 100) for row in lucid]
-    figures = list(
-        interval("openb: 5 shared cards against 8 exclusive ones", [openb(pods, n) for n in range(SEEDS)], 1)
-    )
-    found: dict[str, list[tuple[float, float]]] = {}
+    ratios = [ratio for (ratio,) in draws.of("openb", lambda seed: (openb(pods, seed),))]
+    figures = list(interval("openb: 5 shared cards against 8 exclusive ones", ratios, 1))
+    found: dict[str, list[list[float]]] = {}
     for trace in (trace for trace in TRACES if (folder / f"muri-trace{trace}.csv").exists()):
         lines = rows(folder / f"muri-trace{trace}.csv")
-        found[trace] = [muri(lines, pairs, seed) for seed in range(SEEDS)]
+        found[trace] = draws.of(f"Muri {trace}", functools.partial(muri, lines, pairs))
         figures += interval(f"Muri's trace {trace}: eight levels, exclusive", [pair[0] for pair in found[trace]], 1.15)
         figures += interval(f"Muri's trace {trace}: eight levels, shared", [pair[1] for pair in found[trace]])
     for place, what, target in ((0, "exclusive", 0.85), (1, "shared", 0.77)):
         means = [statistics.geometric_mean(pairs[seed][place] for pairs in found.values()) for seed in range(SEEDS)]
         figures += interval(f"geometric mean of {len(found)} traces, {what}", means, target)
-    report("cluster-seeds", figures)
+    return figures
+
+
+def main() -> None:
+    """Say what is missing, or play."""
+    name = os.environ.get("CONVGPU_TRACES")
+    if not name:
+        sys.exit("cluster-seeds: NOT RUN: no folder of traces; CONVGPU_TRACES names one (docs/simulation.md)")
+    report("cluster-seeds", compare(Path(name), Draws(Path(sys.argv[1]) if len(sys.argv) > 1 else None)))
 
 
 if __name__ == "__main__":
