@@ -14,6 +14,7 @@ import click
 from convgpu.cli.connect.engine import Engine, EngineRefused
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.setup import daemon_json
+from convgpu.cli.setup.daemon_json import is_same_plugin
 from convgpu.cli.setup.engine_process import engine_pid, find_engine_pid, pid_file, settings_file
 from convgpu.cli.setup.strict.promises import shared_ids, unjudged_starts
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
@@ -89,10 +90,11 @@ def enable(path: Path, pid_file: Path, driver: str, *, dry_run: bool) -> None:
     steps += [f"send SIGHUP to the Engine, process {pid}, which then reads it", "prove that the Engine asks the plugin"]
     if _announce(steps, dry_run=dry_run):
         return
-    daemon_json.write(path, wanted)
+    before = daemon_json.contents(path)
+    daemon_json.write(path, wanted, copy=not daemon_json.has_ours(settings, driver))
     os.kill(pid, signal.SIGHUP)
     if not _becomes(engine, driver, in_force=True):
-        daemon_json.write(path, settings)
+        daemon_json.put_back(path, before)
         os.kill(pid, signal.SIGHUP)
         raise Unavailable(f"the Engine does not ask the plugin; {path} is as it was.\nThe Engine's log says why.")
     click.echo(f"Authorization is on: the Engine asks {driver}. Turn it off by: convgpu authz disable")
@@ -111,13 +113,13 @@ def disable(path: Path, pid_file: Path, driver: str, *, dry_run: bool) -> None:
     left = [each for each in daemon_json.names(settings) if not is_same_plugin(each, driver)]
     steps = []
     if len(left) < len(daemon_json.names(settings)):
-        steps.append(f"take {driver} out of {path}, with a copy beside it")
+        steps.append(f"take {driver} out of {path}")
     if pid is not None:
         steps.append(f"send SIGHUP to the Engine, process {pid}, which then reads it")
     if _announce(steps, dry_run=dry_run):
         return
     if len(left) < len(daemon_json.names(settings)):
-        daemon_json.write(path, daemon_json.with_names(settings, left))
+        daemon_json.write_without(path, daemon_json.with_names(settings, left))
     if pid is None:
         click.echo(f"Authorization is off, as soon as the Engine runs: no Engine has its pid in {pid_file}.")
         return
@@ -275,11 +277,6 @@ def _becomes(engine: Engine, driver: str, *, in_force: bool) -> bool:
                 return True
         time.sleep(_STEP)
     return False
-
-
-def is_same_plugin(name: str, driver: str) -> bool:
-    """Tell whether two names mean one plugin of the Engine."""
-    return name.removesuffix(":latest") == driver.removesuffix(":latest")
 
 
 def _yes(value: bool) -> str:

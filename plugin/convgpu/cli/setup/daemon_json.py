@@ -3,8 +3,9 @@
 import json
 import os
 import re
-import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ KEY: Final = "authorization-plugins"
 RUNTIMES: Final = "runtimes"
 DEFAULT_RUNTIME: Final = "default-runtime"
 _BACKUP: Final = ".before-convgpu"
+_ABSENT: Final = b"there was no such file\n"  # no settings: nothing that an Engine could have read
+_PROGRAM: Final = "convgpu-runtime"
 _AS_ROOT: Final = "Run this as root (sudo)."
 
 
@@ -81,36 +84,110 @@ def explicit(settings: dict[str, Any]) -> dict[str, Any]:
     return {RUNTIMES: {}, DEFAULT_RUNTIME: "runc", **settings}
 
 
-def write(path: Path, settings: dict[str, Any], *, copy: bool = True) -> None:
-    """Replace the file in one step, indented as it was, after a copy of it was put beside it.
+def is_same_plugin(name: str, driver: str) -> bool:
+    """Tell whether two names mean one plugin of the Engine."""
+    return name.removesuffix(":latest") == driver.removesuffix(":latest")
+
+
+def is_our_runtime(found: dict[str, Any]) -> bool:
+    """Tell whether this is our runtime."""
+    return str(found.get("path", "")).endswith(_PROGRAM)
+
+
+def has_ours(settings: dict[str, Any], driver: str) -> bool:
+    """Tell whether the settings name the plugin or our runtime."""
+    return any(is_same_plugin(each, driver) for each in names(settings)) or any(
+        map(is_our_runtime, runtimes(settings).values())
+    )
+
+
+def contents(path: Path) -> bytes | None:
+    """Return the file as it is, for `put_back`; None where there is none."""
+    return path.read_bytes() if path.exists() else None
+
+
+def write(path: Path, settings: dict[str, Any], *, copy: bool = False) -> None:
+    """Replace the file in one step, indented as it was; with `copy` a copy of it is put beside it first.
 
     A file behind a symbolic link is replaced there. Mode and owner stay.
 
     Raises:
         Unavailable: it cannot be written; nothing has changed.
     """
-    path = path.resolve()
+    with _as_it_was(path) as real:
+        before = contents(real)
+        real.parent.mkdir(parents=True, exist_ok=True)
+        if copy:
+            _replace(_copy(real), _ABSENT if before is None else before, like=real)
+        found = re.search(r"\{\s*\n([ \t]+)", (before or b"").decode())
+        text = json.dumps(settings, indent=found[1] if found else 2, ensure_ascii=False) + "\n"
+        _replace(real, text.encode(), like=real)
+
+
+def write_without(path: Path, settings: dict[str, Any]) -> bool:
+    """Write the settings from which ours was taken: where the copy has just these, its bytes, and the copy is gone.
+
+    Returns:
+        Whether it is byte for byte as before.
+
+    Raises:
+        Unavailable: it cannot be written; nothing has changed.
+    """
+    copy = _copy(path.resolve())
     try:
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if before and copy:
-            shutil.copy2(path, path.with_name(path.name + _BACKUP))
-        found = re.search(r"\{\s*\n([ \t]+)", before)
-        _replace(path, json.dumps(settings, indent=found[1] if found else 2, ensure_ascii=False) + "\n")
-    except OSError as error:
+        kept = contents(copy)
+        same = kept is not None and _meant(settings) == ({} if kept == _ABSENT else _meant(read(copy)))
+    except (OSError, Refused, Unavailable):
+        same = False
+    if not same:
+        write(path, settings)
+        return False
+    put_back(path, None if kept == _ABSENT else kept)
+    copy.unlink(missing_ok=True)
+    return True
+
+
+def put_back(path: Path, before: bytes | None) -> None:
+    """Write what `contents` returned.
+
+    Raises:
+        Unavailable: it cannot be written; nothing has changed.
+    """
+    with _as_it_was(path) as real:
+        if before is None:
+            real.unlink(missing_ok=True)
+        else:
+            _replace(real, before, like=real)
+
+
+def _meant(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings without what says no more than its absence."""
+    plain: dict[str, Any] = {KEY: [], RUNTIMES: {}, DEFAULT_RUNTIME: "runc"}
+    return {key: value for key, value in settings.items() if key not in plain or value not in (plain[key], None)}
+
+
+def _copy(real: Path) -> Path:
+    return real.with_name(real.name + _BACKUP)
+
+
+@contextmanager
+def _as_it_was(path: Path) -> Iterator[Path]:
+    try:
+        yield path.resolve()
+    except (OSError, UnicodeDecodeError) as error:
         raise Unavailable(f"{path} cannot be written: {error}; it is as it was.\n{_AS_ROOT}") from error
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, text: bytes, *, like: Path) -> None:
     """Write a new file and rename it: a reader, and a host that loses power, sees the old file or the new one."""
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as new:
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as new:
         fresh = Path(new.name)
         try:
             new.write(text)
             new.flush()
             os.fsync(new.fileno())
-            if path.exists():
-                status = path.stat()
+            if like.exists():
+                status = like.stat()
                 os.fchown(new.fileno(), status.st_uid, status.st_gid)
                 fresh.chmod(status.st_mode & 0o777)
             else:

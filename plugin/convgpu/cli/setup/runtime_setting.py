@@ -12,6 +12,7 @@ import click
 from convgpu.cli.connect.engine import Engine
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.setup import daemon_json
+from convgpu.cli.setup.daemon_json import is_our_runtime
 from convgpu.cli.setup.engine_process import engine_pid, find_engine_pid
 from convgpu.cli.setup.host_programs import ask, check_owner
 from convgpu.cli.terminal.errors import Refused, Unavailable
@@ -61,7 +62,7 @@ def added(settings: dict[str, Any], ours: dict[str, Any], *, default: bool) -> d
         Refused: they name another runtime by our name.
     """
     runtimes = daemon_json.runtimes(settings)
-    if NAME in runtimes and not _is_ours(runtimes[NAME]):
+    if NAME in runtimes and not is_our_runtime(runtimes[NAME]):
         raise Refused(f'the settings name a runtime "{NAME}" that is not this one.\nTake it out first')
     chosen = NAME if default else settings.get(daemon_json.DEFAULT_RUNTIME)
     return daemon_json.with_runtimes(settings, {**runtimes, NAME: ours}, chosen)
@@ -71,7 +72,7 @@ def removed(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings without our runtime; the one for which it stood in is the default again."""
     runtimes = daemon_json.runtimes(settings)
     ours = runtimes.get(NAME)
-    if ours is None or not _is_ours(ours):
+    if ours is None or not is_our_runtime(ours):
         return settings
     real = next((word.removeprefix(_REAL) for word in _words(ours) if word.startswith(_REAL)), None)
     left = {name: each for name, each in runtimes.items() if name != NAME}
@@ -79,10 +80,6 @@ def removed(settings: dict[str, Any]) -> dict[str, Any]:
     if default == NAME:
         default = next((name for name, each in left.items() if each.get("path") == real), None)
     return daemon_json.with_runtimes(settings, left, default)
-
-
-def _is_ours(found: dict[str, Any]) -> bool:
-    return str(found.get("path", "")).endswith(_PROGRAM)
 
 
 def _words(found: dict[str, Any] | None) -> list[str]:
@@ -112,7 +109,8 @@ def install(driver: str, memory: str, path: Path, pid_file: Path, *, default: bo
     if wanted == settings and _is_in_force(engine, wanted):
         click.echo(f"{path} names the runtime already.")
         return
-    _have_it_read(engine, path, settings, wanted, pid)
+    _have_it_read(engine, path, wanted, pid, copy=not daemon_json.has_ours(settings, driver))
+    daemon_json.write(path, wanted)
     click.echo(f"{path} names the runtime {NAME}, and the Engine has read it; a copy of the file is beside it.")
     covers = "Every container that gets a GPU is covered" if default else f"Try it: docker run --runtime {NAME} IMAGE"
     click.echo(f"{covers}. Undo it: convgpu install runtime --write --uninstall")
@@ -127,24 +125,23 @@ def uninstall(path: Path, pid_file: Path) -> None:
         return
     engine = Engine.connect(RequestsHttp)
     pid = find_engine_pid(engine, pid_file)
-    if pid is None:
-        daemon_json.write(path, wanted)
-    else:
-        _have_it_read(engine, path, settings, wanted, pid)
-    click.echo(f"{path} names the runtime {NAME} no more; a copy of the file is beside it.")
+    if pid is not None:
+        _have_it_read(engine, path, wanted, pid, copy=False)
+    as_before = daemon_json.write_without(path, wanted)
+    click.echo(f"{path} names the runtime {NAME} no more" + ("; it is as it was before." if as_before else "."))
 
 
-def _have_it_read(engine: Engine, path: Path, before: dict[str, Any], wanted: dict[str, Any], pid: int) -> None:
-    daemon_json.write(path, daemon_json.explicit(wanted))
+def _have_it_read(engine: Engine, path: Path, wanted: dict[str, Any], pid: int, *, copy: bool) -> None:
+    before = daemon_json.contents(path)
+    daemon_json.write(path, daemon_json.explicit(wanted), copy=copy)
     os.kill(pid, signal.SIGHUP)
     end = time.monotonic() + _TIMEOUT
     while not _is_in_force(engine, wanted):
         if time.monotonic() > end:
-            daemon_json.write(path, before, copy=False)
+            daemon_json.put_back(path, before)
             os.kill(pid, signal.SIGHUP)
             raise Unavailable(f"the Engine does not take these settings; {path} is as it was.\nIts log says why.")
         time.sleep(_STEP)
-    daemon_json.write(path, wanted, copy=False)
 
 
 def _is_in_force(engine: Engine, wanted: dict[str, Any]) -> bool:

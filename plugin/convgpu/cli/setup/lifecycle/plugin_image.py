@@ -130,7 +130,7 @@ def upgrade(ctx: click.Context, image: str | None, path: Path, pid_file: Path, d
         raise Unavailable(f"the Docker Engine has no plugin {driver!r}.\nInstall it: convgpu install plugin IMAGE")
     image = _image([image] if image else [])
     _confirm(driver, image, _permissions(engine, image), grant=grant)
-    guarded = any(authorization.is_same_plugin(each, driver) for each in daemon_json.names(daemon_json.read(path)))
+    guarded = any(daemon_json.is_same_plugin(each, driver) for each in daemon_json.names(daemon_json.read(path)))
     words = {"path": path, "pid_file": pid_file, "driver": driver, "dry_run": False}
     if guarded:
         ctx.invoke(authorization.disable, **words)

@@ -73,7 +73,7 @@ def package_removal(prefix: str) -> str:
 def _volumes(engine: Engine, driver: str) -> list[str]:
     """Return the names of the plugin's volumes."""
     rows = engine.get("/volumes").get("Volumes") or ()
-    return sorted(row["Name"] for row in rows if authorization.is_same_plugin(str(row.get("Driver")), driver))
+    return sorted(row["Name"] for row in rows if daemon_json.is_same_plugin(str(row.get("Driver")), driver))
 
 
 def _check_unused(engine: Engine, driver: str, volumes: list[str]) -> None:
@@ -96,7 +96,7 @@ def _settings_steps(
 ) -> list[Step]:
     words = {"path": path, "pid_file": pid_file, "driver": driver, "dry_run": False}
     steps = []
-    if any(authorization.is_same_plugin(each, driver) for each in daemon_json.names(settings)):
+    if any(daemon_json.is_same_plugin(each, driver) for each in daemon_json.names(settings)):
         steps.append(Step(f"{driver} in {path}, authorization", lambda: ctx.invoke(authorization.disable, **words)))
     if runtime_setting.removed(settings) != settings:
         steps.append(Step(f"the runtime in {path}", partial(runtime_setting.uninstall, path, pid_file)))
