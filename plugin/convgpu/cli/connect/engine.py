@@ -32,6 +32,7 @@ _PROBE_TIMEOUT: Final = 60.0  # seconds for the Engine to make or remove a conta
 _OK: Final = 200
 _CREATED: Final = 201
 _NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
 _CERTIFICATES: Final = "Name the certificates: --tlsverify, --tlscacert, --tlscert, --tlskey, or DOCKER_CERT_PATH"
 _TRIES: Final = 3  # Docker 20.10 answers with an empty body while its authorization plugins are changed
 
@@ -217,7 +218,20 @@ class Engine:
             except NotFound:
                 continue
             except DockerException as error:
-                raise explain(error, self.endpoint.host) from error
+                if getattr(error, "status_code", None) != _CONFLICT:  # else the Engine removes it already
+                    raise explain(error, self.endpoint.host) from error
+
+    def remove_volume(self, name: str) -> bool:
+        """Remove a volume; return whether it is gone: one that somebody uses, or whose driver refuses, is not."""
+        from docker.errors import APIError, DockerException  # noqa: PLC0415
+
+        try:
+            self.client.api.remove_volume(name)
+        except APIError as error:
+            return error.status_code == _NOT_FOUND
+        except DockerException as error:
+            raise explain(error, self.endpoint.host) from error
+        return True
 
 
 def _certificates(tls: Tls) -> "docker.tls.TLSConfig":

@@ -2,7 +2,7 @@
 
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -23,6 +23,7 @@ class DemoBackend(Protocol):
 
     scheduler: Scheduler
     description: str  # for people: what runs the containers
+    removed: Sequence[str]  # what an earlier demonstration that was killed had left
 
     def __enter__(self) -> Self:
         """Return the backend."""
@@ -50,10 +51,15 @@ class DemoProcess:
         command: program and arguments.
         container: for which it runs.
         environment: None: this process's own.
+        before: called in the child before the program.
     """
 
     def __init__(
-        self, command: Sequence[str], container: DemoContainer, environment: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        container: DemoContainer,
+        environment: Mapping[str, str] | None = None,
+        before: Callable[[], None] | None = None,
     ) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self.process = subprocess.Popen(
@@ -62,6 +68,7 @@ class DemoProcess:
             stdin=subprocess.PIPE if container.stays else subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
+            preexec_fn=before,  # noqa: PLW1509 - we have no threads
             start_new_session=True,  # Ctrl-C is for the command, which then ends its containers
         )
 

@@ -97,6 +97,9 @@ def _run(
     # A scheduler of jobs that ends us shall not leave our containers behind.
     exit_on_signals()
     with backend:
+        if backend.removed:
+            text = f"Removed what a killed demo had left: {', '.join(backend.removed)}"
+            progress.print(text, markup=False, soft_wrap=True)
         devices = backend.scheduler.devices()
         if not devices.devices:
             raise Unavailable("the scheduler has no GPU.\nWithout a card: CONVGPU_DEVICES=simulated:16GiB")

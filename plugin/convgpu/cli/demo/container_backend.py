@@ -9,6 +9,7 @@ from convgpu.cli.connect.engine import Engine
 from convgpu.cli.connect.engine_documents import Plugin
 from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.connect.scheduler import PluginTransport, Scheduler
+from convgpu.cli.demo import leftovers
 from convgpu.cli.demo.backend import DemoProcess, Exited
 from convgpu.cli.demo.scenario import DemoContainer
 from convgpu.cli.run.docker_arguments import scan
@@ -36,6 +37,7 @@ class ContainerBackend:
         self._engine = Engine.connect(RequestsHttp)
         plugin = _first_plugin(self._engine, drivers)
         self._driver = plugin.name
+        self.removed: Sequence[str] = leftovers.remove_from_engine(self._engine)
         self.scheduler = Scheduler(PluginTransport(RequestsHttp(plugin.socket)))
         self.description = f"containers of the image {IMAGE} with the plugin {plugin.name}"
         self._running: dict[str, DemoProcess] = {}
@@ -73,7 +75,9 @@ class ContainerBackend:
     def start(self, container: DemoContainer) -> None:
         """See `DemoBackend`."""
         full_name = f"convgpu-demo-{os.getpid()}-{container.name.lower()}"
-        options = ["--name", full_name, "--network", "none", *(["-i"] if container.stays else [])]
+        # --rm: the Engine removes them also when we are killed; they end by themselves.
+        options = ["--rm", "--name", full_name, "--label", f"{leftovers.LABEL}={leftovers.owner()}"]
+        options += ["--network", "none", *(["-i"] if container.stays else [])]
         line = scan([*options, IMAGE, _HOLD, *container.arguments], {})
         suspend = "auto" if container.may_leave else None
         words, _ = prepare(line, Request(container.memory, None, self._driver, suspend=suspend), self._engine)

@@ -1,15 +1,18 @@
 """The demonstration without Docker: a process for each container, with daemon, hook and simulated driver."""
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Self
 
 from convgpu.cli.connect.scheduler import DaemonTransport, Scheduler
+from convgpu.cli.demo import leftovers
 from convgpu.cli.demo.backend import DemoProcess, Exited
 from convgpu.cli.demo.scenario import DemoContainer
 from convgpu.cli.terminal.errors import Unavailable
@@ -22,6 +25,7 @@ _DEVICES: Final = "simulated:16GiB"
 _SMALL: Final = "simulated:4GiB"  # what leaves takes as much memory of this host
 _START_TIME: Final = 10.0  # seconds for a daemon to answer
 _STOP_TIME: Final = 5.0
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 class ProcessBackend:
@@ -37,6 +41,7 @@ class ProcessBackend:
 
     def __init__(self, directory: Path | None, *, may_leave: bool = False) -> None:
         self._stack = ExitStack()
+        self.removed: Sequence[str] = leftovers.remove_folders()
         self._driver = _built("CONVGPU_SIMULATED_DRIVER", "simulated", "tests/fakes/build", "gpu-hold")
         self._running: dict[str, DemoProcess] = {}
         self._volumes: dict[str, DemoContainer] = {}
@@ -75,7 +80,7 @@ class ProcessBackend:
         if self.scheduler.devices().volume_library_path is not None:
             environment["LD_LIBRARY_PATH"] = str(mountpoint / DRIVER_FOLDER)
         command = [str(self._driver / "gpu-hold"), *container.arguments]
-        self._running[container.name] = DemoProcess(command, container, environment)
+        self._running[container.name] = DemoProcess(command, container, environment, ends_with_us(signal.SIGKILL))
 
     def release(self, container: DemoContainer) -> None:
         """See `DemoBackend`: the end of its standard input."""
@@ -112,11 +117,24 @@ def _built(variable: str, installed: str, built: str, file: str) -> Path:
     )
 
 
+def ends_with_us(number: int) -> Callable[[], None]:
+    """Return what a child process calls to get a signal when we end, however that is."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, number)
+        if os.getppid() != parent:  # we ended before
+            os._exit(1)
+
+    return ask
+
+
 @contextmanager
 def _daemon(driver: Path, devices: str, *, may_leave: bool) -> Iterator[Path]:
     """Run a scheduler with one simulated device in a directory of its own; yield the directory."""
     libraries = _built("CONVGPU_LIBRARIES", "", "hook/build", LIBRARY_FILE)
-    with tempfile.TemporaryDirectory(prefix="convgpu-demo-") as name:
+    with tempfile.TemporaryDirectory(prefix=leftovers.FOLDER_PREFIX) as name:
         directory = Path(name)
         command = [
             *(sys.executable, "-m", "convgpu.daemon", "--devices", devices, "--directory", name),
@@ -126,7 +144,13 @@ def _daemon(driver: Path, devices: str, *, may_leave: bool) -> Iterator[Path]:
             porter = _built("CONVGPU_PORTER_FOLDER", "", "porter/build", "convgpu-porter") / "convgpu-porter"
             command += ["--porter", str(porter), "--oversubscribe", "2"]
         with (directory / "log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=ends_with_us(signal.SIGTERM),  # noqa: PLW1509 - we have no threads
+            )
         try:
             DaemonTransport(directory, _START_TIME).ask(ListDevices())
         except Unavailable as error:

@@ -1,5 +1,6 @@
 """`convgpu uninstall`: takes everything off this host that ConvGPU's commands have put there."""
 
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from convgpu.cli.setup import authorization, cdi_file, daemon_json, docker_scrip
 from convgpu.cli.setup.authorization import dry_run
 from convgpu.cli.setup.engine_process import pid_file, settings_file
 from convgpu.cli.setup.lifecycle.plugin_image import docker, look_up
-from convgpu.cli.terminal.errors import EXIT_CODES, Refused
+from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.options import volume_driver
 
 _HELP: Final = """Take everything off this host that ConvGPU's commands have put there, in the safe order.
@@ -45,6 +46,8 @@ def uninstall(ctx: click.Context, path: Path, pid_file: Path, driver: str, *, dr
     """Take everything off."""
     engine = Engine.connect(RequestsHttp)
     plugin = look_up(engine, driver)
+    if plugin and not plugin.get("Enabled") and not dry_run:
+        plugin = _enabled(engine, driver, plugin)
     volumes = _volumes(engine, driver)
     _check_unused(engine, driver, volumes)
     settings = daemon_json.read(path)
@@ -68,6 +71,17 @@ def package_removal(prefix: str) -> str:
     if Path(prefix) == _DEBIAN:
         return "apt remove convgpu"
     return "pipx uninstall convgpu" if "pipx" in Path(prefix).parts else f"{prefix}/bin/pip uninstall convgpu"
+
+
+def _enabled(engine: Engine, driver: str, plugin: dict[str, Any]) -> dict[str, Any]:
+    """Enable a disabled plugin if that can be, since only then the Engine lists its volumes.
+
+    One that stays in the Engine's own list holds up each start of the Engine for 15 s, and cannot be removed any more.
+    """
+    with contextlib.suppress(Unavailable):
+        docker(engine, "plugin", "enable", driver)
+        return {**plugin, "Enabled": True}
+    return plugin
 
 
 def _volumes(engine: Engine, driver: str) -> list[str]:
