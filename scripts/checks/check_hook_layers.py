@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 STACK = (
+    "claims",
     "base",
     "gpus",
     "tables",

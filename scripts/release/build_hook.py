@@ -22,6 +22,7 @@ FOLDERS = ("hook", "porter", "tests/fakes")
 NATIVE = {
     "hook/build/libconvgpu.so": "libconvgpu.so",
     "hook/build/libconvgpu-page.so": "libconvgpu-page.so",
+    "hook/build/libconvgpu-safety.so": "libconvgpu-safety.so",
     "porter/build/convgpu-porter": "convgpu-porter",
     "tests/fakes/build/libcuda.so.1": "simulated/libcuda.so.1",
     "tests/fakes/build/libnvidia-ml.so.1": "simulated/libnvidia-ml.so.1",

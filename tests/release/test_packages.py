@@ -26,6 +26,7 @@ IMAGE = "registry.example/team/convgpu:0.1.0"
 NATIVE = {
     "libconvgpu.so",
     "libconvgpu-page.so",
+    "libconvgpu-safety.so",
     "convgpu-porter",
     "simulated/libcuda.so.1",
     "simulated/libnvidia-ml.so.1",

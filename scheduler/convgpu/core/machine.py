@@ -14,6 +14,7 @@ from convgpu.core.allocation.wait_reasons import Wait, explain, explain_one
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.events import Event, TakeHeadroom
 from convgpu.core.memory.account import Account, AccountView
+from convgpu.core.memory.claim_table import MakeClaimTable
 from convgpu.core.memory.snapshot import DeviceView, LedgerSnapshot, take_snapshot, view_device
 from convgpu.core.placement import Choice, Placement
 from convgpu.core.placer import Placer, elastic_beside, propose
@@ -75,6 +76,11 @@ class Machine:
         self._placer = Placer(self._state, self._step)
         self._apply = Transitions(self._state, headroom, self._allocator, self._placer, self._step).apply
         self._apply_residency = ResidencyTransitions(self._state, moves).apply
+
+    def use_tables(self, make_table: MakeClaimTable) -> None:
+        """Keep claims in tables of another kind from now on; all kinds give the same answers."""
+        for check in self._ledger.scenarios:
+            check.use_tables(make_table)
 
     # -- views -------------------------------------------------------------------------------------------
 

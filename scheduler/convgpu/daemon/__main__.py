@@ -116,7 +116,7 @@ def _explain(directory: Path, reason: str) -> None:
     "--libraries",
     type=click.Path(path_type=Path),
     default=_LIBRARIES,
-    help="Folder of libconvgpu.so and libconvgpu-page.so.",
+    help="Folder of libconvgpu.so, libconvgpu-page.so and libconvgpu-safety.so.",
 )
 @click.option(
     "--simulated-driver",

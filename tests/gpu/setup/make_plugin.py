@@ -66,7 +66,7 @@ def main() -> None:
     make_environment(ours)
     simulated = rootfs / LIBRARIES.removeprefix("/") / "simulated"
     simulated.mkdir(parents=True)
-    for name in ("libconvgpu.so", "libconvgpu-page.so"):
+    for name in ("libconvgpu.so", "libconvgpu-page.so", "libconvgpu-safety.so"):
         shutil.copy(ROOT / "hook/build" / name, simulated.parent)
     shutil.copy(ROOT / "porter/build/convgpu-porter", simulated.parent)
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):

@@ -231,14 +231,22 @@ class ReleaseSums:
         known = self._sums_of(device)
         if least >= known.too_many or (least <= 0 and len(self._holdings(device)) > _MOST_BESIDE_SAFETY):
             return -inf
-        if least > known.bound:
-            sums = subset_sums(self._holdings(device), least)
-            if sums is None:
-                known.too_many = least
-                return -inf
-            known.sums, known.bound = sums, least
+        if least > known.bound and not self._count_sums(device, known, least):
+            return -inf
         place = bisect_left(known.sums, least)
         return known.sums[place] if place < len(known.sums) else inf
+
+    def _count_sums(self, device: str, known: "Sums", least: int) -> bool:
+        """Count the sums up to `least`, or to twice that: the next question mostly goes further."""
+        holdings = self._holdings(device)
+        for bound in (2 * least, least):
+            if bound < known.too_many:
+                sums = subset_sums(holdings, bound)
+                if sums is not None:
+                    known.sums, known.bound = sums, bound
+                    return True
+                known.too_many = bound
+        return False
 
     def release_bound(self, device: str, least: int) -> float:
         """Return no less than `least_release`: what one holder, or some of the smallest, hold of at least that."""

@@ -59,8 +59,9 @@ class Headroom:
         if self._are_all_armed:
             return False
         self._are_all_armed = True
-        self.arm(self._ledger.holders)
-        self.take_from(self._ledger.holders)
+        slots = self._slots(self._ledger.holders)
+        self._arm(slots)
+        self._take(slots)
         return True
 
     def take_stopped(self) -> bool:
@@ -117,6 +118,7 @@ class Headroom:
             (session, device)
             for name in containers
             for device, account in self._ledger.accounts[name].items()
+            if account.leased
             for session, lease in account.leases.items()
             if lease
         ]
@@ -125,10 +127,14 @@ class Headroom:
 
     def arm(self, containers: Iterable[str]) -> None:
         """Have processes of these containers report what they free, where an allocation or a lower limit waits."""
-        for slot in self._slots(containers):
-            if slot not in self._state.armed and self._should_be_armed(slot):
-                self._state.armed[slot] = None
-                self._step.add(e.NotifyOnFree(*slot, armed=True))
+        self._arm(slot for slot in self._slots(containers) if self._should_be_armed(slot))
+
+    def _arm(self, slots: Iterable[SlotKey]) -> None:
+        armed = self._state.armed
+        for session, device in slots:
+            if (session, device) not in armed:
+                armed[session, device] = None
+                self._step.add(e.NotifyOnFree(session, device, armed=True))
 
     def disarm(self) -> None:
         """Have no reports of frees any more, except for lower limits: no allocation waits."""

@@ -53,6 +53,7 @@ class Ledger:
         newest_waiting: sequence of the newest allocation that waits, or ever waited; tags high-water marks.
         changes: on devices, of what decides about grants.
         groups: of devices that containers have limits on together.
+        scenarios: of what the devices have; each grant has to be safe in all of them.
     """
 
     def __init__(self, capacity: Mapping[str, int]) -> None:
@@ -72,13 +73,13 @@ class Ledger:
         self.changes = Changes()
         self.groups = DeviceGroups()
         self.holdings = Holdings(capacity)
-        # Containers with a grant: few, however many wait, because each holds memory of a device.
-        self._holders: dict[str, None] = {}
+        self._holders: dict[str, None] = {}  # few, however many wait, because each holds memory of a device
         self.claimants = Claimants(self._holders)
-        self._current = SafetyCheck("current capacity", self.accounts, self._holders, capacity, charges=True)
-        # The most that each device ever had. Charges come back as well, so they do not count there.
-        self._nominal = SafetyCheck("nominal capacity", self.accounts, self._holders, capacity, charges=False)
-        self._scenarios = (self._current, self._nominal)
+        of_all = self.accounts, self._holders, capacity, self.groups
+        self._current = SafetyCheck("current capacity", *of_all, charges=True)
+        # The most that each device ever had; charges come back as well.
+        self._nominal = SafetyCheck("nominal capacity", *of_all, charges=False)
+        self.scenarios = (self._current, self._nominal)
         self._distinct: tuple[SafetyCheck, ...] = (self._current,)  # scenarios without those that equal another
         self._is_deficit_stale = False  # a fact was recorded since the deficits were computed
 
@@ -116,7 +117,7 @@ class Ledger:
 
     def open(self, container: str, limits: Mapping[str, int]) -> None:
         """Open the accounts of a container, in place of those that it has."""
-        for check in self._scenarios:
+        for check in self.scenarios:
             check.forget(container)
         self.groups.remove(frozenset(self.accounts.get(container, ())))
         self.accounts[container] = {device: Account(limit) for device, limit in limits.items()}
@@ -129,7 +130,7 @@ class Ledger:
             if account.grant or account.charged:
                 self.changes.release((device,))
             self.holdings.change(device, account.grant, 0)
-            for check in self._scenarios:
+            for check in self.scenarios:
                 check.change_free(container, device, account.grant)
             self._follow_unified(container, device, 0)
             if account.charged:
@@ -207,7 +208,7 @@ class Ledger:
         if change < 0:
             self.claimants.forget_backfilled()
         self._current.change_usable(device, change)
-        self._distinct = self._scenarios if self._current.usable != self._nominal.usable else (self._current,)
+        self._distinct = self.scenarios if self._current.usable != self._nominal.usable else (self._current,)
         self._is_deficit_stale = True
 
     # -- grants and leases -------------------------------------------------------------------------------
@@ -221,7 +222,7 @@ class Ledger:
         accounts[device].grant = before + size
         self.changes.take(device, size)
         self.holdings.change(device, before, before + size)
-        for check in self._scenarios:
+        for check in self.scenarios:
             check.change_free(container, device, -size)
         self._follow_unified(container, device, before + size)
         if size > 0:
@@ -241,7 +242,8 @@ class Ledger:
             account.record_high_water_mark(self.newest_waiting)
         account.leases[session] = account.leases.get(session, 0) + size
         self._count_leased(container, device, size)
-        self._adjust(container, device)
+        if size:  # of the many that connect before anybody waits, none is looked at again then
+            self._adjust(container, device)
 
     def end_lease(self, container: str, device: str, session: int) -> int:
         """Remove a session and return how many bytes were leased to it."""
@@ -304,8 +306,7 @@ class Ledger:
     @property
     def has_waiting_raise(self) -> bool:
         """Whether a higher limit was asked for that is not in force."""
-        accounts = [self.accounts[name][device] for name, device in self.targets]
-        return any((account.target or 0) > account.limit for account in accounts)
+        return any((a.target or 0) > a.limit for a in (self.accounts[name][device] for name, device in self.targets))
 
     def is_safe_to_grant(self, container: str, device: str, size: int) -> bool:
         """Return whether `size` more bytes are free, within the container's limit, and leave the state safe."""
@@ -372,7 +373,7 @@ class Ledger:
             if account.limit != limit:
                 self.changes.release((device,))
                 self.changed_limits[container, device] = None
-                for check in self._scenarios:
+                for check in self.scenarios:
                     check.forget(container)
                 self._adjust(container, device)
 

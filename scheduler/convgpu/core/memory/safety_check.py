@@ -1,16 +1,14 @@
 """Safety (invariant 2) of grants and limits under one scenario: the Banker's algorithm over the ledger's accounts."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
 from convgpu.core.memory import bankers
 from convgpu.core.memory.account import Account
-from convgpu.core.memory.bankers import Claim, Sizes
-from convgpu.core.memory.claim_table import ClaimTable
-from convgpu.core.memory.margins import Margins
+from convgpu.core.memory.bankers import Claim
+from convgpu.core.memory.claim_table import ClaimTable, MakeClaimTable, PlainClaimTable
+from convgpu.core.memory.device_groups import DeviceGroups
 
-_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _MOST_CHANGED: Final = 64  # claims that are noted by one decision
 
 
@@ -24,6 +22,7 @@ class SafetyCheck:
         accounts: of all containers; the ledger's own.
         holders: the containers with a grant; the ledger's own.
         usable: bytes per device that can be granted at all.
+        groups: of devices that containers have limits on together; the ledger's own.
         charges: whether unleased memory counts against the limits.
 
     Attributes:
@@ -37,6 +36,7 @@ class SafetyCheck:
         accounts: Mapping[str, Mapping[str, Account]],
         holders: Mapping[str, None],
         usable: Mapping[str, int],
+        groups: DeviceGroups,
         *,
         charges: bool,
     ) -> None:
@@ -50,11 +50,19 @@ class SafetyCheck:
         self._available: Mapping[str, int] = self.free  # what is free, with the deficit lent
         self._claims: dict[str, Claim] = {}  # by container, as far as computed
         self._holder_claims: list[Claim] | None = None  # least need first
-        self._table = ClaimTable(usable)  # of holders, except for what changed since
+        self._groups = groups
+        self._make_table: MakeClaimTable = PlainClaimTable
+        self._table: ClaimTable = PlainClaimTable(usable)  # of holders, except for what changed since
         self._changed: dict[str, None] = {}
-        self._margins: dict[str, Margins] = {}  # by device, as far as computed
+        # By device and container the size for which a grant was last found unsafe. A grant makes none of them safe.
+        self._refused: dict[str, dict[str, int]] = {device: {} for device in usable}
         # Least limits that are unsafe. No further grant makes them safe: it could be taken back again.
         self._unsafe_limits: dict[tuple[str, str], int] = {}
+
+    def use_tables(self, make_table: MakeClaimTable) -> None:
+        """Keep claims in tables of another kind from now on."""
+        self._make_table = make_table
+        self.forget_all()
 
     # -- changes -----------------------------------------------------------------------------------------
 
@@ -71,36 +79,31 @@ class SafetyCheck:
             return
         self.free[device] += change
         self._forget_claim(container)
-        concerned = self._accounts.get(container, (device,))
-        for margins in self._margins.values():
-            if not margins.devices.isdisjoint(concerned):
-                margins.is_exact = False
-                if change > 0:
-                    margins.record_return(container)
         if change > 0:
             self._unsafe_limits.clear()
+            for other in self._groups.connected(device):
+                self._refused[other].clear()
         if self._available is not self.free:
             self._lend()
 
     def forget(self, container: str) -> None:
         """Forget what was computed from a container's limits: they changed."""
-        if container in self._holders or container in self._table.claims:
-            self._forget_claim(container)
-        else:
-            self._claims.pop(container, None)  # the table has nothing of it
         self._unsafe_limits.clear()
         if container in self._holders:
-            self._margins.clear()
-        for margins in self._margins.values():
-            margins.refused.pop(container, None)
+            self._forget_claim(container)
+            self._forget_refused()
+        else:
+            self._claims.pop(container, None)  # the table has nothing of it, or it is noted that it has changed
+            for refused in self._refused.values():
+                refused.pop(container, None)
 
     def forget_all(self) -> None:
         """Forget everything that was computed."""
         self._claims.clear()
         self._holder_claims = None
-        self._table = ClaimTable(self.usable)
+        self._table = self._make_table(self.usable)
         self._changed = dict.fromkeys(self._holders)
-        self._margins.clear()
+        self._forget_refused()
         self._unsafe_limits.clear()
         self._lend()
 
@@ -108,6 +111,10 @@ class SafetyCheck:
         self._claims.pop(container, None)
         self._holder_claims = None
         self._changed[container] = None
+
+    def _forget_refused(self) -> None:
+        for refused in self._refused.values():
+            refused.clear()
 
     def _lend(self) -> None:
         """Count the deficit as free."""
@@ -127,7 +134,7 @@ class SafetyCheck:
             return False
         if sum(deficit.values()) <= sum(self.deficit.values()) or not self.is_safe():
             self.deficit = deficit
-            self._margins.clear()
+            self._forget_refused()
             self._unsafe_limits.clear()
             self._lend()
         return self.deficit is not before
@@ -157,16 +164,21 @@ class SafetyCheck:
 
         A grant lowers the need and what is free by the same: if the need fits now, the container can end first.
         """
-        margins = self._margins.get(device)
-        if margins is not None and margins.is_refused(container, size):
+        refused = self._refused[device]
+        if container in refused and refused[container] <= size:
             return False
         claim = self._claim(container)
-        return claim.fits(self._available) or self._can_end_after_others(container, claim, device, size)
+        if claim.fits(self._available):
+            return True
+        self._update_table()
+        is_safe = self._table.can_end(claim.need, device, size, self._available)
+        if not is_safe:
+            refused[container] = size
+        return is_safe
 
     def refusals(self, device: str) -> Mapping[str, int]:
         """Return by container the sizes that were found unsafe on a device and still are, as all above."""
-        margins = self._margins.get(device)
-        return margins.refused if margins is not None else _NOTHING
+        return self._refused[device]
 
     def is_limit_safe(self, container: str, device: str, limit: int) -> bool:
         """Return whether the state would be safe if this limit of a holder were `limit` bytes."""
@@ -180,33 +192,6 @@ class SafetyCheck:
         if not is_safe:
             self._unsafe_limits[container, device] = limit
         return is_safe
-
-    def _can_end_after_others(self, container: str, claim: Claim, device: str, size: int) -> bool:
-        """Return whether the container could end after such a grant, if need be after all holders that can.
-
-        Devices that no holder connects with this one miss nothing: a need of theirs is judged apart from it.
-        """
-        self._update_table()
-        need = claim.need
-        while need:
-            regarded = self._judge(container, need, device, size)
-            if not regarded:
-                return False
-            need = tuple(lacking for lacking in need if lacking[0] not in regarded)
-            device, size = need[0][0] if need else "", 0
-        return True
-
-    def _judge(self, container: str, need: Sizes, device: str, size: int) -> frozenset[str]:
-        """Return the devices on which the need fits while `size` bytes of the device are missing; none if not."""
-        margins = self._margins.get(device)
-        if margins is not None:
-            verdict = margins.judge(container, need, size)
-            if verdict is not None:
-                return margins.devices if verdict else frozenset()
-            if margins.still_fits(need, size, self._available):
-                return frozenset(self.usable)
-        margins = self._margins[device] = Margins(device, self._available, self._table)
-        return margins.devices if margins.judge(container, need, size) else frozenset()
 
     # -- claims ------------------------------------------------------------------------------------------
 
@@ -252,11 +237,5 @@ class SafetyCheck:
 
     def _update_table(self) -> None:
         for container in self._changed:
-            before = self._table.claims.get(container)
-            after = self._claim(container) if container in self._holders else None
-            if before != after:
-                slot = self._table.slots.get(container, -1)
-                self._table.put(container, after)
-                for margins in self._margins.values():
-                    margins.record_change(container, slot, before)
+            self._table.put(container, self._claim(container) if container in self._holders else None)
         self._changed.clear()

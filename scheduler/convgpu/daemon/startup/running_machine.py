@@ -32,6 +32,7 @@ from convgpu.daemon.startup.memory_moves import plan_oversubscription, prepare_m
 from convgpu.daemon.startup.opened_host import OpenedHost
 from convgpu.daemon.storage.history import Bounds, History
 from convgpu.daemon.storage.recorder import Recorder
+from convgpu.daemon.system.native_claims import SafetyLibrary
 from convgpu.daemon.transport.shares import Shares
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
     What is decided must stay right when external memory is freed, so the machine has to know the nominal ones first.
     """
     loop, store, header = asyncio.get_running_loop(), host.store, _describe_machine(host, settings)
-    machine = header.make_machine()
+    machine = _make_machine(header, settings)
     history = History(time.time, store, Bounds(settings.history_rows, settings.history_age))
     shares = Shares(loop)
     sessions = SessionRegistry(machine, OpenRequests(shares))
@@ -109,6 +110,12 @@ def start_machine(host: OpenedHost, settings: Settings, on_failure: Callable[[],
         oversubscription=terms,
         notices=notices,
     )
+
+
+def _make_machine(header: Header, settings: Settings) -> Machine:
+    machine = header.make_machine()
+    machine.use_tables(SafetyLibrary(settings.libraries / "libconvgpu-safety.so").make_table)
+    return machine
 
 
 def _describe_machine(host: OpenedHost, settings: Settings) -> Header:

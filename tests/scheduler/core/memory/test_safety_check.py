@@ -3,10 +3,13 @@
 import random
 
 import pytest
+from built import build_hook
 
 from convgpu.core.memory import bankers
 from convgpu.core.memory.bankers import Claim
+from convgpu.core.memory.claim_table import MakeClaimTable, PlainClaimTable
 from convgpu.core.memory.ledger import Ledger
+from convgpu.daemon.system.native_claims import SafetyLibrary
 
 
 def claims_of(ledger: Ledger) -> list[Claim]:
@@ -37,11 +40,20 @@ def is_safe_after(ledger: Ledger, container: str, device: str, size: int) -> boo
     return is_safe(fresh)
 
 
+@pytest.fixture(scope="module", params=["plain", "native"])
+def make_table(request: pytest.FixtureRequest) -> MakeClaimTable:
+    if request.param == "plain":
+        return PlainClaimTable
+    return SafetyLibrary(build_hook() / "libconvgpu-safety.so").make_table
+
+
 @pytest.mark.parametrize("seed", range(60))
-def test_answers_equal_those_from_scratch(seed: int) -> None:
+def test_answers_equal_those_from_scratch(seed: int, make_table: MakeClaimTable) -> None:
     draw = random.Random(seed)  # noqa: S311 - a history, not a secret
     capacity = {f"g{number}": draw.randint(10, 60) for number in range(draw.choice([1, 2, 2, 3, 5]))}
     ledger = Ledger(capacity)
+    for check in ledger.scenarios:
+        check.use_tables(make_table)
     most = draw.randint(1, len(capacity))
     for number in range(draw.choice([4, 12, 30])):
         devices = draw.sample(sorted(capacity), draw.randint(1, most))
