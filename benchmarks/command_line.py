@@ -27,6 +27,13 @@ CONTAINERS = 1000
 TURNS = 15
 PLUGIN = f"bench{os.getpid()}"
 SOCKETS = Path("/run/docker/plugins") / PLUGIN  # where an Engine would have it
+# As scripts/release/deb.py makes it.
+PROGRAM = """#!/usr/bin/python3 -IS
+import sys
+sys.path += {folders}
+from convgpu.cli.entry import start
+sys.exit(start())
+"""
 NAMES = [f"{number:064x}" for number in range(CONTAINERS)]
 
 
@@ -40,13 +47,18 @@ class Engine(BaseHTTPRequestHandler):
             {"Id": name[::-1], "Names": [f"/job-{name[-4:]}"], "Image": "image", "Mounts": [{"Name": name}]}
             for name in NAMES
         ]
-        run = {"Settings": {"Env": []}, "ServerVersion": "28.2.2", "DockerRootDir": "/var/lib/docker"}
-        answer = rows if self.path.startswith("/containers") else plugin | run
+        run = {"Settings": {"Env": ["CONVGPU_DEVICES=simulated:1024GiB"]}, "DockerRootDir": "/var/lib/docker"}
+        image = {"GraphDriver": {"Name": "overlay2", "Data": {"UpperDir": "/var/lib/docker/overlay2/1f/diff"}}}
+        answer = rows if self.path.startswith("/containers") else plugin | run | image
         body = json.dumps(answer).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def version_string(self) -> str:
+        """Its header Server."""
+        return "Docker/20.10.24 (linux)"
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
@@ -93,17 +105,27 @@ def measure_run(directory: Path, environment: dict[str, str]) -> list[Figure]:
     path = f"{docker.parent}:{environment['PATH']}"
     environment = environment | {"PATH": path, "XDG_CACHE_HOME": str(directory)}
     convgpu = Path(sys.executable).parent / "convgpu"
+    package = directory / "bin/convgpu"
+    package.write_text(PROGRAM.format(folders=[str(ROOT / "plugin"), str(ROOT / "scheduler")]))
+    package.chmod(0o755)
     words = ("run", "--gpu-memory", "1g", "--gpu-volume-driver", PLUGIN, "image")
     rows = []
     for _ in range(2 * TURNS + 1):
         alone = start_of(str(docker), environment=environment)
         ours = start_of(str(convgpu), *words, environment=environment)
+        packaged = start_of(str(package), *words, environment=environment)
         python = start_of(sys.executable, "-c", "pass", environment=environment)
-        rows.append((ours[0] - alone[0], ours[1] - alone[1], python[1]))
-    more, processor, python_alone = (statistics.median(column) * 1e3 for column in zip(*rows[1:], strict=True))
+        rows.append(
+            (*(used - docker for each in (ours, packaged) for used, docker in zip(each, alone, strict=True)), *python)
+        )
+    more, processor, packaged_more, packaged_processor, _, python_alone = (
+        statistics.median(column) * 1e3 for column in zip(*rows[1:], strict=True)
+    )
     return [
         at_most("convgpu run until docker takes its place, p50", more, "ms", 60),
         at_most("the same, processor time", processor, "ms", 60),
+        at_most("the same as the Debian package starts it, p50", packaged_more, "ms", 60),
+        at_most("the same, processor time", packaged_processor, "ms", 60),
         Figure("of which Python without any of our modules", python_alone, "ms"),
     ]
 

@@ -16,14 +16,16 @@ ROOT = Path(__file__).parents[3]
 
 
 class Server(ThreadingMixIn, UnixStreamServer):
-    """Answers GET with `documents`; what is asked for by DELETE is `deleted`."""
+    """Answers GET with `documents`, and keeps what is `asked`; what is asked for by DELETE is `deleted`."""
 
     daemon_threads = True
 
     def __init__(self, path: Path, documents: Mapping[str, object]) -> None:
         super().__init__(str(path), Answers)
         self.documents = documents
+        self.asked: list[str] = []
         self.deleted: list[str] = []
+        self.says = "a proxy"  # in its header Server
 
     def get_request(self) -> tuple[Any, Any]:
         return self.socket.accept()[0], ("engine", 0)
@@ -35,6 +37,7 @@ class Answers(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
+        self.server.asked.append(self.path)
         found = self.server.documents.get(self.path)
         body = json.dumps(found if found is not None else {"message": "absent"}).encode()
         self.send_response(404 if found is None else 200)
@@ -46,6 +49,9 @@ class Answers(BaseHTTPRequestHandler):
         self.server.deleted.append(self.path)
         self.send_response(204)
         self.end_headers()
+
+    def version_string(self) -> str:
+        return self.server.says
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""

@@ -1,6 +1,7 @@
 """The Docker Engine as the command line needs it: the plugin, the containers and the images."""
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -141,7 +142,24 @@ class Engine:
 
     def directory(self, plugin: Plugin) -> str:
         """Return where the plugin's /var/lib/convgpu lies on the Engine's host."""
-        return plugin_directory(self.info, plugin)
+        return plugin_directory(self.info.get("DockerRootDir"), plugin)
+
+    @property
+    def version(self) -> str:
+        """The Engine's version."""
+        return str(self.info.get("ServerVersion", ""))
+
+    def is_simulated(self, plugin: Plugin) -> bool:
+        """Ask the plugin; where its socket is out of reach (not root, a remote Engine), its settings say it.
+
+        Raises:
+            Unavailable: the plugin does not answer.
+        """
+        if not os.access(plugin.path, os.W_OK):
+            return plugin.settings.get("CONVGPU_DEVICES", "").startswith("simulated:")
+        from convgpu.cli.connect.discovery import open_plugin  # noqa: PLC0415 - imports us
+
+        return open_plugin(plugin.socket).devices().volume_library_path is not None
 
     @cached_property
     def info(self) -> dict[str, Any]:

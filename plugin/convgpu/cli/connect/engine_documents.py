@@ -15,11 +15,19 @@ _SAFE: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 
 class Image(Record):
-    """The configuration of an image."""
+    """The configuration of an image.
+
+    Attributes:
+        environment: `NAME=VALUE` rows.
+        volumes: paths at which it wants some.
+        id: of its configuration.
+        data_root: the Engine's DockerRootDir, where the image tells of it.
+    """
 
     environment: tuple[str, ...]
     volumes: tuple[str, ...]
     id: str = ""
+    data_root: str | None = None
 
 
 class Plugin(Record):
@@ -61,12 +69,20 @@ def read_plugin(name: str, document: Mapping[str, Any]) -> Plugin | None:
 def read_image(document: Mapping[str, Any]) -> Image:
     """Return the image of the answer to `image_url`."""
     config = document.get("Config") or {}
-    return Image(tuple(config.get("Env") or ()), tuple(config.get("Volumes") or ()), str(document.get("Id") or ""))
+    variables, volumes = tuple(config.get("Env") or ()), tuple(config.get("Volumes") or ())
+    return Image(variables, volumes, str(document.get("Id") or ""), _data_root(document.get("GraphDriver") or {}))
 
 
-def plugin_directory(info: Mapping[str, Any], plugin: Plugin) -> str:
-    """Return where the plugin's /var/lib/convgpu lies on the Engine's host; `info`: the answer to /info."""
-    return f"{info.get('DockerRootDir')}/plugins/{plugin.id}/propagated-mount"
+def _data_root(driver: Mapping[str, Any]) -> str | None:
+    """Return the DockerRootDir in which overlay2 has an image: ROOT/overlay2/ID/diff (moby, daemon/graphdriver)."""
+    place = str((driver.get("Data") or {}).get("UpperDir") or "")
+    root, found, _ = place.rpartition("/overlay2/")
+    return root if found and driver.get("Name") == "overlay2" else None
+
+
+def plugin_directory(data_root: object, plugin: Plugin) -> str:
+    """Return where the plugin's /var/lib/convgpu lies on the Engine's host; `data_root`: the Engine's DockerRootDir."""
+    return f"{data_root}/plugins/{plugin.id}/propagated-mount"
 
 
 def quoted(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from convgpu.cli.run.csv_row import read_row
 from convgpu.protocol.quick.record import Record
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
 LIBRARIES_AT: Final = "/run/nvidia/lib"  # not below /usr, which may be a read-only mount
 CDI_KIND: Final = "nvidia.com/gpu"
+_TOOLKIT: Final = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 
 
 class Access(Record):
@@ -100,6 +103,17 @@ def parse_gpus(value: str | None) -> tuple[str, ...] | None:
     return found[0] if found else None
 
 
+def has_toolkit() -> bool:
+    """Say whether NVIDIA's container toolkit is installed on this machine."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return any(os.access(f"{folder}/{name}", os.X_OK) for folder in folders for name in _TOOLKIT)
+
+
+def by_toolkit(asked: str | None) -> Access:
+    """Return the access that NVIDIA's container toolkit gives; `asked`: as for `choose`."""
+    return Access(("--gpus", asked or "all"), None, "NVIDIA's container toolkit")
+
+
 def has_runtime(info: Mapping[str, Any]) -> bool:
     """Say whether the Engine has NVIDIA's runtime; `info`: of the Engine."""
     return "nvidia" in (info.get("Runtimes") or {})
@@ -119,7 +133,7 @@ def choose(info: Mapping[str, Any], host: Host | None, asked: str | None, gpus: 
     """
     discovered = [str(row.get("ID")) for row in info.get("DiscoveredDevices") or ()]
     if has_runtime(info) or host is None or host.toolkit:
-        return Access(("--gpus", asked or "all"), None, "NVIDIA's container toolkit")
+        return by_toolkit(asked)
     if any(name.startswith(f"{CDI_KIND}=") for name in discovered) or (info.get("CDISpecDirs") and host.cdi):
         names = [f"{CDI_KIND}={gpu}" for gpu in gpus or ("all",)]
         return Access(tuple(word for name in names for word in ("--device", name)), None, "CDI")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from convgpu.cli.run.gpu_access import CDI_KIND, Host, HostGpu
+from convgpu.cli.run.gpu_access import CDI_KIND, Host, HostGpu, has_toolkit
 
 _CDI_FOLDERS: Final = ("/etc/cdi", "/var/run/cdi")
 _LIBRARIES: Final = (
@@ -28,11 +28,7 @@ def inspect_host(root: Path = Path("/")) -> Host:
             for file in sorted(folder.glob(pattern)):
                 libraries.setdefault(file.name, os.path.realpath(file))
     return Host(
-        toolkit=any(
-            os.access(f"{folder}/{name}", os.X_OK)
-            for folder in os.get_exec_path()
-            for name in ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
-        ),
+        toolkit=has_toolkit(),
         cdi=any(_names_gpus(file) for folder in _CDI_FOLDERS for file in (root / folder[1:]).glob("*")),
         gpus=_list_gpus(root),
         nodes=tuple(nodes),

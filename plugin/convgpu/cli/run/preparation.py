@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from convgpu.cli.connect.quick_http import QuickHttp
 from convgpu.cli.run import gpu_access
 from convgpu.cli.run.docker_arguments import UsageError
 from convgpu.cli.run.injection import SIMULATED, Surroundings, docker_words, explain
@@ -28,6 +27,10 @@ if TYPE_CHECKING:
         endpoint: Endpoint
 
         @property
+        def version(self) -> str:
+            """Its version."""
+
+        @property
         def info(self) -> Mapping[str, Any]:
             """The document of `docker info`."""
 
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
         def directory(self, plugin: Plugin, /) -> str:
             """Return where the plugin's /var/lib/convgpu lies."""
 
+        def is_simulated(self, plugin: Plugin, /) -> bool:
+            """Say whether the plugin's GPUs are simulated."""
+
         def image(self, name: str, /) -> Image | None:
             """Return the configuration of an image, None for one that is absent."""
 
@@ -44,7 +50,6 @@ if TYPE_CHECKING:
             """Say whether an image has something at `path`."""
 
 
-_OK: Final = 200
 _OLDEST: Final = (20, 10)  # Engine whose plugins and mounts we know
 
 
@@ -104,7 +109,7 @@ def check_version(engine: AnEngine) -> None:
     Raises:
         Unavailable: it is too old.
     """
-    text = str(engine.info.get("ServerVersion", ""))
+    text = engine.version
     parts = text.split(".")[:2]
     if all(part.isdecimal() for part in parts) and tuple(map(int, parts)) < _OLDEST:
         raise _unavailable(f"the Docker Engine is version {text}; ConvGPU needs 20.10 or newer.\nUpgrade the Engine.")
@@ -116,8 +121,10 @@ def find_access(engine: AnEngine, plugin: Plugin, request: Request) -> gpu_acces
     Raises:
         Unavailable: there is no way.
     """
-    if _is_simulated(plugin):
+    if engine.is_simulated(plugin):
         return SIMULATED
+    if engine.endpoint.path is not None and gpu_access.has_toolkit():  # without a look at the Engine, which takes long
+        return gpu_access.by_toolkit(request.docker_gpus)
     host = None
     if engine.endpoint.path is not None and not gpu_access.has_runtime(engine.info):
         from convgpu.cli.run.host_gpus import inspect_host  # a host with NVIDIA's runtime does without
@@ -127,28 +134,6 @@ def find_access(engine: AnEngine, plugin: Plugin, request: Request) -> gpu_acces
         return gpu_access.choose(engine.info, host, request.docker_gpus, request.devices)
     except gpu_access.NoAccess as error:
         raise _unavailable(str(error)) from error
-
-
-def _is_simulated(plugin: Plugin) -> bool:
-    """Ask the plugin; where its socket is out of reach (not root, a remote Engine), its settings say it."""
-    if os.access(plugin.path, os.W_OK):
-        answer = _ask_devices(plugin.path)
-        if answer is not None:
-            return answer.get("volume_library_path") is not None
-        from convgpu.cli.connect.discovery import open_plugin  # explains why there is no answer
-
-        return open_plugin(plugin.socket).devices().volume_library_path is not None
-    return plugin.settings.get("CONVGPU_DEVICES", "").startswith("simulated:")
-
-
-def _ask_devices(socket: str) -> dict[str, Any] | None:
-    """Return the plugin's answer as it is, without msgspec's records, whose import costs what all else here does."""
-    try:
-        reply = QuickHttp(socket).ask("GET", "/v1/devices")
-        answer = reply.json()
-    except (OSError, ValueError):
-        return None
-    return answer if reply.status == _OK and isinstance(answer, dict) else None
 
 
 def _read(path: str) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from convgpu.cli.connect.engine_documents import Image, Plugin
     from convgpu.cli.connect.engine_endpoint import Endpoint
 
-_INFO: Final = "/info"
+INFO: Final = "/info"
 _OK: Final = 200
 _TIMEOUT: Final = 2.0  # seconds for each step of an exchange; the whole command waits longer
 _ROWS: Final = {name: row for row in OPTIONS for name in row.names}
@@ -37,6 +37,8 @@ class UnusualError(Exception):
 
 class QuickEngine:
     """An Engine that is asked for everything at once, and answers while we go on.
+
+    What `docker info` says is asked for only where it is needed: an Engine of 20.10 starts two programs for it.
 
     Args:
         endpoint: with a UNIX socket.
@@ -53,9 +55,11 @@ class QuickEngine:
         self.endpoint = endpoint
         self._questions: dict[str, Question] = {}
         self._documents: dict[str, Any] = {}
-        http = QuickHttp(endpoint.path or "", _TIMEOUT)
-        for url in (_INFO, plugin_url(plugin), image_url(image), *also):
-            self._questions[url] = http.send("GET", url)
+        self._http = QuickHttp(endpoint.path or "", _TIMEOUT)
+        self._image = image
+        self._server = ""
+        for url in (plugin_url(plugin), image_url(image), *also):
+            self._questions[url] = self._http.send("GET", url)
 
     def close(self) -> None:
         """Close the connections of questions whose answers nobody reads."""
@@ -65,7 +69,13 @@ class QuickEngine:
     @property
     def info(self) -> Mapping[str, Any]:
         """See `Engine.info`."""
-        return self._object(_INFO)
+        return self._object(INFO)
+
+    @property
+    def version(self) -> str:
+        """See `Engine.version`. An answer's header says it, too: `Docker/20.10.24 (linux)`."""
+        name, _, version = self._server.partition("/")
+        return version.partition(" ")[0] if name == "Docker" else str(self.info.get("ServerVersion", ""))
 
     def plugin(self, name: str) -> Plugin:
         """See `Engine.plugin`."""
@@ -76,7 +86,14 @@ class QuickEngine:
 
     def directory(self, plugin: Plugin) -> str:
         """See `Engine.directory`."""
-        return plugin_directory(self.info, plugin)
+        return plugin_directory(self.image(self._image).data_root or self.info.get("DockerRootDir"), plugin)
+
+    def is_simulated(self, plugin: Plugin) -> bool:
+        """See `Engine.is_simulated`; here the plugin's settings say it."""
+        devices = plugin.settings["CONVGPU_DEVICES"]
+        if os.access(plugin.path, os.W_OK):
+            Question(plugin.path, b"", _TIMEOUT).close()  # if nobody listens the whole command says why
+        return devices.startswith("simulated:")
 
     def image(self, name: str) -> Image:
         """See `Engine.image`; one that has to be pulled is unusual."""
@@ -87,9 +104,11 @@ class QuickEngine:
         raise UnusualError(image, path)
 
     def get(self, url: str) -> Any:
-        """Return the document of a URL that was asked for."""
+        """Return the document of a URL."""
         if url not in self._documents:
-            answer = self._questions[url].answer()
+            question = self._questions.get(url) or self._http.send("GET", url)
+            answer = question.answer()
+            self._server = answer.headers.get("server", "")
             if answer.status != _OK:
                 raise UnusualError(url, answer.status)
             self._documents[url] = answer.json()

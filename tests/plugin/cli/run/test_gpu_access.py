@@ -85,7 +85,7 @@ def test_a_host_without_a_way_is_told_what_is_missing(host: Host) -> None:
 
 
 def test_what_a_host_has_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.get_exec_path", list)
+    monkeypatch.setenv("PATH", "")
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         (tmp_path / "dev").mkdir(exist_ok=True)
         (tmp_path / "dev" / name).touch()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering_engine import DEAR, Became, answering_engine, become, become_in_a_process
+from answering_engine import DEAR, Became, Server, answering_engine, become, become_in_a_process
 from click.testing import CliRunner
 
 from convgpu.cli import entry
@@ -37,8 +37,13 @@ DOCUMENTS = {
 }
 
 
+IN_OVERLAY = IMAGE | {
+    "GraphDriver": {"Name": "overlay2", "Data": {"UpperDir": "/srv/overlay2/data/overlay2/1f/diff"}},
+}
+
+
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """An Engine on a socket, and a user who has looked into two of its images."""
     for name in ("CONVGPU_NAME", "DOCKER_CONTEXT", "CONVGPU_DOCKER_PLUGIN"):
         monkeypatch.delenv(name, raising=False)
@@ -50,8 +55,14 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("SUDO_USER", "ana")
     monkeypatch.chdir(tmp_path)
-    with answering_engine(tmp_path / "engine.sock", DOCUMENTS):
-        yield host
+    with answering_engine(tmp_path / "engine.sock", DOCUMENTS) as started:
+        yield started
+
+
+@pytest.fixture
+def engine(server: Server) -> str:
+    """The name of its socket."""
+    return f"unix://{server.server_address!s}"
 
 
 def by_click(verb: str, *words: str) -> tuple[Any, ...]:
@@ -198,3 +209,33 @@ def test_nothing_dear_is_imported(engine: str) -> None:
     last, *modules = become_in_a_process(words, {"DOCKER_HOST": engine})
     assert (last, DEAR & set(modules)) == ("the-command", set())
     assert "convgpu.cli.run.quick" in modules
+
+
+ASKED = ["/images/image/json", "/plugins/convgpu/json"]
+
+
+def test_docker_info_is_asked_for_only_where_nothing_else_says_it(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(words: str) -> tuple[list[str], str]:
+        server.asked.clear()
+        command = quick.docker_command("run", ["--gpu-memory", "2g", *words.split(), "image"])
+        return sorted(server.asked), next(word for word in command if "ld.so.preload" in word).split(",")[1]
+
+    by_info = (["/images/image/json", "/info", "/plugins/convgpu/json"], "src=/var/lib/docker/plugins/f00d/{}")
+    place = "propagated-mount/ld.so.preload"
+    assert asked("") == (by_info[0], by_info[1].format(place))
+    server.documents = DOCUMENTS | {"/images/image/json": IN_OVERLAY}
+    server.says = "Docker/20.10.24+dfsg1 (linux)"
+    assert asked("") == (ASKED, f"src=/srv/overlay2/data/plugins/f00d/{place}")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    cards = ["/images/image/json", "/info", "/plugins/cards/json"]
+    assert asked("--gpu-volume-driver cards")[0] == cards  # has it NVIDIA's runtime?
+    (tmp_path / "nvidia-container-runtime-hook").touch(0o755)
+    assert asked("--gpu-volume-driver cards")[0] == [cards[0], cards[2]]
+    server.says = "Docker/19.03.1 (linux)"
+    with pytest.raises(Exception, match=r"needs 20\.10 or newer"):
+        asked("")
+    server.documents = DOCUMENTS | {"/images/image/json": IN_OVERLAY | {"GraphDriver": {"Name": "btrfs", "Data": None}}}
+    server.says = "Docker/29.0.1 (linux)"
+    assert asked("") == (by_info[0], by_info[1].format(place))

@@ -18,7 +18,7 @@ from convgpu.cli.connect.engine_endpoint import Options, resolve
 from convgpu.cli.connect.quick_http import QuickHttp
 from convgpu.cli.run.docker_arguments import check, scan
 from convgpu.cli.run.preparation import prepare
-from convgpu.cli.run.quick import QuickEngine, abort, become
+from convgpu.cli.run.quick import INFO, QuickEngine, abort, become
 from convgpu.cluster.layout import file_name
 from convgpu.cluster.node_job import read_node_job
 from convgpu.protocol.quick import quick_json
@@ -68,7 +68,7 @@ def docker_command(words: Sequence[str]) -> list[str]:
     if endpoint.path is None:
         raise UnusualError(endpoint.host)
     ended = f"/containers/json?all=1&filters={quoted(quick_json.dumps(container.ended(share)))}"
-    engine = QuickEngine(endpoint, settings["plugin"], line.image[0], ended)
+    engine = QuickEngine(endpoint, settings["plugin"], line.image[0], INFO, ended)
     try:
         engine.image(line.image[0])
         if line.own == _PULL_ONLY:
