@@ -149,17 +149,20 @@ class Engine:
         """The Engine's version."""
         return str(self.info.get("ServerVersion", ""))
 
-    def is_simulated(self, plugin: Plugin) -> bool:
-        """Ask the plugin; where its socket is out of reach (not root, a remote Engine), its settings say it.
+    def is_simulated(self, plugin: Plugin) -> bool | None:
+        """Return whether the plugin's GPUs are simulated, None if it does not answer.
 
-        Raises:
-            Unavailable: the plugin does not answer.
+        Where its socket is out of reach (not root, a remote Engine), its settings say it.
         """
         if not os.access(plugin.path, os.W_OK):
             return plugin.settings.get("CONVGPU_DEVICES", "").startswith("simulated:")
-        from convgpu.cli.connect.discovery import open_plugin  # noqa: PLC0415 - imports us
-
-        return open_plugin(plugin.socket).devices().volume_library_path is not None
+        try:
+            reply = QuickHttp(plugin.path).ask("GET", "/v1/devices")
+            answer = reply.json()
+        except (OSError, ValueError):
+            return None
+        known = reply.status == _OK and isinstance(answer, dict)
+        return answer.get("volume_library_path") is not None if known else None
 
     @cached_property
     def info(self) -> dict[str, Any]:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
         def directory(self, plugin: Plugin, /) -> str:
             """Return where the plugin's /var/lib/convgpu lies."""
 
-        def is_simulated(self, plugin: Plugin, /) -> bool:
-            """Say whether the plugin's GPUs are simulated."""
+        def is_simulated(self, plugin: Plugin, /) -> bool | None:
+            """Return whether the plugin's GPUs are simulated, None if it does not answer."""
 
         def image(self, name: str, /) -> Image | None:
             """Return the configuration of an image, None for one that is absent."""
@@ -121,7 +121,12 @@ def find_access(engine: AnEngine, plugin: Plugin, request: Request) -> gpu_acces
     Raises:
         Unavailable: there is no way.
     """
-    if engine.is_simulated(plugin):
+    simulated = engine.is_simulated(plugin)
+    if simulated is None:
+        from convgpu.cli.connect.discovery import open_plugin  # explains why there is no answer
+
+        simulated = open_plugin(plugin.socket).devices().volume_library_path is not None
+    if simulated:
         return SIMULATED
     if engine.endpoint.path is not None and gpu_access.has_toolkit():  # without a look at the Engine, which takes long
         return gpu_access.by_toolkit(request.docker_gpus)

@@ -220,7 +220,8 @@ def test_docker_info_is_asked_for_only_where_nothing_else_says_it(
     def asked(words: str) -> tuple[list[str], str]:
         server.asked.clear()
         command = quick.docker_command("run", ["--gpu-memory", "2g", *words.split(), "image"])
-        return sorted(server.asked), next(word for word in command if "ld.so.preload" in word).split(",")[1]
+        # A question whose answer nobody waited for may be answered later.
+        return sorted(set(server.asked)), next(word for word in command if "ld.so.preload" in word).split(",")[1]
 
     by_info = (["/images/image/json", "/info", "/plugins/convgpu/json"], "src=/var/lib/docker/plugins/f00d/{}")
     place = "propagated-mount/ld.so.preload"
