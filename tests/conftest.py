@@ -22,12 +22,15 @@ from host_state import host_state, leave_hosts_network
 from hypothesis import settings
 from preloaded import Template
 from prepared_data import prepared_data
+from rounds import rounds
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 # Machines are noisy: how long an example takes is no test. A change is judged by the same examples each time, so that a
 # rare one fails nobody else's; with CONVGPU_EXAMPLES in the environment (`scripts/explore`) they are drawn anew.
-settings.register_profile("untimed", deadline=None, derandomize="CONVGPU_EXAMPLES" not in os.environ)
+settings.register_profile(
+    "untimed", deadline=None, derandomize="CONVGPU_EXAMPLES" not in os.environ, max_examples=rounds(100, few=40)
+)
 settings.load_profile("untimed")
 
 # A shell that starts us in the background has us ignore it, and with us every program that a test interrupts.

@@ -1,8 +1,9 @@
 """A fixed short part of what `make fuzz` does for long with the scheduler's readers of frames and pages."""
 
 from fuzz_frames import fuzz
+from rounds import rounds
 
-COUNT = 20_000
+COUNT = rounds(1_000_000, few=20_000)
 
 
 def test_frames_and_pages_that_no_honest_process_makes() -> None:

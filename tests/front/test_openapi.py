@@ -10,6 +10,7 @@ from daemon import GIB
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from page_world import house as open_house
+from rounds import rounds
 
 from convgpu.client.scheduler import Scheduler
 from convgpu.plugin.admin_api.openapi import OPERATIONS, describe, routes
@@ -87,7 +88,7 @@ def test_the_service_is_as_described(service, app, route):
         known.append(checks.positive_data_acceptance)
 
     # The same cases each time: what a service that runs does with chance ones is for `schemathesis run`.
-    @settings(max_examples=40, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=rounds(40, few=12), derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(case=cases)
     def check(case):
         answer = case.call(base_url=BASE, session=service)

@@ -16,6 +16,9 @@ from convgpu.protocol.stream import MessageStream
 TIMEOUT = 120.0
 """Seconds after which a test gives up; nothing takes that long."""
 
+POLL = 0.0005
+"""Seconds between two questions whether the program has said something."""
+
 PAGE_SIZE = 4096
 SLOT_SIZE = 64
 FIXED_OFFSET = SLOT_SIZE + 24
@@ -93,9 +96,9 @@ class Peer:
             return True
         return False
 
-    def silent(self) -> bool:
-        """Whether nothing is there to read now."""
-        return not self._received and not select.select([self._connection], [], [], 0)[0]
+    def silent(self, seconds: float = 0.0) -> bool:
+        """Whether nothing is there to read now, and for so long (POLL: who asks again and again leaves the core)."""
+        return not self._received and not select.select([self._connection], [], [], seconds)[0]
 
     def send(self, message: Message, request: int = 0) -> None:
         self.send_raw(pack(message, request))

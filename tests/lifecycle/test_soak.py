@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from docker_engine import wait_for
+from rounds import rounds
 
 pytestmark = pytest.mark.engine
 
-CYCLES = int(os.environ.get("CONVGPU_SOAK", "24"))
+CYCLES = int(os.environ.get("CONVGPU_SOAK", rounds(24, few=12)))
 SEED = int(os.environ.get("CONVGPU_SOAK_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 LONG = 100
 KILL_EVERY = 20 if CYCLES > LONG else 6

@@ -6,10 +6,11 @@ import random
 
 import pytest
 from porter_host import COPIED, FILLED, HELD, IN, MIB, OUT, READY, Carrier, Owner, Porter
+from rounds import rounds
 
 from convgpu.protocol.residency.porter import Pooled
 
-ROUNDS = 30
+ROUNDS = rounds(30, few=10)
 SEEDS = int(os.environ.get("CONVGPU_SEEDS", "1"))  # for each build; `make storm` kills at every named step
 SIZES = [2 * MIB, 8 * MIB, 16 * MIB, 64 * MIB, 4 * MIB]
 

@@ -10,6 +10,7 @@ import pytest
 from checked_host import CheckedHost
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from rounds import rounds
 
 from convgpu.core import events as e
 from convgpu.core.allocation.admission import GANG_TIMEOUT
@@ -17,7 +18,7 @@ from convgpu.core.machine import Machine
 from convgpu.policies.memory import POLICIES, make_policy
 
 PHASES = set(Phase) - {Phase.shrink}
-EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", rounds(40, few=15)))
 STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 7), st.integers(1, 8)), min_size=40, max_size=100)
 
 

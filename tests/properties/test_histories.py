@@ -13,6 +13,7 @@ from checked_host import CheckedHost
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from rounds import rounds
 
 from convgpu.core import events as e
 from convgpu.core.allocation.admission import GANG_TIMEOUT
@@ -22,7 +23,7 @@ from convgpu.core.placement import Choice, PlacementPolicyChosen
 from convgpu.policies.memory import POLICIES, make_policy
 from convgpu.policies.placement import PLACEMENT_POLICIES
 
-EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", rounds(40, few=15)))
 # To make a history small takes minutes, so it has to be asked for.
 PHASES = [phase for phase in Phase if phase is not Phase.shrink or "CONVGPU_SHRINK" in os.environ]
 DRAW = st.data()

@@ -11,13 +11,14 @@ from elastic_host import ElasticHost
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from rounds import rounds
 
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.residency import events as r
 from convgpu.policies.memory import make_policy
 
-EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("CONVGPU_EXAMPLES", rounds(40, few=15)))
 PHASES = [phase for phase in Phase if phase is not Phase.shrink or "CONVGPU_SHRINK" in os.environ]
 DRAW = st.data()
 

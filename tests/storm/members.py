@@ -11,10 +11,9 @@ from typing import Final
 
 from built import DRIVER, HOOK, PORTER
 from compiled import SOURCES, compile_c
-from daemon import CONTEXT, Daemon, host_pool, wait_until
+from daemon import CONTEXT, Daemon, JsonAdmin, host_pool, wait_until
 from gpu_host import CudaProcess
 from hooked_program import SUCCESS, Program
-from json_admin import JsonAdmin
 from steps import Plan
 
 from convgpu.client.scheduler import SchedulerUnavailable

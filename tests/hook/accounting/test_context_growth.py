@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from hooked_program import OUT_OF_MEMORY, SUCCESS, Program, Result
-from scripted_scheduler import ScriptedScheduler
+from scripted_scheduler import POLL, ScriptedScheduler
 from scripted_session import GIB, MIB, Session, open_session, row
 
 from convgpu.protocol.messages import Accepted, Allocate, Context, ContextSize, Rejected
@@ -51,7 +51,7 @@ def test_few_questions_come_before_the_limit_and_none_after(session: Session) ->
         if used == LIMIT - CONTEXT:
             break
         while not session.program.returned():
-            if not session.peer.silent():
+            if not session.peer.silent(POLL):
                 measured(session, charged=CONTEXT, used=used, size=CONTEXT)
                 questions += 1
         assert session.program.result().code == SUCCESS
@@ -77,7 +77,7 @@ def test_what_growth_has_taken_is_not_handed_out(session: Session, command: str)
     session.program.begin(command.format(LIMIT - CONTEXT))
     answered = 0
     while not session.program.returned():
-        if session.peer.silent():
+        if session.peer.silent(POLL):
             continue
         request, message = session.peer.receive()
         if isinstance(message, Context):
@@ -164,7 +164,7 @@ def test_a_block_that_comes_and_goes_is_not_measured_each_time(session: Session)
     for _turn in range(200):
         session.program.begin(ALLOCATE.format(GIB))
         while not session.program.returned():
-            if not session.peer.silent():
+            if not session.peer.silent(POLL):
                 measured(session, charged=CONTEXT, used=0, size=CONTEXT)
                 questions += 1
         assert session.program.call(f"free {session.program.result().number}").code == SUCCESS
@@ -260,7 +260,7 @@ def test_the_drivers_own_answers_pass_unchanged(session: Session, start: Start, 
     assert alone.call(f"use {alone.call('retain 0').number}").code == SUCCESS
     session.program.begin(command)
     while not session.program.returned():
-        if not session.peer.silent():
+        if not session.peer.silent(POLL):
             request, message = session.peer.receive()
             size = message.size if isinstance(message, Allocate) else 0
             session.peer.send(Accepted(size, 0) if size else ContextSize(CONTEXT), request)

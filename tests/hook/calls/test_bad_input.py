@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from compiled import ROOT
 from hooked_program import INVALID_VALUE, OUT_OF_MEMORY, SUCCESS, Program, Result
-from scripted_scheduler import ScriptedScheduler
+from scripted_scheduler import POLL, ScriptedScheduler
 from scripted_session import GIB, MIB, Session, open_session
 
 from convgpu.protocol.messages import Allocate, Query, Rejected, Usage
@@ -37,7 +37,7 @@ def answer(session: Session, command: str) -> Result:
     """Run a command; the scheduler rejects whatever is asked for."""
     session.program.begin(command)
     while not session.program.returned():
-        if session.peer.silent():
+        if session.peer.silent(POLL):
             continue
         request, message = session.peer.receive()
         if isinstance(message, Query):

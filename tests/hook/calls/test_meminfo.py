@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from daemon import Daemon, wait_until
 from hooked_program import SUCCESS, Program, Result
-from scripted_scheduler import ScriptedScheduler
+from scripted_scheduler import POLL, ScriptedScheduler
 from scripted_session import GIB, MIB, Session, open_session
 
 from convgpu.protocol.messages import Query, Usage
@@ -38,7 +38,7 @@ def test_what_the_others_use_is_asked_for_seldom(session: Session) -> None:
     session.program.begin("infos 20000")
     questions = 0
     while not session.program.returned():
-        if not session.peer.silent():
+        if not session.peer.silent(POLL):
             request, message = session.peer.receive()
             assert message == Query(0)
             session.peer.send(Usage(4 * GIB, GIB, 0), request)

@@ -13,6 +13,7 @@ import pytest
 from compiled import SOURCES, compile_c
 from daemon import Daemon, wait_until
 from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
+from rounds import rounds
 from scripted_session import GIB, MIB
 
 Join = Callable[..., Program]
@@ -112,7 +113,7 @@ def held_by_nvml(daemon: Daemon) -> int:
 def test_processes_and_threads_share_the_last_bytes_without_a_race(daemon: Daemon, run: Run, join: Join) -> None:
     """Three processes of four threads each want about twice the limit; the books agree afterwards."""
     folder = daemon.container("a", memory="3g")
-    started = [run(folder, "churn", 4, 3000, seed) for seed in range(1, 4)]
+    started = [run(folder, "churn", 4, rounds(3000, few=1000), seed) for seed in range(1, 4)]
     seen = []
     results = []
     for process in started:

@@ -2,12 +2,13 @@
 
 from elastic_process import Elastic
 from hooked_program import SUCCESS
+from rounds import rounds
 from scripted_session import MIB
 
 from convgpu.protocol.residency import messages as r
 from convgpu.protocol.wire import Outcome
 
-THREADS, FILLS, CYCLES = 4, 30, 8
+THREADS, FILLS, CYCLES = 4, rounds(30, few=15), rounds(8, few=4)
 
 
 def test_threads_that_submit_all_the_while_lose_nothing(elastic: Elastic) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from compiled import ROOT, SOURCES, compile_c
 from replies import mutations, seeds
+from rounds import rounds
 
 FINDINGS = ROOT / "tests/hook/findings"
-COUNT = 3000
+COUNT = rounds(3000, few=1000)
 
 
 def test_replies(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ import pytest
 from compiled import SOURCES, compile_c
 from daemon import Daemon, wait_until
 from hooked_program import OUT_OF_MEMORY, SUCCESS, Program
+from rounds import rounds
 from scripted_session import GIB, MIB
 
 Join = Callable[..., Program]
 Kill = Callable[..., tuple[bool, int]]
 CONTEXT = 526 * MIB
 LIMIT = 4 * GIB
-KILLS = 12
+KILLS = rounds(12, few=4)
 """For each call, spread over all its instructions; more by CONVGPU_KILLS."""
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from json_admin import JsonAdmin
+from daemon import JsonAdmin
 
 from convgpu.client.scheduler import SchedulerRefused
 

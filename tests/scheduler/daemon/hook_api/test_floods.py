@@ -14,6 +14,7 @@ import pytest
 from daemon import GIB, Daemon, Process, connect, running_daemon, wait_until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rounds import rounds
 
 from convgpu.protocol import messages as m
 from convgpu.protocol import wire
@@ -49,7 +50,7 @@ def read_all(connection: socket.socket) -> None:
 
 
 @given(st.lists(st.binary(max_size=400), min_size=1, max_size=4))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(60, few=30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_random_bytes_harm_nobody(busy: tuple[Daemon, Path, Process], noise: list[bytes]) -> None:
     daemon, folder, neighbour = busy
     connection = connect(folder)
@@ -87,7 +88,7 @@ FRAMES: list[Message] = [
 
 
 @given(st.lists(st.sampled_from(FRAMES), min_size=1, max_size=8))
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(80, few=40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_valid_frames_in_any_order_harm_nobody(busy: tuple[Daemon, Path, Process], frames: list[Message]) -> None:
     daemon, folder, neighbour = busy
     connection = connect(folder)

@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 
 from daemon import DRIVER, GIB, Daemon, running_daemon, wait_until
+from rounds import rounds
 
-KILLS = 200
+KILLS = rounds(200, few=60)
 CONTAINERS = 6
 LIMIT = 7 * GIB
 # In a slow minute fewer kills have to do.

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opened_store import BOUNDS, ENGINE, FULL, Later, fill, laid_out, opened
+from rounds import rounds
 
 from convgpu.core.liveness import Mount
 from convgpu.core.placement import Choice, Placement
@@ -79,7 +80,7 @@ def test_a_file_truncated_anywhere_costs_at_most_what_stood_behind(
 
 
 @given(st.data())
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(120, few=40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_random_bytes_anywhere_are_never_fatal(tmp_path: Path, full: dict[str, bytes], data: st.DataObject) -> None:
     files = dict(full)
     for suffix in sorted(data.draw(st.sets(st.sampled_from(["", "-wal"]), min_size=1))):
@@ -115,7 +116,7 @@ def test_what_a_power_loss_may_leave_is_never_fatal_and_never_false(
     """File and log of different moments, blocks of zeros, pages of before; all at once, as with a disk that lies."""
     seen = snapshots(tmp_path / "whole")
     draw = random.Random(6)  # noqa: S311 - the same losses again
-    for _ in range(150):
+    for _ in range(rounds(150, few=50)):
         early, late = sorted(draw.choices(range(len(seen)), k=2))
         base = bytearray(seen[draw.choice((early, late))][""])
         log = bytearray(seen[draw.choice((early, late))]["-wal"])
