@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from convgpu.authz.admission import Admission
-from convgpu.authz.checks import ACCESS, bodies, calls, find_refusals, strict_calls
+from convgpu.authz.checks import ACCESS, bodies, calls, find_refusals, networks, strict_calls
 from convgpu.authz.checks.host import local_volume
 from convgpu.authz.checks.limits import volume_options
 from convgpu.authz.checks.strict import (
@@ -24,7 +24,7 @@ from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.prepared_programs import PreparedPrograms
 from convgpu.authz.ports import EngineUnreachable, Ports
 from convgpu.authz.requests import go_json
-from convgpu.authz.requests.other_calls import UNKNOWN
+from convgpu.authz.requests.host_config import endpoint_options, odd_updates
 from convgpu.authz.requests.routes import Call, Kind
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.site.strict_list import Need
@@ -240,7 +240,8 @@ class Judge:
         if subject is None:
             return allow(_NOTHING)
         restart = go_json.text(go_json.child(document, "restartpolicy"), "name")
-        refusals = unlisted(subject, restart_needs(subject, restart))
+        odd = (Need("fields", f"update {name}", f"docker update of {name}") for name in odd_updates(document))
+        refusals = unlisted(subject, chain(restart_needs(subject, restart), odd))
         return _verdict(subject, chain(_access(case, subject), refusals))
 
     def _volume(self, case: Case) -> Verdict:
@@ -252,6 +253,8 @@ class Judge:
         if driver not in LOCAL_TYPES:
             subject = self._subjects.without_container(case.caller)
             return _verdict(subject, unlisted(subject, iter([Need("drivers", driver, f"the volume driver {driver}")])))
+        if go_json.field(document, "clustervolumespec"):
+            return self._without_container(case, self._unlisted(case, Need("calls", "swarm", "a volume of Swarm")))
         if not options:
             return allow(_NOTHING)
         subject = self._subjects.volume(options, case.caller)
@@ -280,7 +283,9 @@ class Judge:
         return self._without_container(case, chain(refusals, self._unlisted(case, *wanted)))
 
     def _plugin(self, case: Case) -> Verdict:
-        return self._without_container(case, () if case.call.name.endswith("/push") else (_PLUGINS,))
+        if not case.call.name.endswith("/push"):
+            return self._without_container(case, (_PLUGINS,))
+        return self._without_container(case, self._unlisted(case, Need("calls", "push", "the call push of a plugin")))
 
     def _other(self, case: Case) -> Verdict:
         other = case.call.other
@@ -288,23 +293,35 @@ class Judge:
             return allow(_NOTHING)
         if other.prepared:
             return self._start_prepared(case)
-        if other.name == UNKNOWN:
+        if other.unknown:
             return self._without_container(case, [_UNKNOWN_CALL])
         wanted = [Need("calls", other.name, f"the call {other.name}")] if other.name else []
+        names = other.containers
         if other.makes_network:
+            wanted += networks.network_needs(case.document())
+        elif other.connects:
             document = case.document()
-            addresses = go_json.text(go_json.child(document, "ipam"), "driver")
-            wanted += strict_calls.network_needs(go_json.text(document, "driver"), addresses)
-        subject = self._subjects.existing(other.container, case.caller) if other.container else None
-        if subject is None:
-            return self._without_container(case, self._unlisted(case, *wanted))
-        return _verdict(subject, chain(_access(case, subject), unlisted(subject, iter(wanted))))
+            names = (go_json.text(document, "container"),)
+            wanted += networks.endpoint_needs(endpoint_options([go_json.child(document, "endpointconfig")]))
+        found = [self._subjects.existing(name, case.caller) for name in names]
+        for subject in [each for each in found if each is not None] or [self._subjects.without_container(case.caller)]:
+            access = _access(case, subject) if subject.container.known else iter(())
+            verdict = _verdict(subject, chain(access, _listing(case), unlisted(subject, iter(wanted))))
+            if not verdict.allow:
+                return verdict
+        return allow(_NOTHING)
 
     def _unlisted(self, case: Case, *wanted: Need) -> Iterator[Refusal]:
         return unlisted(self._subjects.without_container(case.caller), iter(wanted))
 
     def _without_container(self, case: Case, refusals: Iterable[Refusal]) -> Verdict:
         return _verdict(self._subjects.without_container(case.caller), refusals)
+
+
+def _listing(case: Case) -> Iterator[Refusal]:
+    """Refuse what `docker top` would tell of other processes than the container's, or of their variables."""
+    lists = case.call.other.lists_processes
+    return strict_calls.odd_listing(case.call.query.get("ps_args", ())) if lists else iter(())
 
 
 def _access(case: Case, subject: Subject) -> Iterator[Refusal]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from convgpu.authz.checks.networks import endpoint_needs
 from convgpu.authz.checks.preload import is_preload_file
 from convgpu.authz.requests.container import CDI_NAME, LIMIT_DEVICE, MountSettings
 from convgpu.authz.site.strict_list import Need
@@ -152,18 +153,23 @@ def bind_volume(options: Mapping[str, str], subject: Subject) -> Iterator[Refusa
 
 
 def host_copies(subject: Subject) -> Iterator[Refusal]:
-    """Refuse, where rules are strict, copies into a container that writes a path of the host.
+    """Refuse, where rules are strict, copies into a container that has a path of the host which they could write.
 
-    The Engine unpacks them as root of the host, with setuid files and devices, and through links that the container
-    changes meanwhile.
+    The Engine unpacks them as root of the host, with setuid files and devices, and through links that lie in the
+    container, come with the archive, or change meanwhile. It mounts the path anew for that, and before version 25 what
+    is mounted below a read-only one stays writable.
     """
     for mount in subject.container.mounts if subject.caller.rules.strict_list is not None else ():
-        if mount.kind == "bind" and not mount.read_only:
-            yield Refusal(
-                "strict-copies",
-                f"the container writes {mount.source} of the host, where a copy could leave a setuid file.\n"
-                "Copy by the path itself, or by docker exec -i ... tar -x.",
-            )
+        if mount.kind != "bind" or is_preload_file(mount, subject.host):
+            continue
+        if not mount.read_only:
+            what = f"the container writes {mount.source} of the host"
+        elif subject.host.engine < _RECURSIVE:
+            what = f"this Engine, before 25, copies into what is mounted below {mount.source} of the host"
+        else:
+            continue
+        way = "Copy by the path itself, or by docker exec -i ... tar -x."
+        yield Refusal("strict-copies", f"{what}, where a copy could leave a setuid file.\n{way}")
 
 
 def _is_bind(options: Mapping[str, str]) -> bool:
@@ -234,6 +240,7 @@ def _rest(subject: Subject) -> Iterator[Need]:
         given = "" if rest.masked_paths else ", which MaskedPaths: [] means,"
         for path in sorted(_MASKED - set(rest.masked_paths)):
             yield Need("masks", path, f"{path} without a mask{given}")
+    yield from endpoint_needs(rest.endpoint_options)
     for name in rest.unknown:
         yield Need("fields", name, f"the field {name} of the request, which ConvGPU does not know,")
 

@@ -4,17 +4,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from convgpu.authz.site.strict_list import Need
+from convgpu.authz.verdict import Refusal
 from convgpu.runtime.paths import plain
 
-# Of `POST /build`: what an image is made of, and its share of the host's time.
+# Of `POST /build`: what an image is made of, and its share of the host's time. Not `remote`: the host's `git`, as root,
+# or the Engine itself would fetch it, from where only the host comes to.
 _BUILD: Final = frozenset({
     "t", "dockerfile", "rm", "forcerm", "q", "nocache", "pull", "buildargs", "labels", "target", "platform", "memory",
     "memswap", "cpushares", "cpusetcpus", "cpusetmems", "cpuperiod", "cpuquota", "shmsize", "ulimits", "cachefrom",
-    "squash", "extrahosts", "remote", "buildid", "session", "version", "isolation", "networkmode", "cgroupparent",
+    "squash", "extrahosts", "buildid", "session", "version", "isolation", "networkmode", "cgroupparent",
 })  # fmt: skip
 _OWN_NETWORKS: Final = frozenset({"", "default", "none", "bridge"})
-_NETWORK_DRIVERS: Final = frozenset({"", "bridge", "null", "overlay", "macvlan", "ipvlan", "host"})
-_ADDRESS_DRIVERS: Final = frozenset({"", "default", "null"})
+# What `ps` may be told: BSD's `e`, and names for columns, are not among it.
+_LISTINGS: Final = frozenset({"", "-ef", "-eF", "-eLf", "-el", "-ely", "ax", "-ax", "aux", "-aux", "axu", "auxww"})
+_WITH_COLUMNS: Final = frozenset({"-o", "-eo", "-e -o", "-Ao", "-A -o", "axo", "ax -o"})
+_COLUMNS: Final = frozenset({
+    "pid", "ppid", "pgid", "sid", "sess", "tid", "lwp", "nlwp", "uid", "user", "gid", "group", "comm", "ucmd", "args",
+    "cmd", "command", "pcpu", "%cpu", "c", "pmem", "%mem", "rss", "rssize", "vsz", "size", "sz", "stat", "state", "s",
+    "start", "stime", "lstart", "etime", "etimes", "time", "cputime", "tty", "tt", "ni", "nice", "pri", "psr", "cls",
+    "wchan", "f",
+})  # fmt: skip
 _NO_BUILDKIT: Final = frozenset({"", "1"})
 
 
@@ -50,12 +59,21 @@ def _build_network(modes: Sequence[str]) -> Iterator[Need]:
             yield Need("namespaces", f"network={kind}", f"--network {mode}")
 
 
-def network_needs(driver: str, addresses: str) -> Iterator[Need]:
-    """Return what a new network needs, by its driver and that of its addresses (IPAM): the Engine looks both up."""
-    if driver not in _NETWORK_DRIVERS:
-        yield Need("drivers", f"network={driver}", f"the network driver {driver}")
-    if addresses not in _ADDRESS_DRIVERS:
-        yield Need("drivers", f"ipam={addresses}", f"the IPAM driver {addresses}")
+def odd_listing(arguments: Sequence[str]) -> Iterator[Refusal]:
+    """Refuse arguments with which `ps` could show variables, or processes that are not the container's.
+
+    It runs on the host as root. The Engine keeps the rows that have a process of the container in the column that is
+    called PID, whatever column that is.
+    """
+    for given in arguments:
+        options, _, columns = given.strip().rpartition(" ")
+        plain_columns = options in _WITH_COLUMNS and set(columns.split(",")) <= _COLUMNS
+        if given not in _LISTINGS and not (plain_columns and "pid" in columns.split(",")):
+            yield Refusal(
+                "strict-listing",
+                f"docker top with {given:.80} could show variables, or other processes.\n"
+                "Say nothing, aux, -ef, -eLf or -eo with columns, such as -eo pid,user,args.",
+            )
 
 
 def copy_needs(paths: Sequence[str]) -> Iterator[Need]:

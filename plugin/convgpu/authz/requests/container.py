@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from convgpu.authz.requests import go_json
-from convgpu.authz.requests.host_config import HostConfigRest, read_rest
+from convgpu.authz.requests.host_config import HostConfigRest, beside, read_rest
 from convgpu.runtime.paths import plain
 
 # vendor.com/class=name, as the Container Device Interface qualifies a device.
@@ -101,7 +101,10 @@ def read_request(document: Mapping[str, object]) -> ContainerSettings:
     absent = go_json.field(document, "hostconfig") is None
     host = document if absent else go_json.child(document, "hostconfig")
     mounts = [*_binds(host), *read_mounts(host), *_anonymous(document, host)]
-    return _read(document, host, mounts)
+    networks = go_json.child(go_json.child(document, "networkingconfig"), "endpointsconfig")
+    container = _read(document, host, mounts, networks)
+    more = () if absent else beside(document)
+    return replace(container, rest=replace(container.rest, unknown=(*container.rest.unknown, *more)))
 
 
 def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping[str, str]]) -> ContainerSettings:
@@ -130,7 +133,8 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
     ]
     # The Engine's list shows neither --tmpfs nor whether mounts below a read-only one can be written.
     others = [mount for mount in requested if mount.kind != "volume"]
-    container = _read(config, host, [*mounts, *others])
+    networks = go_json.child(go_json.child(document, "networksettings"), "networks")
+    container = _read(config, host, [*mounts, *others], networks)
     identity, image_id = go_json.text(document, "id"), go_json.text(document, "image")
     name = go_json.text(document, "name").lstrip("/")
     state = go_json.text(go_json.child(document, "state"), "status")
@@ -143,7 +147,10 @@ def environment(rows: Sequence[str]) -> dict[str, str]:
 
 
 def _read(
-    config: Mapping[str, object], host: Mapping[str, object], mounts: Sequence[MountSettings]
+    config: Mapping[str, object],
+    host: Mapping[str, object],
+    mounts: Sequence[MountSettings],
+    networks: Mapping[str, object],
 ) -> ContainerSettings:
     requests = go_json.children(host, "devicerequests")
     devices = [go_json.text(device, "pathonhost") for device in go_json.children(host, "devices")]
@@ -171,7 +178,7 @@ def _read(
         cgroup_parent=go_json.text(host, "cgroupparent"),
         security_options=tuple(go_json.texts(host, "securityopt")),
         readonly_paths=None if readonly is None else tuple(readonly),
-        rest=read_rest(host),
+        rest=read_rest(host, networks),
     )
 
 

@@ -1,6 +1,7 @@
 """The settings of a container's HostConfig that only strict rules judge. Pure."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +31,11 @@ _CONFIG: Final = frozenset({
     "stopsignal", "stoptimeout", "shell", "networkdisabled", "macaddress", "onbuild", "argsescaped",
     "networkingconfig", "hostconfig", "platform",
 })  # fmt: skip
+# Shares of a device's speed: the Engine looks for its path as root of the host, and says whether there is one.
+_SPEEDS: Final = (
+    "blkioweightdevice", "blkiodevicereadbps", "blkiodevicewritebps", "blkiodevicereadiops", "blkiodevicewriteiops",
+)  # fmt: skip
+_DEVICE: Final = re.compile(r"/dev/(?:[a-z]+/by-[a-z]+/)?[\w:-][\w:.+-]*", re.ASCII)
 _MOUNT_KINDS: Final = frozenset({"bind", "volume", "tmpfs", "image"})
 
 
@@ -43,6 +49,7 @@ class HostConfigRest:
         restart: the restart policy's name.
         request_drivers: drivers of its device requests.
         requested: devices that these name; a capability can lead a name to the driver `cdi`, too.
+        endpoint_options: for the drivers of the networks that it joins, name and value.
         unknown: fields with a value that ConvGPU does not know.
     """
 
@@ -57,11 +64,12 @@ class HostConfigRest:
     restart: str = ""
     request_drivers: tuple[str, ...] = ()
     requested: tuple[str, ...] = ()
+    endpoint_options: tuple[tuple[str, str], ...] = ()
     unknown: tuple[str, ...] = ()
 
 
-def read_rest(host: Mapping[str, object]) -> HostConfigRest:
-    """Return the rest of a HostConfig.
+def read_rest(host: Mapping[str, object], networks: Mapping[str, object]) -> HostConfigRest:
+    """Return the rest of a HostConfig, and of the container's places in networks by their names.
 
     Raises:
         go_json.Ambiguous: it can be read in two ways.
@@ -80,13 +88,38 @@ def read_rest(host: Mapping[str, object]) -> HostConfigRest:
         restart=go_json.text(go_json.child(host, "restartpolicy"), "name"),
         request_drivers=tuple(go_json.text(row, "driver") for row in requests),
         requested=tuple(name for row in requests for name in go_json.texts(row, "deviceids")),
+        endpoint_options=endpoint_options(networks.values()),
         unknown=tuple(_unknown(host)),
     )
+
+
+def endpoint_options(endpoints: Iterable[object]) -> tuple[tuple[str, str], ...]:
+    """Return the options for drivers of a container's places in networks, each once."""
+    rows = (go_json.map_of_texts(each, "driveropts") for each in endpoints if isinstance(each, dict))
+    return tuple(dict.fromkeys(row for options in rows for row in options.items()))
+
+
+def odd_updates(document: Mapping[str, object]) -> Iterator[str]:
+    """Return fields with a value of `POST /containers/NAME/update` that are neither a share nor a restart policy."""
+    yield from (
+        name for name, value in document.items() if value and go_json.fold(name) not in _FREE | {"restartpolicy"}
+    )
+
+
+def beside(document: Mapping[str, object]) -> tuple[str, ...]:
+    """Return fields with a value that lie beside a HostConfig and are no container's Config.
+
+    Engines up to 28 take some of them where the HostConfig lacks them, such as `VolumeDriver`.
+    """
+    return tuple(name for name, value in document.items() if value and go_json.fold(name) not in _CONFIG)
 
 
 def _unknown(host: Mapping[str, object]) -> Iterator[str]:
     known = _FREE | _READ | _CONFIG
     yield from (name for name, value in host.items() if value and go_json.fold(name) not in known)
+    for name in _SPEEDS:
+        paths = (go_json.text(row, "path") for row in go_json.children(host, name))
+        yield from (f"{name} of {path}" for path in paths if not _DEVICE.fullmatch(path))
     for mount in go_json.children(host, "mounts"):
         if (kind := go_json.text(mount, "type")) not in _MOUNT_KINDS:
             yield f"mount type {kind}"

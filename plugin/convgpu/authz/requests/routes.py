@@ -12,9 +12,10 @@ from enum import Enum, auto
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from convgpu.authz.requests.other_calls import OtherCall, read_other_call
+from convgpu.authz.requests.endpoints import OtherCall, read_other_call
 
-# These change nothing. The plugin's own queries to the Engine are of this kind, so they pass at once.
+# These change nothing. The plugin's own queries to the Engine are of this kind: where rules are strict, of those that
+# are open to everybody, so they pass at once.
 _READ_ONLY: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -36,8 +37,6 @@ class Kind(Enum):
 
 _SLASHES: Final = re.compile("/{2,}")
 _VERSION: Final = re.compile("^/v[0-9][^/]*/")
-# Calls that only seem to read: they open the input of a container, or take its files out.
-_REACHES_IN: Final = re.compile("/(?:attach/+ws|archive|export)/*$")
 
 # `restart` starts as well. The names of containers are `.*` in the Engine's router.
 _TABLE: Final = tuple(
@@ -96,15 +95,14 @@ def route(method: str, uri: str, *, strict: bool = False) -> Call | None:
     Args:
         method: of HTTP.
         uri: as the client wrote it.
-        strict: every call that can change something is judged.
+        strict: every call is judged that is not open to everybody.
     """
     method = method.upper()
     # The Engine knows no fragments: it reads them as a part of the path or of the query.
     path, query = _split(uri.replace("#", "%23"))
     if method in _READ_ONLY:
-        # HEAD tells of a file what it is, which the plugin asks itself; it gives nothing out.
-        reaches_in = strict and method == "GET" and _REACHES_IN.search(path)
-        return _route_other(method, path, _parameters(query)) if reaches_in else None
+        call = _route_other(method, path, _parameters(query)) if strict else None
+        return None if call is None or call.other.is_open else call
     for kind, pattern in _TABLE:
         found = pattern.fullmatch(path)
         if found is not None:

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
+from convgpu.authz.facts.own_questions import is_own
 from convgpu.authz.judge import Judge
 from convgpu.authz.requests.callers import caller
-from convgpu.authz.requests.routes import route
+from convgpu.authz.requests.routes import Call, route
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.verdict import NOT_JUDGED, Refusal, Verdict, allow
 from convgpu.client.scheduler import SchedulerRefused, SchedulerUnavailable
@@ -26,7 +27,7 @@ def pass_at_once(path: str, raw: bytes, *, strict: bool = False) -> bytes | None
     Args:
         path: of the plugin's call.
         raw: its body.
-        strict: every call that can change something is judged.
+        strict: every call is judged that is not open to everybody.
     """
     if path == wire.AUTHORIZE_RESPONSE:
         # The Engine has carried the call out: to deny now would only hide that. Strict rules note who prepared what.
@@ -37,7 +38,14 @@ def pass_at_once(path: str, raw: bytes, *, strict: bool = False) -> bytes | None
         request = wire.decode_authorization(raw)
     except wire.Malformed:
         return None
-    return PASS if route(request.method, request.uri, strict=strict) is None else None
+    return PASS if _call(request, strict=strict) is None else None
+
+
+def _call(request: wire.AuthorizationRequest, *, strict: bool) -> Call | None:
+    """Return the call that is to be judged; None for one that may pass unread."""
+    if is_own(request.method, request.headers):
+        return None
+    return route(request.method, request.uri, strict=strict)
 
 
 class Authorizer:
@@ -89,12 +97,12 @@ class Authorizer:
 
     @property
     def is_strict(self) -> bool:
-        """Whether every call that can change something is judged."""
+        """Whether every call is judged that is not open to everybody."""
         return self._rules().strict_list is not None
 
     def _decide(self, request: wire.AuthorizationRequest) -> Verdict:
         rules = self._rules()
-        call = route(request.method, request.uri, strict=rules.strict_list is not None)
+        call = _call(request, strict=rules.strict_list is not None)
         if call is None:
             return NOT_JUDGED
         self.judged += 1

@@ -63,7 +63,7 @@ class EngineCalls:
 
     @property
     def is_strict(self) -> bool:
-        """Whether every call of the Engine's API that can change something is judged."""
+        """Whether every call of the Engine's API is judged that is not open to everybody."""
         return self._authorizer.is_strict
 
 

@@ -8,6 +8,7 @@ from docker import APIClient
 from docker.errors import NotFound
 from docker.utils import decode_json_header
 
+from convgpu.authz.facts import own_questions
 from convgpu.authz.ports import Document, EngineUnreachable, HostFacts
 from convgpu.authz.subject.host_facts import read_facts
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
@@ -74,7 +75,7 @@ class EngineView:
 
         def question(api: Any) -> Document:
             url = api._url("/containers/{0}/archive", _short(name))  # noqa: SLF001 - the SDK would read the whole archive
-            answer = api.head(url, params={"path": path}, timeout=api.timeout)
+            answer = api.head(url, params={"path": path}, headers=own_questions.HEADERS, timeout=api.timeout)
             api._raise_for_status(answer)  # noqa: SLF001 - as above
             found: Document = decode_json_header(answer.headers["x-docker-container-path-stat"])
             return found

@@ -70,6 +70,11 @@ def test_no_driver_is_looked_up_by_a_path(raw, tmp_path):
         answers.append(raw.post(f"{API}/networks/create", network))
         for answer in answers:
             assert (answer.denied, b"strict-drivers" in answer.raw) == (True, True), answer
+        # Beside the HostConfig, from where Engines take it if that names none.
+        for volume in ("exists", "new"):
+            asked = body({"Binds": [f"{volume}:/x"]}) | {"VolumeDriver": name}
+            answer = raw.post(f"{API}/containers/create", asked)
+            assert (answer.denied, b"strict-fields" in answer.raw) == (True, True), answer
         with pytest.raises(BlockingIOError):
             listener.accept()
 

@@ -39,7 +39,7 @@ def test_no_call_beside_passes(raw):
     # What the Engine itself does not know it does not ask about.
     passed = {call: answer.status for call, answer in answers.items() if not (answer.denied or answer.status == 404)}
     assert passed == {}
-    assert sum(answer.denied for answer in answers.values()) >= len(answers) - 2
+    assert sum(answer.denied for answer in answers.values()) > 0.8 * len(answers)
 
 
 @pytest.fixture
@@ -81,6 +81,11 @@ def test_nobody_reaches_into_a_container_that_has_more(raw, site):
         Call("POST", f"{one}/exec", {"Cmd": ["true"]}),
         Call("POST", f"{one}/attach?stdin=1&stream=1"),
         Call("GET", f"{one}/attach/ws?stdin=1&stream=1"),
+        Call("HEAD", f"{one}/archive?path=/etc/shadow"),
+        Call("GET", f"{one}/logs?stdout=1"),
+        Call("GET", f"{one}/changes"),
+        Call("GET", f"{one}/top"),
+        Call("POST", "/v1.41/networks/bridge/connect", {"Container": container}),
         Call("PUT", f"{one}/archive?path=/tmp", b""),
         Call("POST", f"{one}/update", {"RestartPolicy": {"Name": "always"}}),
         Call("POST", f"{one}/restart"),
@@ -88,7 +93,11 @@ def test_nobody_reaches_into_a_container_that_has_more(raw, site):
     ]
     answers = [raw.send(call) for call in calls]
     raw.remove(container)
-    assert [answer.denied for answer in answers] == [True] * len(calls)
+    # The answer to HEAD has no body.
+    assert [
+        answer.denied or (call.method, answer.status) == ("HEAD", 403)
+        for call, answer in zip(calls, answers, strict=True)
+    ] == [True] * len(calls)
 
 
 def test_copies_go_through_no_link(raw):

@@ -1,0 +1,158 @@
+"""Strict rules of calls that reach further than they seem: lists of processes, networks, fields beside others."""
+
+import json
+
+import pytest
+import strict_site
+from engine_says import inspected
+
+from convgpu.authz.facts import own_questions
+from convgpu.authz.site.rules import parse_rules
+from convgpu.plugin.docker_api.authorization import PASS, Authorizer, pass_at_once
+
+ELSEWHERE = "../../../tmp/evil"
+
+
+@pytest.fixture
+def strict(harness):
+    harness.rules = parse_rules(strict_site.RULES)
+    harness.engine.runtime = "convgpu"
+    harness.engine.more = {"engine": (28, 5), "cgroupns": "private", "log_driver": "json-file"}
+    harness.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=())
+    harness.engine.containers["more"] = inspected({"Runtime": "convgpu", "CapAdd": ["SYS_PTRACE"]}, mounts=())
+    return harness
+
+
+@pytest.mark.parametrize("given", [None, "", "aux", "-ef", "-eLf", "-eo pid,user,args", "-o pid", "axo pid,comm,%cpu"])
+def test_processes_are_listed(strict, given):
+    query = "" if given is None else f"?ps_args={given.replace(' ', '%20').replace('%cpu', '%25cpu')}"
+    assert strict.judge(b"", f"/v1.41/containers/c/top{query}", "GET").allow
+    assert strict.judge(b"", f"/v1.41/containers/more/top{query}", "GET").rule == "strict-capabilities"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "e", "auxe", "axe", "e -ef", "-ef e", "aux&ps_args=e", "ef", "-eo pid,args=PID", "-eoppid=PID,args",
+        "-eo uid=PID,args", "-eo ppid=PID", "-o uid,args", "-eo pid,args e", "-eo pid -C x", "--deselect", "-p 1 u",
+        "-eo pid,environ", "-ef\te", "-eo pid,args,", "eww", " ", "-ef ", "-eo\tpid,args", "-eo pid%0ae",
+    ],
+)  # fmt: skip
+def test_no_variables_and_no_other_processes_are_listed(strict, given):
+    """BSD's `e` shows variables; of a column that is called PID the Engine takes rows of others for the container's."""
+    uri = f"/v1.41/containers/c/top?ps_args={given.replace(' ', '%20')}"
+    assert strict.judge(b"", uri, "GET").rule == "strict-listing"
+
+
+def test_a_volume_driver_beside_the_host_config(strict):
+    """Engines take it from there where the HostConfig names none."""
+    beside = {"Image": "i", "HostConfig": {"Binds": ["v:/x"]}, "VolumeDriver": ELSEWHERE}
+    assert strict.judge(beside).rule == "strict-fields"
+    assert strict.judge({**beside, "VolumeDriver": None}).allow
+    assert strict.judge({"Image": "i", "Binds": ["v:/x"], "VolumeDriver": ELSEWHERE}).rule == "strict-drivers"
+
+
+@pytest.mark.parametrize("name", ["Privileged", "Cpuset", "FieldOfTomorrow", "Runtime", "Binds"])
+def test_fields_beside_the_host_config(strict, name):
+    assert strict.judge({"Image": "i", "HostConfig": {}, name: ["x"]}).rule == "strict-fields"
+
+
+def network(strict, **more):
+    return strict.judge({"Name": "n", "Driver": "bridge", **more}, "/v1.41/networks/create").rule
+
+
+def test_networks_take_no_interface_of_the_host(strict):
+    mtu = {"com.docker.network.driver.mtu": "1400"}
+    assert network(strict, Options=mtu) == network(strict, Options=None, CheckDuplicate=True) == "nothing-to-judge"
+    assert network(strict, Options={"com.docker.network.bridge.name": "br0"}) == "strict-fields"
+    assert network(strict, Driver="macvlan") == "nothing-to-judge"
+    assert network(strict, Driver="macvlan", Options={"parent": "eth0"}) == "strict-fields"
+    assert network(strict, Ingress=True) == network(strict, Tomorrow=1) == "strict-fields"
+    listed = strict_site.RULES + 'fields = ["network parent=eth0.7"]'
+    strict.rules = parse_rules(listed)
+    assert network(strict, Driver="macvlan", Options={"parent": "eth0.7"}) == "nothing-to-judge"
+    assert network(strict, Driver="macvlan", Options={"parent": "eth0"}) == "strict-fields"
+
+
+def place(name, value):
+    return {"DriverOpts": {name: value}}
+
+
+ENDPOINTS = (
+    (place("com.docker.network.endpoint.ifname", "lan"), True),
+    (place("com.docker.network.endpoint.sysctls", "net.core.somaxconn=511"), True),
+    (place("com.docker.network.endpoint.sysctls", "net.core.somaxconn=511, net.ipv4.conf.IFNAME.x=1"), False),
+    (place("tomorrow", "1"), False),
+    (None, True),
+)
+
+
+@pytest.mark.parametrize(("endpoint", "passes"), ENDPOINTS)
+def test_the_options_of_a_place_in_a_network(strict, endpoint, passes):
+    body = {"Image": "i", "HostConfig": {}, "NetworkingConfig": {"EndpointsConfig": {"n": endpoint}}}
+    assert strict.judge(body).allow is passes
+    joins = {"Container": "c", "EndpointConfig": endpoint}
+    assert strict.judge(joins, "/v1.41/networks/n/connect").allow is passes
+    starting = inspected({"Runtime": "convgpu"}, mounts=()) | {"NetworkSettings": {"Networks": {"n": endpoint}}}
+    assert strict.start(starting).allow is passes
+
+
+@pytest.mark.parametrize("action", ["connect", "disconnect"])
+def test_whom_networks_take_and_leave(strict, action):
+    uri = f"/v1.41/networks/n/{action}"
+    assert strict.judge({"Container": "c"}, uri).allow
+    assert strict.judge({"Container": "more"}, uri).rule == "strict-capabilities"
+    assert strict.judge(b"", uri).rule == "body-withheld"
+
+
+@pytest.mark.parametrize("query", ["container=more", "container=c&container=more", "container=c;container=more"])
+def test_a_commit_of_any_container_that_is_named(strict, query):
+    assert strict.judge(b"", "/v1.41/commit?container=c").allow
+    assert strict.judge(b"", f"/v1.41/commit?{query}").rule == "strict-capabilities"
+
+
+def test_builds_of_what_the_host_would_fetch(strict):
+    strict.rules = parse_rules(strict_site.RULES.replace('"commit"', '"build"'))
+    for remote in ("git@host:x.git", "http://169.254.169.254/x", "git://x/y#:..", "github.com/x/y"):
+        assert strict.judge(b"", f"/v1.41/build?remote={remote}").rule == "strict-fields"
+    assert strict.judge(b"", "/v1.41/build?remote=").allow
+
+
+def test_updates_and_volumes_of_swarm(strict):
+    assert strict.judge({"Memory": 1, "Devices": None}, "/v1.41/containers/c/update").allow
+    assert strict.judge({"Devices": [{}]}, "/v1.41/containers/c/update").rule == "strict-fields"
+    volume = {"Name": "v", "ClusterVolumeSpec": {"AccessMode": {}}}
+    assert strict.judge(volume, "/v1.41/volumes/create").rule == "strict-calls"
+
+
+def question(**headers):
+    uri = "/v1.41/containers/more/archive?path=/etc/shadow"
+    return json.dumps({"RequestMethod": "HEAD", "RequestUri": uri, "RequestHeaders": headers}).encode()
+
+
+def test_what_a_file_is_is_told_to_who_could_make_the_container_and_to_ourselves(strict):
+    path = "/AuthZPlugin.AuthZReq"
+    assert pass_at_once(path, question(**own_questions.HEADERS), strict=True) == PASS
+    guesses = [{}, {"X-ConvGPU-Question": ""}, {"X-ConvGPU-Question": "0" * 64}]
+    assert [pass_at_once(path, question(**headers), strict=True) for headers in guesses] == [None] * 3
+    authorizer = Authorizer(strict._judge(), lambda: strict.rules)
+    assert authorizer.answer(question(**own_questions.HEADERS)) == PASS
+    assert b"strict-capabilities" in authorizer.answer(question())
+    asked = question(**own_questions.HEADERS).replace(b"HEAD", b"GET")
+    assert b"strict-capabilities" in authorizer.answer(asked)
+
+
+@pytest.mark.parametrize(
+    ("path", "rule"),
+    [
+        ("/dev/sda", "no-gpu"),
+        ("/dev/disk/by-id/nvme-x", "no-gpu"),
+        ("/dev/../root/.ssh/id_rsa", "strict-fields"),
+        ("/root", "strict-fields"),
+        ("/dev/fd/3/x", "strict-fields"),
+    ],
+)
+@pytest.mark.parametrize("name", ["BlkioDeviceReadBps", "blkioWeightDevice"])
+def test_the_engine_says_of_no_path_whether_it_is_there(strict, name, path, rule):
+    """It would say so when the container starts."""
+    assert strict.judge({"Image": "i", "HostConfig": {name: [{"Path": path, "Rate": 1}]}}).rule == rule
