@@ -13,7 +13,7 @@ from convgpu.cli.cluster.controller import controller
 from convgpu.cli.cluster.words import whole_gigabits
 from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.engine_endpoint import current
-from convgpu.cli.terminal.errors import Refused
+from convgpu.cli.terminal.errors import Refused, Unavailable
 from convgpu.cli.terminal.findings import STYLES, Finding
 from convgpu.cli.terminal.options import checked, volume_driver
 from convgpu.cli.terminal.output import echo, echo_all, width
@@ -216,11 +216,7 @@ def check() -> None:
     sizes = [size for size in slurm_client.sizes(None) if size.cards]
     if not sizes:
         findings.append(Finding("nodes", "fail", "no node has GPUs", "On each node: convgpu slurm setup --node NAME"))
-    known = cluster_settings.settings().nodes
-    strange = [size.name for size in sizes if size.name not in known]
-    if strange:
-        mend = f"On each of them: convgpu slurm setup --node NAME --directory {slurm_client.settings_path().parent}"
-        findings.append(Finding("nodes", "fail", f"convgpu.json does not know {', '.join(strange)}", mend))
+    findings += _strangers([size.name for size in sizes])
     if not findings:
         cards = sum(size.cards for size in sizes)
         findings = [
@@ -232,6 +228,20 @@ def check() -> None:
         echo_all([*((line, STYLES[finding.state]) for line in seen), *((line, "") for line in mended)])
     if any(finding.state == "fail" for finding in findings):
         sys.exit(1)
+
+
+def _strangers(nodes: Sequence[str]) -> list[Finding]:
+    """Say which nodes with GPUs the cluster's settings do not know, or that there are no settings."""
+    try:
+        known = cluster_settings.settings().nodes
+    except Unavailable as error:
+        seen, _, mend = error.message.partition("\n")
+        return [Finding("nodes", "fail", seen, mend)]
+    strange = [name for name in nodes if name not in known]
+    if not strange:
+        return []
+    mend = f"On each of them: convgpu slurm setup --node NAME --directory {slurm_client.settings_path().parent}"
+    return [Finding("nodes", "fail", f"convgpu.json does not know {', '.join(strange)}", mend)]
 
 
 slurm.add_command(controller)

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
             """Say whether an image has something at `path`."""
 
 
+NO_DOCKER: Final = (
+    "the program docker is not installed.\nInstall it: apt install docker-cli (before Debian 13: docker.io)"
+)
 _OLDEST: Final = (20, 10)  # Engine whose plugins and mounts we know
 
 
@@ -62,7 +65,7 @@ def execute(words: list[str]) -> NoReturn:
     try:
         os.execvp(words[0], words)  # noqa: S606 - no shell is wanted
     except FileNotFoundError as error:
-        raise _unavailable("the program docker is not installed.\nInstall it: apt install docker.io") from error
+        raise _unavailable(NO_DOCKER) from error
 
 
 def prepare(

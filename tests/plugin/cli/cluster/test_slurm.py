@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
 
 from convgpu.cli.cluster import slurm
@@ -85,3 +86,22 @@ def test_a_threshold_that_the_host_has_no_memory_for_is_refused(monkeypatch: pyt
         slurm._check_host_memory(settings, "n1")
     monkeypatch.setattr(slurm, "_host_memory", lambda: 16 * GIB)
     slurm._check_host_memory(settings, "n1")
+
+
+def test_a_slurm_as_debian_12_has_it_is_too_old_and_lacks_all_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of ConvGPU is set up there, which must not hide that Slurm is too old."""
+    for name, text in (("scontrol", "SLURM_VERSION = 22.05.8"), ("sinfo", "n1|gpu:2")):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{text}'\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("SLURM_CONF", f"{tmp_path}/slurm.conf")
+    done = CliRunner().invoke(slurm.check, terminal_width=200)
+    told = [line for line in done.output.splitlines() if line.startswith("fail")]
+    assert (done.exit_code, told[0]) == (
+        1,
+        "fail  slurm     Slurm is version 22.05.8; ConvGPU needs 24.05 or newer: Debian 13 has 24.11",
+    )
+    assert told[-1] == f"fail  nodes     there is no {tmp_path}/convgpu.json, which says what the nodes have."
+    assert done.output.endswith("Type: convgpu slurm setup\n")

@@ -13,7 +13,7 @@ from convgpu.cli.cluster.words import WordsCommand, container_options, pyxis_wor
 from convgpu.cli.connect.engine import Engine
 from convgpu.cli.connect.engine_endpoint import Options, resolve
 from convgpu.cli.run.docker_arguments import CommandLine, UsageError, check
-from convgpu.cli.run.preparation import execute, prepare
+from convgpu.cli.run.preparation import NO_DOCKER, execute, prepare
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cluster.layout import file_name
 from convgpu.cluster.node_job import NodeJob, read_node_job
@@ -111,7 +111,7 @@ def _pull(engine: Engine, image: str, node: str) -> None:
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_PULLING)
     except FileNotFoundError as error:
-        raise Unavailable("the program docker is not installed.\nInstall it: apt install docker.io") from error
+        raise Unavailable(NO_DOCKER) from error
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["docker says nothing about why"])[-1]
         raise Refused(

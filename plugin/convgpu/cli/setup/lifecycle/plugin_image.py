@@ -14,6 +14,7 @@ import click
 from convgpu.cli.connect.discovery import open_plugin
 from convgpu.cli.connect.engine import Engine, EngineRefused, explain
 from convgpu.cli.connect.requests_http import RequestsHttp
+from convgpu.cli.run.preparation import NO_DOCKER
 from convgpu.cli.setup import authorization, daemon_json
 from convgpu.cli.setup.engine_process import pid_file, settings_file
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
@@ -200,8 +201,10 @@ def docker(engine: Engine, *words: str, mend: str = "See: docker plugin ls") -> 
             errors="replace",
         )
     except OSError as error:
-        raise Unavailable(f"docker cannot be started: {error.strerror}.\nInstall Docker's command line") from error
+        raise Unavailable(NO_DOCKER) from error
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
         reason = said[-1].removeprefix("Error response from daemon: ").removeprefix("Error: ")
+        if reason.startswith("permission denied while"):
+            mend = "Its permissions have to be granted: type y"
         raise Unavailable(f"docker {words[0]} {words[1]} {words[-1]} failed: {reason}.\n{mend}")
