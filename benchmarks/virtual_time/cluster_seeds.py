@@ -34,10 +34,10 @@ from convgpu.simulate.cluster.traces import read_muri, read_openb
 
 SEEDS = 10
 STUDENT = 2.262  # of 9 degrees of freedom, 95 %
-TRACES = ("1", "2", "3", "4")
+TRACES = ("1", "3", "4", "2")  # on shared cards the last takes minutes for each draw
 NODES = [8] * 8  # Muri's cluster
 CARD = 24_268  # MiB of the cards on which Lucid measured
-EXCLUSIVE, SHARED = "exclusive-least-attained", "shared-least-attained"
+SHARED = "shared-least-attained"
 Row = dict[str, str]
 
 
@@ -63,21 +63,31 @@ def openb(pods: list[Request], seed: int) -> float:
     return shared / measure(Cluster(known["exclusive-first-come"], [8]).run(dealt), 8).completion
 
 
-def muri(trace: list[Row], pairs: list[tuple[float, float]], seed: int) -> tuple[float, float]:
-    """Least attained service in eight levels against Tiresias as published: on exclusive cards, and on shared ones."""
-    rng = random.Random(seed)  # noqa: S311 - the same draws each time
+def deal(trace: list[Row], rng: random.Random) -> tuple[list[Row], float]:
+    """Return a dealt trace, and its mean completion by Tiresias as published."""
     dealt = [
         {**rng.choice(trace), "job_id": str(number), "submit_time": row["submit_time"]}
         for number, row in enumerate(trace)
     ]
-    tiresias: list[TrainingJob] = published_scheduler("tiresias").run(map(training_job, dealt))
-    bar = statistics.fmean(job.ended - job.submitted for job in tiresias)
-    jobs = list(read_muri(dealt))
-    drawn = [replace(job, memory=memory, utilisation=use) for job in jobs for memory, use in (rng.choice(pairs),)]
-    known = schemes()
-    exclusive = measure(Cluster(known[EXCLUSIVE], NODES).run(jobs), sum(NODES)).completion
-    shared = measure(Cluster(known[SHARED], NODES).run(drawn), sum(NODES)).completion
-    return exclusive / bar, shared / bar
+    jobs: list[TrainingJob] = published_scheduler("tiresias").run(map(training_job, dealt))
+    return dealt, statistics.fmean(job.ended - job.submitted for job in jobs)
+
+
+def exclusive(trace: list[Row], seed: int) -> float:
+    """Least attained service in eight levels on exclusive cards, against Tiresias as published."""
+    dealt, bar = deal(trace, random.Random(seed))  # noqa: S311 - the same draws each time
+    cluster = Cluster(schemes()["exclusive-least-attained"], NODES)
+    return measure(cluster.run(read_muri(dealt)), sum(NODES)).completion / bar
+
+
+def shared(trace: list[Row], pairs: list[tuple[float, float]], seed: int) -> float:
+    """The same on shared cards."""
+    rng = random.Random(seed)  # noqa: S311
+    dealt, bar = deal(trace, rng)
+    jobs = [
+        replace(job, memory=memory, utilisation=use) for job in read_muri(dealt) for memory, use in (rng.choice(pairs),)
+    ]
+    return measure(Cluster(schemes()[SHARED], NODES).run(jobs), sum(NODES)).completion / bar
 
 
 class Draws:
@@ -86,15 +96,15 @@ class Draws:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         lines = path.read_text().splitlines() if path is not None and path.exists() else []
-        self._known: dict[tuple[str, int], list[float]] = {
+        self._known: dict[tuple[str, int], float] = {
             (one["what"], one["seed"]): one["found"] for one in map(json.loads, lines)
         }
 
-    def of(self, what: str, play: Callable[[int], tuple[float, ...]]) -> list[list[float]]:
+    def of(self, what: str, play: Callable[[int], float]) -> list[float]:
         """Return what all seeds give; those that are not known are played."""
         for seed in range(SEEDS):
             if (what, seed) not in self._known:
-                begin, found = time.process_time(), list(play(seed))
+                begin, found = time.process_time(), play(seed)
                 self._known[what, seed] = found
                 line = {"what": what, "seed": seed, "found": found, "seconds": round(time.process_time() - begin, 1)}
                 print(json.dumps(line), file=sys.stderr, flush=True)
@@ -109,16 +119,21 @@ def compare(folder: Path, draws: Draws) -> list[Figure]:
     pods = list(read_openb(rows(folder / "openb_pod_list_default.csv")))
     lucid = rows(folder / "lucid_single.csv")
     pairs = [(min(float(row["gmem"]) / CARD, 1.0), float(row["gpu_util"]) / 100) for row in lucid]
-    ratios = [ratio for (ratio,) in draws.of("openb", lambda seed: (openb(pods, seed),))]
+    ratios = draws.of("openb", functools.partial(openb, pods))
     figures = list(interval("openb: 5 shared cards against 8 exclusive ones", ratios, 1))
-    found: dict[str, list[list[float]]] = {}
-    for trace in (trace for trace in TRACES if (folder / f"muri-trace{trace}.csv").exists()):
-        lines = rows(folder / f"muri-trace{trace}.csv")
-        found[trace] = draws.of(f"Muri {trace}", functools.partial(muri, lines, pairs))
-        figures += interval(f"Muri's trace {trace}: eight levels, exclusive", [pair[0] for pair in found[trace]], 1.15)
-        figures += interval(f"Muri's trace {trace}: eight levels, shared", [pair[1] for pair in found[trace]])
-    for place, what, target in ((0, "exclusive", 0.85), (1, "shared", 0.77)):
-        means = [statistics.geometric_mean(pairs[seed][place] for pairs in found.values()) for seed in range(SEEDS)]
+    traces = {name: rows(path) for name in TRACES if (path := folder / f"muri-trace{name}.csv").exists()}
+    plays: dict[str, Callable[[list[Row], int], float]] = {
+        "exclusive": exclusive,
+        "shared": lambda trace, seed: shared(trace, pairs, seed),
+    }
+    for what, target in (("exclusive", 0.85), ("shared", 0.77)):
+        found = {
+            name: draws.of(f"Muri {name}, {what}", functools.partial(plays[what], trace))
+            for name, trace in traces.items()
+        }
+        for name, values in found.items():
+            figures += interval(f"Muri's trace {name}: eight levels, {what}", values, 1.15)
+        means = [statistics.geometric_mean(values[seed] for values in found.values()) for seed in range(SEEDS)]
         figures += interval(f"geometric mean of {len(found)} traces, {what}", means, target)
     return figures
 

@@ -187,9 +187,10 @@ class Cluster:
 
     def _room_for(self, key: Key, card: int, now: float) -> float:
         """Return how much of a card a job could have if all that come later in the order left it."""
-        taken, jobs = 0.0, 0
+        taken, jobs, steps = 0.0, 0, self._steps
         for other in self._cards.jobs[card]:
-            if self._key_of(other, now) < key:
+            known = other.key if other.keyed == steps else self._key_of(other, now)
+            if known < key:
                 taken += other.request.memory
                 jobs += 1
         return 1.0 - taken if jobs < self._cards.most else -1.0
