@@ -201,6 +201,9 @@ def test_two_hundred_containers(tmp_path, browser, picture):
         tab.wait("document.querySelectorAll('#container-table tbody tr').length === 200")
         wait_until(lambda: bool(tab.evaluate(f"{WAITING} > 0")), "somebody waits")
         picture(tab, "200-containers-dark")
+        tab.resize(800, 1100)
+        picture(tab, "200-containers-dark-800")
+        assert tab.evaluate("document.documentElement.scrollWidth") == 800
         tab.theme("light")
         tab.resize(400, 900)
         picture(tab, "200-containers-narrow")

@@ -20,6 +20,7 @@ from convgpu.cli.setup import cdi_file
 from convgpu.cli.setup.host_programs import describe_host
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.findings import STYLES, Finding, judge_entry_points, judge_shown
+from convgpu.cli.terminal.option_table import VOLUME_DRIVER
 from convgpu.cli.terminal.options import as_json, volume_driver
 from convgpu.cli.terminal.output import echo, echo_all, echo_data, width
 from convgpu.cli.terminal.signals import exit_on_signals
@@ -160,9 +161,13 @@ def _rules(engine: Engine, driver: str) -> Finding:
         "rules",
         "warn",
         "a container may have a GPU without a limit: the Engine does not ask the plugin first",
-        f'To have it asked, write "authorization-plugins": ["{driver}"] into /etc/docker/daemon.json, then:\n'
-        "kill -HUP $(pidof dockerd)      (first read docs/operations.md, Authorization)",
+        f"Have it asked: convgpu authz enable{_named(driver)}   (as root; docs/operations.md, Authorization)",
     )
+
+
+def _named(driver: str) -> str:
+    """Return the option that names a plugin, where a command has to be told."""
+    return "" if driver == VOLUME_DRIVER.default else f" --gpu-volume-driver {driver}"
 
 
 def _prove(containers: Containers, scheduler: Scheduler, device: Device, *, pause: bool) -> Iterator[Finding]:
