@@ -90,9 +90,14 @@ class Workload:
         if self.context:
             self.host.allocate(session, self.context, self.draw.choice(list(self.machine.accounts(name))))
 
-    def play(self, containers: int, steps: int) -> Timed:
-        """Let always so many containers allocate parts of their limits, wait, and end."""
+    def play(self, containers: int, steps: int, pool: int = 0) -> Timed:
+        """Let always so many containers allocate parts of their limits, wait, and end.
+
+        `pool`: bytes of the host beside each device.
+        """
         host, draw = self.host, self.draw
+        for device in self.machine.devices if pool else ():
+            host.dispatch(r.PoolChanged(device, pool, GIB))
         for number in range(containers):
             self.add(f"c{number}")
             host.now += 0.01
@@ -109,8 +114,40 @@ class Workload:
             if running and draw.random() < 0.5:
                 host.finish(draw.choice(running).container)
                 self.add(f"d{step}")
+            self.settle()
             host.now += 0.1
         return self.machine
+
+    def settle(self) -> None:
+        """Carry out what has been decided; there are no moves."""
+
+
+class ElasticWorkload(Workload):
+    """The same with containers whose memory may leave: the host carries each move out at once."""
+
+    def add(self, name: str) -> None:
+        """Start a container whose program allocates all it will have on one device, or a part."""
+        limits = self.limits(self.draw)
+        self.host.create(name, limits)
+        self.host.dispatch(r.ElasticSet(name, dict.fromkeys(limits, 0)))
+        session = self.host.start(name)
+        self.host.dispatch(r.SessionAble(session, r.Mover.VMM))
+        self.host.allocate(
+            session, self.draw.randrange(GIB // 2, min(limits.values()) + 1), self.draw.choice([*limits])
+        )
+        self.settle()
+
+    def settle(self) -> None:
+        """Carry out all moves."""
+        while self.host.moves:
+            match self.host.moves.pop(0):
+                case r.Stop(session, epoch):
+                    works = all(request.session != session for request in self.host.pending.values())
+                    self.host.dispatch(r.SessionStopped(session, epoch, r.StopOutcome.DRAINED, int(works)))
+                case r.Evict(session, _, device, size):
+                    self.host.dispatch(r.Evicted(session, device, size))
+                case r.Restore(session, _, device, size):
+                    self.host.dispatch(r.Restored(session, device, size))
 
 
 def chain(length: int) -> Timed:
@@ -244,6 +281,17 @@ def measure_many(figures: list[Figure]) -> None:
     )[1]
 
 
+def measure_elastic(figures: list[Figure]) -> None:
+    """A thousand containers whose memory may leave, of which most wait for their turn on a card."""
+    for most in (1, 8):
+        limits = limits_on(8, most)
+        figures += judged(
+            f"{CONTAINERS} elastic containers on 8 devices, up to {most} each",
+            lambda limits=limits: ElasticWorkload("best-fit", 8, CAPACITY, limits).play(CONTAINERS, 1500, 1 << 50),
+            1,
+        )[1]
+
+
 def measure_chain(figures: list[Figure]) -> None:
     """Limits chosen to hurt, on 300 holders and on 1,000."""
     for length in (300, 1000):
@@ -251,12 +299,13 @@ def measure_chain(figures: list[Figure]) -> None:
 
 
 def main() -> None:
-    """All workloads, or those whose names are given: waiting, holders, many, chain, turns."""
+    """All workloads, or those whose names are given: waiting, holders, many, elastic, chain, turns."""
     figures: list[Figure] = []
     loads = {
         "waiting": measure_waiting,
         "holders": measure_holders,
         "many": measure_many,
+        "elastic": measure_elastic,
         "turns": measure_turns,
         "chain": measure_chain,
     }

@@ -9,7 +9,6 @@ from typing import Final, get_args
 from convgpu.core import events as e
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.headroom import Headroom
-from convgpu.core.allocation.reservations import CardReservations
 from convgpu.core.allocation.wait_reasons import Wait, explain, explain_one
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.events import Event, TakeHeadroom
@@ -224,7 +223,7 @@ class Machine:
 
         It is safe then: beside all that cannot leave, each elastic container still fits on the card (`reservations`).
         """
-        return CardReservations(self._state).allow_fixed(container, device, size)
+        return self._allocator.reservations.allow_fixed(container, device, size)
 
     def fixed_shares(self, container: str) -> Mapping[str, int]:
         """Return by device how much of a container may be memory that cannot leave; none if it is rigid."""
@@ -317,6 +316,7 @@ class Machine:
         if targets != list(self._ledger.targets):
             raise InvariantBrokenError(f"limits could be in force: {targets}, left are {self._ledger.targets}")
         self._turns.check()
+        self._allocator.reservations.check()
         self._ledger.changed_containers = changed  # a checked machine decides as one that is not checked
 
     def _check_leases(self, name: str, device: str, account: Account) -> None:

@@ -74,6 +74,7 @@ class State:
         reserved: those of them whose containers are admitted as a whole, and have idle memory that is nobody else's.
         deferred: the allocations that are leased and wait for room on the card.
         residency: where the memory of elastic containers lies.
+        unreserved: containers of which it has to be counted anew what they reserve of the card (reservations.py).
         unrecorded, unrecorded_deferred: those of them that the history does not know as paused yet.
         settling: by device and ended session, bytes that the driver may not have freed yet.
         armed: slots whose processes report what they free.
@@ -107,6 +108,7 @@ class State:
         self.arrived: dict[int, PendingAllocation] = {}
         self.deferred = Queue(capacity)
         self.residency = Residency(capacity)
+        self.unreserved: dict[str, None] = {}
         self.reserved: dict[int, PendingAllocation] = {}
         self.unrecorded: list[PendingAllocation] = []
         self.unrecorded_deferred: list[PendingAllocation] = []
@@ -128,6 +130,7 @@ class State:
 
     def _follow_holder(self, container: str, holds: bool) -> None:
         """Order what waits of a container that begins or ceases to hold memory."""
+        self.unreserved[container] = None
         for pending in self.containers[container].pending.values():
             self.queue.mark_holder(pending, holds=holds)
 
@@ -148,6 +151,7 @@ class State:
         """Bring targets into force, and order what waits by the limits that have changed."""
         self.ledger.apply_targets()
         for container, device in self.ledger.changed_limits:
+            self.unreserved[container] = None
             limit = self.ledger.accounts[container][device].limit
             for pending in self.containers[container].pending.values():
                 if pending.device == device:

@@ -31,6 +31,9 @@ class Allocator:
         state: of the machine.
         headroom: of all processes.
         step: receives the answers.
+
+    Attributes:
+        reservations: of the cards.
     """
 
     def __init__(self, state: State, headroom: Headroom, step: StepBuilder) -> None:
@@ -38,11 +41,11 @@ class Allocator:
         self._ledger = state.ledger
         self._headroom = headroom
         self._ladder = ReclaimLadder(state, headroom)
-        self._reservations = CardReservations(state)
+        self.reservations = CardReservations(state)
         self._release_sums = ReleaseSums(state.ledger)
         self._retries = Retries(state)
         self._is_reclaiming = False  # the ladder was climbed, and the answer may leave another rung to climb
-        state.ledger.allows_raise = self._reservations.allow_raise
+        state.ledger.allows_raise = self.reservations.allow_raise
         self._step = step
 
     # -- requests ----------------------------------------------------------------------------------------
@@ -142,7 +145,7 @@ class Allocator:
             passes = backfill.passes(chosen)
             if passes and not backfill.leaves_enough(chosen):
                 continue
-            is_safe = self._is_safe(chosen) and self._reservations.allow(chosen.container)
+            is_safe = self._is_safe(chosen) and self.reservations.allow(chosen.container)
             if is_safe and (not passes or backfill.can_all_end_beside(chosen)):
                 pending = state.queue[chosen.sequence]
                 pending.passes_overdue = passes
@@ -202,7 +205,7 @@ class Allocator:
             return False
         if pending.size > state.account(pending).idle + need or not self._ledger.fits_free(name):
             return False
-        if not self._reservations.allow(name):
+        if not self.reservations.allow(name):
             return False
         self._ledger.grant(name, device, need)
         return True

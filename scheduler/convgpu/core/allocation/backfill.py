@@ -295,18 +295,19 @@ def subset_sums(sizes: Mapping[int, int], bound: int) -> list[int] | None:
     smaller = [(count, size) for size, count in sizes.items() if size < bound]
     if len(smaller) > _MOST_SIZES:
         return None
-    sums = {0}
+    sums = [0]  # in order
     for count, size in sorted(smaller):
         for times in _binary_parts(count):
-            added = [other + size * times for other in sums]
-            most = max(added)
-            if most >= bound:
-                least = min(least, *(total for total in added if total >= bound))
-                added = [total for total in added if total < bound]
-            sums.update(added)
+            part = size * times
+            below = bisect_left(sums, bound - part)
+            if below < len(sums):
+                least = min(least, sums[below] + part)
+            sums += [other + part for other in sums[:below]]
+            sums.sort()  # of two parts in order
+            sums = list(dict.fromkeys(sums))
             if len(sums) > _MOST_SUMS:
                 return None
-    return sorted(sums) + ([int(least)] if least < inf else [])
+    return sums + ([int(least)] if least < inf else [])
 
 
 def _binary_parts(count: int) -> Iterator[int]:

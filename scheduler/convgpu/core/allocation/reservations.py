@@ -6,6 +6,9 @@ the largest limit of an elastic container less its own fixed share. A container 
 first, on all its devices at once (docs/decisions/0048). Where a unified container is, nobody else is (0081).
 """
 
+from bisect import bisect_left, insort
+
+from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.state import State
 
 
@@ -16,6 +19,10 @@ class CardReservations:
         self._state = state
         self._ledger = state.ledger
         self._elastic = state.residency.containers
+        # What those that hold memory reserve, by container and device: bytes, and those that it needs in the run slot.
+        self._counted: dict[str, dict[str, tuple[int, int]]] = {}
+        self._reserved = dict.fromkeys(state.ledger.capacity, 0)  # by device, the sums of the former
+        self._slots: dict[str, list[int]] = {device: [] for device in state.ledger.capacity}  # the latter, in order
 
     def allow(self, container: str) -> bool:
         """Return whether what cannot leave of a container has room on its cards, for as long as it runs."""
@@ -38,14 +45,48 @@ class CardReservations:
         if not self._ledger.pool[device] and not self._has_unified(container, device):
             return True
         capacity = self._ledger.usable[device] - self._ledger.pool[device] - self._ledger.beyond[device]
+        self._count_changed()
         reserved, slot = self._reservation(container, device, limit, fixed)
-        for name in self._ledger.holders:
-            account = self._ledger.accounts[name].get(device)
-            if account is not None and name != container:
-                size, need = self._reservation(name, device, account.limit)
-                reserved += size
-                slot = max(slot, need)
-        return reserved + slot <= capacity
+        reserved += self._reserved[device]
+        for name in self._ledger.unified:
+            if name != container and name in self._ledger.holders and device in self._ledger.accounts[name]:
+                reserved += capacity
+        largest = self._slots[device][-2:]  # the one before the largest counts where that is its own
+        own = self._counted.get(container, {}).get(device)
+        if own is not None:
+            reserved -= own[0]
+            largest = largest[:-1] if own[1] == largest[-1] else largest
+        return reserved + max(slot, *largest[-1:], 0) <= capacity
+
+    def _count_changed(self) -> None:
+        """Count anew what containers reserve that began or ceased to hold memory, or whose limits or shares changed."""
+        changed = self._state.unreserved
+        for name in {**changed, **dict.fromkeys(name for name, _ in self._ledger.changed_limits)}:
+            for device, (reserved, slot) in self._counted.pop(name, {}).items():
+                self._reserved[device] -= reserved
+                del self._slots[device][bisect_left(self._slots[device], slot)]
+            if name in self._ledger.holders and name not in self._ledger.unified:
+                self._counted[name] = {
+                    device: self._reservation(name, device, account.limit)
+                    for device, account in self._ledger.accounts[name].items()
+                }
+                for device, (reserved, slot) in self._counted[name].items():
+                    self._reserved[device] += reserved
+                    insort(self._slots[device], slot)
+        changed.clear()
+
+    def check(self) -> None:
+        """Compare what is counted with what is so.
+
+        Raises:
+            InvariantBrokenError: it differs.
+        """
+        self._count_changed()
+        accounts = self._ledger.accounts
+        names = [name for name in self._ledger.holders if name not in self._ledger.unified]
+        expected = {n: {d: self._reservation(n, d, a.limit) for d, a in accounts[n].items()} for n in names}
+        if self._counted != expected:
+            raise InvariantBrokenError(f"the card's reservations are {expected}, counted were {self._counted}")
 
     def _has_unified(self, container: str, device: str) -> bool:
         """Return whether this container has the device alone, or one that is there."""

@@ -137,7 +137,8 @@ class Ledger:
                 self._change_usable(device, account.charged)
             self.targets.pop((container, device), None)
             self.changed_limits.pop((container, device), None)
-        self._holders.pop(container, None)
+        if self._holders.pop(container, False) is None:
+            self.report_holder(container, False)
         self.unified.pop(container, None)
         self.claimants.remove(container)
         self.changed_containers.pop(container, None)
@@ -160,8 +161,7 @@ class Ledger:
 
         `nominal`: the capacity without external memory, as far as that is known.
         """
-        change = capacity - self.capacity[device]
-        self.capacity[device] = capacity
+        change, self.capacity[device] = capacity - self.capacity[device], capacity
         above = max(capacity, nominal) + self.pool[device] + self.beyond[device] - self._nominal.usable[device]
         if above > 0:
             self._nominal.change_usable(device, above)
@@ -290,7 +290,7 @@ class Ledger:
         account = self.accounts[container][device]
         size = min(account.idle, account.grant - reserved)
         if size > 0:
-            self._is_deficit_stale = self._is_deficit_stale or self.free[device] < 0
+            self._is_deficit_stale |= self.free[device] < 0
             self.grant(container, device, -size)
 
     # -- what may be granted -----------------------------------------------------------------------------

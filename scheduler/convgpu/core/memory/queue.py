@@ -98,10 +98,12 @@ class Queue:
         """Return how many wait for at most `free` bytes of the device."""
         return bisect_left(self._sizes[device], (free + 1, 0))
 
-    def limited_to(self, device: str, most: int) -> list[PendingAllocation]:
-        """Return those that wait for the device whose containers' limits there are at most `most`, smallest first."""
-        limits, waiting = self._limits[device], self._all
-        return [waiting[sequence] for _, sequence in limits[: bisect_left(limits, (most + 1, 0))]]
+    def limited_to(self, device: str, most: int) -> Iterator[PendingAllocation]:
+        """Yield those that wait for the device whose containers' limits there are at most `most`, smallest first."""
+        for limit, sequence in self._limits[device]:
+            if limit > most:
+                return
+            yield self._all[sequence]
 
     def change_limit(self, pending: PendingAllocation, limit: int) -> None:
         """Order one anew: the limit of its container has changed."""

@@ -72,12 +72,14 @@ class TimeSlices:
 
     def _quantum_end(self, name: str, turn: Turn) -> float:
         """Return when a container may lose its turn to another; one of lower priority has to be overdue for it."""
-        since, priority = self._residency.containers[name].since, self._state.containers[name].priority
+        residency, need = self._residency, turn.need
+        priority = self._state.containers[name].priority
         if turn.priority < priority and not is_overdue(self._state, turn):
             return inf
         switch = 0.0
         for device, size in self._room.sizes[name].items():
-            rates = self._residency.rates[device]
-            switch = max(switch, switch_seconds(size, turn.need.get(device, 0), rates))
-        end = since + (least_quantum(switch) if turn.priority > priority else quantum(switch, self._switch_cost))
-        return max(end, self._residency.watched.get(name, self._state.now) + LOOK)
+            seconds = switch_seconds(size, need.get(device, 0), residency.rates[device])
+            switch = max(switch, seconds)
+        least = least_quantum(switch) if turn.priority > priority else quantum(switch, self._switch_cost)
+        end, seen = residency.containers[name].since + least, residency.watched.get(name, self._state.now) + LOOK
+        return max(seen, end)

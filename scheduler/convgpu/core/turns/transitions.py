@@ -44,6 +44,7 @@ class ResidencyTransitions:
 
     @apply.register
     def _set_elastic(self, event: r.ElasticSet) -> None:
+        self._state.unreserved[event.container] = None
         if event.container in self._residency.containers:
             self._residency.containers[event.container].fixed = dict(event.fixed)
             return
@@ -55,6 +56,7 @@ class ResidencyTransitions:
 
     @apply.register
     def _set_unified(self, event: r.UnifiedSet) -> None:
+        self._state.unreserved[event.container] = None
         self._state.ledger.unified[event.container] = None
 
     @apply.register

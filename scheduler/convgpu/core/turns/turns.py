@@ -229,10 +229,10 @@ class Turns:
         return list({turn.container: turn for turn in claimants}.values())
 
     def _claimant(self, device: str) -> Turn | None:
-        turns = [self._residency.turns[name] for name in self._waiting.claims[device]]
-        if not turns or self._is_overdue(turns[0].container):
-            return turns[0] if turns else None
-        return min(turns, key=lambda turn: (-turn.priority, turn.sequence))
+        turns, oldest = self._residency.turns, next(iter(self._waiting.claims[device]), None)
+        if oldest is None or self._is_overdue(oldest):
+            return None if oldest is None else turns[oldest]
+        return turns[self._waiting.ranked[device][0][2]]
 
     def _lacking(self, turn: Turn, room: Sizes) -> Sizes:
         claims = {device: self._waiting.claims[device].get(turn.container, 0) for device in room}

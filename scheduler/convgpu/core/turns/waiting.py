@@ -1,10 +1,13 @@
 """Which containers wait for their turn, what they need, and who has a turn that is not carried out yet."""
 
+from bisect import bisect_left, insort
 from typing import Final
 
 from convgpu.core.residency.state import Phase, Sizes, Turn
 from convgpu.core.state import State
 from convgpu.core.turns.room import Room
+
+Rank = tuple[int, int, str]  # priority below 0, sequence of the turn, container
 
 PATIENCE: Final = 4  # starvation timeouts after which a turn is overdue
 
@@ -19,6 +22,7 @@ class WaitingTurns:
 
     Attributes:
         claims: by device, of each container without its turn: the bytes of the card that it takes when it gets it.
+        ranked: by device, the same containers in the order of priority and then of their turns.
         without_claims: containers without their turn that need no memory for it.
         admitted: the containers that have their turn, and are not whole on their cards.
         need: by device, the bytes that all of both lack on the card.
@@ -31,6 +35,8 @@ class WaitingTurns:
         self._room = room
         devices = state.residency.devices
         self.claims: dict[str, dict[str, int]] = {device: {} for device in devices}
+        self.ranked: dict[str, list[Rank]] = {device: [] for device in devices}
+        self._ranks: dict[str, Rank] = {}  # of all containers there
         self.without_claims: dict[str, None] = {}
         self.admitted: dict[str, Turn] = {}
         self.need: Sizes = dict.fromkeys(devices, 0)
@@ -84,6 +90,7 @@ class WaitingTurns:
 
     def _add(self, turn: Turn) -> None:
         has_claims = False
+        rank = (-turn.priority, turn.sequence, turn.container)
         for device in self._state.ledger.accounts[turn.container]:
             size = turn.need.get(device, 0)
             self.need[device] += size
@@ -91,6 +98,8 @@ class WaitingTurns:
                 self.pledged[device] += size
             elif claim := size + self._room.movable[device].get(turn.container, 0):
                 self.claims[device][turn.container] = claim
+                insort(self.ranked[device], rank)
+                self._ranks[turn.container] = rank
                 has_claims = True
         if turn.is_admitted:
             self.admitted[turn.container] = turn
@@ -102,8 +111,11 @@ class WaitingTurns:
         for device, size in turn.need.items():
             self.need[device] -= size
             self.pledged[device] -= size if name in self.admitted else 0
-        for claims in self.claims.values():
-            claims.pop(name, None)
+        rank = self._ranks.pop(name, None)
+        for device, claims in self.claims.items() if rank is not None else ():
+            if claims.pop(name, None) is not None and rank is not None:
+                ranked = self.ranked[device]
+                del ranked[bisect_left(ranked, rank)]
         self.without_claims.pop(name, None)
         self.admitted.pop(name, None)
 
