@@ -85,6 +85,7 @@ class FakeScheduler:
 
     def __init__(self):
         self.limits, self.running, self.since = {}, set(), {}
+        self.drained = set()
         self.asked = 0
 
     def find(self, volume):
@@ -97,7 +98,8 @@ class FakeScheduler:
 
     def devices(self):
         fields = {"name": "", "total": 0, "capacity": 0, "granted": 0, "used": 0, "settling": 0}
-        return [Device(uuid=f"GPU-{number}", index=number - 1, **fields) for number in (1, 2)]
+        indices = {"GPU-1": 0, "GPU-2": 1}
+        return [Device(uuid=u, index=i, drained=u in self.drained, **fields) for u, i in indices.items()]
 
     def set_limit(self, volume, memory):
         if memory == "bad":

@@ -362,3 +362,27 @@ def test_the_time_for_an_address_is_linear(part):
 def test_a_body_of_five_megabytes_is_judged(harness):
     body = json.dumps({"Image": "i", "Env": ["A=" + "x" * (5 << 20)], "HostConfig": GPUS}).encode()
     assert harness.judge(body).rule == "gpu-needs-limit"
+
+
+@pytest.mark.parametrize(
+    ("ids", "options", "rule"),
+    [
+        (["1"], {"memory": "2g"}, "gpu-drained"),
+        (["0", "GPU-2"], {"memory": "2g"}, "gpu-drained"),
+        (["0"], {"memory": "2g"}, "limited"),
+        (["1"], {"memory": "2g", "gpus": "all"}, "limited"),
+        (["1"], {"memory": "GPU-2:2g"}, "limited"),  # the volume refuses that
+        ([], {"memory": "2g"}, "limited"),
+    ],
+)
+def test_a_drained_gpu_that_the_container_names_is_refused_at_create(harness, ids, options, rule):
+    harness.scheduler.drained = {"GPU-2"}
+    request = {"Driver": "", "Count": 0 if ids else -1, "DeviceIDs": ids, "Capabilities": [["gpu"]]}
+    mount = {**OURS, "VolumeOptions": {"DriverConfig": {"Name": "convgpu", "Options": options}}}
+    verdict = harness.judge({**PRELOAD, "HostConfig": {"DeviceRequests": [request], "Mounts": [mount]}})
+    assert verdict.rule == rule
+    if rule == "gpu-drained":
+        assert verdict.message == (
+            "gpu-drained: GPU 1 is drained, and --gpus gives the container no other in its place.\n"
+            "Name another: --gpus device=0. To wait for it: volume-opt=gpus=all. To put it back: convgpu drain 1 --undo"
+        )

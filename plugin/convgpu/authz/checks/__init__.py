@@ -7,7 +7,7 @@ reads first: access to the host before the GPU, the GPU before the size of its l
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from convgpu.authz.checks import hook, host, isolation, limits, slurm_job, strict
+from convgpu.authz.checks import drained, hook, host, isolation, limits, slurm_job, strict
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
 
@@ -33,6 +33,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     isolation.shared_namespaces,
     isolation.weakened_isolation,
     limits.requested_limits,
+    drained.named_gpus,
     slurm_job.belongs_to_job,
 )
 

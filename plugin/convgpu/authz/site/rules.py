@@ -14,7 +14,8 @@ from convgpu.protocol.sizes import parse_size
 
 # Every rule that an exemption can lift, for its `rules = [...]`.
 RULES: Final = frozenset({
-    "archive-path", "build-gpu", "capability", "checkpoint", "exec-privileged", "gpu-isolation", "gpu-needs-limit",
+    "archive-path", "build-gpu", "capability", "checkpoint", "exec-privileged", "gpu-drained", "gpu-isolation",
+    "gpu-needs-limit",
     "hook-shadowed", "hook-environment", "hook-not-loaded", "host-path", "host-pid", "limit-missing", "limit-too-large",
     "local-volume", "plugin-management", "privileged", "runtime", "service-template", "slurm-job",
     "total-quota-exceeded",

@@ -81,7 +81,8 @@ class SubjectReader:
     def _new(self, container: ContainerSettings, caller: Caller) -> Subject:
         subject = self._subject(container, caller)
         limits = {name: limits for name in _names(subject.volumes) if (limits := self._volume_limits(name))}
-        subject = replace(subject, neighbours=self._neighbours(subject))
+        gpus = tuple(self._ports.scheduler.devices()) if _names_gpus(subject) else ()
+        subject = replace(subject, neighbours=self._neighbours(subject), gpus=gpus)
         return replace(subject, volume_limits=limits, joined=self._joined(subject))
 
     def _subject(self, container: ContainerSettings, caller: Caller) -> Subject:
@@ -142,6 +143,12 @@ def limits_of(record: Container) -> dict[str, int]:
 def _with_tag(name: str) -> str:
     # A colon before the last slash belongs to a registry's port.
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+def _names_gpus(subject: Subject) -> bool:
+    """Tell whether the container names GPUs, and a volume of it does not: then the limit is for those."""
+    options = [volume.options for volume in subject.volumes]
+    return bool(subject.container.chosen) and any("gpus" not in o and ":" not in o.get("memory", "") for o in options)
 
 
 def _names(volumes: tuple[MountSettings, ...]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from convgpu.authz.verdict import Refusal
 from convgpu.cluster.layout import LABEL
 from convgpu.cluster.node_job import NodeJob
 from convgpu.protocol.layout import MOUNT_PATH
+from convgpu.protocol.records import Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Subject:
         starts: it exists and is to start now, so `Admission` judges the limits of its volumes.
         checkpoint: it is to start from a checkpoint.
         job_shares: what the job of Slurm that it names has on this host.
+        gpus: all GPUs of the host, where it is new and names some of them for a volume that names none.
     """
 
     caller: Caller
@@ -63,6 +65,7 @@ class Subject:
     starts: bool = False
     checkpoint: bool = False
     job_shares: tuple[NodeJob, ...] = ()
+    gpus: tuple[Device, ...] = ()
 
     @property
     def injected(self) -> Injection | None:

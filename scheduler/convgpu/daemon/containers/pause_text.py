@@ -57,7 +57,14 @@ class PauseText:
         if len(wait.behind) > len(names):
             names.append(f"{len(wait.behind) - len(names)} more")
         behind = f" behind {', '.join(names)}" if names else ""
-        return behind if behind and wait.reason is WaitReason.MEMORY else f"{behind}: {WAIT_TEXTS[wait.reason]}"
+        if behind and wait.reason is WaitReason.MEMORY:
+            return behind
+        return f"{behind}: {WAIT_TEXTS[wait.reason]}{self._others() if wait.reason is WaitReason.DRAINED else ''}"
+
+    def _others(self) -> str:
+        """Return which GPUs are not drained: a program waits for what it was given, and another would get memory."""
+        others = [str(index) for uuid, index in self._indices.items() if uuid not in self._machine.drained]
+        return f" (convgpu drain --undo); not drained: {', '.join(others) or 'none'}"
 
     def _name_with_size(self, name: str, device: str) -> str:
         account = self._machine.account(name, device)

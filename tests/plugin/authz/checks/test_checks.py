@@ -9,6 +9,7 @@ from convgpu.authz.requests.container import ContainerSettings, MountSettings
 from convgpu.authz.site.rules import Rules, parse_rules
 from convgpu.authz.subject.injection import Injection
 from convgpu.authz.subject.subject import Caller, Subject
+from convgpu.protocol.records import Device
 
 HOOK = {"LD_PRELOAD": "/run/convgpu/libconvgpu.so"}
 VOLUME = MountSettings("volume", "mine", "/run/convgpu", "convgpu", {"memory": "2g"})
@@ -41,6 +42,7 @@ def test_every_check_refuses_something() -> None:
         ipc_mode="host",
         environment={"LD_AUDIT": "/x"},
         mounts=(MountSettings("bind", "/etc", "/lib"), VOLUME),
+        chosen="0",
     )
     bad = Subject(
         Caller("bob", Rules(mode="strict", require="slurm")),
@@ -52,6 +54,7 @@ def test_every_check_refuses_something() -> None:
         resolved={"/etc": "/etc"},
         joined="other",
         checkpoint=True,
+        gpus=(Device("GPU-a", 0, "card", 0, 0, 0, 0, 0, drained=True),),
     )
     unlimited = replace(PLAIN, gpu="--gpus")
     silent = [check.__name__ for check in CHECKS if not [*check(bad), *check(unlimited)]]

@@ -22,9 +22,9 @@ def container(name: str, *, wait: float | None = None, since: float = SINCE, run
 def texts(now: float, times: dict[str, float], **options: object) -> PauseText:
     known = {"v1": container("trainer"), "v2": container("other"), "own": container("own", **options)}  # type: ignore[arg-type]
     account = SimpleNamespace(grant=6 * GIB)
-    machine = SimpleNamespace(account=lambda _name, _device: account)
+    machine = SimpleNamespace(account=lambda _name, _device: account, drained={"gpu"})
     registry = SimpleNamespace(by_name=known)
-    return PauseText(registry, machine, {"gpu": 3}, times.get, lambda: now)  # type: ignore[arg-type]
+    return PauseText(registry, machine, {"gpu": 3, "other": 4}, times.get, lambda: now)  # type: ignore[arg-type]
 
 
 def describe(text: PauseText, wait: Wait) -> str:
@@ -41,7 +41,7 @@ HEAD = "cuMemAlloc waits for 2GiB of GPU 3 since 10:15:33 UTC"
     [
         (Wait(WaitReason.MEMORY, 0, ("v1",)), " behind trainer (6GiB)"),
         (Wait(WaitReason.MEMORY, 0, ("v1", "v2", "x", "y")), " behind trainer (6GiB), other (6GiB), 2 more"),
-        (Wait(WaitReason.DRAINED, 0, ()), ": the GPU is drained"),
+        (Wait(WaitReason.DRAINED, 0, ()), ": the GPU is drained (convgpu drain --undo); not drained: 4"),
         (Wait(WaitReason.TURN, 0, ("v1",)), " behind trainer (6GiB): others come first"),
     ],
 )
