@@ -67,6 +67,9 @@ def test_networks_take_no_interface_of_the_host(strict):
     assert network(strict, Options={"com.docker.network.bridge.name": "br0"}) == "strict-fields"
     assert network(strict, Driver="macvlan") == "nothing-to-judge"
     assert network(strict, Driver="macvlan", Options={"parent": "eth0"}) == "strict-fields"
+    assert network(strict, IPAM={"Config": []}) == network(strict, IPAM={"Config": None}) == "nothing-to-judge"
+    assert network(strict, IPAM={"Config": [{"Subnet": "9.9.9.0/24"}]}) == "strict-fields"
+    assert network(strict, IPAM={"Config": [{}]}) == network(strict, IPAM={"Options": {"a": "b"}}) == "strict-fields"
     assert network(strict, Ingress=True) == network(strict, Tomorrow=1) == "strict-fields"
     listed = strict_site.RULES + 'fields = ["network parent=eth0.7"]'
     strict.rules = parse_rules(listed)

@@ -18,7 +18,7 @@ _FIELDS: Final = frozenset({
 _OPTIONS: Final = frozenset({
     "macvlan_mode", "ipvlan_mode", "ipvlan_flag", "encrypted", *(f"com.docker.network.{name}" for name in (
         "bridge.enable_icc", "bridge.enable_ip_masquerade", "bridge.host_binding_ipv4", "bridge.host_binding_ipv6",
-        "bridge.gateway_mode_ipv4", "bridge.gateway_mode_ipv6", "bridge.inhibit_ipv4", "bridge.default_bridge",
+        "bridge.gateway_mode_ipv4", "bridge.gateway_mode_ipv6", "bridge.inhibit_ipv4",
         "container_iface_prefix", "driver.mtu", "driver.overlay.vxlanid_list", "enable_ipv4", "enable_ipv6",
         "windowsshim.dnsservers",
     )),
@@ -33,11 +33,18 @@ def network_needs(document: Mapping[str, object]) -> Iterator[Need]:
     Args:
         document: the body of `POST /networks/create`.
     """
-    driver, addresses = go_json.text(document, "driver"), go_json.text(go_json.child(document, "ipam"), "driver")
+    ipam = go_json.child(document, "ipam")
+    driver, addresses = go_json.text(document, "driver"), go_json.text(ipam, "driver")
     if driver not in _DRIVERS:
         yield Need("drivers", f"network={driver}", f"the network driver {driver}")
     if addresses not in _ADDRESS_DRIVERS:
         yield Need("drivers", f"ipam={addresses}", f"the IPAM driver {addresses}")
+    if go_json.field(ipam, "options"):
+        yield Need("fields", "network ipam options", "options of the IPAM driver")
+    # The host reaches them through the network from then on: a container there would be its name server, or its LAN.
+    # Addresses that the Engine chooses are none to which the host has a way.
+    for subnet in [go_json.text(row, "subnet") for row in go_json.children(ipam, "config")]:
+        yield Need("fields", f"network subnet={subnet}", f"the subnet {subnet or 'without addresses'} of a network")
     for name, value in document.items():
         if value and go_json.fold(name) not in _FIELDS:
             yield Need("fields", f"network {name}", f"the field {name} of a network")

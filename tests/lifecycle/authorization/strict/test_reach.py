@@ -67,6 +67,15 @@ def test_no_network_takes_an_interface_of_the_host(raw, bridge):
     assert (answer.denied, b"strict-fields" in answer.raw, "10.77.0.1/24" in shown) == (True, True, True), answer
 
 
+def test_no_network_has_addresses_of_others(raw):
+    """The host would reach its name server, or who answers in its place, in a container."""
+    addresses = {"Config": [{"Subnet": "9.9.9.0/24"}]}
+    answer = raw.post(f"{API}/networks/create", {"Name": "n", "IPAM": addresses})
+    way = subprocess.run(["ip", "route", "show", "9.9.9.0/24"], check=True, capture_output=True, text=True).stdout
+    raw.send(Call("DELETE", f"{API}/networks/n"))
+    assert (answer.denied, b"strict-fields" in answer.raw, way) == (True, True, ""), answer
+
+
 @pytest.mark.parametrize("mode", ["none", "default", "bridge"])
 def test_a_place_in_the_hosts_network_is_none(raw, mode):
     """`network=host` is in the site's list; a place beside another mode gives no more than that mode."""
