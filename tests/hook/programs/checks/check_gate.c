@@ -2,7 +2,8 @@
  *
  * Races of hook/src/gate/gate.c, which is included for what is static in it: threads pass the gate, wait at
  * it and end, while it is closed and opened; with membarrier and without. What happens in the moment between
- * a thread's decision to wait and its futex is made to happen there. Says what failed, and exits 1.
+ * a thread's decision to wait and its futex is made to happen there. Says what failed, and exits 1. The word:
+ * how often stores may be seen late.
  */
 #include "base/futex.h"
 
@@ -26,7 +27,7 @@ static void watched_wait(_Atomic uint32_t *word, uint32_t value, int millisecond
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { THREADS = 12, LIVES = 100, ROUNDS = 300, LATE_ROUNDS = 200000, PERMITS = 5 };
+enum { THREADS = 12, LIVES = 100, ROUNDS = 300, PERMITS = 5 };
 
 #define CHECK(condition)                                                                                     \
     do {                                                                                                     \
@@ -106,11 +107,11 @@ static void *pass_always(void *unused) {
 }
 
 /* One thread that does nothing else, and a gate that is closed at once again: stores that are seen late. */
-static void check_late_stores(void) {
+static void check_late_stores(int rounds) {
     pthread_t thread;
     atomic_store(&over, false);
     CHECK(pthread_create(&thread, NULL, pass_always, NULL) == 0);
-    for (int round = 0; round < LATE_ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         gate_close();
         if (!gate_is_entered()) atomic_store(&standing, true);
         for (volatile int pause = 0; pause < 50; pause++) continue;
@@ -217,18 +218,19 @@ static void check_signals(void) {
     CHECK(atomic_load(&passed) == 1 && gate_waiting() == 0);
 }
 
-int main(void) {
+int main(int count, char **words) {
+    int late_rounds = count > 1 ? atoi(words[1]) : 0;
     CHECK(gate_enter(NULL, false) == GATE_AROUND && !gate_takes_part());
     gate_decide(true);
     gate_decide(false); /* the first word counts */
     CHECK(gate_takes_part() && gate_is_open());
     check_races();
-    check_late_stores();
+    check_late_stores(late_rounds);
     check_permits();
     check_moments();
     check_signals();
     gate_is_light = false;
     check_races();
-    check_late_stores();
+    check_late_stores(late_rounds);
     return 0;
 }
