@@ -182,6 +182,11 @@ class Judge:
         if case.call.older_than(1, 24):
             raise Denied(_OLD_API)
         checkpoint = "checkpoint" in case.call.query
+        if case.is_strict:
+            wanted = strict_calls.checkpoint_needs(case.call.query)
+            verdict = self._without_container(case, self._unlisted(case, *wanted))
+            if not verdict.allow:
+                return verdict
         subject = self._subjects.starting(case.call.name, case.caller, checkpoint=checkpoint)
         return allow(_NO_CONTAINER) if subject is None else self._judge_container(subject)
 
@@ -297,6 +302,9 @@ class Judge:
             return self._without_container(case, [_UNKNOWN_CALL])
         wanted = [Need("calls", other.name, f"the call {other.name}")] if other.name else []
         names = other.containers
+        if other.name == "checkpoints":
+            folder = go_json.text(case.document(), "checkpointdir") if case.body else ""
+            wanted += strict_calls.checkpoint_needs({**case.call.query, "checkpoint-dir": [folder]})
         if other.makes_network:
             wanted += networks.network_needs(case.document())
         elif other.connects:

@@ -81,6 +81,9 @@ def _run(own: dict[str, str], arguments: list[str]) -> NoReturn:
         from convgpu.runtime.strict.start import confine_exec  # noqa: PLC0415 - see above
 
         confine_exec(arguments, rules)
+    elif "restore" in arguments and _strict_rules(own) is not None:
+        # What it would be is in files of whoever says where these are: users, capabilities and mounts of the host.
+        raise PermissionError("strict-calls: nothing of a checkpoint is judged.\nStart the container without one.")
     else:
         _network(runtime, arguments)
     os.execvp(runtime, [runtime, *arguments])  # noqa: S606 - no shell is wanted

@@ -2,7 +2,7 @@
 
 Paths are the Engine's own, as it logs them when it starts with `debug`. `open`: everybody may call it. `container`: who
 could make the container may. `container, ...`: that, and what the body or address asks for. `body`: by what the body
-asks for. `calls NAME`: with this entry. Another word: the rule that refuses it.
+asks for. `calls NAME`: with this entry, and `container` as before. Another word: the rule that refuses it.
 """
 
 C, E, M, N, V, P = (
@@ -44,7 +44,7 @@ ENDPOINTS: dict[str, str] = {
     f"POST {C}/restart": "container",
     f"POST {C}/update": "container, body",
     f"POST {C}/exec": "container, body",
-    f"POST {C}/rename": "calls rename",
+    f"POST {C}/rename": "calls rename, container",
     f"POST {C}/kill": "open",
     f"POST {C}/stop": "open",
     f"POST {C}/pause": "open",
@@ -53,10 +53,10 @@ ENDPOINTS: dict[str, str] = {
     f"POST {C}/resize": "open",
     f"DELETE {C}": "open",
     f"POST {C}/copy": "strict-calls",
-    f"GET {C}/checkpoints": "calls checkpoints",
-    f"POST {C}/checkpoints": "calls checkpoints",
-    "DELETE /containers/{name}/checkpoints/{checkpoint}": "calls checkpoints",
-    "POST /commit": "calls commit",
+    f"GET {C}/checkpoints": "calls checkpoints, container",
+    f"POST {C}/checkpoints": "calls checkpoints, container",
+    "DELETE /containers/{name}/checkpoints/{checkpoint}": "calls checkpoints, container",
+    "POST /commit": "calls commit, container",
     # Programs of docker exec
     "GET /exec/{id:.*}/json": "open",
     f"POST {E}/start": "strict-exec",

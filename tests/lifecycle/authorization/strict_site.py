@@ -174,6 +174,7 @@ CALLS: dict[tuple[str, str], str] = {
     ("POST", "/v1.41/nodes/x/update"): "strict-calls",
     ("POST", "/v1.41/secrets/create"): "strict-calls",
     ("POST", "/v1.41/containers/c/checkpoints"): "strict-calls",
+    ("POST", "/v1.41/containers/c/start?checkpoint=x&checkpoint-dir=/tmp"): "strict-calls",
     ("POST", "/v1.41/containers/c/rename?name=fade"): "strict-calls",
     ("DELETE", "/v1.41/containers/c/checkpoints/x"): "strict-calls",
     ("POST", "/v1.41/containers/prune"): "strict-calls",

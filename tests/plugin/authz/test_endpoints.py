@@ -65,11 +65,15 @@ def test_what_is_judged_by_its_body(strict, endpoint):
 
 @pytest.mark.parametrize("endpoint", having("calls"))
 def test_what_needs_an_entry(strict, endpoint):
-    name = ENDPOINTS[endpoint].split(" ")[1]
+    name = ENDPOINTS[endpoint].split(" ")[1].strip(",")
     verdict = judge(strict, endpoint)
     assert (verdict.rule, f"calls = ['{name}']" in verdict.message) == ("strict-calls", True), verdict
     strict.rules = parse_rules(strict_site.RULES.replace('"commit"', f'"{name}"'))
     assert judge(strict, endpoint).allow
+    strict.engine.containers["c"] = MORE
+    assert judge(strict, endpoint).rule == (
+        "strict-capabilities" if "container" in ENDPOINTS[endpoint] else "nothing-to-judge"
+    )
 
 
 def test_what_no_entry_permits(strict):

@@ -159,3 +159,23 @@ def test_what_a_file_is_is_told_to_who_could_make_the_container_and_to_ourselves
 def test_the_engine_says_of_no_path_whether_it_is_there(strict, name, path, rule):
     """It would say so when the container starts."""
     assert strict.judge({"Image": "i", "HostConfig": {name: [{"Path": path, "Rate": 1}]}}).rule == rule
+
+
+CHECKPOINTS = (
+    ("POST", "start?checkpoint=x", b"", ("strict-calls", "no-gpu")),
+    ("POST", "start?checkpoint=x&checkpoint-dir=/home/eve", b"", ("strict-calls", "strict-fields")),
+    ("POST", "start?checkpoint-dir=/home/eve", b"", ("strict-fields", "strict-fields")),
+    ("POST", "checkpoints", {"CheckpointID": "x"}, ("strict-calls", "nothing-to-judge")),
+    ("POST", "checkpoints", {"CheckpointID": "x", "CheckpointDir": "/etc"}, ("strict-calls", "strict-fields")),
+    ("GET", "checkpoints?dir=/root", b"", ("strict-calls", "strict-fields")),
+    ("DELETE", "checkpoints/x?dir=/root", b"", ("strict-calls", "strict-fields")),
+)
+
+
+@pytest.mark.parametrize(("method", "path", "body", "rules"), CHECKPOINTS)
+def test_checkpoints_and_their_folders(strict, method, path, body, rules):
+    """The Engine writes and reads them as root; what is restored has the users and capabilities that they say."""
+    uri = f"/v1.41/containers/c/{path}"
+    assert strict.judge(body, uri, method).rule == rules[0]
+    strict.rules = parse_rules(strict_site.RULES.replace('"commit"', '"checkpoints"'))
+    assert strict.judge(body, uri, method).rule == rules[1]

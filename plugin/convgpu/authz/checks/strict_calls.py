@@ -59,6 +59,18 @@ def _build_network(modes: Sequence[str]) -> Iterator[Need]:
             yield Need("namespaces", f"network={kind}", f"--network {mode}")
 
 
+def checkpoint_needs(query: Mapping[str, Sequence[str]]) -> Iterator[Need]:
+    """Return what a call about a checkpoint needs: the Engine writes and reads its folder as root of the host.
+
+    Args:
+        query: of a start, or of the calls that make, list and remove checkpoints.
+    """
+    if any(query.get("checkpoint", ())):
+        yield Need("calls", "checkpoints", "a start from a checkpoint")
+    for folder in (folder for name in ("checkpoint-dir", "dir") for folder in query.get(name, ()) if folder):
+        yield Need("fields", f"checkpoint-dir {folder}", f"the folder {folder} of checkpoints")
+
+
 def odd_listing(arguments: Sequence[str]) -> Iterator[Refusal]:
     """Refuse arguments with which `ps` could show variables, or processes that are not the container's.
 

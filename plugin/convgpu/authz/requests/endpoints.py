@@ -98,10 +98,14 @@ def _rows(text: str) -> Iterator[tuple[str, re.Pattern[str]]]:
             yield method, re.compile(pattern, re.DOTALL)
 
 
+def _streams(name: str, method: str) -> bool:
+    return name == "load" or method == "GET"
+
+
 _STARTS: Final = re.compile("exec/(?P<name>.+?)/start", re.DOTALL)
 # The stricter ones first: of two rows that fit, the first counts.
 _TABLE: Final = (
-    *((method, path, OtherCall(name, streams=name == "load" or method == "GET"))
+    *((method, path, OtherCall(name, ("",) if "containers/(" in path.pattern else (), streams=_streams(name, method)))
       for name, text in _LISTED.items() for method, path in _rows(text)),
     *((method, path, OtherCall(containers=("",), streams=True)) for method, path in _rows(_INSIDE)),
     *((method, path, OtherCall()) for method, path in _rows(_OPEN)),

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,3 +82,15 @@ def test_no_program_starts_in_a_container_that_has_the_hosts_ids_from_before(exe
     with pytest.raises(NotListed, match=r"strict-ids: .* Start it again"):
         exec_of([], [], table=everyone)
     assert exec_of([], ["CAP_MKNOD"], table=everyone, ids=("host",)) == []
+
+
+@pytest.mark.parametrize(("mode", "status"), [("strict", 1), ("enforce", 0)])
+def test_no_container_is_restored_from_a_checkpoint(tmp_path, mode, status):
+    """Nobody judges its files, which say as whom it runs."""
+    rules = tmp_path / "rules.toml"
+    rules.write_text(f'mode = "{mode}" # not strict')
+    words = [f"--convgpu-rules={rules}", "--convgpu-runtime=true", "--log", f"{tmp_path}/log", "restore", "c"]
+    done = subprocess.run(
+        [sys.executable, "-m", "convgpu.runtime", *words], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, "strict-calls" in done.stderr) == (status, status == 1)
