@@ -40,6 +40,8 @@ _MASKED: Final = frozenset(
 _NVIDIA_GPU: Final = re.compile(r"nvidia\.com/gpu=.+")
 # The first Engine that makes read-only what is mounted below a read-only mount.
 _RECURSIVE: Final = (25, 0)
+# The first that was seen to do so for `docker cp`; 26.1 does not.
+_COPIES_RECURSIVE: Final = (28, 5)
 
 
 def needs(subject: Subject) -> Iterator[Need]:
@@ -156,7 +158,7 @@ def host_copies(subject: Subject) -> Iterator[Refusal]:
     """Refuse, where rules are strict, copies into a container that has a path of the host which they could write.
 
     The Engine unpacks them as root of the host, with setuid files and devices, and through links that lie in the
-    container, come with the archive, or change meanwhile. It mounts the path anew for that, and before version 25 what
+    container, come with the archive, or change meanwhile. It mounts the path anew for that, and before version 28.5 what
     is mounted below a read-only one stays writable.
     """
     for mount in subject.container.mounts if subject.caller.rules.strict_list is not None else ():
@@ -164,8 +166,8 @@ def host_copies(subject: Subject) -> Iterator[Refusal]:
             continue
         if not mount.read_only:
             what = f"the container writes {mount.source} of the host"
-        elif subject.host.engine < _RECURSIVE:
-            what = f"this Engine, before 25, copies into what is mounted below {mount.source} of the host"
+        elif subject.host.engine < _COPIES_RECURSIVE:
+            what = f"this Engine, before 28.5, copies into what is mounted below {mount.source} of the host"
         else:
             continue
         way = "Copy by the path itself, or by docker exec -i ... tar -x."
