@@ -44,6 +44,11 @@ def test_no_variables_and_no_other_processes_are_listed(strict, given):
     assert strict.judge(b"", uri, "GET").rule == "strict-listing"
 
 
+def test_who_watches_a_host_may_list_as_the_rules_say(strict):
+    strict.rules = parse_rules(strict_site.RULES + '[[exempt]]\nusers = ["local"]\nrules = ["strict-listing"]')
+    assert strict.judge(b"", "/v1.41/containers/c/top?ps_args=-eo%20pid,cgroup", "GET").allow
+
+
 def test_a_volume_driver_beside_the_host_config(strict):
     """Engines take it from there where the HostConfig names none."""
     beside = {"Image": "i", "HostConfig": {"Binds": ["v:/x"]}, "VolumeDriver": ELSEWHERE}

@@ -158,8 +158,8 @@ def host_copies(subject: Subject) -> Iterator[Refusal]:
     """Refuse, where rules are strict, copies into a container that has a path of the host which they could write.
 
     The Engine unpacks them as root of the host, with setuid files and devices, and through links that lie in the
-    container, come with the archive, or change meanwhile. It mounts the path anew for that, and before version 28.5 what
-    is mounted below a read-only one stays writable.
+    container, come with the archive, or change meanwhile. It mounts the path anew for that, and before version 28.5
+    what is mounted below a read-only one stays writable.
     """
     for mount in subject.container.mounts if subject.caller.rules.strict_list is not None else ():
         if mount.kind != "bind" or is_preload_file(mount, subject.host):

@@ -18,8 +18,8 @@ RULES: Final = frozenset({
     "gpu-needs-limit",
     "hook-shadowed", "hook-environment", "hook-not-loaded", "host-path", "host-pid", "limit-missing", "limit-too-large",
     "local-volume", "plugin-management", "privileged", "runtime", "service-template", "slurm-job",
-    "total-quota-exceeded",
-    "strict-exec", "swarm-management", "system-paths", *(RULE_PREFIX + section for section in SECTIONS),
+    "total-quota-exceeded", "strict-exec", "strict-listing",
+    "swarm-management", "system-paths", *(RULE_PREFIX + section for section in SECTIONS),
 })  # fmt: skip
 
 # In place of a user: all users that are not named.
