@@ -180,11 +180,11 @@ def test_who_reads_slowly_or_never_keeps_nobody_waiting(house, page):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         connection.sendall(f"GET /{token}/stream HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
         idle.append(connection)
-    tab = page()
-    asked = time.monotonic()
-    house.holder("holder", GIB)
-    tab.wait("document.querySelectorAll('#container-table tbody tr').length === 1")
-    assert time.monotonic() - asked < 30  # for who waits until all have read it is never there
+    tab, took = page(), []
+    while not took or (took[-1] >= 4 and len(took) < 5):  # a busy machine holds up one or the other
+        rows = f"document.querySelectorAll('#container-table tbody tr').length === {len(took) + 1}"
+        took.append(seconds_of(tab, rows, functools.partial(house.holder, f"holder-{len(took)}", GIB)))
+    assert took[-1] < 4, took  # for who waits until all have read it is never there
     for connection in idle:
         connection.close()
 

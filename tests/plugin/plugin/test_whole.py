@@ -134,10 +134,13 @@ def test_a_scheduler_that_hangs_delays_a_mount_for_seconds_only(plugin, session,
     post(session, base, wire.CREATE, {"Name": "v", "Opts": {"memory": "2g"}})
     scheduler = next(pid for pid in children(plugin) if command_of(pid) == "convgpu.daemon")
     os.kill(scheduler, signal.SIGSTOP)
-    begun = time.monotonic()
-    status, answer = post(session, base, wire.MOUNT, {"Name": "v", "ID": "a"})
-    assert time.monotonic() - begun < 25  # the Engine gives up after 30
-    assert (status, "does not answer" in answer["Err"]) == (500, True)
+    took = []
+    while not took or (took[-1] >= 10 and len(took) < 3):  # a busy machine holds up one or the other
+        begun = time.monotonic()
+        status, answer = post(session, base, wire.MOUNT, {"Name": "v", "ID": "a"})
+        took.append(time.monotonic() - begun)
+        assert (status, "does not answer" in answer["Err"]) == (500, True)
+    assert took[-1] < 10, took  # the Engine gives up after 30
     # What does not need the scheduler is answered meanwhile.
     assert post(session, base, wire.CAPABILITIES, {})[0] == 200
     os.kill(scheduler, signal.SIGCONT)

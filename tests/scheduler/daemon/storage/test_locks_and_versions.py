@@ -1,6 +1,7 @@
 """The database while another process holds its lock, at the moment of a kill, and after one of another version."""
 
 import sqlite3
+import statistics
 import time
 from pathlib import Path
 
@@ -12,18 +13,19 @@ from convgpu.daemon.storage.rows import PreviousSession, Volume
 
 
 def test_a_lock_does_not_hold_up_processes_that_start_and_end(tmp_path: Path) -> None:
-    """Each waited for 200 ms: 20 s of the event loop; 10 s is far above what 100 rows take."""
-    later = Later()
+    """Each waited for 200 ms; a busy machine holds up some of them, and never half."""
+    later, waits = Later(), []
     processes = [PreviousSession(100 + number, 7, "volume-1", "python") for number in range(50)]
     with opened(tmp_path, later) as store:
         fill(store)
         other = sqlite3.connect(store.database.path)
         other.execute("BEGIN IMMEDIATE")
-        start = time.monotonic()
         for process in processes:
+            start = time.monotonic()
             store.sessions.drop(process)
             store.sessions.add(process)
-        assert time.monotonic() - start < 10
+            waits.append(time.monotonic() - start)
+        assert statistics.median(waits) < 0.1
         other.close()
         later.pass_time()
         assert set(processes) <= set(store.sessions.all())
