@@ -30,6 +30,8 @@ from convgpu.protocol.sizes import format_size
 
 _NAME: Final = 11  # characters in front of a bar
 _WIDEST: Final = 72
+_BETWEEN: Final = 3  # characters between two columns
+_LESS: Final = ("STARTED", "EXIT", "ENDED", "LIMIT")  # what a narrow terminal does without, first to last
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def show(result: DemoResult, console: Console) -> None:
     """Print the table, the timeline and the verdict."""
     timelines = result.timelines
     console.print()
-    console.print(_table(table_rows(timelines, result.exits)))
+    console.print(_table(table_rows(timelines, result.exits), console.width))
     console.print()
     for line in timeline_lines(timelines, result.shown, min(console.width, 80), glyphs(console.encoding)):
         console.print(Text(line), soft_wrap=True)
@@ -168,10 +170,21 @@ def as_data(result: DemoResult) -> dict[str, Any]:
     }
 
 
-def _table(lines: Sequence[tuple[str, ...]]) -> Table:
+def _table(lines: Sequence[tuple[str, ...]], room: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column == "CONTAINER" else "right", no_wrap=True)
+    shown = columns_within(lines, room)
+    for place in shown:
+        table.add_column(COLUMNS[place], justify="left" if COLUMNS[place] == "CONTAINER" else "right", no_wrap=True)
     for line in lines:
-        table.add_row(*(Text(cell) for cell in line))
+        table.add_row(*(Text(line[place]) for place in shown))
     return table
+
+
+def columns_within(lines: Sequence[tuple[str, ...]], room: int) -> list[int]:
+    """Return which columns a terminal of `room` characters shows: the pauses last to go, and the bars tell the rest."""
+    shown = list(range(len(COLUMNS)))
+    widths = [max(len(row[place]) for row in (COLUMNS, *lines)) for place in shown]
+    for name in _LESS:
+        if sum(widths[place] for place in shown) + _BETWEEN * (len(shown) - 1) > room:
+            shown.remove(COLUMNS.index(name))
+    return shown

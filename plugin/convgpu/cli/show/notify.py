@@ -8,8 +8,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +45,7 @@ _KINDS: Final = (EventKind.PAUSED, EventKind.GRANTED, EventKind.REJECTED)
 _STEP: Final = 0.5  # seconds between two questions
 _WORKERS: Final = 4  # notices that are on their way at once
 _MOST: Final = 200  # notices that wait; of more the oldest are dropped
+_UNANSWERED: Final = 16  # notices for which a webhook that hangs keeps a thread
 _ERROR: Final = 400
 
 Send = Callable[[dict[str, Any]], None]
@@ -56,12 +58,38 @@ class Webhook:
 
     url: str
     timeout: float
+    _asked: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_UNANSWERED))
 
     def __call__(self, notice: dict[str, Any]) -> None:
-        """Send a notice; see `Send`. The answer's body is not read. Errors do not show the path, a secret with many."""
+        """Send a notice; see `Send`. Errors do not show the path, a secret with many."""
+        if not self._asked.acquire(blocking=False):
+            raise TimeoutError(f"{self._host} still answers {_UNANSWERED} others: this notice is dropped")
+        done: Future[None] = Future()
+        threading.Thread(target=self._work, args=(notice, done), daemon=True).start()
+        try:
+            done.result(self.timeout)
+        except TimeoutError as error:
+            raise TimeoutError(f"{self._host} did not answer within {self.timeout:g} s") from error
+
+    @property
+    def _host(self) -> str:
+        return "/".join(self.url.split("/", 3)[:3])
+
+    def _work(self, notice: dict[str, Any], done: "Future[None]") -> None:
+        """Post in a thread of its own: a server that sends a byte now and then never exceeds a socket's timeout."""
+        try:
+            self._post(notice)
+            done.set_result(None)
+        except Exception as error:
+            done.set_exception(error)
+        finally:
+            self._asked.release()
+
+    def _post(self, notice: dict[str, Any]) -> None:
+        """Wait for the status; the answer's body is not read."""
         import requests  # noqa: PLC0415 - a command needs none
 
-        host = "/".join(self.url.split("/", 3)[:3])
+        host = self._host
         try:
             answer = requests.post(self.url, json=notice, timeout=self.timeout, stream=True, allow_redirects=False)
         except requests.Timeout as error:

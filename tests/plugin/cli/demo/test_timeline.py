@@ -2,8 +2,10 @@ from typing import Any
 
 import pytest
 
+from convgpu.cli.demo.report import columns_within
 from convgpu.cli.demo.timeline import (
     ASCII,
+    COLUMNS,
     Pause,
     Stop,
     Timeline,
@@ -159,3 +161,19 @@ def test_memory_that_left_is_a_stop_with_its_size_and_has_a_colour_of_its_own() 
     assert problems([A], {"A": 0}, may_leave=True) == (
         "no memory left the GPU: it needs twice the promise (CONVGPU_OVERSUBSCRIBE=2)",
     )
+
+
+@pytest.mark.parametrize(
+    ("room", "without"),
+    [
+        (80, set()),
+        (62, {"STARTED"}),
+        (51, {"STARTED", "EXIT"}),
+        (40, {"STARTED", "EXIT", "ENDED", "LIMIT"}),
+        (10, {"STARTED", "EXIT", "ENDED", "LIMIT"}),
+    ],
+)
+def test_a_narrow_terminal_shows_the_pauses_whole(room: int, without: set[str]) -> None:
+    line = ("A", "7GiB", "0.0s", "2.5s (512MiB)", "4.3s", "8.6s", "0")
+    shown = [COLUMNS[place] for place in columns_within([line], room)]
+    assert shown == [name for name in COLUMNS if name not in without]

@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
@@ -61,6 +62,34 @@ def test_a_webhook_that_hangs_is_given_up():
         pytest.raises(OSError, match=r"^http://127.0.0.1:\d+ did not answer within 0.2 s$"),
     ):
         Webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/secret", 0.2)(NOTICE)
+
+
+def test_a_webhook_that_sends_a_byte_now_and_then_is_given_up():
+    over = threading.Event()
+
+    def drip(listening: socket.socket) -> None:
+        with listening.accept()[0] as taken, suppress(OSError):
+            taken.sendall(b"HTTP/1.1 200 OK\r\n")
+            while not over.wait(0.05):
+                taken.sendall(b"A")
+
+    with socket.create_server(("127.0.0.1", 0)) as dripping:
+        threading.Thread(target=drip, args=(dripping,), daemon=True).start()
+        with pytest.raises(TimeoutError, match=r"did not answer within 0\.3 s"):
+            Webhook(f"http://127.0.0.1:{dripping.getsockname()[1]}", 0.3)(NOTICE)
+        over.set()
+
+
+def test_a_webhook_that_keeps_sixteen_answers_open_gets_no_more(monkeypatch):
+    over = threading.Event()
+    monkeypatch.setattr(Webhook, "_post", lambda *_: over.wait(120))
+    webhook = Webhook("http://hook.example/secret", 0.01)
+    for _ in range(16):
+        with pytest.raises(TimeoutError, match="did not answer within"):
+            webhook(NOTICE)
+    with pytest.raises(TimeoutError, match=r"^http://hook.example still answers 16 others: this notice is dropped$"):
+        webhook(NOTICE)
+    over.set()
 
 
 def test_a_webhook_that_nobody_serves_is_said_without_its_path():
