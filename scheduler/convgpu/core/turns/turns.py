@@ -1,5 +1,6 @@
 """Who has the turn to be on a card. What waits holds nothing that another could use, and all run while all fit."""
 
+from collections.abc import Iterator
 from itertools import takewhile
 from math import inf
 from typing import Final
@@ -192,7 +193,7 @@ class Turns:
         turns, waiting = self._residency.turns, self._waiting
         room = waiting.could_be_free()
         held_back: set[str] = set()
-        first = [name for device in self._touched for name in takewhile(self._is_overdue, waiting.claims[device])]
+        first = [name for device in self._touched for name in self._overdue_on(device)]
         for turn in sorted((turns[name] for name in dict.fromkeys(first)), key=lambda turn: turn.order):
             if held_back.isdisjoint(waiting.devices(turn)) and waiting.fits(turn, room):
                 return turn
@@ -207,6 +208,9 @@ class Turns:
         if fitting:
             return self._first(fitting, room)
         return next((turn for turn in self._claimants() if self._preempt_for(turn, room)), None)
+
+    def _overdue_on(self, device: str) -> Iterator[str]:
+        return takewhile(self._is_overdue, (name for _, _, name in self._waiting.aged[device]))
 
     def _is_overdue(self, name: str) -> bool:
         return is_overdue(self._state, self._residency.turns[name])
@@ -229,10 +233,10 @@ class Turns:
         return list({turn.container: turn for turn in claimants}.values())
 
     def _claimant(self, device: str) -> Turn | None:
-        turns, oldest = self._residency.turns, next(iter(self._waiting.claims[device]), None)
-        if oldest is None or self._is_overdue(oldest):
-            return None if oldest is None else turns[oldest]
-        return turns[self._waiting.ranked[device][0][2]]
+        if not self._waiting.ranked[device]:
+            return None
+        overdue = next(self._overdue_on(device), None)
+        return self._residency.turns[overdue or self._waiting.ranked[device][0][2]]
 
     def _lacking(self, turn: Turn, room: Sizes) -> Sizes:
         claims = {device: self._waiting.claims[device].get(turn.container, 0) for device in room}

@@ -8,6 +8,7 @@ from convgpu.core.state import State
 from convgpu.core.turns.room import Room
 
 Rank = tuple[int, int, str]  # priority below 0, sequence of the turn, container
+Age = tuple[float, int, str]  # since when it waits, sequence of the turn, container
 
 PATIENCE: Final = 4  # starvation timeouts after which a turn is overdue
 
@@ -23,6 +24,7 @@ class WaitingTurns:
     Attributes:
         claims: by device, of each container without its turn: the bytes of the card that it takes when it gets it.
         ranked: by device, the same containers in the order of priority and then of their turns.
+        aged: by device, the same in the order in which they become overdue.
         without_claims: containers without their turn that need no memory for it.
         admitted: the containers that have their turn, and are not whole on their cards.
         need: by device, the bytes that all of both lack on the card.
@@ -36,7 +38,8 @@ class WaitingTurns:
         devices = state.residency.devices
         self.claims: dict[str, dict[str, int]] = {device: {} for device in devices}
         self.ranked: dict[str, list[Rank]] = {device: [] for device in devices}
-        self._ranks: dict[str, Rank] = {}  # of all containers there
+        self.aged: dict[str, list[Age]] = {device: [] for device in devices}
+        self._places: dict[str, tuple[Rank, Age]] = {}  # of all containers there
         self.without_claims: dict[str, None] = {}
         self.admitted: dict[str, Turn] = {}
         self.need: Sizes = dict.fromkeys(devices, 0)
@@ -90,7 +93,7 @@ class WaitingTurns:
 
     def _add(self, turn: Turn) -> None:
         has_claims = False
-        rank = (-turn.priority, turn.sequence, turn.container)
+        rank, age = (-turn.priority, turn.sequence, turn.container), (turn.since, turn.sequence, turn.container)
         for device in self._state.ledger.accounts[turn.container]:
             size = turn.need.get(device, 0)
             self.need[device] += size
@@ -99,7 +102,8 @@ class WaitingTurns:
             elif claim := size + self._room.movable[device].get(turn.container, 0):
                 self.claims[device][turn.container] = claim
                 insort(self.ranked[device], rank)
-                self._ranks[turn.container] = rank
+                insort(self.aged[device], age)
+                self._places[turn.container] = rank, age
                 has_claims = True
         if turn.is_admitted:
             self.admitted[turn.container] = turn
@@ -111,11 +115,12 @@ class WaitingTurns:
         for device, size in turn.need.items():
             self.need[device] -= size
             self.pledged[device] -= size if name in self.admitted else 0
-        rank = self._ranks.pop(name, None)
-        for device, claims in self.claims.items() if rank is not None else ():
-            if claims.pop(name, None) is not None and rank is not None:
-                ranked = self.ranked[device]
-                del ranked[bisect_left(ranked, rank)]
+        places = self._places.pop(name, None)
+        for device, claims in self.claims.items() if places is not None else ():
+            if claims.pop(name, None) is not None and places is not None:
+                rank, age = places
+                del self.ranked[device][bisect_left(self.ranked[device], rank)]
+                del self.aged[device][bisect_left(self.aged[device], age)]
         self.without_claims.pop(name, None)
         self.admitted.pop(name, None)
 

@@ -1,5 +1,6 @@
 """Containers whose memory can leave: who runs, who leaves for whom, and what the scheduler says to the processes."""
 
+import pytest
 from one_card import Card
 
 from convgpu.core import events as e
@@ -297,3 +298,20 @@ def test_what_did_not_leave_is_told_so_again_when_the_host_has_more_room() -> No
     card.drain(b, 1)
     assert card.send(r.Evicted(b, "gpu", 1, missing=3)) == []
     assert card.send(e.SessionEnded(a, {})) == [r.Evict(b, 1, "gpu", 3)]
+
+
+@pytest.mark.parametrize("connects", [False, True])
+def test_nobody_overtakes_an_overdue_container_because_another_process_of_it_connects(connects: bool) -> None:
+    card = Card(switch_cost=0.0)
+    a, b, c, d = (card.start(name, size) for name, size in zip("abcd", (3, 8, 4, 5), strict=True))
+    card.allocate(a, 3)
+    card.allocate(d, 5)
+    assert card.allocate(b, 8) == []
+    card.now = 100.0
+    assert card.allocate(c, 4) == []
+    if connects:
+        card.send(e.SessionStarted(99, "b", {}))
+        card.send(r.SessionAble(99, r.Mover.VMM))
+    card.now = 241.0  # four starvation timeouts
+    assert card.send(e.SessionEnded(a, {})) == []
+    assert card.send(e.SessionEnded(d, {})) == [e.Accept(b, 3, 8, 8)]
