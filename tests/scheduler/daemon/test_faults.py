@@ -162,7 +162,8 @@ def test_a_device_in_mig_mode_says_so_and_comes_back(tmp_path: Path) -> None:
         daemon.kill()
         daemon.start()
         assert devices(daemon) == [(0, mig), (16, "ok")]
-        assert f"device {uuid} hands out nothing: {mig}" in daemon.log.read_text()
+        said = f"device {uuid} hands out nothing: {mig}"
+        wait_until(lambda: said in daemon.log.read_text(), "the log says so")
         with pytest.raises(SchedulerRefused, match=f"has nothing to hand out: {mig}"):
             daemon.container("a", memory="2g", gpus="0")
         daemon.container("b", memory="2g")

@@ -116,7 +116,7 @@ def test_volumes_survive_a_restart_and_a_damaged_database_is_moved_aside(tmp_pat
         daemon.start()
         assert daemon.admin.request("containers") == {"containers": []}
         assert (daemon.directory / "state.damaged.db").read_bytes().startswith(b"x" * 4096)
-        assert "is moved to" in daemon.log.read_text()
+        wait_until(lambda: "is moved to" in daemon.log.read_text(), "the log says so")
 
 
 def test_a_limit_that_the_container_told_survives_a_restart(tmp_path: Path) -> None:

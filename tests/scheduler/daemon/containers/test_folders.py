@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from daemon import wait_until
 
 from convgpu.daemon.system.atomic_files import is_delivered
 
@@ -92,7 +93,8 @@ def test_each_forgery_is_made_good_at_the_next_mount(daemon):
         assert contents(folder) == shipped, (name, forge)
         with socket.socket(socket.AF_UNIX) as process:
             process.connect(str(folder / "scheduler.sock"))
-    assert daemon.log.read_text().count("not ours any more") == len(FORGERIES)
+    # The log has its lines soon after the answers.
+    wait_until(lambda: daemon.log.read_text().count("not ours any more") == len(FORGERIES), "each is said")
 
 
 def test_a_folder_that_is_gone_is_made_again(daemon):
