@@ -214,10 +214,12 @@ class ResidencyTransitions:
             self._count_saved(name, event.session, memory)
 
     def _count_saved(self, name: str, session: int, memory: SessionMemory) -> None:
-        """Count what of a process is neither out nor on its devices."""
+        """Count what of a process is neither out nor on its devices; an allocation that waits for room is not there."""
         self._residency.forget(memory, "saved")
+        deferred = [pending.event for pending in self._state.containers[name].deferred.values()]
         for device, account in self._state.ledger.accounts[name].items():
             left = account.leases.get(session, 0) - memory.out.get(device, 0)
+            left -= sum(event.size for event in deferred if (event.session, event.device) == (session, device))
             self._residency.change("saved", memory, device, max(left, 0))
 
     @apply.register

@@ -315,3 +315,14 @@ def test_nobody_overtakes_an_overdue_container_because_another_process_of_it_con
     card.now = 241.0  # four starvation timeouts
     assert card.send(e.SessionEnded(a, {})) == []
     assert card.send(e.SessionEnded(d, {})) == [e.Accept(b, 3, 8, 8)]
+
+
+def test_a_checkpoint_holds_nothing_of_an_allocation_that_waits_for_room() -> None:
+    card = Card(switch_cost=0.0)
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.allocate(b, 7)
+    assert card.allocate(a, 5) == []
+    card.send(r.SuspendAsked("a", deep=True))
+    card.drain(a, 1)
+    card.send(r.CheckpointTaken(a))
+    assert card.machine.card("gpu")[0] == 3
