@@ -59,10 +59,12 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         asked.names.append(name)
         return Plugin(name, tmp_path / "convgpu.sock", asked.settings)
 
-    fake = SimpleNamespace(
+    fake: Any = SimpleNamespace(
         plugin=plugin,
         endpoint=Endpoint(),
-        info={"ServerVersion": "20.10.24", "Runtimes": {"nvidia": {}}},
+        version="20.10.24",
+        info={"Runtimes": {"nvidia": {}}},
+        is_simulated=lambda plugin: Engine.is_simulated(fake, plugin),
         directory=lambda _: Path("/d"),
         image=lambda _: asked.image,
         image_has=lambda *_: asked.occupied,
@@ -99,7 +101,7 @@ def test_create_is_docker_create(engine: SimpleNamespace) -> None:
 
 
 def test_an_old_engine_is_to_be_upgraded(engine: SimpleNamespace) -> None:
-    engine.fake.info["ServerVersion"] = "19.03.15"
+    engine.fake.version = "19.03.15"
     result = convgpu("run", "--gpu-memory", "2g", "image")
     assert (result.exit_code, result.stderr) == (
         3,
