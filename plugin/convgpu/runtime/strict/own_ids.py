@@ -27,10 +27,10 @@ class OwnIds:
     namespace: int
 
     @classmethod
-    def of(cls, config: dict[str, Any]) -> "OwnIds":
+    def of(cls, config: dict[str, Any], *, writes: bool) -> "OwnIds":
         """Choose IDs for a container: those of the container whose namespaces it joins, or such as nobody has.
 
-        This process has a namespace of mounts of its own.
+        This process has a namespace of mounts of its own. `writes`: whether the container writes paths of the host.
 
         Raises:
             OSError: a system call failed.
@@ -42,7 +42,7 @@ class OwnIds:
             raise OSError(ctypes.get_errno(), f"mount at {_STAGING}")
         joined = (read_ids(read_table(path), path) for path in joined_user_namespaces(config))
         ids = next((each for each in joined if each is not None), None)
-        chosen = ids or choose_ids(config, first_free(list(user_tables()), _draw))
+        chosen = ids or choose_ids(config, first_free(list(user_tables()), _draw, writes=writes))
         return cls(chosen, open_user_namespace(chosen))
 
     def bind(self, source: str, number: int, *, recursive: bool) -> str:

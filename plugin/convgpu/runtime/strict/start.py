@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from convgpu.runtime.devices import Source, open_source
 from convgpu.runtime.strict.confinement import CAPABILITIES, confine, without_capabilities
-from convgpu.runtime.strict.host_view import look_at_host
+from convgpu.runtime.strict.host_view import is_hosts, look_at_host
 from convgpu.runtime.strict.judgement import HostMount, NotListed, StrictRules, is_bind, refuse_unlisted
 from convgpu.runtime.strict.open_path import Opened, open_path
 from convgpu.runtime.strict.own_ids import OwnIds, give_pipes
@@ -40,7 +40,8 @@ def lead_mounts(
     if not shown and of_others in rules.ids:
         return config, open_source
     enter_own_namespace()
-    config, ids = (config, None) if of_others in rules.ids else _own_ids(config, bundle)
+    writes = any(each.writes for each in shown)
+    config, ids = (config, None) if of_others in rules.ids else _own_ids(config, bundle, writes=writes)
     mounts = [dict(mount) for mount in config.get("mounts") or ()]
     staged: dict[str, Source] = {}
     for each in shown:
@@ -52,7 +53,7 @@ def lead_mounts(
     if ids is not None:
         led = _lead_devices(_lead_engines(led, ids, staged), ids, staged)
         give_pipes(ids.ids.kernel_id(process_user(led)))
-    if any(each.writes for each in shown):
+    if writes or (ids is not None and ids.ids.may_write):
         led = confine(led)
     return led, lambda source: staged.get(source) or open_source(source)
 
@@ -93,7 +94,7 @@ def _flags(place: str) -> list[str]:
     return [name for flag, name in _FLAGS if held & flag]
 
 
-def _own_ids(config: dict[str, Any], bundle: Path) -> tuple[dict[str, Any], OwnIds]:
+def _own_ids(config: dict[str, Any], bundle: Path, *, writes: bool) -> tuple[dict[str, Any], OwnIds]:
     """Return the configuration of a container with IDs and a root file system of its own, and the IDs."""
     if is_remapped(config):
         raise NotListed(
@@ -103,7 +104,7 @@ def _own_ids(config: dict[str, Any], bundle: Path) -> tuple[dict[str, Any], OwnI
         )
     root = dict(config.get("root") or {})
     try:
-        ids = OwnIds.of(config)
+        ids = OwnIds.of(config, writes=writes)
         place, reason = ids.mount_root(str(bundle / str(root.get("path") or "rootfs"))), "no other IDs there"
     except OSError as error:
         place, reason = None, error.strerror or str(error)
@@ -113,7 +114,22 @@ def _own_ids(config: dict[str, Any], bundle: Path) -> tuple[dict[str, Any], OwnI
             "namespaces, the storage driver overlay2 and Linux 5.19. Where no user has an account on the host, ask the "
             "administrator for an entry: ids = ['host']"
         )
-    return with_ids({**config, "root": root | {"path": place}}, ids.ids), ids
+    if writes and not ids.ids.may_write:
+        raise NotListed(
+            "strict-ids: this container writes a path of the host, and the one whose namespace it joins does not, and "
+            "may make setuid files with the same user IDs. Mount the path there too, or here with :ro"
+        )
+    return with_ids({**_without_hosts(config), "root": root | {"path": place}}, ids.ids), ids
+
+
+def _without_hosts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out namespaces that are the host's, which a container has anyway.
+
+    The real runtime would join them again for each `docker exec`, in the container's user namespace, which may not.
+    """
+    linux = dict(config.get("linux") or {})
+    rows = [row for row in linux.get("namespaces") or () if not (row.get("path") and is_hosts(str(row["path"])))]
+    return {**config, "linux": linux | {"namespaces": rows}}
 
 
 def _open(mount: HostMount, destination: str) -> Opened:

@@ -16,6 +16,10 @@ END: Final = 0x80000000
 _COMMON: Final = 65536  # what each container has, as images and the Engine expect
 _MORE: Final = 128  # at most so many higher ones: the kernel takes a table of 4095 bytes
 SLOT: Final = 2 * _COMMON
+_SLOTS: Final = (END - FIRST) // SLOT
+# From here on they are for containers that write paths of the host, and make no setuid files (confinement.py). IDs come
+# again, so what a container with lower ones left on the host would there be root's of another, whose paths it reaches.
+WRITERS: Final = FIRST + SLOT * (_SLOTS // 2)
 
 _PING: Final = "net.ipv4.ping_group_range"
 # By this the Engine names a namespace of another container.
@@ -44,6 +48,11 @@ class UserIds:
     def text(self) -> str:
         """What is written to a `uid_map`."""
         return "".join(f"{inside} {kernel} {count}\n" for inside, kernel, count in self.rows)
+
+    @property
+    def may_write(self) -> bool:
+        """Whether no container with these IDs has ever made a setuid file, so that it may write paths of the host."""
+        return self.rows[0][1] >= WRITERS
 
     def kernel_id(self, inside: int) -> int:
         """Return the kernel's ID of one in the container, of its root where it has none."""
@@ -82,15 +91,20 @@ def read_ids(table: str, path: str = "") -> UserIds | None:
     return UserIds(rows, path) if rows and all(inside != kernel for inside, kernel, _ in rows) else None
 
 
-def first_free(tables: Sequence[str], draw: Callable[[int], int]) -> int:
+def first_free(tables: Sequence[str], draw: Callable[[int], int], *, writes: bool = False) -> int:
     """Return where IDs begin that no process has.
 
     Args:
         tables: the `uid_map` of each process.
         draw: returns a number below its argument.
+        writes: whether the container writes paths of the host.
+
+    Raises:
+        ValueError: all are taken.
     """
     taken = {number for table in tables for row in table.splitlines() for number in _slots(*map(int, row.split()))}
-    free = [number for number in range((END - FIRST) // SLOT) if number not in taken]
+    middle = _SLOTS // 2
+    free = [number for number in (range(middle, _SLOTS) if writes else range(middle)) if number not in taken]
     if not free:
         raise ValueError("all user IDs that containers could have are taken")
     return FIRST + SLOT * free[draw(len(free))]

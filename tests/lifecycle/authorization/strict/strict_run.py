@@ -42,6 +42,13 @@ def output(raw: RawEngine, host: dict[str, Any], script: str) -> str:
         raw.remove(container)
 
 
+def run_in(raw: RawEngine, container: str, script: str) -> str:
+    """Run a shell script by `docker exec`; return what it printed."""
+    asked = {"Cmd": ["sh", "-c", f"({script}) 2>&1"], "AttachStdout": True}
+    identity = raw.post(f"{API}/containers/{container}/exec", asked).json["Id"]
+    return texts(raw.send(Call("POST", f"{API}/exec/{identity}/start", {"Detach": False})).raw)
+
+
 def logs(raw: RawEngine, container: str) -> str:
     """Return what a container without a terminal printed."""
     return texts(raw.send(Call("GET", f"{API}/containers/{container}/logs?stdout=1&stderr=1")).raw)

@@ -10,9 +10,9 @@ import pytest
 import strict_site
 from docker_engine import wait_for
 from raw_engine import Call
-from strict_run import API, body, logs, output
+from strict_run import API, body, logs, output, run_in
 
-from convgpu.runtime.strict.user_ids import FIRST
+from convgpu.runtime.strict.user_ids import FIRST, WRITERS
 
 pytestmark = pytest.mark.engine
 
@@ -181,3 +181,21 @@ def output_of(raw, more, script, host=()):
         return logs(raw, container)
     finally:
         raw.remove(container)
+
+
+def test_who_writes_a_path_gets_no_ids_of_one_that_may_make_setuid_files(raw, room):
+    """IDs come again. A setuid file of one container's root, left on the host, is never of another's that writes."""
+    script = "cut -c 11-21 /proc/self/uid_map; touch /tmp/x; chmod 4755 /tmp/x && echo made"
+    shown = [output(raw, host, script) for host in ({}, {"Binds": [f"{room}:/x:ro"]}, {"Binds": [f"{room}:/x"]})]
+    firsts = [int(each.split()[0]) for each in shown]
+    assert [each >= WRITERS for each in firsts] == [False, False, True]
+    assert [each.endswith("made\n") for each in shown] == [True, True, False]
+
+
+def test_a_program_of_docker_exec_starts_in_the_hosts_network(raw):
+    made = raw.post(f"{API}/containers/create", body({"NetworkMode": "host"}, "sleep", "600")).json["Id"]
+    try:
+        assert raw.post(f"{API}/containers/{made}/start").status == 204
+        assert run_in(raw, made, "echo here") == "here\n"
+    finally:
+        raw.remove(made)

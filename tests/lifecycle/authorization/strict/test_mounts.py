@@ -12,7 +12,7 @@ import pytest
 import strict_site
 from docker_engine import wait_for
 from raw_engine import Call
-from strict_run import API, body, output, texts
+from strict_run import API, body, output, run_in, texts
 
 pytestmark = pytest.mark.engine
 
@@ -101,13 +101,6 @@ def test_what_is_mounted_is_what_was_opened_before_the_swap(raw, room):
         assert run_in(raw, made, "ls /x") == "mine\n"
     finally:
         raw.remove(made)
-
-
-def run_in(raw, container, script):
-    """Run a shell script by `docker exec`; return what it printed."""
-    asked = {"Cmd": ["sh", "-c", f"({script}) 2>&1"], "AttachStdout": True}
-    identity = raw.post(f"{API}/containers/{container}/exec", asked).json["Id"]
-    return texts(raw.send(Call("POST", f"{API}/exec/{identity}/start", {"Detach": False})).raw)
 
 
 def perl(program):

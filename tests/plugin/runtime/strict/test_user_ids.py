@@ -11,6 +11,7 @@ from convgpu.runtime.strict.user_ids import (
     END,
     FIRST,
     SLOT,
+    WRITERS,
     UserIds,
     choose_ids,
     first_free,
@@ -32,11 +33,20 @@ def row(inside, kernel, count):
 def test_ids_are_those_that_no_process_has():
     taken = [HOST, row(0, FIRST, 65536), row(0, 100000, 65536) + row(70000, FIRST + SLOT + 65536, 1)]
     assert first_free(taken, lambda _: 0) == FIRST + 2 * SLOT
-    assert first_free([HOST], lambda below: below - 1) == END - SLOT
-    half = [row(0, FIRST, END - FIRST - SLOT)]
-    assert first_free(half, lambda below: below - 1) == END - SLOT
+    assert first_free([HOST], lambda below: below - 1) == WRITERS - SLOT
+    half = [row(0, FIRST, WRITERS - FIRST - SLOT)]
+    assert first_free(half, lambda below: below - 1) == WRITERS - SLOT
     with pytest.raises(ValueError, match="taken"):
-        first_free([*half, row(5, END - 1, 1)], lambda _: 0)
+        first_free([*half, row(5, WRITERS - 1, 1)], lambda _: 0)
+
+
+def test_who_writes_paths_of_the_host_has_ids_by_which_nobody_made_setuid_files():
+    assert [first_free([HOST], lambda below, at=at: at % below, writes=True) for at in (0, -1)] == [WRITERS, END - SLOT]
+    assert [choose_ids({}, first).may_write for first in (FIRST, WRITERS - SLOT, WRITERS, END - SLOT)] == [
+        *(False, False, True, True)
+    ]
+    with pytest.raises(ValueError, match="taken"):
+        first_free([row(0, WRITERS, END - WRITERS)], lambda _: 0, writes=True)
 
 
 def test_ids_that_a_container_names_are_mapped_as_well():
