@@ -16,6 +16,7 @@ from convgpu.authz.checks.strict import (
     host_copies,
     local_volume_needs,
     needs,
+    old_archives,
     restart_needs,
     unlisted,
 )
@@ -217,8 +218,8 @@ class Judge:
             return allow(_NO_CONTAINER)
         paths = case.call.query.get("path", ())
         copies = chain(host_copies(subject), unlisted(subject, strict_calls.copy_needs(paths)))
-        refusals = chain(_access(case, subject), calls.archive_paths(subject, paths), copies, self._links(case, paths))
-        return _verdict(subject, refusals)
+        copies = chain(calls.archive_paths(subject, paths), copies, self._links(case, paths))
+        return _verdict(subject, chain(_access(case, subject), old_archives(subject), copies))
 
     def _start_prepared(self, case: Case) -> Verdict:
         """Judge the start of a program that an earlier call prepared: who prepared it may start it."""
@@ -314,7 +315,8 @@ class Judge:
         found = [self._subjects.existing(name, case.caller) for name in names]
         for subject in [each for each in found if each is not None] or [self._subjects.without_container(case.caller)]:
             access = _access(case, subject) if subject.container.known else iter(())
-            verdict = _verdict(subject, chain(access, _listing(case), unlisted(subject, iter(wanted))))
+            inside = chain(_listing(case), old_archives(subject) if other.archives else ())
+            verdict = _verdict(subject, chain(access, inside, unlisted(subject, iter(wanted))))
             if not verdict.allow:
                 return verdict
         return allow(_NOTHING)

@@ -47,7 +47,7 @@ INNOCENTS: dict[str, Host] = {
     "data read-only": {"Binds": [f"{DATA}/run-7:/data:ro"]},
     "tools": {"Binds": [f"{TOOLS}:/opt/tools:ro"]},
     "users": mount("bind", "/etc/passwd", ReadOnly=True),
-    "volumes": {"Binds": ["cache:/cache", "/anonymous"], "Tmpfs": {"/tmp": "size=1m"}},
+    "volumes": {"Binds": ["cache:/cache:nocopy", "/anonymous"], "Tmpfs": {"/tmp": "size=1m"}},
     "volume as tmpfs": local(type="tmpfs", device="tmpfs", o="size=1m"),
     "limits": {"Memory": 1 << 28, "NanoCpus": 10**9, "PidsLimit": 100, "ShmSize": 1 << 27},
     "network": {"NetworkMode": "host", "CapAdd": ["NET_ADMIN"], "CapDrop": ["ALL"]},
@@ -139,6 +139,10 @@ def _volumes() -> Iterator[tuple[str, Host]]:
         {"type": "none", "o": "bind", "device": DATA},
     ):
         yield f"volume {options['type']} {options['device']}", local(**options)
+    for mode in ("", ":ro", ":rw,z"):
+        yield f"volume that is filled{mode}", {"Binds": [f"vol1:/x{mode}"]}
+    yield "mount of a volume that is filled", mount("volume", "vol1")
+    yield "volume without a name by the Engine's", {"Binds": [f"{'0a' * 32}:/x:nocopy"]}
     yield "mount of a kind of tomorrow", mount("wormhole", "/")
 
 

@@ -172,8 +172,8 @@ def test_a_driver_that_is_named_beside_a_volume_that_exists(strict):
 
     def mounted(name, kind="VolumeDriver"):
         if kind == "VolumeDriver":
-            return create(strict, {kind: name, "Binds": ["v:/x"]}).rule
-        options = {"DriverConfig": {"Name": name}}
+            return create(strict, {kind: name, "Binds": ["v:/x:nocopy"]}).rule
+        options = {"DriverConfig": {"Name": name}, "NoCopy": True}
         return create(strict, {"Mounts": [{"Type": "volume", "Source": "v", "Target": "/x", kind: options}]}).rule
 
     for kind in ("VolumeDriver", "VolumeOptions"):

@@ -170,7 +170,7 @@ def test_a_volume_that_is_a_bind_mount_is_permitted_by_no_list(strict):
     ("read_only", "engine", "rule"),
     [
         (False, (28, 5), "strict-copies"),
-        (True, (26, 1), "strict-copies"),  # it leaves what is mounted below writable
+        (True, (26, 1), "strict-copies"),
         (True, (28, 5), "nothing-to-judge"),
     ],
 )

@@ -51,7 +51,7 @@ def test_who_watches_a_host_may_list_as_the_rules_say(strict):
 
 def test_a_volume_driver_beside_the_host_config(strict):
     """Engines take it from there where the HostConfig names none."""
-    beside = {"Image": "i", "HostConfig": {"Binds": ["v:/x"]}, "VolumeDriver": ELSEWHERE}
+    beside = {"Image": "i", "HostConfig": {"Binds": ["v:/x:nocopy"]}, "VolumeDriver": ELSEWHERE}
     assert strict.judge(beside).rule == "strict-fields"
     assert strict.judge({**beside, "VolumeDriver": None}).allow
     assert strict.judge({"Image": "i", "Binds": ["v:/x"], "VolumeDriver": ELSEWHERE}).rule == "strict-drivers"

@@ -40,8 +40,12 @@ _MASKED: Final = frozenset(
 _NVIDIA_GPU: Final = re.compile(r"nvidia\.com/gpu=.+")
 # The first Engine that makes read-only what is mounted below a read-only mount.
 _RECURSIVE: Final = (25, 0)
-# The first that was seen to do so for `docker cp`; 26.1 does not.
-_COPIES_RECURSIVE: Final = (28, 5)
+# The first whose `docker cp` was seen to be safe: before, mounts for it stood in the host's own tree, and what is
+# mounted below a read-only one stayed writable.
+_SAFE_ARCHIVES: Final = (28, 5)
+# The Engine gives such names to volumes without one.
+_ANONYMOUS: Final = re.compile("[0-9a-f]{64}")
+_VOLUME_COPY: Final = Need("fields", "volume copy", "a volume that the Engine fills")
 
 
 def needs(subject: Subject) -> Iterator[Need]:
@@ -58,6 +62,7 @@ def beyond_list(subject: Subject) -> Iterator[Refusal]:
     for mount in subject.container.mounts:
         if mount.kind == "volume" and mount.driver in LOCAL_TYPES:
             yield from bind_volume(mount.options, subject)
+    yield from _filled_volumes(subject)
     yield from _half_read_only(subject)
     yield from _movable_hook(subject)
     for neighbour in subject.neighbours:
@@ -154,24 +159,56 @@ def bind_volume(options: Mapping[str, str], subject: Subject) -> Iterator[Refusa
         )
 
 
+def _filled_volumes(subject: Subject) -> Iterator[Refusal]:
+    """Refuse volumes that the Engine would fill from the image while others have them.
+
+    It does that when the container is made, as root of the host and by names, which whoever has the volume exchanges
+    for links. One without a name nobody has, if nobody may mount it by the name that the Engine gives it.
+    """
+    permitted = subject.caller.rules.strict_list
+    if subject.container.id or (permitted is not None and permitted.covers(_VOLUME_COPY)):
+        return  # the container exists: what was to be filled is
+    entry = "An entry permits it to all: fields = ['volume copy']"
+    for mount in subject.container.mounts:
+        if mount.kind != "volume" or mount in subject.volumes:
+            continue
+        name = mount.source
+        if _ANONYMOUS.fullmatch(name):
+            text = f"{name:.12}... may be a volume without a name, which the Engine fills for somebody right now."
+            again = "Give the volume a name (docker compose: up --renew-anon-volumes)."
+            yield Refusal("strict-names", f"{text}\n{again} {entry}", has_entry=True)
+        elif mount.filled:
+            text = f"the Engine would fill the volume {name:.60} from the image as root, through links of who has it."
+            words = f"-v {name:.60}:{mount.target:.60}:nocopy, or volume-nocopy in a --mount."
+            yield Refusal("strict-fields", f"{text}\nSay {words} {entry}", has_entry=True)
+
+
+def old_archives(subject: Subject) -> Iterator[Refusal]:
+    """Refuse, where rules are strict, `docker cp` in both directions on Engines before 28.5.
+
+    Such an Engine mounts for it what the container has, its volumes and its own /etc/hosts, /etc/hostname and
+    /etc/resolv.conf, in the host's own tree and by names that the container exchanges for links: over any folder or
+    file of the host, for good.
+    """
+    if subject.caller.rules.strict_list is not None and subject.host.engine < _SAFE_ARCHIVES:
+        yield Refusal(
+            "strict-copies",
+            "for docker cp this Engine, before 28.5, mounts what the container has, by names that can lead it to the "
+            "host.\nCopy by docker exec, such as docker exec NAME tar -c FOLDER | tar -x.",
+        )
+
+
 def host_copies(subject: Subject) -> Iterator[Refusal]:
-    """Refuse, where rules are strict, copies into a container that has a path of the host which they could write.
+    """Refuse, where rules are strict, copies into a container that writes a path of the host.
 
     The Engine unpacks them as root of the host, with setuid files and devices, and through links that lie in the
-    container, come with the archive, or change meanwhile. It mounts the path anew for that, and before version 28.5
-    what is mounted below a read-only one stays writable.
+    container, come with the archive, or change meanwhile.
     """
     for mount in subject.container.mounts if subject.caller.rules.strict_list is not None else ():
-        if mount.kind != "bind" or is_preload_file(mount, subject.host):
-            continue
-        if not mount.read_only:
+        if mount.kind == "bind" and not mount.read_only and not is_preload_file(mount, subject.host):
             what = f"the container writes {mount.source} of the host"
-        elif subject.host.engine < _COPIES_RECURSIVE:
-            what = f"this Engine, before 28.5, copies into what is mounted below {mount.source} of the host"
-        else:
-            continue
-        way = "Copy by the path itself, or by docker exec -i ... tar -x."
-        yield Refusal("strict-copies", f"{what}, where a copy could leave a setuid file.\n{way}")
+            way = "Copy by the path itself, or by docker exec -i ... tar -x."
+            yield Refusal("strict-copies", f"{what}, where a copy could leave a setuid file.\n{way}")
 
 
 def _is_bind(options: Mapping[str, str]) -> bool:

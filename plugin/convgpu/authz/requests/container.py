@@ -28,6 +28,7 @@ class MountSettings:
         target: path in the container, made `plain`; its image decides whether /var/run is a link there.
         driver: of a volume; empty if it is not named.
         asked: the driver that a request names for a volume, which may exist and have another one.
+        filled: a request gives a volume by its name, and does not keep the Engine from filling it from the image.
         options: of the volume's driver.
         read_only: nothing can be written through it, nor through what is mounted below it.
         subpath: the part of the volume that is mounted; `HIDDEN` if there may be one that the Engine does not show.
@@ -41,6 +42,7 @@ class MountSettings:
     read_only: bool = False
     subpath: str = ""
     asked: str = ""
+    filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +189,15 @@ def _binds(host: Mapping[str, object]) -> Iterator[MountSettings]:
     for bind in go_json.texts(host, "binds"):
         source, colon, rest = bind.partition(":")
         target, _, mode = rest.partition(":")
-        read_only = "ro" in mode.split(",")
+        modes = mode.split(",")
+        read_only = "ro" in modes
         if not colon:
             yield MountSettings("volume", "", plain(bind), driver)
         elif source.startswith("/"):
             yield MountSettings("bind", source, plain(target), read_only=read_only)
         else:
-            yield MountSettings("volume", source, plain(target), driver, read_only=read_only)
+            filled = "nocopy" not in modes
+            yield MountSettings("volume", source, plain(target), driver, read_only=read_only, filled=filled)
 
 
 def read_mounts(host: Mapping[str, object]) -> Iterator[MountSettings]:
@@ -201,14 +205,16 @@ def read_mounts(host: Mapping[str, object]) -> Iterator[MountSettings]:
     for mount in go_json.children(host, "mounts"):
         bind, options = go_json.child(mount, "bindoptions"), go_json.child(mount, "volumeoptions")
         config = go_json.child(options, "driverconfig")
+        kind, source = go_json.text(mount, "type"), go_json.text(mount, "source")
         yield MountSettings(
-            kind=go_json.text(mount, "type"),
-            source=go_json.text(mount, "source"),
+            kind=kind,
+            source=source,
             target=plain(go_json.text(mount, "target")),
             driver=go_json.text(config, "name"),
             options=go_json.map_of_texts(config, "options"),
             read_only=go_json.flag(mount, "readonly") and not go_json.flag(bind, "readonlynonrecursive"),
             subpath=go_json.text(options, "subpath"),
+            filled=kind == "volume" and bool(source) and not go_json.flag(options, "nocopy"),
         )
 
 

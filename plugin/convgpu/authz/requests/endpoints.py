@@ -66,6 +66,7 @@ class OtherCall:
         makes_network: it makes a network, whose driver and options are judged.
         connects: it connects the container that its body names to a network.
         lists_processes: it runs `ps` on the host, with arguments of the caller's.
+        archives: it takes or asks what `docker cp` does, for which the Engine mounts what the container has.
         prepared: the program that it starts, which an earlier call prepared for `docker exec`.
         streams: it has a body that the Engine shows nobody, by its nature: an archive, or the input of a program; or
             one that the Engine does not read.
@@ -77,6 +78,7 @@ class OtherCall:
     makes_network: bool = False
     connects: bool = False
     lists_processes: bool = False
+    archives: bool = False
     prepared: str = ""
     streams: bool = False
     unknown: bool = False
@@ -129,5 +131,6 @@ def read_other_call(method: str, path: str, query: Mapping[str, Sequence[str]]) 
         if found is not None:
             if not call.containers:
                 return call
-            return replace(call, containers=(found["name"],), lists_processes=path.endswith("/top"))
+            of, last = (found["name"],), path.rpartition("/")[2]
+            return replace(call, containers=of, lists_processes=last == "top", archives=last == "archive")
     return OtherCall(unknown=True)

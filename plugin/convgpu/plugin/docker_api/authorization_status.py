@@ -74,6 +74,8 @@ def create_status(settings: Settings, site: RulesFile, judged: Callable[[], int]
             {
                 "mode": rules.mode,
                 "ids": list(rules.strict.ids),
+                "calls": list(rules.strict.calls),
+                "fields": list(rules.strict.fields),
                 "rules": str(site.path),
                 "error": site.error,
                 "administrators": list(rules.administrators),

@@ -127,7 +127,7 @@ FIELDS = {
     "IpcMode": ["private", "shareable", "none"],
     "CgroupnsMode": ["private"],
     "Tmpfs": [{"/x": "uid=0,dev,suid,exec"}, {"/usr/share": ""}, {"/etc": "size=1m"}],
-    "Binds": [[f"{strict_site.DATA}:/sys"], [f"{strict_site.DATA}:/dev/shm"], ["vol:/y", "vol:/y/z"]],
+    "Binds": [[f"{strict_site.DATA}:/sys"], [f"{strict_site.DATA}:/dev/shm"], ["vol:/y:nocopy", "vol:/y/z:nocopy"]],
     "Sysctls": [{"net.core.somaxconn": "511"}],
     "ReadonlyRootfs": [True],
     "Init": [True],

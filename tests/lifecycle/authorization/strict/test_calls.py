@@ -64,7 +64,7 @@ def test_no_driver_is_looked_up_by_a_path(raw, tmp_path):
         name = f"../../..{tmp_path}/evil"  # from /run/docker/plugins
         options = {"DriverConfig": {"Name": name}}
         mount = {"Type": "volume", "Source": "exists", "Target": "/x", "VolumeOptions": options}
-        asked = [{"VolumeDriver": name, "Binds": ["exists:/x"]}, {"VolumeDriver": name}, {"Mounts": [mount]}]
+        asked = [{"VolumeDriver": name, "Binds": ["exists:/x:nocopy"]}, {"VolumeDriver": name}, {"Mounts": [mount]}]
         answers = [raw.post(f"{API}/containers/create", body(host)) for host in asked]
         network = {"Name": "n", "IPAM": {"Driver": name, "Config": [{"Subnet": "10.98.0.0/24"}]}}
         answers.append(raw.post(f"{API}/networks/create", network))
@@ -72,7 +72,7 @@ def test_no_driver_is_looked_up_by_a_path(raw, tmp_path):
             assert (answer.denied, b"strict-drivers" in answer.raw) == (True, True), answer
         # Beside the HostConfig, from where Engines take it if that names none.
         for volume in ("exists", "new"):
-            asked = body({"Binds": [f"{volume}:/x"]}) | {"VolumeDriver": name}
+            asked = body({"Binds": [f"{volume}:/x:nocopy"]}) | {"VolumeDriver": name}
             answer = raw.post(f"{API}/containers/create", asked)
             assert (answer.denied, b"strict-fields" in answer.raw) == (True, True), answer
         with pytest.raises(BlockingIOError):

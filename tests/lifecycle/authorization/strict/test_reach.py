@@ -11,7 +11,7 @@ import strict_site
 from docker_engine import wait_for
 from engine_endpoints import ENDPOINTS
 from raw_engine import Call
-from strict_run import API, body, logs, output
+from strict_run import API, body, copies, logs, output
 
 pytestmark = pytest.mark.engine
 
@@ -119,7 +119,7 @@ def below():
 @pytest.fixture(params=["created", "running", "ended"])
 def linked(request, raw, below):
     """A container full of links, with a read-only path of the list."""
-    host = {"Binds": [f"{strict_site.TOOLS}:/x:ro", "linked:/vol"]}
+    host = {"Binds": [f"{strict_site.TOOLS}:/x:ro", "linked:/vol:nocopy"]}
     container = raw.post(f"{API}/containers/create", body(host, "sleep", "600")).json["Id"]
     if request.param != "created":
         assert raw.post(f"{API}/containers/{container}/start").status == 204
@@ -150,7 +150,7 @@ def test_what_an_archive_is_taken_from_is_the_containers_own(raw, linked):
         for path in ("/tmp/etc/of-the-host", "/tmp/root/etc/of-the-host", "/tmp/up/etc/of-the-host"):
             for method in ("HEAD", "GET"):
                 answer = raw.send(Call(method, f"{API}/containers/{linked}/archive?path={path}"))
-                assert answer.status == 404, (method, path, answer)
+                assert answer.status == (404 if copies(raw) else 403), (method, path, answer)
     finally:
         Path("/etc/of-the-host").unlink()
 
@@ -160,5 +160,5 @@ def test_a_container_without_a_path_of_the_host_takes_archives(raw):
     sent = put(raw, container, archive("a/b"))
     got = raw.send(Call("GET", f"{API}/containers/{container}/archive?path=/tmp/a/b"))
     raw.remove(container)
-    assert (sent.status, got.status, b"evil" in got.raw) == (200, 200, True)
+    assert (sent.status, got.status, b"evil" in got.raw) == ((200, 200, True) if copies(raw) else (403, 403, False))
     assert output(raw, {}, "echo fine") == "fine\n"

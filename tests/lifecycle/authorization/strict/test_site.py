@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import strict_site
 from raw_engine import Call
-from strict_run import body, run
+from strict_run import body, copies, run
 
 pytestmark = pytest.mark.engine
 
@@ -106,7 +106,8 @@ def test_copies_go_through_no_link(raw):
     empty = b"\0" * 1024  # a tar of nothing
     answers = {path: raw.send(Call("PUT", one + path, empty)) for path in ("/tmp", "/etc", "/tmp/../etc", "/var/run")}
     raw.remove(container)
-    assert {path: answer.status for path, answer in answers.items() if not answer.denied} == {"/tmp": 200}
+    expected = {"/tmp": 200} if copies(raw) else {}
+    assert {path: answer.status for path, answer in answers.items() if not answer.denied} == expected
 
 
 def test_a_list_that_is_written_from_what_ran_permits_it(raw, site):

@@ -1,5 +1,6 @@
 """What keeps strict rules from what they promise on a host, in lines for people. Pure but for the runtime's rules."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +10,8 @@ from convgpu.runtime.strict.judgement import says_strict
 _RUNTIME: Final = "convgpu"
 _RULES: Final = "/etc/convgpu/rules.toml"
 _OPTION: Final = "--convgpu-rules="
+# From here on `os.RemoveAll` of Go follows no link that takes a folder's place (golang/go, issue 52745).
+_SAFE_GO: Final = (1, 22, 4)
 
 
 def unjudged_starts(info: Mapping[str, Any]) -> Iterator[str]:
@@ -52,4 +55,35 @@ def shared_ids(ids: Sequence[str], info: Mapping[str, Any]) -> Iterator[str]:
         yield (
             "root of a container is root of the host here: who has an account on this host can hand it an open folder. "
             'Take ids = ["host"] out of the rules, or give such users no account (docs/authorization.md).'
+        )
+
+
+def open_entries(calls: Sequence[str], fields: Sequence[str]) -> Iterator[str]:
+    """Yield a warning where an entry lets its users read or write files of the host.
+
+    Args:
+        calls: of the strict list.
+        fields: of the strict list.
+    """
+    if "volume copy" in fields:
+        yield 'fields = ["volume copy"] lets whoever may call Docker become root: by links in volumes that are filled.'
+    if found := [name for name in ("build", "commit") if name in calls]:
+        yield (
+            f"calls = {found} lets whoever may call Docker read any file of the host: the Engine reads layers as root, "
+            "through links that take a folder's place meanwhile."
+        )
+
+
+def old_go(version: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a warning where the Engine can be led to remove folders of the host.
+
+    Args:
+        version: the Engine's answer to `GET /version`.
+    """
+    text = str(version.get("GoVersion") or "")
+    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
+    if found is None or tuple(int(part or 0) for part in found.groups()) < _SAFE_GO:
+        yield (
+            f"the Engine was built with {text or 'an unknown Go'}, before 1.22.4: removing volumes and containers "
+            "follows links, by which who has an account on this host removes any folder of it. Take a newer Engine."
         )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from convgpu.cli.setup.strict.promises import shared_ids, unjudged_starts
+from convgpu.cli.setup.strict.promises import old_go, open_entries, shared_ids, unjudged_starts
 
 REMAP = {"SecurityOptions": ["name=seccomp,profile=default", "name=userns"]}
 
@@ -41,3 +41,33 @@ def test_a_runtime_that_does_not_read_the_rules_is_a_problem(tmp_path, rules, na
     }
     found = list(unjudged_starts(info))
     assert [line.startswith(begin) for line, begin in zip(found, problem, strict=True)] == [True] * len(problem)
+
+
+@pytest.mark.parametrize(
+    ("calls", "fields", "named"),
+    [
+        ([], ["build remote"], []),
+        (["load", "tag"], [], []),
+        (["commit"], [], ["calls = ['commit']"]),
+        (["commit", "build"], ["volume copy"], ['fields = ["volume copy"]', "calls = ['build', 'commit']"]),
+    ],
+)
+def test_entries_that_open_files_of_the_host_are_warned_of(calls, fields, named):
+    assert [line.partition(" lets ")[0] for line in open_entries(calls, fields)] == named
+
+
+@pytest.mark.parametrize(
+    ("version", "is_old"),
+    [
+        ({"GoVersion": "go1.19.8"}, True),
+        ({"GoVersion": "go1.22.3"}, True),
+        ({"GoVersion": "go1.22"}, True),
+        ({"GoVersion": "go1.22.4"}, False),
+        ({"GoVersion": "go1.23 X:strictfipsruntime"}, False),
+        ({"GoVersion": "devel go1.27-abc"}, False),
+        ({}, True),
+    ],
+)
+def test_an_engine_of_an_old_go_is_warned_of(version, is_old):
+    """It follows links where it removes folders."""
+    assert [line.startswith("the Engine was built with") for line in old_go(version)] == [True] * is_old

@@ -1,0 +1,47 @@
+"""What the Engine does as root with volumes, under strict rules: it fills none that others have."""
+
+from pathlib import Path
+
+import pytest
+from raw_engine import Call
+from strict_run import API, body, copies, output
+
+pytestmark = pytest.mark.engine
+
+SHOW = "ls /etc/apt | wc -l"  # a folder of the image that is not empty
+
+
+@pytest.fixture
+def shared(raw):
+    """A volume that a container has which runs: its program could put links into it."""
+    host = {"Binds": ["shared:/a:nocopy", "below:/a/b:nocopy"]}
+    container = raw.post(f"{API}/containers/create", body(host, "sleep", "600")).json["Id"]
+    assert raw.post(f"{API}/containers/{container}/start").status == 204
+    yield container
+    raw.remove(container)
+    for name in ("shared", "below"):
+        raw.send(Call("DELETE", f"{API}/volumes/{name}"))
+
+
+def test_no_volume_is_filled_that_others_have(raw, shared):  # noqa: ARG001 - it has the volume
+    for host in ({"Binds": ["shared:/etc/apt"]}, {"Mounts": [{"Type": "volume", "Source": "shared", "Target": "/x"}]}):
+        answer = raw.post(f"{API}/containers/create", body(host))
+        assert (answer.denied, b"strict-fields" in answer.raw) == (True, True), answer
+    assert output(raw, {"Binds": ["shared:/etc/apt:nocopy"]}, SHOW) == "1\n"  # the place of the other volume
+
+
+def test_a_volume_without_a_name_is_filled_and_nobody_elses(raw):
+    assert int(output(raw, {"Binds": ["/etc/apt"]}, SHOW)) > 0
+    made = raw.post(f"{API}/containers/create", body({"Binds": ["/etc/apt"]})).json["Id"]
+    name = raw.get(f"{API}/containers/{made}/json")["Mounts"][0]["Name"]
+    answer = raw.post(f"{API}/containers/create", body({"Binds": [f"{name}:/x:nocopy"]}))
+    raw.remove(made)
+    assert (answer.denied, b"strict-names" in answer.raw) == (True, True), answer
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET", "PUT"])
+def test_docker_cp_mounts_nothing_in_the_hosts_tree(raw, shared, method):
+    before = Path("/proc/self/mountinfo").read_text()
+    answer = raw.send(Call(method, f"{API}/containers/{shared}/archive?path=/tmp", b"\0" * 1024))
+    assert answer.status == (200 if copies(raw) else 403), answer
+    assert Path("/proc/self/mountinfo").read_text() == before

@@ -1,0 +1,118 @@
+"""Strict rules of calls in which the Engine works as root on what its users change meanwhile: volumes and layers."""
+
+import pytest
+import strict_site
+from engine_says import OURS, inspected
+
+from convgpu.authz.site.rules import parse_rules
+
+ANONYMOUS = "0123456789abcdef" * 4
+
+
+@pytest.fixture
+def strict(harness):
+    harness.rules = parse_rules(strict_site.RULES)
+    harness.engine.runtime = "convgpu"
+    harness.engine.more = {"engine": (28, 5), "cgroupns": "private", "log_driver": "json-file"}
+    harness.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=())
+    return harness
+
+
+def volume(source, **options):
+    return strict_site.mount("volume", source, VolumeOptions=options)
+
+
+FILLED = {
+    "bind": {"Binds": ["v:/x"]},
+    "read-only": {"Binds": ["v:/x:ro"]},
+    "two modes": {"Binds": ["v:/x:ro,z"]},
+    "misspelt": {"Binds": ["v:/x:NoCopy"]},
+    "mount": strict_site.mount("volume", "v"),
+    "mount read-only": strict_site.mount("volume", "v", ReadOnly=True),
+    "said not": volume("v", NoCopy=False),
+    "tmpfs": volume("v", DriverConfig={"Name": "local", "Options": {"type": "tmpfs", "device": "tmpfs"}}),
+}
+NOT_FILLED = {
+    "bind": {"Binds": ["v:/x:nocopy"]},
+    "two modes": {"Binds": ["v:/x:ro,nocopy"]},
+    "mount": volume("v", NoCopy=True),
+    "without a name": {"Binds": ["/x"]},
+    "mount without a name": strict_site.mount("volume", ""),
+    "tmpfs": {"Mounts": [{"Type": "tmpfs", "Target": "/x"}]},
+}
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_nobody_has_a_volume_filled_that_others_may_have(strict, name):
+    """Who has it exchanged a folder for a link, and the Engine wrote a setuid file through it."""
+    verdict = strict.judge({"Image": "i", "HostConfig": FILLED[name]})
+    assert (verdict.rule, "-v v:/x:nocopy" in verdict.message) == ("strict-fields", True), verdict
+    strict.engine.volumes["v"] = {"Driver": "local", "Options": None}
+    assert strict.judge({"Image": "i", "HostConfig": FILLED[name]}).rule == "strict-fields"
+
+
+@pytest.mark.parametrize("name", NOT_FILLED)
+def test_volumes_that_the_engine_does_not_fill(strict, name):
+    assert strict.judge({"Image": "i", "HostConfig": NOT_FILLED[name]}).rule == "no-gpu"
+
+
+@pytest.mark.parametrize("host", [{"Binds": [f"{ANONYMOUS}:/x:nocopy"]}, volume(ANONYMOUS, NoCopy=True)])
+def test_nobody_mounts_a_volume_that_has_no_name(strict, host):
+    """It may be that of a container that is being made: the Engine's list of volumes shows it."""
+    assert strict.judge({"Image": "i", "HostConfig": host}).rule == "strict-names"
+    assert strict.judge({"Image": "i", "HostConfig": {"Binds": [f"{ANONYMOUS[1:]}:/x:nocopy"]}}).allow
+
+
+def test_a_volume_of_ours_is_never_empty(strict):
+    strict.engine.volumes["mine"] = {"Driver": OURS["Driver"], "Options": None}
+    for host in ({"Binds": ["mine:/run/convgpu"]}, {"Binds": ["new:/run/convgpu"], "VolumeDriver": "convgpu"}):
+        assert strict.judge({"Image": "i", "HostConfig": host}).rule == "limited"
+
+
+def test_an_entry_lets_volumes_be_filled(strict):
+    strict.rules = parse_rules(strict_site.RULES + 'fields = ["volume copy"]')
+    for host in (*FILLED.values(), {"Binds": [f"{ANONYMOUS}:/x"]}):
+        assert strict.judge({"Image": "i", "HostConfig": host}).rule == "no-gpu"
+
+
+def test_guard_lets_volumes_be_filled(strict):
+    strict.rules = parse_rules("")
+    assert strict.judge({"Image": "i", "HostConfig": FILLED["bind"]}).allow
+
+
+def test_a_container_that_exists_starts_with_its_volumes(strict):
+    """What was to be filled is; and its volumes without names are shown by those that the Engine gave them."""
+    mounts = [
+        {"Type": "volume", "Name": name, "Driver": "local", "Destination": f"/{name}"} for name in ("v", ANONYMOUS)
+    ]
+    host = {"Runtime": "convgpu", **FILLED["bind"]}
+    assert strict.start(inspected(host, mounts=mounts)).rule == "no-gpu"
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET", "PUT"])
+@pytest.mark.parametrize(
+    ("engine", "rule"),
+    [
+        ((20, 10), "strict-copies"),
+        ((26, 1), "strict-copies"),
+        ((28, 4), "strict-copies"),
+        ((28, 5), "nothing-to-judge"),
+    ],
+)
+def test_docker_cp_needs_an_engine_that_mounts_apart(strict, method, engine, rule):
+    """Older ones mount, for all three calls, by names that a container exchanges for links: over any folder."""
+    strict.engine.more["engine"] = engine
+    for mounts in ((), [{"Type": "volume", "Name": "v", "Driver": "local", "Destination": "/x"}]):
+        strict.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=mounts)
+        verdict = strict.judge(b"", "/v1.41/containers/c/archive?path=/tmp", method)
+        assert verdict.rule == rule
+    assert ("path", "c") not in strict.engine.asked or rule == "nothing-to-judge"  # our own question is one of these
+
+
+def test_docker_cp_by_guard_and_by_an_exemption(strict):
+    strict.engine.more["engine"] = (20, 10)
+    exempt = '[[exempt]]\nusers = ["local"]\nrules = ["strict-copies"]'
+    for rules in ("", strict_site.RULES + exempt):
+        strict.rules = parse_rules(rules)
+        assert strict.judge(b"", "/v1.41/containers/c/archive?path=/tmp", "PUT").allow
+        assert strict.judge(b"", "/v1.41/containers/c/archive?path=/tmp", "GET").allow
