@@ -71,13 +71,17 @@ def share(card: Card) -> int:
 def start(libraries: str, request: pytest.FixtureRequest) -> Iterator[Start]:
     """Start `program` of tests/gpu/programs with a limit; all containers are removed after the test.
 
-    One without a suffix is what tests/gpu/run compiled.
+    One without a suffix is what tests/gpu/run compiled. On a host with several cards it gets the first, unless it says
+    otherwise: the tests look there.
     """
     started: list[Container] = []
 
     def begin(letter: str, memory: str, program: str, *words: object, **options: str) -> Container:
         interpreted = ["python3", f"/programs/{program}"]
         command = [*(interpreted if "." in program else [f"/compiled/{program}"]), *map(str, words)]
+        volume = options.get("volume", "")
+        if ":" not in memory and "gpus=" not in volume:
+            options["volume"] = f"{volume} gpus=0"
         settings = run_options(NAME, memory, options.pop("libraries", libraries), **options)
         container = Container(f"convgpu-card-{letter}", settings, command)
         started.append(container)
