@@ -166,11 +166,6 @@ static void handle_and_open(int number) {
     gate_open();
 }
 
-static void handle(int number) {
-    (void)number;
-    atomic_fetch_add(&handled, 1);
-}
-
 /* Without SA_RESTART, so that it ends a futex. */
 static void set_handler(void (*handler)(int)) {
     struct sigaction action = {.sa_handler = handler};
@@ -198,7 +193,15 @@ static void check_moments(void) {
     gate_open();
 }
 
-/* Signals while a thread waits: each is handled, none lets it pass, and it waits for the change again. */
+/* Signals while a thread waits: each is handled, none lets it pass, and it waits for the change again. Not
+ * under ThreadSanitizer, which keeps a signal until the thread calls what it intercepts: behind a futex it
+ * never does. */
+#ifndef __SANITIZE_THREAD__
+static void handle(int number) {
+    (void)number;
+    atomic_fetch_add(&handled, 1);
+}
+
 static void check_signals(void) {
     enum { SIGNALS = 50 };
     pthread_t thread;
@@ -217,6 +220,7 @@ static void check_signals(void) {
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(atomic_load(&passed) == 1 && gate_waiting() == 0);
 }
+#endif
 
 int main(int count, char **words) {
     int late_rounds = count > 1 ? atoi(words[1]) : 0;
@@ -228,7 +232,9 @@ int main(int count, char **words) {
     check_late_stores(late_rounds);
     check_permits();
     check_moments();
+#ifndef __SANITIZE_THREAD__
     check_signals();
+#endif
     gate_is_light = false;
     check_races();
     check_late_stores(late_rounds);
