@@ -171,14 +171,14 @@ static int pass_fitting(struct convgpu_claims *claims, uint32_t device) {
 }
 
 /* Returns whether a container with this need can end, if need be after all holders that can, while `size`
- * bytes of a device are missing until it ends (margins.py has the theorem). */
+ * bytes of a device are missing until it ends (claim_table.py has the theorem). */
 int convgpu_claims_can_end(struct convgpu_claims *claims, const int64_t *free_sizes, const int64_t *need,
                            uint32_t device, int64_t size) {
     for (uint32_t other = 0; other < claims->devices; other++) {
         claims->work[other] = free_sizes[other] + claims->satisfied[other] - (other == device ? size : 0);
         claims->place[other] = 0;
     }
-    memcpy(claims->left, claims->lacking, claims->slots * sizeof *claims->left);
+    if (claims->slots) memcpy(claims->left, claims->lacking, claims->slots * sizeof *claims->left);
     for (int has_changed = 1; has_changed;) {
         if (fits(claims, need, device, size)) return 1;
         has_changed = 0;

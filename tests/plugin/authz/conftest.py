@@ -3,13 +3,15 @@
 import json
 
 import pytest
+import strict_site
+from engine_says import inspected
 
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.prepared_programs import PreparedPrograms
 from convgpu.authz.judge import Judge
 from convgpu.authz.ports import EngineUnreachable, HostFacts, NoJobs, Ports
 from convgpu.authz.requests.routes import route
-from convgpu.authz.site.rules import Rules
+from convgpu.authz.site.rules import Rules, parse_rules
 from convgpu.authz.verdict import NOT_JUDGED
 from convgpu.client.scheduler import SchedulerRefused
 from convgpu.protocol.records import Container, Device, Share
@@ -152,3 +154,15 @@ class Harness:
 @pytest.fixture
 def harness(tmp_path):
     return Harness(tmp_path)
+
+
+@pytest.fixture
+def strict(harness):
+    """A judge under the rules of the sample site: container c, one that has more than the list, and a program in c."""
+    harness.rules = parse_rules(strict_site.RULES)
+    harness.engine.runtime = "convgpu"
+    harness.engine.more = {"engine": (28, 5), "cgroupns": "private", "log_driver": "json-file"}
+    harness.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=())
+    harness.engine.containers["more"] = inspected({"Runtime": "convgpu", "CapAdd": ["SYS_PTRACE"]}, mounts=())
+    harness.engine.programs["e"] = {"ContainerID": "c", "ProcessConfig": {"privileged": False}}
+    return harness

@@ -9,15 +9,6 @@ from convgpu.authz.site.rules import parse_rules
 ANONYMOUS = "0123456789abcdef" * 4
 
 
-@pytest.fixture
-def strict(harness):
-    harness.rules = parse_rules(strict_site.RULES)
-    harness.engine.runtime = "convgpu"
-    harness.engine.more = {"engine": (28, 5), "cgroupns": "private", "log_driver": "json-file"}
-    harness.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=())
-    return harness
-
-
 def volume(source, **options):
     return strict_site.mount("volume", source, VolumeOptions=options)
 

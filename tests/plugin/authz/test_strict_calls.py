@@ -14,16 +14,6 @@ EXEC, START = "/v1.41/containers/c/exec", "/v1.41/exec/e/start"
 FORM = "application/x-www-form-urlencoded"
 
 
-@pytest.fixture
-def strict(harness):
-    harness.rules = parse_rules(strict_site.RULES)
-    harness.engine.runtime = "convgpu"
-    harness.engine.more = {"engine": (28, 5), "cgroupns": "private", "log_driver": "json-file"}
-    harness.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=())
-    harness.engine.programs["e"] = {"ContainerID": "c", "ProcessConfig": {"privileged": False}}
-    return harness
-
-
 def test_who_prepared_a_program_starts_it(strict):
     assert strict.judge({}, START).rule == "strict-exec"
     strict.note(EXEC, {"Id": "e"}, "eve")

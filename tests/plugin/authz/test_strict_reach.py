@@ -13,16 +13,6 @@ from convgpu.plugin.docker_api.authorization import PASS, Authorizer, pass_at_on
 ELSEWHERE = "../../../tmp/evil"
 
 
-@pytest.fixture
-def strict(harness):
-    harness.rules = parse_rules(strict_site.RULES)
-    harness.engine.runtime = "convgpu"
-    harness.engine.more = {"engine": (28, 5), "cgroupns": "private", "log_driver": "json-file"}
-    harness.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=())
-    harness.engine.containers["more"] = inspected({"Runtime": "convgpu", "CapAdd": ["SYS_PTRACE"]}, mounts=())
-    return harness
-
-
 @pytest.mark.parametrize("given", [None, "", "aux", "-ef", "-eLf", "-eo pid,user,args", "-o pid", "axo pid,comm,%cpu"])
 def test_processes_are_listed(strict, given):
     query = "" if given is None else f"?ps_args={given.replace(' ', '%20').replace('%cpu', '%25cpu')}"

@@ -23,7 +23,7 @@ class ClaimTable(Protocol):
     def can_end(self, need: Sizes, device: str, size: int, free: Mapping[str, int]) -> bool:
         """Return whether a grant of `size` bytes of a device to a container with this need is safe.
 
-        `free`: bytes per device that are free now, in the order in which the table was given the devices.
+        `free`: bytes per device that are free now.
         """
         ...
 

@@ -74,7 +74,7 @@ class NativeClaimTable:
 
     def can_end(self, need: Sizes, device: str, size: int, free: Mapping[str, int]) -> bool:
         """See ClaimTable."""
-        there = self._format.pack(*free.values())
+        there = self._format.pack(*map(free.__getitem__, self._numbers))
         return bool(self._library.can_end(self._table, there, self._pack(need), self._numbers[device], size))
 
     def _pack(self, sizes: Sizes) -> bytes:
