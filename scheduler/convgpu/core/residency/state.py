@@ -137,6 +137,14 @@ class Residence:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Nobody loses the turn to another container before `until`, on the clock of the events, while `figures` last."""
+
+    figures: tuple[object, ...]
+    until: float
+
+
 @dataclass(slots=True)
 class Turn:
     """A container that waits for its turn, or has it and lacks memory on a card.
@@ -148,6 +156,7 @@ class Turn:
         priority: of the container.
         need: by device, what it needs on the card and does not have there.
         is_admitted: it has its turn.
+        refusal: that nobody lost the turn to it, when that was computed last.
     """
 
     container: str
@@ -157,6 +166,7 @@ class Turn:
     priority: int
     need: Sizes = field(default_factory=dict)
     is_admitted: bool = False
+    refusal: Refusal | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

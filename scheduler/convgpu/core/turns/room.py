@@ -26,6 +26,7 @@ class Room:
         total: the sums of these.
         sizes: by elastic container and device, what may leave of it, whether or not it has its turn.
         running: by device, the elastic containers that run and have their turn; it may be taken.
+        refreshed: by device, how often one of these was computed anew, began or ceased to be there.
     """
 
     def __init__(self, state: State) -> None:
@@ -36,6 +37,7 @@ class Room:
         self.total: Sizes = dict.fromkeys(state.residency.devices, 0)
         self.sizes: dict[str, Sizes] = {}
         self.running: dict[str, dict[str, None]] = {device: {} for device in state.residency.devices}
+        self.refreshed: dict[str, int] = dict.fromkeys(state.residency.devices, 0)
 
     # -- a device ----------------------------------------------------------------------------------------
 
@@ -168,7 +170,9 @@ class Room:
         residency = self._residency
         for device in self.sizes.pop(name, {}):
             self.total[device] -= self.movable[device].pop(name, 0)
-            self.running[device].pop(name, None)
+            if name in self.running[device]:
+                del self.running[device][name]
+                self.refreshed[device] += 1
         for index in (residency.stopping, residency.suspended, residency.busy, residency.resting):
             index.pop(name, None)
         residence = residency.containers.get(name)
@@ -195,3 +199,4 @@ class Room:
         elif residence.phase is Phase.RUNNING and name not in residency.turns and name not in residency.busy:
             for device in sizes:
                 self.running[device][name] = None
+                self.refreshed[device] += 1

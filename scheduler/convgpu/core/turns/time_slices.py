@@ -4,7 +4,7 @@ from math import inf
 from typing import Final
 
 from convgpu.core.residency.quantum import least_quantum, quantum, switch_seconds
-from convgpu.core.residency.state import Sizes, Turn
+from convgpu.core.residency.state import Refusal, Sizes, Turn
 from convgpu.core.state import State
 from convgpu.core.turns.room import Room
 from convgpu.core.turns.waiting import is_overdue
@@ -37,15 +37,27 @@ class TimeSlices:
         Idle ones first, then least priority, and of equals the one that has run the longest.
         `lacking`: bytes by device.
         """
+        figures = self._figures(turn, lacking)
+        if turn.refusal is not None and self._state.now < turn.refusal.until and turn.refusal.figures == figures:
+            self.next_end = min(turn.refusal.until, self.next_end)
+            return []
+        ended, until = self._preemptible(turn, lacking)
         chosen: list[str] = []
-        for name in self._preemptible(turn, lacking):
+        for name in ended:
             sizes = self._room.sizes[name]
             if any(lacking.get(device, 0) > 0 and size for device, size in sizes.items()):
                 chosen.append(name)
                 lacking = {device: size - sizes.get(device, 0) for device, size in lacking.items()}
             if all(size <= 0 for size in lacking.values()):
                 return chosen
+        turn.refusal = Refusal(figures, until)
         return []
+
+    def _figures(self, turn: Turn, lacking: Sizes) -> tuple[object, ...]:
+        """Return all, besides time, on which it depends who loses the turn to this one."""
+        refreshed = [self._room.refreshed[device] for device in lacking]
+        rates = tuple(self._residency.rates.values())
+        return turn.priority, is_overdue(self._state, turn), turn.need, lacking, refreshed, rates
 
     def due(self, turn: Turn, lacking: Sizes) -> float | None:
         """Return when enough running containers have had their quantum for a turn, None if they never have."""
@@ -58,8 +70,9 @@ class TimeSlices:
                 return end if end < inf else None
         return None
 
-    def _preemptible(self, turn: Turn, lacking: Sizes) -> list[str]:
-        found = []
+    def _preemptible(self, turn: Turn, lacking: Sizes) -> tuple[list[str], float]:
+        """Return running containers whose quantum is over, in the order in which they lose it; when the next ends."""
+        found, until = [], inf
         candidates = {name: None for device, size in lacking.items() if size > 0 for name in self._room.running[device]}
         for name in candidates:
             end = self._quantum_end(name, turn)
@@ -67,8 +80,9 @@ class TimeSlices:
                 residence, priority = self._residency.containers[name], self._state.containers[name].priority
                 found.append((residence.idle_since is None, priority, residence.since, name))
             else:
-                self.next_end = min(end, self.next_end)
-        return [name for *_, name in sorted(found)]
+                until = min(end, until)
+        self.next_end = min(until, self.next_end)
+        return [name for *_, name in sorted(found)], until
 
     def _quantum_end(self, name: str, turn: Turn) -> float:
         """Return when a container may lose its turn to another; one of lower priority has to be overdue for it."""

@@ -15,7 +15,6 @@ from convgpu.core.turns.reasons import InTheWay, explain_deferred
 from convgpu.core.turns.room import Room
 from convgpu.core.turns.time_slices import TimeSlices
 from convgpu.core.turns.waiting import WaitingTurns, is_overdue
-from convgpu.policies.memory import WaitingAllocation
 
 WATCH_FOR: Final = 10.0  # seconds for which a container is watched at least
 _MOST_ROUNDS: Final = 16  # what moves may make room for another turn at once
@@ -183,31 +182,48 @@ class Turns:
             self._update()
 
     def _admit(self) -> None:
-        """Give turns, as long as there is room on a device where anything changed."""
-        while (turn := self._next_turn()) is not None:
+        """Give turns, as long as there is room on a device where anything changed; at last others lose theirs for it.
+
+        While turns are given, room only shrinks: what does not fit, or is held back, stays so until others lose theirs.
+        """
+        while True:
+            room = self._waiting.could_be_free()
+            self._admit_fitting(room, self._admit_overdue(room))
+            turn = next((turn for turn in self._claimants() if self._preempt_for(turn, room)), None)
+            if turn is None:
+                break
             self._waiting.admit(turn)
         self._touched.clear()
 
-    def _next_turn(self) -> Turn | None:
-        """Return the container that gets the next turn; at last one for which others lose theirs."""
+    def _admit_overdue(self, room: Sizes) -> set[str]:
+        """Give turns to overdue containers that fit, by age; return the devices on which nobody may overtake others."""
         turns, waiting = self._residency.turns, self._waiting
-        room = waiting.could_be_free()
         held_back: set[str] = set()
-        first = [name for device in self._touched for name in self._overdue_on(device)]
-        for turn in sorted((turns[name] for name in dict.fromkeys(first)), key=lambda turn: turn.order):
-            if held_back.isdisjoint(waiting.devices(turn)) and waiting.fits(turn, room):
-                return turn
-            held_back.update(waiting.devices(turn))
-        fitting = [turns[name] for name in waiting.without_claims]
-        for device in self._touched:
-            if device not in held_back:
-                left = room[device]
-                names = [name for name, claim in waiting.claims[device].items() if claim <= left]
-                fitting += [turns[name] for name in names if waiting.fits(turns[name], room)]
-        fitting = [turn for turn in fitting if held_back.isdisjoint(waiting.devices(turn))]
-        if fitting:
-            return self._first(fitting, room)
-        return next((turn for turn in self._claimants() if self._preempt_for(turn, room)), None)
+        overdue = dict.fromkeys(name for device in self._touched for name in self._overdue_on(device))
+        for turn in sorted((turns[name] for name in overdue), key=lambda turn: turn.order):
+            devices = waiting.devices(turn)
+            if held_back.isdisjoint(devices) and waiting.fits(turn, room):
+                self._give(turn, room)
+            else:
+                held_back.update(devices)
+        return held_back
+
+    def _admit_fitting(self, room: Sizes, held_back: set[str]) -> None:
+        """Give turns to those that fit beside each other, by priority and memory policy."""
+        waiting = self._waiting
+        names = waiting.fitting([device for device in self._touched if device not in held_back], room)
+        fitting = [self._residency.turns[name] for name in names]
+        if held_back:
+            fitting = [turn for turn in fitting if held_back.isdisjoint(waiting.devices(turn))]
+        while fitting:
+            first = self._first(fitting, room)
+            self._give(first, room)
+            fitting = [turn for turn in fitting if turn is not first and waiting.fits(turn, room)]
+
+    def _give(self, turn: Turn, room: Sizes) -> None:
+        self._waiting.admit(turn)
+        for device in self._state.ledger.accounts[turn.container]:
+            room[device] = self._waiting.could_be_free_on(device)
 
     def _overdue_on(self, device: str) -> Iterator[str]:
         return takewhile(self._is_overdue, (name for _, _, name in self._waiting.aged[device]))
@@ -218,13 +234,8 @@ class Turns:
     def _first(self, turns: list[Turn], room: Sizes) -> Turn:
         """Return the first by priority and memory policy."""
         priority = max(turn.priority for turn in turns)
-        views = [self._view(turn) for turn in {t.sequence: t for t in turns}.values() if turn.priority == priority]
+        views = [self._waiting.view(turn) for turn in turns if turn.priority == priority]
         return self._residency.turns[self._state.policy.rank(views, room)[0].container]
-
-    def _view(self, turn: Turn) -> WaitingAllocation:
-        device = max(turn.need, key=lambda d: turn.need[d], default=self._residency.devices[0])
-        size = turn.need.get(device, 0)
-        return WaitingAllocation(turn.sequence, turn.container, turn.order, device, 0, size, turn.since, turn.priority)
 
     def _claimants(self) -> list[Turn]:
         """Return those for which others may lose their turn: of each device the first, overdue or by priority."""

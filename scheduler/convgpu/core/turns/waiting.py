@@ -1,11 +1,13 @@
 """Which containers wait for their turn, what they need, and who has a turn that is not carried out yet."""
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from typing import Final
 
 from convgpu.core.residency.state import Phase, Sizes, Turn
 from convgpu.core.state import State
 from convgpu.core.turns.room import Room
+from convgpu.policies.memory import WaitingAllocation
 
 Rank = tuple[int, int, str]  # priority below 0, sequence of the turn, container
 Age = tuple[float, int, str]  # since when it waits, sequence of the turn, container
@@ -25,6 +27,7 @@ class WaitingTurns:
         claims: by device, of each container without its turn: the bytes of the card that it takes when it gets it.
         ranked: by device, the same containers in the order of priority and then of their turns.
         aged: by device, the same in the order in which they become overdue.
+        sized: by device, the same in the order of their claims.
         without_claims: containers without their turn that need no memory for it.
         admitted: the containers that have their turn, and are not whole on their cards.
         need: by device, the bytes that all of both lack on the card.
@@ -39,7 +42,9 @@ class WaitingTurns:
         self.claims: dict[str, dict[str, int]] = {device: {} for device in devices}
         self.ranked: dict[str, list[Rank]] = {device: [] for device in devices}
         self.aged: dict[str, list[Age]] = {device: [] for device in devices}
+        self.sized: dict[str, list[tuple[int, str]]] = {device: [] for device in devices}
         self._places: dict[str, tuple[Rank, Age]] = {}  # of all containers there
+        self._views: dict[str, WaitingAllocation] = {}  # as far as anybody asked
         self.without_claims: dict[str, None] = {}
         self.admitted: dict[str, Turn] = {}
         self.need: Sizes = dict.fromkeys(devices, 0)
@@ -89,7 +94,36 @@ class WaitingTurns:
 
     def could_be_free(self) -> Sizes:
         """Return the bytes of each card that containers without a turn can get."""
-        return {device: self._room.could_be_free(device) - pledged for device, pledged in self.pledged.items()}
+        return {device: self.could_be_free_on(device) for device in self.pledged}
+
+    def could_be_free_on(self, device: str) -> int:
+        """Return the same of one card."""
+        return self._room.could_be_free(device) - self.pledged[device]
+
+    def fitting(self, devices: Iterable[str], room: Sizes) -> list[str]:
+        """Return the containers without their turn that fit in `room` and claim memory of these devices, or none."""
+        names = dict(self.without_claims)
+        for device in devices:
+            sized = self.sized[device]
+            names |= dict.fromkeys(name for _, name in sized[: bisect_left(sized, (room[device] + 1, ""))])
+        return [name for name in names if self.fits(self._residency.turns[name], room)]
+
+    def view(self, turn: Turn) -> WaitingAllocation:
+        """Return a container without its turn as memory policies see it: by the device of which it needs most."""
+        view = self._views.get(turn.container)
+        if view is None:
+            device = max(turn.need, key=lambda d: turn.need[d], default=self._residency.devices[0])
+            view = self._views[turn.container] = WaitingAllocation(
+                turn.sequence,
+                turn.container,
+                turn.order,
+                device,
+                request=0,
+                size=turn.need.get(device, 0),
+                since=turn.since,
+                priority=turn.priority,
+            )
+        return view
 
     def _add(self, turn: Turn) -> None:
         has_claims = False
@@ -103,6 +137,7 @@ class WaitingTurns:
                 self.claims[device][turn.container] = claim
                 insort(self.ranked[device], rank)
                 insort(self.aged[device], age)
+                insort(self.sized[device], (claim, turn.container))
                 self._places[turn.container] = rank, age
                 has_claims = True
         if turn.is_admitted:
@@ -117,12 +152,15 @@ class WaitingTurns:
             self.pledged[device] -= size if name in self.admitted else 0
         places = self._places.pop(name, None)
         for device, claims in self.claims.items() if places is not None else ():
-            if claims.pop(name, None) is not None and places is not None:
+            claim = claims.pop(name, None)
+            if claim is not None and places is not None:
                 rank, age = places
+                del self.sized[device][bisect_left(self.sized[device], (claim, name))]
                 del self.ranked[device][bisect_left(self.ranked[device], rank)]
                 del self.aged[device][bisect_left(self.aged[device], age)]
         self.without_claims.pop(name, None)
         self.admitted.pop(name, None)
+        self._views.pop(name, None)
 
     def _make_turn(self, name: str) -> Turn:
         container = self._state.containers[name]
