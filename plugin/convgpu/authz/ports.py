@@ -22,6 +22,7 @@ class HostFacts:
         docker_root: the Engine's own folder.
         default_runtime: of containers that name none; empty if it is unknown.
         engine: version of the Engine; (0, 0) if it is unknown.
+        go: with which the Engine was built, such as `go1.24.4`; empty if it is unknown.
         cgroupns: mode of the cgroup namespace of containers that name none.
         log_driver: of containers that name none.
         plugin_id: the plugin's; empty if it is unknown.
@@ -32,6 +33,7 @@ class HostFacts:
     default_runtime: str = ""
     runtime_memory: str | None = None
     engine: tuple[int, int] = (0, 0)
+    go: str = ""
     cgroupns: str = ""
     log_driver: str = ""
     plugin_id: str = ""

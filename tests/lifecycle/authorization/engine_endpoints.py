@@ -23,7 +23,7 @@ ENDPOINTS: dict[str, str] = {
     "GET /events": "open",
     "GET /info": "open",
     "GET /version": "open",
-    "GET /system/df": "open",
+    "GET /system/df": "calls size",
     "POST /auth": "open",
     # Containers
     "GET /containers/json": "open",
@@ -33,7 +33,7 @@ ENDPOINTS: dict[str, str] = {
     f"GET {C}/stats": "open",
     f"GET {C}/logs": "container",
     f"GET {C}/top": "container, arguments",
-    f"GET {C}/changes": "container",
+    f"GET {C}/changes": "calls diff, container",
     f"GET {C}/export": "container",
     f"GET {C}/attach/ws": "container",
     f"POST {C}/attach": "container",

@@ -23,6 +23,7 @@ volumes = ["tmpfs"]
 sysctls = ["net.core.somaxconn"]
 copies = ["/tmp"]
 calls = ["commit"]
+engine = ["removal"]
 """
 
 Host = dict[str, Any]
@@ -184,6 +185,10 @@ CALLS: dict[tuple[str, str], str] = {
     ("POST", "/v1.41/containers/prune"): "strict-calls",
     ("POST", "/v1.41/volumes/prune"): "strict-calls",
     ("POST", "/v1.41/images/x/tag?repo=y"): "strict-calls",
+    ("GET", "/v1.41/system/df"): "strict-calls",
+    ("GET", "/v1.41/containers/json?all=1&size=%20True"): "strict-calls",
+    ("GET", "/v1.41/containers/c/json?size=0&size=yes"): "strict-calls",
+    ("GET", "/v1.41/containers/c/changes"): "strict-calls",
     ("GET", "/v1.41/swarm"): "strict-calls",
     ("GET", "/v1.41/configs"): "strict-calls",
     ("GET", "/debug/vars"): "strict-calls",
@@ -203,4 +208,5 @@ OPEN_CALLS = (
     ("DELETE", "/v1.41/images/x"),
     ("POST", "/v1.41/auth"),
     ("GET", "/v1.41/containers/c/json"),
+    ("GET", "/v1.41/containers/json?size=0"),
 )

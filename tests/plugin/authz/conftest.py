@@ -4,7 +4,7 @@ import json
 
 import pytest
 import strict_site
-from engine_says import inspected
+from engine_says import NEW_ENGINE, inspected
 
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.prepared_programs import PreparedPrograms
@@ -161,7 +161,7 @@ def strict(harness):
     """A judge under the rules of the sample site: container c, one that has more than the list, and a program in c."""
     harness.rules = parse_rules(strict_site.RULES)
     harness.engine.runtime = "convgpu"
-    harness.engine.more = {"engine": (28, 5), "cgroupns": "private", "log_driver": "json-file"}
+    harness.engine.more = dict(NEW_ENGINE)
     harness.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=())
     harness.engine.containers["more"] = inspected({"Runtime": "convgpu", "CapAdd": ["SYS_PTRACE"]}, mounts=())
     harness.engine.programs["e"] = {"ContainerID": "c", "ProcessConfig": {"privileged": False}}

@@ -6,7 +6,7 @@ import re
 import pytest
 import strict_site
 from engine_endpoints import ENDPOINTS
-from engine_says import inspected
+from engine_says import NEW_ENGINE, inspected
 
 from convgpu.authz.requests.routes import Kind, route
 from convgpu.authz.site.rules import parse_rules
@@ -27,7 +27,7 @@ QUERIES = {"archive": "?path=/tmp", "commit": "?container=c", "build": "?t=x"}
 def strict(harness):
     harness.rules = parse_rules(strict_site.RULES.replace('calls = ["commit"]', ""))
     harness.engine.runtime = "convgpu"
-    harness.engine.more = {"engine": (28, 5), "cgroupns": "private", "log_driver": "json-file"}
+    harness.engine.more = dict(NEW_ENGINE)
     harness.engine.containers["c"] = PLAIN
     return harness
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import strict_site
-from engine_says import HOOK, OURS, inspected
+from engine_says import HOOK, NEW_ENGINE, OURS, inspected
 
 from convgpu.authz.facts.need_notes import MAX_NOTES, NeedNotes, read_notes
 from convgpu.authz.site.rules import parse_rules
@@ -26,11 +26,14 @@ INFO = {
 class AnEngine:
     """Answers as `Engine.get` does, from dictionaries."""
 
-    def __init__(self, containers):
+    def __init__(self, containers, go="go1.27.1"):
         self.info = INFO
         self.containers = containers
+        self.version = {"GoVersion": go}
 
     def get(self, path, **_query):
+        if path == "/version":
+            return self.version
         if path == "/containers/json":
             return [{"Id": name, "State": "exited"} for name in self.containers]
         name = path.split("/")[2]
@@ -77,7 +80,7 @@ def ran(containers, directory=None, since=NOW - 21 * 86400):
 def judge(harness):
     def passes(containers, text):
         harness.rules = parse_rules(text)
-        harness.engine.more = {"engine": (28, 5), "cgroupns": "private", "log_driver": "json-file"}
+        harness.engine.more = dict(NEW_ENGINE)
         harness.engine.containers = dict(containers)
         harness.scheduler.limits["mine"] = 1 << 30
         return {name: harness.judge(b"", f"/v1.41/containers/{name}/start").rule for name in containers}
@@ -95,6 +98,13 @@ def test_what_it_was_made_from_passes_and_nothing_else(judge):
         "writes": container("writes", mounts=(bind("/srv/conf"),)),
     }
     assert judge(more, text) == {"more": "strict-capabilities", "writes": "strict-paths"}
+
+
+def test_an_engine_on_which_no_container_would_start_is_named():
+    old = read_what_ran(AnEngine(RAN, go="go1.19.8"), "convgpu", None, "", NOW - 21 * 86400)
+    assert [each.partition(":")[0] for each in old.problems] == ["no container starts"]
+    assert f"\n# As it stands, {old.problems[0]}\n" in old.as_toml()
+    assert (old.refused, ran(RAN).problems) == ([], [])
 
 
 def test_each_line_says_who_needed_it():

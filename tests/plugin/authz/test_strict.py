@@ -2,7 +2,7 @@
 
 import pytest
 import strict_site
-from engine_says import HOOK, OURS, inspected
+from engine_says import HOOK, NEW_ENGINE, OURS, inspected
 
 from convgpu.authz.site.rules import parse_rules
 from convgpu.authz.site.strict_list import SECTIONS
@@ -16,7 +16,7 @@ def strict(harness):
     harness.rules = parse_rules(strict_site.RULES)
     harness.engine.runtime = "convgpu"
     harness.engine.runtime_memory = "1g"
-    harness.engine.more = {"engine": (28, 5), "cgroupns": "private", "log_driver": "json-file"}
+    harness.engine.more = dict(NEW_ENGINE)
     harness.engine.containers["other"] = inspected(mounts=())
     return harness
 
@@ -220,9 +220,25 @@ def test_an_exemption_lifts_an_entry_for_its_users(strict):
     assert create(strict, {"CapAdd": ["SYS_TIME"]}).allow
 
 
+def test_an_engine_that_removes_through_links_is_refused_until_the_site_accepts_it(strict):
+    strict.engine.more["go"] = "go1.19.8"
+    assert create(strict, {}).rule == "no-gpu"
+    strict.rules = parse_rules(strict_site.RULES.replace('engine = ["removal"]', ""))
+    verdict = create(strict, {})
+    assert verdict.message == (
+        "strict-engine: the Engine follows links when it removes folders (it was built with go1.19.8): by that its "
+        "users empty any folder of the host.\n"
+        "Take one of Go 1.22.4 or later, or accept that: engine = ['removal']"
+    )
+    strict.engine.more["go"] = ""
+    assert create(strict, {}).rule == "strict-engine"
+    strict.engine.more["go"] = "go1.22.4"
+    assert create(strict, {}).rule == "no-gpu"
+
+
 def test_every_section_refuses_something(strict):
     rules = {create(strict, host).rule for host in ATTEMPTS.values()}
-    by_calls = {"strict-calls", "strict-copies", "strict-restarts", "strict-ids"}  # or by the runtime
+    by_calls = {"strict-calls", "strict-copies", "strict-restarts", "strict-ids", "strict-engine"}  # or elsewhere
     assert {f"strict-{section}" for section in SECTIONS} - rules == by_calls
 
 

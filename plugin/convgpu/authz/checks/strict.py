@@ -12,6 +12,7 @@ from convgpu.authz.checks.networks import endpoint_needs
 from convgpu.authz.checks.preload import is_preload_file
 from convgpu.authz.requests.container import CDI_NAME, LIMIT_DEVICE, MountSettings
 from convgpu.authz.site.strict_list import Need
+from convgpu.authz.subject.host_facts import removes_through_links
 from convgpu.authz.subject.injection import RUNTIME
 from convgpu.authz.subject.reader import is_same_plugin
 from convgpu.authz.subject.subject import Subject
@@ -45,6 +46,7 @@ _RECURSIVE: Final = (25, 0)
 _SAFE_ARCHIVES: Final = (28, 5)
 # The Engine gives such names to volumes without one.
 _ANONYMOUS: Final = re.compile("[0-9a-f]{64}")
+_REMOVAL: Final = Need("engine", "removal", "the Engine follows links when it removes folders")
 _VOLUME_COPY: Final = Need("fields", "volume copy", "a volume that the Engine fills")
 
 
@@ -58,6 +60,7 @@ def beyond_list(subject: Subject) -> Iterator[Refusal]:
     """Refuse what the strict list of the site lacks; nothing without one."""
     if subject.caller.rules.strict_list is None:
         return
+    yield from _unfit_engine(subject)
     yield from unlisted(subject, needs(subject))
     for mount in subject.container.mounts:
         if mount.kind == "volume" and mount.driver in LOCAL_TYPES:
@@ -70,6 +73,21 @@ def beyond_list(subject: Subject) -> Iterator[Refusal]:
             name = neighbour.container.id[:12]
             text = f"{name}, whose namespace it joins, has more: {refusal.text}"
             yield Refusal(refusal.rule, text, has_entry=refusal.has_entry)
+
+
+def _unfit_engine(subject: Subject) -> Iterator[Refusal]:
+    """Refuse containers on an Engine that can be led to empty any folder of the host, unless the site accepts that.
+
+    It does so where it removes a container's files or a volume, which nobody can forbid: `--rm` does it too.
+    """
+    permitted = subject.caller.rules.strict_list
+    if permitted is not None and removes_through_links(subject.host.go) and not permitted.covers(_REMOVAL):
+        yield Refusal(
+            _REMOVAL.rule,
+            f"{_REMOVAL.shown} (it was built with {subject.host.go or 'an unknown Go'}): by that its users empty any "
+            "folder of the host.\nTake one of Go 1.22.4 or later, or accept that: engine = ['removal']",
+            has_entry=True,
+        )
 
 
 def unlisted(subject: Subject, wanted: Iterator[Need]) -> Iterator[Refusal]:

@@ -52,6 +52,7 @@ class StrictList(msgspec.Struct, frozen=True):
         copies: folders in containers into which `docker cp` may write, with everything below.
         calls: `build`, `buildkit`, `commit`, `import`, `load`, `push`, `services`, `swarm`, `checkpoints`.
         ids: those of others that containers have: `host`, or `shared` with the Engine's `userns-remap`.
+        engine: what the site accepts of an old Engine: `removal` (of folders, through links).
     """
 
     paths: tuple[str, ...] = ()
@@ -70,6 +71,7 @@ class StrictList(msgspec.Struct, frozen=True):
     copies: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
+    engine: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse entries that could mean nothing."""
@@ -80,6 +82,8 @@ class StrictList(msgspec.Struct, frozen=True):
 
         if unknown := sorted({*self.ids} - {"host", "shared"}):
             raise ValueError(f"ids: {unknown[0]!r} is neither 'host' nor 'shared'")
+        if unknown := sorted({*self.engine} - {"removal"}):
+            raise ValueError(f"engine: {unknown[0]!r} is not 'removal'")
 
     def covers(self, need: Need) -> bool:
         """Tell whether the list permits something."""

@@ -17,7 +17,7 @@ from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.setup import daemon_json
 from convgpu.cli.setup.daemon_json import is_same_plugin
 from convgpu.cli.setup.engine_process import engine_pid, find_engine_pid, pid_file, settings_file
-from convgpu.cli.setup.strict.promises import old_go, open_entries, shared_ids, unjudged_starts
+from convgpu.cli.setup.strict.promises import accepted_removals, open_entries, shared_ids, unfit_engine, unjudged_starts
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.options import as_json, volume_driver
 from convgpu.cli.terminal.output import echo_data
@@ -182,7 +182,7 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
         problems.append(f"the plugin cannot see containers: {answer['engine_error']}; set CONVGPU_ENGINE or run.source")
     seen: dict[str, Any] = {name: answer.get(name) for name in ("mode", "rules", "engine_error")}
     strict_ones = answer.get("mode") == "strict"
-    problems += unjudged_starts(engine.info) if strict_ones else ()
+    problems += _strict_problems(engine, answer) if strict_ones else ()
     texts: dict[str, Any] = {
         "problems": tuple(problems),
         "warnings": tuple(_warnings(engine, answer)) if strict_ones else (),
@@ -190,10 +190,15 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
     return Status(plugin, named, in_force, rules_error=answer.get("error"), **texts, **seen)
 
 
+def _strict_problems(engine: Engine, answer: dict[str, Any]) -> Iterator[str]:
+    yield from unjudged_starts(engine.info)
+    yield from unfit_engine(answer.get("accepted") or (), engine.get("/version"))
+
+
 def _warnings(engine: Engine, answer: dict[str, Any]) -> Iterator[str]:
+    yield from accepted_removals(answer.get("accepted") or (), engine.get("/version"))
     yield from shared_ids(answer.get("ids") or (), engine.info)
     yield from open_entries(answer.get("calls") or (), answer.get("fields") or ())
-    yield from old_go(engine.get("/version"))
 
 
 def _check_before(engine: Engine, driver: str, settings: dict[str, Any], pid: int) -> None:

@@ -149,7 +149,7 @@ class _EmptyEngine:
         return False
 
     def facts(self) -> HostFacts:
-        return HostFacts(default_runtime="runc")
+        return HostFacts(default_runtime="runc", go="go1.22.4")
 
 
 class _EmptyScheduler:

@@ -76,6 +76,7 @@ def create_status(settings: Settings, site: RulesFile, judged: Callable[[], int]
                 "ids": list(rules.strict.ids),
                 "calls": list(rules.strict.calls),
                 "fields": list(rules.strict.fields),
+                "accepted": list(rules.strict.engine),
                 "rules": str(site.path),
                 "error": site.error,
                 "administrators": list(rules.administrators),

@@ -67,7 +67,8 @@ class EngineView:
         now = time.monotonic()
         if self._facts is None or now - self._facts[0] > _CACHE_TIME:
             info = self._ask(lambda api: api.info()) or {}
-            self._facts = (now, read_facts(info, self._own_id()))
+            version = self._ask(lambda api: api.version()) or {}
+            self._facts = (now, read_facts(info, version, self._own_id()))
         return self._facts[1]
 
     def is_link(self, name: str, path: str) -> bool:

@@ -1,17 +1,15 @@
 """What keeps strict rules from what they promise on a host, in lines for people. Pure but for the runtime's rules."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from convgpu.authz.subject.host_facts import removes_through_links
 from convgpu.runtime.strict.judgement import says_strict
 
 _RUNTIME: Final = "convgpu"
 _RULES: Final = "/etc/convgpu/rules.toml"
 _OPTION: Final = "--convgpu-rules="
-# From here on `os.RemoveAll` of Go follows no link that takes a folder's place (golang/go, issue 52745).
-_SAFE_GO: Final = (1, 22, 4)
 
 
 def unjudged_starts(info: Mapping[str, Any]) -> Iterator[str]:
@@ -74,16 +72,28 @@ def open_entries(calls: Sequence[str], fields: Sequence[str]) -> Iterator[str]:
         )
 
 
-def old_go(version: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a warning where the Engine can be led to remove folders of the host.
+def unfit_engine(accepted: Sequence[str], version: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a problem where the Engine can be led to empty folders of the host, and the rules do not accept that.
 
     Args:
+        accepted: the entries of `engine` in the strict list.
         version: the Engine's answer to `GET /version`.
     """
-    text = str(version.get("GoVersion") or "")
-    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
-    if found is None or tuple(int(part or 0) for part in found.groups()) < _SAFE_GO:
+    if "removal" not in accepted:
+        for text in _removals(version):
+            yield f'no container starts: {text} Take a newer Engine, or accept it: engine = ["removal"].'
+
+
+def accepted_removals(accepted: Sequence[str], version: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a warning where the rules accept such an Engine; parameters as `unfit_engine`."""
+    if "removal" in accepted:
+        yield from _removals(version)
+
+
+def _removals(version: Mapping[str, Any]) -> Iterator[str]:
+    go = str(version.get("GoVersion") or "")
+    if removes_through_links(go):
         yield (
-            f"the Engine was built with {text or 'an unknown Go'}, before 1.22.4: removing volumes and containers "
-            "follows links, by which who has an account on this host removes any folder of it. Take a newer Engine."
+            f"the Engine was built with {go or 'an unknown Go'}, before 1.22.4: removing volumes and containers follows "
+            "links, by which its users empty any folder of this host."
         )

@@ -21,6 +21,7 @@ from convgpu.authz.subject.reader import SubjectReader
 from convgpu.authz.subject.subject import Caller, Subject
 from convgpu.authz.verdict import Refusal
 from convgpu.cli.connect.engine import Engine, EngineRefused
+from convgpu.cli.setup.strict.promises import unfit_engine
 from convgpu.cli.setup.strict.starting_list import StartingList
 from convgpu.protocol.records import Container, Device
 
@@ -74,7 +75,7 @@ class EngineRecords:
 
     def facts(self) -> HostFacts:
         """Return the Engine's settings that rules depend on."""
-        return read_facts(self._engine.info, self._plugin_id)
+        return read_facts(self._engine.info, self._engine.get("/version"), self._plugin_id)
 
 
 class _NoScheduler:
@@ -103,7 +104,7 @@ def read_what_ran(engine: Engine, driver: str, directory: Path | None, plugin_id
         plugin_id: the plugin's.
         since: a container that ended before, or was never started and made before, is left out.
     """
-    found = StartingList()
+    found = StartingList(problems=[*unfit_engine([], engine.get("/version"))])
     records = EngineRecords(engine, plugin_id)
     reader = SubjectReader(driver, Ports(records, HostDevices(lambda: Path("/")), _NoScheduler()))
     for identity in records.states():
@@ -130,7 +131,7 @@ def add_subject(found: StartingList, subject: Subject) -> None:
 
 def _refusals_with_any_list(subject: Subject, wanted: Sequence[Need]) -> list[Refusal]:
     """Return the refusals that remain where the list has all that the container, and whom it joins, needs."""
-    entries: dict[str, tuple[str, ...]] = {}
+    entries: dict[str, tuple[str, ...]] = {"engine": ("removal",)}  # the Engine is not the container's
     for need in (*wanted, *(need for neighbour in subject.neighbours for need in needs(neighbour))):
         entries[need.section] = (*entries.get(need.section, ()), need.value)
     try:

@@ -29,11 +29,13 @@ class StartingList:
         needs: names of the containers by section and entry.
         refused: containers that the rules refuse with any list, each with the reason.
         containers: how many were seen.
+        problems: why no container starts under these rules, whatever they permit.
     """
 
     needs: dict[str, dict[str, list[str]]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
     refused: list[tuple[str, Refusal]] = field(default_factory=list)
     containers: int = 0
+    problems: list[str] = field(default_factory=list)
 
     def add(self, wanted: Iterable[Need], name: str) -> None:
         """Add what a container needed."""
@@ -52,6 +54,7 @@ class StartingList:
         for section, entries in self.needs.items():
             rows = [f"    {json.dumps(value)},  # {_shown(names)}" for value, names in sorted(entries.items())]
             parts.append("\n".join([f"{section} = [", *rows, "]"]) if rows else f"{section} = []")
+        parts += [f"\n# As it stands, {problem}" for problem in self.problems]
         if self.refused:
             parts.append("\n# These are refused with any list. Who needs one asks for an exemption, with users:")
             parts += [f"# {name}: {refusal.rule}" for name, refusal in self.refused]
@@ -62,6 +65,7 @@ class StartingList:
         return {
             "containers": self.containers,
             "strict": self.needs,
+            "problems": self.problems,
             "refused": [
                 {"container": name, "rule": refusal.rule, "reason": refusal.text} for name, refusal in self.refused
             ],

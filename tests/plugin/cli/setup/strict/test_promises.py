@@ -2,7 +2,7 @@
 
 import pytest
 
-from convgpu.cli.setup.strict.promises import old_go, open_entries, shared_ids, unjudged_starts
+from convgpu.cli.setup.strict.promises import accepted_removals, open_entries, shared_ids, unfit_engine, unjudged_starts
 
 REMAP = {"SecurityOptions": ["name=seccomp,profile=default", "name=userns"]}
 
@@ -68,6 +68,9 @@ def test_entries_that_open_files_of_the_host_are_warned_of(calls, fields, named)
         ({}, True),
     ],
 )
-def test_an_engine_of_an_old_go_is_warned_of(version, is_old):
+def test_an_engine_of_an_old_go_is_a_problem_until_the_rules_accept_it(version, is_old):
     """It follows links where it removes folders."""
-    assert [line.startswith("the Engine was built with") for line in old_go(version)] == [True] * is_old
+    problem, warning = unfit_engine([], version), accepted_removals(["removal"], version)
+    assert [line.startswith("no container starts: the Engine was built with") for line in problem] == [True] * is_old
+    assert [line.startswith("the Engine was built with") for line in warning] == [True] * is_old
+    assert [*unfit_engine(["removal"], version), *accepted_removals([], version)] == []
