@@ -125,13 +125,8 @@ _TABLE: Final = (
 
 def read_other_call(method: str, path: str, query: Mapping[str, Sequence[str]]) -> OtherCall:
     """Return what is judged of a call; `path` is decoded and has no version and no slash at its ends."""
-    if method == "POST" and path == "commit":
-        # Each one that is named, because Engines differ in which of several they read.
-        return OtherCall("commit", tuple(dict.fromkeys(query.get("container", ()))))
-    if method == "POST" and path == "images/create":
-        return OtherCall("import", streams=True) if any(query.get("fromSrc", ())) else OtherCall()
-    if method == "GET" and _RECORDS.fullmatch(path) and _asks_size(query):
-        return OtherCall("size")
+    if (call := _judged_by_query(method, path, query)) is not None:
+        return call
     if method == "POST" and (starts := _STARTS.fullmatch(path)) is not None:
         return OtherCall(prepared=starts["name"])
     for its_method, pattern, call in _TABLE:
@@ -142,6 +137,18 @@ def read_other_call(method: str, path: str, query: Mapping[str, Sequence[str]]) 
             of, last = (found["name"],), path.rpartition("/")[2]
             return replace(call, containers=of, lists_processes=last == "top", archives=last == "archive")
     return OtherCall(unknown=True)
+
+
+def _judged_by_query(method: str, path: str, query: Mapping[str, Sequence[str]]) -> OtherCall | None:
+    """Return what is judged of a call whose parameters say what it does; None of another one."""
+    if method == "POST" and path == "commit":
+        # Each one that is named, because Engines differ in which of several they read.
+        return OtherCall("commit", tuple(dict.fromkeys(query.get("container", ()))))
+    if method == "POST" and path == "images/create":
+        return OtherCall("import", streams=True) if any(query.get("fromSrc", ())) else OtherCall()
+    if method == "GET" and _RECORDS.fullmatch(path) and _asks_size(query):
+        return OtherCall("size")
+    return None
 
 
 def _asks_size(query: Mapping[str, Sequence[str]]) -> bool:

@@ -94,6 +94,6 @@ def _removals(version: Mapping[str, Any]) -> Iterator[str]:
     go = str(version.get("GoVersion") or "")
     if removes_through_links(go):
         yield (
-            f"the Engine was built with {go or 'an unknown Go'}, before 1.22.4: removing volumes and containers follows "
-            "links, by which its users empty any folder of this host."
+            f"the Engine was built with {go or 'an unknown Go'}, before 1.22.4: removing volumes and containers "
+            "follows links, by which its users empty any folder of this host."
         )
