@@ -137,12 +137,21 @@ class Residence:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Nobody loses the turn to another container before `until`, on the clock of the events, while `figures` last."""
+@dataclass(slots=True)
+class QuantumEnds:
+    """When the quanta of others end, for a container that waits for its turn.
 
-    figures: tuple[object, ...]
-    until: float
+    Attributes:
+        figures: on which it depends, besides those of the others.
+        known: by name of another, for which number of its refresh, and when.
+        refused: by device, what was lacking when nobody lost the turn last, and who ran there.
+        until: when a quantum ends next that did not help then.
+    """
+
+    figures: tuple[object, ...] = ()
+    known: dict[str, tuple[int, float]] = field(default_factory=dict)
+    refused: dict[str, tuple[int, int]] = field(default_factory=dict)
+    until: float = 0.0
 
 
 @dataclass(slots=True)
@@ -155,8 +164,9 @@ class Turn:
         order: the container's place in the order in which containers arrived.
         priority: of the container.
         need: by device, what it needs on the card and does not have there.
+        claims: by device, the bytes of the card that it takes when it gets its turn; none once it has it.
         is_admitted: it has its turn.
-        refusal: that nobody lost the turn to it, when that was computed last.
+        ends: when others may lose their turn to it, as far as that was computed.
     """
 
     container: str
@@ -165,8 +175,9 @@ class Turn:
     order: int
     priority: int
     need: Sizes = field(default_factory=dict)
+    claims: Sizes = field(default_factory=dict)
     is_admitted: bool = False
-    refusal: Refusal | None = field(default=None, compare=False, repr=False)
+    ends: QuantumEnds = field(default_factory=QuantumEnds, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

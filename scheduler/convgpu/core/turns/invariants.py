@@ -62,7 +62,7 @@ def _check_turns(state: State, room: Room, waiting: WaitingTurns) -> None:
         if turn.need != expected:
             raise InvariantBrokenError(f"{turn} needs {expected}")
     overdue = [turn for turn in state.residency.turns.values() if not turn.is_admitted and is_overdue(state, turn)]
-    held_back = {device for turn in overdue for device in waiting.devices(turn)}
+    held_back = {device for turn in overdue for device in turn.claims}
     for turn in state.residency.turns.values():
-        if not turn.is_admitted and waiting.fits(turn, left) and held_back.isdisjoint(waiting.devices(turn)):
+        if not turn.is_admitted and waiting.fits(turn, left) and held_back.isdisjoint(turn.claims):
             raise InvariantBrokenError(f"{turn} waits, and fits: {left}")

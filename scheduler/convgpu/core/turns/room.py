@@ -25,8 +25,9 @@ class Room:
         movable: by device and container without a turn, bytes that may leave and were not told to.
         total: the sums of these.
         sizes: by elastic container and device, what may leave of it, whether or not it has its turn.
-        running: by device, the elastic containers that run and have their turn; it may be taken.
-        refreshed: by device, how often one of these was computed anew, began or ceased to be there.
+        running: by device, the elastic containers that run and have their turn, which may be taken: of each the number
+            of the last refresh, which is another one whenever anything of the container has changed.
+        refreshed: by device, the number of the last refresh of those, or of one that does not run there any more.
     """
 
     def __init__(self, state: State) -> None:
@@ -36,8 +37,9 @@ class Room:
         self.movable: dict[str, Sizes] = {device: {} for device in state.residency.devices}
         self.total: Sizes = dict.fromkeys(state.residency.devices, 0)
         self.sizes: dict[str, Sizes] = {}
-        self.running: dict[str, dict[str, None]] = {device: {} for device in state.residency.devices}
+        self.running: dict[str, dict[str, int]] = {device: {} for device in state.residency.devices}
         self.refreshed: dict[str, int] = dict.fromkeys(state.residency.devices, 0)
+        self._refreshes = 0
 
     # -- a device ----------------------------------------------------------------------------------------
 
@@ -167,19 +169,32 @@ class Room:
 
     def refresh_container(self, name: str) -> None:
         """Compute anew what depends on one container."""
+        self._drop(name)
+        self.sizes.pop(name, None)
+        residence = self._residency.containers.get(name)
+        if residence is not None:
+            sizes = self.sizes[name] = self.movable_of(name)
+            residence.leaves_at = self._leaves_at(residence, sizes)
+            self._index(name, residence, sizes)
+
+    def refresh_stance(self, name: str) -> None:
+        """Compute anew what depends on the turn of one container; nothing else of it has changed."""
+        self._drop(name)
+        residence = self._residency.containers.get(name)
+        if residence is not None:
+            self._index(name, residence, self.sizes[name])
+
+    def _drop(self, name: str) -> None:
         residency = self._residency
-        for device in self.sizes.pop(name, {}):
+        self._refreshes += 1
+        for device in self.sizes.get(name, ()):
             self.total[device] -= self.movable[device].pop(name, 0)
-            if name in self.running[device]:
-                del self.running[device][name]
-                self.refreshed[device] += 1
+            if self.running[device].pop(name, None):
+                self.refreshed[device] = self._refreshes
         for index in (residency.stopping, residency.suspended, residency.busy, residency.resting):
             index.pop(name, None)
-        residence = residency.containers.get(name)
-        if residence is not None:
-            self._index(name, residence)
 
-    def _index(self, name: str, residence: Residence) -> None:
+    def _index(self, name: str, residence: Residence, sizes: Sizes) -> None:
         residency = self._residency
         if residence.phase is Phase.STOPPING:
             residency.stopping[name] = None
@@ -187,8 +202,6 @@ class Room:
             residency.suspended[name] = None
         if self._state.now < residence.busy_until:
             residency.busy[name] = None
-        sizes = self.sizes[name] = self.movable_of(name)
-        residence.leaves_at = self._leaves_at(residence, sizes)
         if residence.idle_since is not None and self._state.now < residence.leaves_at:
             residency.resting[name] = None
         if self.victim_class(name) is not None:
@@ -198,5 +211,4 @@ class Room:
                     self.total[device] += size
         elif residence.phase is Phase.RUNNING and name not in residency.turns and name not in residency.busy:
             for device in sizes:
-                self.running[device][name] = None
-                self.refreshed[device] += 1
+                self.running[device][name] = self.refreshed[device] = self._refreshes

@@ -1,10 +1,11 @@
 """Whose turn is taken for another: time slices, where not all that want to run fit."""
 
+from collections.abc import Iterable
 from math import inf
 from typing import Final
 
 from convgpu.core.residency.quantum import least_quantum, quantum, switch_seconds
-from convgpu.core.residency.state import Refusal, Sizes, Turn
+from convgpu.core.residency.state import QuantumEnds, Sizes, Turn
 from convgpu.core.state import State
 from convgpu.core.turns.room import Room
 from convgpu.core.turns.waiting import is_overdue
@@ -37,11 +38,14 @@ class TimeSlices:
         Idle ones first, then least priority, and of equals the one that has run the longest.
         `lacking`: bytes by device.
         """
-        figures = self._figures(turn, lacking)
-        if turn.refusal is not None and self._state.now < turn.refusal.until and turn.refusal.figures == figures:
-            self.next_end = min(turn.refusal.until, self.next_end)
+        ends = self._ends_for(turn)
+        figures = {device: (size, self._room.refreshed[device]) for device, size in lacking.items()}
+        if self._state.now < ends.until and ends.refused == figures:
+            self.next_end = min(self.next_end, ends.until)
             return []
-        ended, until = self._preemptible(turn, lacking)
+        ended, ends.until = self._preemptible(turn, lacking)
+        ends.refused = figures
+        self.next_end = min(self.next_end, ends.until)
         chosen: list[str] = []
         for name in ended:
             sizes = self._room.sizes[name]
@@ -49,21 +53,14 @@ class TimeSlices:
                 chosen.append(name)
                 lacking = {device: size - sizes.get(device, 0) for device, size in lacking.items()}
             if all(size <= 0 for size in lacking.values()):
+                ends.refused = {}
                 return chosen
-        turn.refusal = Refusal(figures, until)
         return []
-
-    def _figures(self, turn: Turn, lacking: Sizes) -> tuple[object, ...]:
-        """Return all, besides time, on which it depends who loses the turn to this one."""
-        refreshed = [self._room.refreshed[device] for device in lacking]
-        rates = tuple(self._residency.rates.values())
-        return turn.priority, is_overdue(self._state, turn), turn.need, lacking, refreshed, rates
 
     def due(self, turn: Turn, lacking: Sizes) -> float | None:
         """Return when enough running containers have had their quantum for a turn, None if they never have."""
         lacking = {device: size for device, size in lacking.items() if size > 0}
-        names = {name: None for device in lacking for name in self._room.running[device]}
-        for end, name in sorted((self._quantum_end(name, turn), name) for name in names):
+        for end, name in sorted((end, name) for name, end in self._ends(turn, lacking).items()):
             sizes = self._room.sizes[name]
             lacking = {device: size - sizes.get(device, 0) for device, size in lacking.items()}
             if all(size <= 0 for size in lacking.values()):
@@ -73,16 +70,31 @@ class TimeSlices:
     def _preemptible(self, turn: Turn, lacking: Sizes) -> tuple[list[str], float]:
         """Return running containers whose quantum is over, in the order in which they lose it; when the next ends."""
         found, until = [], inf
-        candidates = {name: None for device, size in lacking.items() if size > 0 for name in self._room.running[device]}
-        for name in candidates:
-            end = self._quantum_end(name, turn)
+        for name, end in self._ends(turn, [device for device, size in lacking.items() if size > 0]).items():
             if end <= self._state.now:
                 residence, priority = self._residency.containers[name], self._state.containers[name].priority
                 found.append((residence.idle_since is None, priority, residence.since, name))
-            else:
-                until = min(end, until)
-        self.next_end = min(until, self.next_end)
+            elif end < until:
+                until = end
         return [name for *_, name in sorted(found)], until
+
+    def _ends(self, turn: Turn, devices: Iterable[str]) -> dict[str, float]:
+        """Return when each container that runs on these devices may lose its turn to another."""
+        known, ends = self._ends_for(turn).known, {}
+        for device in devices:
+            for name, refresh in self._room.running[device].items():
+                before, end = known.get(name, (0, 0.0))
+                if before != refresh:
+                    end = self._quantum_end(name, turn)
+                    known[name] = refresh, end
+                ends[name] = end
+        return ends
+
+    def _ends_for(self, turn: Turn) -> QuantumEnds:
+        figures = (turn.priority, is_overdue(self._state, turn), turn.need, *self._residency.rates.values())
+        if turn.ends.figures != figures:
+            turn.ends = QuantumEnds(figures)
+        return turn.ends
 
     def _quantum_end(self, name: str, turn: Turn) -> float:
         """Return when a container may lose its turn to another; one of lower priority has to be overdue for it."""

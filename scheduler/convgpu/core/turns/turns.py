@@ -94,8 +94,8 @@ class Turns:
     def _watch(self) -> None:
         """Have those on whose cards memory is wanted say when they are idle, and no more some time after that."""
         residency, watched = self._residency, self._residency.watched
-        claims = self._waiting.claims
-        wanted = [device for device in residency.devices if claims[device] or self._room.free(device) < 0]
+        ranked = self._waiting.ranked
+        wanted = [device for device in residency.devices if ranked[device] or self._room.free(device) < 0]
         for name in [name for device in wanted for name in self._room.running[device]]:
             if name not in watched:
                 watched[name] = self._state.now
@@ -117,12 +117,12 @@ class Turns:
         turn = self._residency.turns.get(name)
         if turn is None or turn.is_admitted or any(device in self._state.drained for device in turn.need):
             return None
-        for device in self._waiting.devices(turn):
+        for device in turn.claims:
             if device not in self._next:
                 self._next[device] = self._claimant(device)
             if self._next[device] is not turn:
                 return None
-        return self._slices.due(turn, self._lacking(turn, self._waiting.could_be_free()))
+        return self._slices.due(turn, _lacking(turn, self._waiting.could_be_free()))
 
     def check(self) -> None:
         """Check everything that is computed.
@@ -172,7 +172,7 @@ class Turns:
 
     def _revoke_beyond_room(self) -> None:
         """Take turns back that cannot be carried out: a container did not stop, or facts took memory."""
-        while True:
+        while self._waiting.admitted:
             room = self._waiting.could_be_free()
             admitted = reversed(list(self._waiting.admitted.values()))
             turn = next((turn for turn in admitted if any(room[device] < 0 for device in turn.need)), None)
@@ -201,11 +201,10 @@ class Turns:
         held_back: set[str] = set()
         overdue = dict.fromkeys(name for device in self._touched for name in self._overdue_on(device))
         for turn in sorted((turns[name] for name in overdue), key=lambda turn: turn.order):
-            devices = waiting.devices(turn)
-            if held_back.isdisjoint(devices) and waiting.fits(turn, room):
+            if held_back.isdisjoint(turn.claims) and waiting.fits(turn, room):
                 self._give(turn, room)
             else:
-                held_back.update(devices)
+                held_back.update(turn.claims)
         return held_back
 
     def _admit_fitting(self, room: Sizes, held_back: set[str]) -> None:
@@ -214,7 +213,7 @@ class Turns:
         names = waiting.fitting([device for device in self._touched if device not in held_back], room)
         fitting = [self._residency.turns[name] for name in names]
         if held_back:
-            fitting = [turn for turn in fitting if held_back.isdisjoint(waiting.devices(turn))]
+            fitting = [turn for turn in fitting if held_back.isdisjoint(turn.claims)]
         while fitting:
             first = self._first(fitting, room)
             self._give(first, room)
@@ -249,19 +248,16 @@ class Turns:
         overdue = next(self._overdue_on(device), None)
         return self._residency.turns[overdue or self._waiting.ranked[device][0][2]]
 
-    def _lacking(self, turn: Turn, room: Sizes) -> Sizes:
-        claims = {device: self._waiting.claims[device].get(turn.container, 0) for device in room}
-        return {device: claim - room[device] for device, claim in claims.items() if claim}
-
     def _preempt_for(self, turn: Turn, room: Sizes) -> bool:
         """Take the turn of running containers whose quantum is over, if that makes room for this one."""
-        if any(device in self._state.drained for device in turn.need):
+        if not self._state.drained.isdisjoint(turn.need):
             return False
-        chosen = self._slices.choose(turn, self._lacking(turn, room))
+        chosen = self._slices.choose(turn, _lacking(turn, room))
         for name in chosen:
             self._residency.containers[name].is_preempted = True
             self._residency.changed[name] = None
-        self._update()
+        if chosen:
+            self._update()
         return bool(chosen)
 
     # -- moves -----------------------------------------------------------------------------------------------
@@ -303,3 +299,8 @@ class Turns:
         busy = [residency.containers[name] for name in residency.busy if waits or name in residency.suspended]
         times += [residence.busy_until for residence in busy if residence.busy_until > self._state.now]
         return min(times, default=None)
+
+
+def _lacking(turn: Turn, room: Sizes) -> Sizes:
+    """Return by device what a turn claims and is not left of `room`; below zero where more is left."""
+    return {device: claim - room[device] for device, claim in turn.claims.items()}

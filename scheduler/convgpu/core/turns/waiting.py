@@ -24,8 +24,8 @@ class WaitingTurns:
     """The turns by device, with sums, kept up to date by container.
 
     Attributes:
-        claims: by device, of each container without its turn: the bytes of the card that it takes when it gets it.
-        ranked: by device, the same containers in the order of priority and then of their turns.
+        ranked: by device, the containers without their turn that claim memory of the card when they get it, in the
+            order of priority and then of their turns.
         aged: by device, the same in the order in which they become overdue.
         sized: by device, the same in the order of their claims.
         without_claims: containers without their turn that need no memory for it.
@@ -39,7 +39,6 @@ class WaitingTurns:
         self._residency = state.residency
         self._room = room
         devices = state.residency.devices
-        self.claims: dict[str, dict[str, int]] = {device: {} for device in devices}
         self.ranked: dict[str, list[Rank]] = {device: [] for device in devices}
         self.aged: dict[str, list[Age]] = {device: [] for device in devices}
         self.sized: dict[str, list[tuple[int, str]]] = {device: [] for device in devices}
@@ -58,11 +57,11 @@ class WaitingTurns:
         if not self._wants_turn(name):
             if turn is not None:
                 del self._residency.turns[name]
-                self._room.refresh_container(name)
+                self._room.refresh_stance(name)
             return
         if turn is None:
             turn = self._residency.turns[name] = self._make_turn(name)
-            self._room.refresh_container(name)
+            self._room.refresh_stance(name)
         turn.need = {device: size for device, size in self._room.need(name).items() if size}
         self._add(turn)
 
@@ -75,22 +74,15 @@ class WaitingTurns:
             residence.is_preempted = False
             if turn.since < self._state.now:  # it had no turn; an allocation that fits at once begins no new one
                 residence.since = self._state.now
-        self._room.refresh_container(turn.container)
+        self._room.refresh_stance(turn.container)
         self._add(turn)
 
     def fits(self, turn: Turn, room: Sizes) -> bool:
         """Return whether all that a container takes on its cards is left of `room` there."""
-        for device in self._state.ledger.accounts[turn.container]:
-            claim = self.claims[device].get(turn.container, 0)
-            if claim and claim > room[device]:
+        for device, claim in turn.claims.items():
+            if claim > room[device]:
                 return False
-            if device in turn.need and device in self._state.drained:
-                return False
-        return True
-
-    def devices(self, turn: Turn) -> list[str]:
-        """Return the devices on whose cards a container without its turn takes memory when it gets it."""
-        return [device for device, claims in self.claims.items() if turn.container in claims]
+        return not self._state.drained or self._state.drained.isdisjoint(turn.need)
 
     def could_be_free(self) -> Sizes:
         """Return the bytes of each card that containers without a turn can get."""
@@ -126,7 +118,6 @@ class WaitingTurns:
         return view
 
     def _add(self, turn: Turn) -> None:
-        has_claims = False
         rank, age = (-turn.priority, turn.sequence, turn.container), (turn.since, turn.sequence, turn.container)
         for device in self._state.ledger.accounts[turn.container]:
             size = turn.need.get(device, 0)
@@ -134,15 +125,14 @@ class WaitingTurns:
             if turn.is_admitted:
                 self.pledged[device] += size
             elif claim := size + self._room.movable[device].get(turn.container, 0):
-                self.claims[device][turn.container] = claim
+                turn.claims[device] = claim
                 insort(self.ranked[device], rank)
                 insort(self.aged[device], age)
                 insort(self.sized[device], (claim, turn.container))
                 self._places[turn.container] = rank, age
-                has_claims = True
         if turn.is_admitted:
             self.admitted[turn.container] = turn
-        elif not has_claims:
+        elif not turn.claims:
             self.without_claims[turn.container] = None
 
     def _remove(self, turn: Turn) -> None:
@@ -150,14 +140,13 @@ class WaitingTurns:
         for device, size in turn.need.items():
             self.need[device] -= size
             self.pledged[device] -= size if name in self.admitted else 0
-        places = self._places.pop(name, None)
-        for device, claims in self.claims.items() if places is not None else ():
-            claim = claims.pop(name, None)
-            if claim is not None and places is not None:
-                rank, age = places
-                del self.sized[device][bisect_left(self.sized[device], (claim, name))]
-                del self.ranked[device][bisect_left(self.ranked[device], rank)]
-                del self.aged[device][bisect_left(self.aged[device], age)]
+        for device, claim in turn.claims.items():
+            rank, age = self._places[name]
+            del self.sized[device][bisect_left(self.sized[device], (claim, name))]
+            del self.ranked[device][bisect_left(self.ranked[device], rank)]
+            del self.aged[device][bisect_left(self.aged[device], age)]
+        turn.claims = {}
+        self._places.pop(name, None)
         self.without_claims.pop(name, None)
         self.admitted.pop(name, None)
         self._views.pop(name, None)
