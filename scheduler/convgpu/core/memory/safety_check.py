@@ -9,7 +9,7 @@ from convgpu.core.memory.bankers import Claim
 from convgpu.core.memory.claim_table import ClaimTable, MakeClaimTable, PlainClaimTable
 from convgpu.core.memory.device_groups import DeviceGroups
 
-_MOST_CHANGED: Final = 64  # claims that are noted by one decision
+_MOST_CHANGED: Final = 64  # claims that an answer may have to note first
 
 
 class SafetyCheck:
@@ -140,9 +140,9 @@ class SafetyCheck:
         return self.deficit is not before
 
     def prepare(self) -> None:
-        """Note some claims that changed, so that no answer has to note all of them at once."""
-        if len(self._changed) >= _MOST_CHANGED:
-            self._update_table()
+        """Note the claims that changed first, so that no answer has to note many at once."""
+        while len(self._changed) >= _MOST_CHANGED:
+            self._note_claim(next(iter(self._changed)))
 
     # -- answers -----------------------------------------------------------------------------------------
 
@@ -236,6 +236,9 @@ class SafetyCheck:
         return [claim for claim in self.holder_claims() if claim is not own]
 
     def _update_table(self) -> None:
-        for container in self._changed:
-            self._table.put(container, self._claim(container) if container in self._holders else None)
-        self._changed.clear()
+        for container in list(self._changed):
+            self._note_claim(container)
+
+    def _note_claim(self, container: str) -> None:
+        self._table.put(container, self._claim(container) if container in self._holders else None)
+        del self._changed[container]

@@ -7,6 +7,7 @@ from math import inf
 from typing import Final
 
 from convgpu.core.residency.events import Mover
+from convgpu.policies.memory.base import WaitingAllocation
 from convgpu.protocol.event_kinds import EventKind, SuspendReason
 
 GIB: Final = 1 << 30
@@ -139,18 +140,19 @@ class Residence:
 
 @dataclass(slots=True)
 class QuantumEnds:
-    """When the quanta of others end, for a container that waits for its turn.
+    """When the quanta of others end for a container that waits for its turn, as long as it waits as it does.
 
     Attributes:
-        figures: on which it depends, besides those of the others.
+        rates: with which they were computed; `is_overdue`: whether it was then.
         known: by name of another, for which number of its refresh, and when.
-        refused: by device, what was lacking when nobody lost the turn last, and who ran there.
+        refused: when nobody lost the turn to it last: by device, what it could get, and who ran there.
         until: when a quantum ends next that did not help then.
     """
 
-    figures: tuple[object, ...] = ()
+    rates: Mapping[str, "Rates"]
+    is_overdue: bool
     known: dict[str, tuple[int, float]] = field(default_factory=dict)
-    refused: dict[str, tuple[int, int]] = field(default_factory=dict)
+    refused: list[tuple[int, int]] = field(default_factory=list)
     until: float = 0.0
 
 
@@ -167,6 +169,7 @@ class Turn:
         claims: by device, the bytes of the card that it takes when it gets its turn; none once it has it.
         is_admitted: it has its turn.
         ends: when others may lose their turn to it, as far as that was computed.
+        view: as memory policies see it, once one was asked.
     """
 
     container: str
@@ -177,7 +180,8 @@ class Turn:
     need: Sizes = field(default_factory=dict)
     claims: Sizes = field(default_factory=dict)
     is_admitted: bool = False
-    ends: QuantumEnds = field(default_factory=QuantumEnds, compare=False, repr=False)
+    ends: QuantumEnds | None = field(default=None, compare=False, repr=False)
+    view: WaitingAllocation | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +197,7 @@ class Rates:
     measured: frozenset[str] = frozenset()
 
     def weigh(self, name: str, value: float) -> "Rates":
-        """Return the rates with one more measurement of `out`, `into` or `drain`; 0 is none."""
-        if value <= 0:
-            return self
+        """Return the rates with one more measurement of `out`, `into` or `drain`."""
         before: float = getattr(self, name)
         weight = _WEIGHT if name in self.measured else 1.0
         values = {name: before + weight * (value - before), "measured": self.measured | {name}}
@@ -216,7 +218,7 @@ class Residency:
         out, evicting, restoring, saved: sums of the processes.
         deferred: bytes of allocations that the ledger has leased and that wait for room on the card.
         pool: host memory for what leaves the device.
-        rates: as measured.
+        rates: as measured; others whenever one of them changes.
         piece: bytes that move together at least, where there are as many; a multiple of it where more are left.
         refused: containers whose `restore_at` is to come.
         stuck: containers of which bytes did not leave, and the devices.
@@ -241,7 +243,7 @@ class Residency:
         self.saved: Sizes = dict.fromkeys(self.devices, 0)
         self.deferred: Sizes = dict.fromkeys(self.devices, 0)
         self.pool: Sizes = dict.fromkeys(self.devices, 0)
-        self.rates: dict[str, Rates] = dict.fromkeys(self.devices, Rates())
+        self.rates: Mapping[str, Rates] = dict.fromkeys(self.devices, Rates())
         self.piece = 1
         self.refused: dict[str, None] = {}
         self.stuck: dict[str, set[str]] = {}
@@ -309,6 +311,11 @@ class Residency:
     def pool_free(self, device: str) -> int:
         """Bytes that can be moved out right now."""
         return self.pool[device] - self.out[device] - self.evicting[device]
+
+    def weigh_rate(self, device: str, name: str, value: float) -> None:
+        """Count a measurement of `out`, `into` or `drain` of a device; 0 is none."""
+        if value > 0:
+            self.rates = {**self.rates, device: self.rates[device].weigh(name, value)}
 
     def whole_pieces(self, wanted: int, room: int) -> int:
         """Return how many of these bytes to move where there is so much room: all, or so many whole pieces."""

@@ -1,6 +1,6 @@
 """The steps of a move: a container stops, its memory goes out, comes back, and it goes on."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from convgpu.core import events as e
@@ -123,8 +123,8 @@ class Moves:
                 self.evict(name, device, size)
             lacking -= size
 
-    def _victims(self, device: str, lacking: int) -> list[str]:
-        """Return the containers whose memory may leave: those that are being stopped first, then by class and policy.
+    def _victims(self, device: str, lacking: int) -> Iterator[str]:
+        """Yield the containers whose memory may leave: those that are being stopped first, then by class and policy.
 
         Containers whose turn is overdue come last in their class: it is near.
         """
@@ -136,11 +136,9 @@ class Moves:
             priority = self._state.containers[name].priority
             key = (kind, residence.phase is Phase.RUNNING, is_late, priority)
             classes.setdefault(key, []).append(name)
-        order: list[str] = []
         for key in sorted(classes):
             victims = [self._room.victim(name, self._room.movable[device][name]) for name in classes[key]]
-            order += [victim.container for victim in self._eviction.rank(victims, lacking)]
-        return order
+            yield from (victim.container for victim in self._eviction.rank(victims, lacking))
 
     def evict(self, name: str, device: str, size: int) -> None:
         """Move bytes of a stopped container out, as far as the host has room."""

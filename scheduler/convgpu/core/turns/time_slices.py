@@ -32,18 +32,19 @@ class TimeSlices:
         self._switch_cost = switch_cost
         self.next_end = inf
 
-    def choose(self, turn: Turn, lacking: Sizes) -> list[str]:
+    def choose(self, turn: Turn, room: Sizes) -> list[str]:
         """Return running containers whose memory is enough for a turn, none if there are not enough.
 
         Idle ones first, then least priority, and of equals the one that has run the longest.
-        `lacking`: bytes by device.
+        `room`: bytes that the turn can get, by device.
         """
         ends = self._ends_for(turn)
-        figures = {device: (size, self._room.refreshed[device]) for device, size in lacking.items()}
-        if self._state.now < ends.until and ends.refused == figures:
+        figures = [(room[device], self._room.refreshed[device]) for device in turn.claims]
+        if figures == ends.refused and self._state.now < ends.until:
             self.next_end = min(self.next_end, ends.until)
             return []
-        ended, ends.until = self._preemptible(turn, lacking)
+        lacking = _lacking(turn, room)
+        ended, ends.until = self._preemptible(ends, turn, lacking)
         ends.refused = figures
         self.next_end = min(self.next_end, ends.until)
         chosen: list[str] = []
@@ -53,24 +54,25 @@ class TimeSlices:
                 chosen.append(name)
                 lacking = {device: size - sizes.get(device, 0) for device, size in lacking.items()}
             if all(size <= 0 for size in lacking.values()):
-                ends.refused = {}
+                ends.refused = []
                 return chosen
         return []
 
-    def due(self, turn: Turn, lacking: Sizes) -> float | None:
+    def due(self, turn: Turn, room: Sizes) -> float | None:
         """Return when enough running containers have had their quantum for a turn, None if they never have."""
-        lacking = {device: size for device, size in lacking.items() if size > 0}
-        for end, name in sorted((end, name) for name, end in self._ends(turn, lacking).items()):
+        lacking = {device: size for device, size in _lacking(turn, room).items() if size > 0}
+        known = self._known(self._ends_for(turn), turn, lacking)
+        for end, name in sorted((end, name) for name, end in known.items()):
             sizes = self._room.sizes[name]
             lacking = {device: size - sizes.get(device, 0) for device, size in lacking.items()}
             if all(size <= 0 for size in lacking.values()):
                 return end if end < inf else None
         return None
 
-    def _preemptible(self, turn: Turn, lacking: Sizes) -> tuple[list[str], float]:
+    def _preemptible(self, ends: QuantumEnds, turn: Turn, lacking: Sizes) -> tuple[list[str], float]:
         """Return running containers whose quantum is over, in the order in which they lose it; when the next ends."""
         found, until = [], inf
-        for name, end in self._ends(turn, [device for device, size in lacking.items() if size > 0]).items():
+        for name, end in self._known(ends, turn, [device for device, size in lacking.items() if size > 0]).items():
             if end <= self._state.now:
                 residence, priority = self._residency.containers[name], self._state.containers[name].priority
                 found.append((residence.idle_since is None, priority, residence.since, name))
@@ -78,23 +80,23 @@ class TimeSlices:
                 until = end
         return [name for *_, name in sorted(found)], until
 
-    def _ends(self, turn: Turn, devices: Iterable[str]) -> dict[str, float]:
+    def _known(self, ends: QuantumEnds, turn: Turn, devices: Iterable[str]) -> dict[str, float]:
         """Return when each container that runs on these devices may lose its turn to another."""
-        known, ends = self._ends_for(turn).known, {}
+        found = {}
         for device in devices:
             for name, refresh in self._room.running[device].items():
-                before, end = known.get(name, (0, 0.0))
+                before, end = ends.known.get(name, (0, 0.0))
                 if before != refresh:
                     end = self._quantum_end(name, turn)
-                    known[name] = refresh, end
-                ends[name] = end
-        return ends
+                    ends.known[name] = refresh, end
+                found[name] = end
+        return found
 
     def _ends_for(self, turn: Turn) -> QuantumEnds:
-        figures = (turn.priority, is_overdue(self._state, turn), turn.need, *self._residency.rates.values())
-        if turn.ends.figures != figures:
-            turn.ends = QuantumEnds(figures)
-        return turn.ends
+        is_late, ends, rates = is_overdue(self._state, turn), turn.ends, self._residency.rates
+        if ends is None or ends.rates is not rates or ends.is_overdue is not is_late:
+            ends = turn.ends = QuantumEnds(rates, is_late)
+        return ends
 
     def _quantum_end(self, name: str, turn: Turn) -> float:
         """Return when a container may lose its turn to another; one of lower priority has to be overdue for it."""
@@ -109,3 +111,8 @@ class TimeSlices:
         least = least_quantum(switch) if turn.priority > priority else quantum(switch, self._switch_cost)
         end, seen = residency.containers[name].since + least, residency.watched.get(name, self._state.now) + LOOK
         return max(seen, end)
+
+
+def _lacking(turn: Turn, room: Sizes) -> Sizes:
+    """Return by device what a turn claims and is not left of `room`; below zero where more is left."""
+    return {device: claim - room[device] for device, claim in turn.claims.items()}

@@ -240,12 +240,12 @@ class ResidencyTransitions:
 
     @apply.register
     def _measure(self, event: r.SwitchMeasured) -> None:
-        rates = self._residency.rates[event.device]
-        self._residency.rates[event.device] = rates.weigh("out", event.rate_out).weigh("into", event.rate_in)
+        self._residency.weigh_rate(event.device, "out", event.rate_out)
+        self._residency.weigh_rate(event.device, "into", event.rate_in)
 
     def _measure_drain(self, name: str, seconds: float) -> None:
         for device in self._state.ledger.accounts[name]:
-            self._residency.rates[device] = self._residency.rates[device].weigh("drain", seconds)
+            self._residency.weigh_rate(device, "drain", seconds)
 
     # -- administrators ----------------------------------------------------------------------------------
 

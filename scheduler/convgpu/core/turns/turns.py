@@ -1,7 +1,5 @@
 """Who has the turn to be on a card. What waits holds nothing that another could use, and all run while all fit."""
 
-from collections.abc import Iterator
-from itertools import takewhile
 from math import inf
 from typing import Final
 
@@ -14,7 +12,7 @@ from convgpu.core.turns.moves import DEADLINE, STEP_AFTER, Moves
 from convgpu.core.turns.reasons import InTheWay, explain_deferred
 from convgpu.core.turns.room import Room
 from convgpu.core.turns.time_slices import TimeSlices
-from convgpu.core.turns.waiting import WaitingTurns, is_overdue
+from convgpu.core.turns.waiting import WaitingTurns
 
 WATCH_FOR: Final = 10.0  # seconds for which a container is watched at least
 _MOST_ROUNDS: Final = 16  # what moves may make room for another turn at once
@@ -122,7 +120,7 @@ class Turns:
                 self._next[device] = self._claimant(device)
             if self._next[device] is not turn:
                 return None
-        return self._slices.due(turn, _lacking(turn, self._waiting.could_be_free()))
+        return self._slices.due(turn, self._waiting.could_be_free())
 
     def check(self) -> None:
         """Check everything that is computed.
@@ -189,19 +187,16 @@ class Turns:
         while True:
             room = self._waiting.could_be_free()
             self._admit_fitting(room, self._admit_overdue(room))
-            turn = next((turn for turn in self._claimants() if self._preempt_for(turn, room)), None)
-            if turn is None:
+            if not self._preempt(room):
                 break
-            self._waiting.admit(turn)
         self._touched.clear()
 
     def _admit_overdue(self, room: Sizes) -> set[str]:
         """Give turns to overdue containers that fit, by age; return the devices on which nobody may overtake others."""
-        turns, waiting = self._residency.turns, self._waiting
         held_back: set[str] = set()
-        overdue = dict.fromkeys(name for device in self._touched for name in self._overdue_on(device))
-        for turn in sorted((turns[name] for name in overdue), key=lambda turn: turn.order):
-            if held_back.isdisjoint(turn.claims) and waiting.fits(turn, room):
+        overdue = {turn.container: turn for device in self._touched for turn in self._waiting.overdue_on(device)}
+        for turn in sorted(overdue.values(), key=lambda turn: turn.order):
+            if held_back.isdisjoint(turn.claims) and self._waiting.fits(turn, room):
                 self._give(turn, room)
             else:
                 held_back.update(turn.claims)
@@ -210,8 +205,7 @@ class Turns:
     def _admit_fitting(self, room: Sizes, held_back: set[str]) -> None:
         """Give turns to those that fit beside each other, by priority and memory policy."""
         waiting = self._waiting
-        names = waiting.fitting([device for device in self._touched if device not in held_back], room)
-        fitting = [self._residency.turns[name] for name in names]
+        fitting = waiting.fitting([device for device in self._touched if device not in held_back], room)
         if held_back:
             fitting = [turn for turn in fitting if held_back.isdisjoint(turn.claims)]
         while fitting:
@@ -220,20 +214,15 @@ class Turns:
             fitting = [turn for turn in fitting if turn is not first and waiting.fits(turn, room)]
 
     def _give(self, turn: Turn, room: Sizes) -> None:
+        devices = list(turn.claims)
         self._waiting.admit(turn)
-        for device in self._state.ledger.accounts[turn.container]:
+        for device in devices:
             room[device] = self._waiting.could_be_free_on(device)
-
-    def _overdue_on(self, device: str) -> Iterator[str]:
-        return takewhile(self._is_overdue, (name for _, _, name in self._waiting.aged[device]))
-
-    def _is_overdue(self, name: str) -> bool:
-        return is_overdue(self._state, self._residency.turns[name])
 
     def _first(self, turns: list[Turn], room: Sizes) -> Turn:
         """Return the first by priority and memory policy."""
         priority = max(turn.priority for turn in turns)
-        views = [self._waiting.view(turn) for turn in turns if turn.priority == priority]
+        views = [turn.view or self._waiting.view(turn) for turn in turns if turn.priority == priority]
         return self._residency.turns[self._state.policy.rank(views, room)[0].container]
 
     def _claimants(self) -> list[Turn]:
@@ -243,22 +232,21 @@ class Turns:
         return list({turn.container: turn for turn in claimants}.values())
 
     def _claimant(self, device: str) -> Turn | None:
-        if not self._waiting.ranked[device]:
-            return None
-        overdue = next(self._overdue_on(device), None)
-        return self._residency.turns[overdue or self._waiting.ranked[device][0][2]]
+        ranked = self._waiting.ranked[device]
+        first = self._residency.turns[ranked[0][2]] if ranked else None
+        return next(self._waiting.overdue_on(device), first)
 
-    def _preempt_for(self, turn: Turn, room: Sizes) -> bool:
-        """Take the turn of running containers whose quantum is over, if that makes room for this one."""
-        if not self._state.drained.isdisjoint(turn.need):
-            return False
-        chosen = self._slices.choose(turn, _lacking(turn, room))
-        for name in chosen:
-            self._residency.containers[name].is_preempted = True
-            self._residency.changed[name] = None
-        if chosen:
-            self._update()
-        return bool(chosen)
+    def _preempt(self, room: Sizes) -> bool:
+        """Give one turn for which running containers lose theirs, whose quanta are over."""
+        for turn in self._claimants():
+            if self._state.drained.isdisjoint(turn.need) and (chosen := self._slices.choose(turn, room)):
+                for name in chosen:
+                    self._residency.containers[name].is_preempted = True
+                    self._residency.changed[name] = None
+                self._update()
+                self._waiting.admit(turn)
+                return True
+        return False
 
     # -- moves -----------------------------------------------------------------------------------------------
 
@@ -299,8 +287,3 @@ class Turns:
         busy = [residency.containers[name] for name in residency.busy if waits or name in residency.suspended]
         times += [residence.busy_until for residence in busy if residence.busy_until > self._state.now]
         return min(times, default=None)
-
-
-def _lacking(turn: Turn, room: Sizes) -> Sizes:
-    """Return by device what a turn claims and is not left of `room`; below zero where more is left."""
-    return {device: claim - room[device] for device, claim in turn.claims.items()}

@@ -1,7 +1,7 @@
 """Which containers wait for their turn, what they need, and who has a turn that is not carried out yet."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from convgpu.core.residency.state import Phase, Sizes, Turn
@@ -43,7 +43,6 @@ class WaitingTurns:
         self.aged: dict[str, list[Age]] = {device: [] for device in devices}
         self.sized: dict[str, list[tuple[int, str]]] = {device: [] for device in devices}
         self._places: dict[str, tuple[Rank, Age]] = {}  # of all containers there
-        self._views: dict[str, WaitingAllocation] = {}  # as far as anybody asked
         self.without_claims: dict[str, None] = {}
         self.admitted: dict[str, Turn] = {}
         self.need: Sizes = dict.fromkeys(devices, 0)
@@ -92,20 +91,20 @@ class WaitingTurns:
         """Return the same of one card."""
         return self._room.could_be_free(device) - self.pledged[device]
 
-    def fitting(self, devices: Iterable[str], room: Sizes) -> list[str]:
+    def fitting(self, devices: Iterable[str], room: Sizes) -> list[Turn]:
         """Return the containers without their turn that fit in `room` and claim memory of these devices, or none."""
         names = dict(self.without_claims)
         for device in devices:
             sized = self.sized[device]
             names |= dict.fromkeys(name for _, name in sized[: bisect_left(sized, (room[device] + 1, ""))])
-        return [name for name in names if self.fits(self._residency.turns[name], room)]
+        turns = self._residency.turns
+        return [turn for name in names if self.fits(turn := turns[name], room)]
 
     def view(self, turn: Turn) -> WaitingAllocation:
         """Return a container without its turn as memory policies see it: by the device of which it needs most."""
-        view = self._views.get(turn.container)
-        if view is None:
+        if turn.view is None:
             device = max(turn.need, key=lambda d: turn.need[d], default=self._residency.devices[0])
-            view = self._views[turn.container] = WaitingAllocation(
+            turn.view = WaitingAllocation(
                 turn.sequence,
                 turn.container,
                 turn.order,
@@ -115,11 +114,19 @@ class WaitingTurns:
                 since=turn.since,
                 priority=turn.priority,
             )
-        return view
+        return turn.view
+
+    def overdue_on(self, device: str) -> Iterator[Turn]:
+        """Yield the containers without their turn that are overdue on a device, the oldest first."""
+        for _, _, name in self.aged[device]:
+            turn = self._residency.turns[name]
+            if not is_overdue(self._state, turn):
+                return
+            yield turn
 
     def _add(self, turn: Turn) -> None:
         rank, age = (-turn.priority, turn.sequence, turn.container), (turn.since, turn.sequence, turn.container)
-        for device in self._state.ledger.accounts[turn.container]:
+        for device in {**turn.need, **self._room.sizes.get(turn.container, {})}:
             size = turn.need.get(device, 0)
             self.need[device] += size
             if turn.is_admitted:
@@ -145,11 +152,10 @@ class WaitingTurns:
             del self.sized[device][bisect_left(self.sized[device], (claim, name))]
             del self.ranked[device][bisect_left(self.ranked[device], rank)]
             del self.aged[device][bisect_left(self.aged[device], age)]
-        turn.claims = {}
+        turn.claims, turn.view, turn.ends = {}, None, None
         self._places.pop(name, None)
         self.without_claims.pop(name, None)
         self.admitted.pop(name, None)
-        self._views.pop(name, None)
 
     def _make_turn(self, name: str) -> Turn:
         container = self._state.containers[name]
