@@ -85,13 +85,13 @@ class ElasticHost(SimulatedHost):
             self.dispatch(r.Restored(session, device, size, refused))
 
     def discard(self, session: int, device: str, size: int) -> None:
-        """Free memory that is out."""
+        """Free memory that is out. Until its lease is given back it counts as on the card, and may be evicted."""
         self.gates[session].out[device] -= size
         self.dispatch(r.Discarded(session, device, size))
-        self.free(session, size, device)
+        self.free_stopped(session, size, device)
 
     def free_stopped(self, session: int, size: int, device: str) -> None:
-        """Free memory on the card of a process that is stopped; some of it may have been about to leave."""
+        """Free memory of a process that is stopped; what was told to leave, and is not there any more, is missing."""
         self.free(session, size, device)
         gate = self.gates[session]
         left = self.processes[session].used[device] - gate.out[device] - self._fixed_of(session).get(device, 0)
