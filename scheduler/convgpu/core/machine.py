@@ -125,6 +125,12 @@ class Machine:
         account = self._ledger.accounts.get(container, {}).get(device)
         return 0 if account is None else account.leases.get(session, 0)
 
+    def on_host(self, session: int, device: str) -> tuple[int, int]:
+        """Return how many bytes of a session lie on the host, and how many of these are on their way back."""
+        residence = self._state.residency.containers.get(self._state.sessions.get(session, ""))
+        memory = None if residence is None else residence.sessions.get(session)
+        return (0, 0) if memory is None else (memory.out.get(device, 0), memory.restoring.get(device, 0))
+
     @property
     def policy(self) -> Policy:
         """The policy that chooses now."""

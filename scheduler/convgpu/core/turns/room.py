@@ -28,6 +28,8 @@ class Room:
         running: by device, the elastic containers that run and have their turn, which may be taken: of each the number
             of the last refresh, which is another one whenever anything of the container has changed.
         refreshed: by device, the number of the last refresh of those, or of one that does not run there any more.
+        beyond: by device, bytes that processes say are elsewhere beyond what is leased to them: no card has more room
+            for that.
     """
 
     def __init__(self, state: State) -> None:
@@ -40,6 +42,8 @@ class Room:
         self.running: dict[str, dict[str, int]] = {device: {} for device in state.residency.devices}
         self.refreshed: dict[str, int] = dict.fromkeys(state.residency.devices, 0)
         self._refreshes = 0
+        self.beyond: Sizes = dict.fromkeys(state.residency.devices, 0)
+        self._beyond_of: dict[str, Sizes] = {}
 
     # -- a device ----------------------------------------------------------------------------------------
 
@@ -48,7 +52,7 @@ class Room:
         ledger, residency = self._ledger, self._residency
         card = ledger.usable[device] - ledger.pool[device]
         elsewhere = residency.out[device] + residency.saved[device] + residency.deferred[device]
-        return card - ledger.leased[device] + elsewhere - residency.restoring[device]
+        return card - ledger.leased[device] + elsewhere - residency.restoring[device] - self.beyond[device]
 
     def could_be_free(self, device: str) -> int:
         """Return the bytes that would be free if all that may leave had."""
@@ -172,6 +176,7 @@ class Room:
         self._drop(name)
         self.sizes.pop(name, None)
         residence = self._residency.containers.get(name)
+        self._count_beyond(name, residence)
         if residence is not None:
             sizes = self.sizes[name] = self.movable_of(name)
             residence.leaves_at = self._leaves_at(residence, sizes)
@@ -193,6 +198,31 @@ class Room:
                 self.refreshed[device] = self._refreshes
         for index in (residency.stopping, residency.suspended, residency.busy, residency.resting):
             index.pop(name, None)
+
+    def _count_beyond(self, name: str, residence: Residence | None) -> None:
+        """Count what processes say is elsewhere beyond what is leased to them.
+
+        For a moment that is also what is freed while it is out, until the porter has said so.
+        """
+        for device, size in self._beyond_of.pop(name, {}).items():
+            self.beyond[device] -= size
+        memories = residence.sessions.items() if residence is not None else ()
+        beyond = self._beyond_of[name] = {}
+        for number, memory in memories:
+            if any(memory.out.values()) or any(memory.saved.values()):
+                self._add_beyond(name, number, memory, beyond)
+        if not beyond:
+            del self._beyond_of[name]
+        for device, size in beyond.items():
+            self.beyond[device] += size
+
+    def _add_beyond(self, name: str, number: int, memory: SessionMemory, beyond: Sizes) -> None:
+        deferred = self._deferred_of(name)
+        for device, account in self._ledger.accounts[name].items():
+            away = memory.out.get(device, 0) + memory.saved.get(device, 0) + deferred.get((number, device), 0)
+            excess = away - account.leases.get(number, 0)
+            if excess > 0:
+                beyond[device] = beyond.get(device, 0) + excess
 
     def _index(self, name: str, residence: Residence, sizes: Sizes) -> None:
         residency = self._residency

@@ -88,7 +88,7 @@ class ResidencyTransitions:
         memory.fixed = dict(event.fixed)
         for device, size in event.out.items():
             if device in self._residency.out:
-                self._residency.change("out", memory, device, size)
+                self._residency.change("out", memory, device, min(size, self._most_out(name, device)))
         if memory.checkpoint is Checkpointing.TAKEN:  # which a new porter may say before the process says this
             self._count_saved(name, event.session, memory)
         residence.epoch = max(residence.epoch, event.epoch)
@@ -160,16 +160,24 @@ class ResidencyTransitions:
         found = self._find(event.session)
         if found is None:
             return
-        name, _, memory = found
+        name, residence, memory = found
         expected = min(event.size + event.missing, memory.evicting.get(event.device, 0))
         self._residency.change("evicting", memory, event.device, -expected)
         if event.missing:  # freed, which is reported as well; or the host had no room
             self._residency.note_stuck(name, memory, event.device, event.missing)
             if self._residency.pool[event.device] > memory.pool_then.get(event.device, 0):
                 self._residency.forget_stuck(name)  # the host has had more since
-        self._residency.change("out", memory, event.device, event.size)
-        if event.size:
-            self._moves.record_moved(EventKind.EVICTED, name, event.device, event.size)
+        is_told = residence.phase is not Phase.RUNNING  # nothing of it is to leave, and what has is not free
+        size = min(event.size, self._most_out(name, event.device)) if is_told else 0
+        self._residency.change("out", memory, event.device, size)
+        if size:
+            self._moves.record_moved(EventKind.EVICTED, name, event.device, size)
+
+    def _most_out(self, name: str, device: str) -> int:
+        """Return how much more of a container may be out: never more than its limit, whatever its processes say."""
+        account = self._state.ledger.accounts[name].get(device)
+        out = sum(memory.out.get(device, 0) for memory in self._residency.containers[name].sessions.values())
+        return max(account.limit - out, 0) if account is not None else 0
 
     @apply.register
     def _note_restored(self, event: r.Restored) -> None:

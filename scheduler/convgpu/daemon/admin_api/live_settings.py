@@ -13,6 +13,7 @@ from convgpu.daemon.containers.registry import ContainerRefusedError, ContainerR
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import History
+from convgpu.daemon.storage.settings import TAKEN_OFF
 from convgpu.daemon.storage.store import Store
 from convgpu.logs.cause import current_cause
 from convgpu.policies.memory import POLICIES
@@ -21,7 +22,7 @@ from convgpu.protocol import records
 from convgpu.protocol.event_kinds import EventKind
 from convgpu.protocol.requests import FOREVER, SetLimits
 
-_SUSPENDED: Final = "suspended"  # names of volumes, which have no spaces
+_SUSPENDED: Final = "suspended"  # names of volumes
 _DEEP: Final = "suspended_deep"  # of these, whose contexts leave as well
 
 
@@ -63,15 +64,16 @@ class LiveSettings:
         for name, targets in self._store.volumes.targets().items():
             if name in self._containers.by_name:
                 self._driver.dispatch(e.LimitsChanged(name, targets))
-        for name in self._names(_SUSPENDED):
+        for name in self._store.settings.names(_SUSPENDED):
             if name in self._containers.by_name:
-                self._driver.dispatch(SuspendAsked(name, name in self._names(_DEEP)))
-
-    def _names(self, setting: str) -> list[str]:
-        return list(filter(None, (self._store.settings.get(setting) or "").split(" ")))
+                self._driver.dispatch(SuspendAsked(name, name in self._store.settings.names(_DEEP)))
 
     def _keep(self, setting: str, name: str, *, kept: bool) -> None:
-        others = [other for other in self._names(setting) if other != name and other in self._containers.by_name]
+        others = [
+            other
+            for other in self._store.settings.names(setting)
+            if other != name and other in self._containers.by_name
+        ]
         self._store.settings.set(setting, " ".join([*others, name] if kept else others) or None)
 
     def suspend(self, name: str, *, suspended: bool, deep: bool = False) -> None:
@@ -86,7 +88,9 @@ class LiveSettings:
         if not self._containers.require(name).terms.may_leave:
             text = f"the memory of {name} may not leave its GPUs: create its volume with the option suspend=auto"
             raise ContainerRefusedError("invalid", text)
-        deep = suspended and (deep or name in self._names(_DEEP))
+        deep = suspended and (deep or name in self._store.settings.names(_DEEP))
+        if deep:
+            self._keep(TAKEN_OFF, name, kept=True)
         self._keep(_DEEP, name, kept=deep)
         self._keep(_SUSPENDED, name, kept=suspended)
         self._driver.dispatch(SuspendAsked(name, deep) if suspended else ResumeAsked(name))

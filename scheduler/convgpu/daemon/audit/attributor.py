@@ -33,13 +33,18 @@ class Attributor:
         return self._resolver.index()
 
     def leases(self, pids: AbstractSet[int]) -> dict[tuple[int, str], int]:
-        """Return what is leased to these processes now; of a thousand that are connected few use memory."""
+        """Return what these processes may have on devices now; of a thousand that are connected few use memory."""
         return {
-            (session.pid, uuid): self._machine.lease(session.number, uuid)
+            (session.pid, uuid): self._lease_on_card(session.number, uuid)
             for session in self._sessions.by_number.values()
             if session.pid in pids
             for uuid in session.rows
         }
+
+    def _lease_on_card(self, session: int, device: str) -> int:
+        """Return what a session may have on a device: what is on the host, it may not have there as well."""
+        out, returning = self._machine.on_host(session, device)
+        return max(self._machine.lease(session, device) - out + returning, 0)
 
     def attribute(self, sample: MemorySample, leases: Leases, index: ProcessIndex) -> Attribution:
         """Attribute a sample; a container on a device where it has no limit is external there."""

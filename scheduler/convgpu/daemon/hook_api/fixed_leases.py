@@ -3,6 +3,7 @@
 They say how much of what a process is granted may be of that kind, and come beside the grant.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from convgpu.core.residency.events import ElasticSet
@@ -12,6 +13,8 @@ from convgpu.daemon.residency.elastic_sessions import ElasticSessions
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 
+Copies = Callable[[str, int, int], Mapping[str, int] | None]
+
 
 class FixedLeases:
     """Leases fixed memory to the processes of elastic containers.
@@ -20,9 +23,17 @@ class FixedLeases:
         containers: know the shares.
         driver: handles the events.
         sessions: all that are connected.
+        copies: see `copies_of`.
     """
 
-    def __init__(self, containers: ContainerRegistry, driver: MachineDriver, sessions: SessionRegistry) -> None:
+    def __init__(
+        self, containers: ContainerRegistry, driver: MachineDriver, sessions: SessionRegistry, copies: Copies
+    ) -> None:
+        self.copies_of = copies
+        """By container, pid and start time of a process whose memory may leave, its bytes on the host by device.
+
+        None if nobody can tell.
+        """
         self._containers = containers
         self._driver = driver
         self._sessions = sessions

@@ -121,16 +121,27 @@ class Handshake:
         driver counts for nobody. An unknown count is then the claim itself; else 0.
         """
         known = hello.held.keys() & self._machine.devices
-        counted = await self._contexts.held_on_each(known, hello.connection.pid)
         pid = hello.connection.pid
+        counted = self._with_copies(hello, await self._contexts.held_on_each(known, pid))
         if not self._machine.recovering and self._sessions.find(hello.container, pid, start_time(pid)) is None:
             return {uuid: Counted(size or 0, 0) for uuid, size in counted.items()}
-        if self._factory.fixed.may_leave(hello.container):  # what is on the host is counted by no driver
-            return {uuid: Counted(hello.held[uuid], 0) for uuid in counted}
         unowned = {uuid: await self._contexts.unowned(uuid) for uuid in counted}
         return {
             uuid: Counted(hello.held[uuid] if size is None else size, unowned[uuid]) for uuid, size in counted.items()
         }
+
+    def _with_copies(self, hello: PendingHello, counted: dict[str, int | None]) -> dict[str, int | None]:
+        """Add what of a process lies on the host, where no driver counts it.
+
+        It is asked after the driver, so that what moves just then counts once at least.
+        """
+        if not self._factory.fixed.may_leave(hello.container):
+            return counted
+        pid = hello.connection.pid
+        copies = self._factory.fixed.copies_of(hello.container, pid, start_time(pid))
+        if copies is None:
+            return dict.fromkeys(counted)
+        return {uuid: None if size is None else size + copies.get(uuid, 0) for uuid, size in counted.items()}
 
     def make_session(self, hello: PendingHello) -> Session:
         """Declare the container's limits, and return a session that is saved for the next scheduler but not open.

@@ -15,12 +15,16 @@ from convgpu.daemon.residency.rates import TransferRates
 from convgpu.daemon.residency.transfers import Transfers
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
+from convgpu.daemon.system.procfs import has_ended
 from convgpu.protocol.residency import messages as m
 from convgpu.protocol.residency import porter as p
 from convgpu.protocol.uuids import uuid_text
 from convgpu.protocol.wire import AbleFlag, Mover, Outcome
 
 log = logging.getLogger(__name__)
+
+MOST_EPOCH: Final = 1 << 63
+"""No scheduler's stops have such numbers; beyond, the next one would fit no frame."""
 
 _OUTCOMES: Final = {
     Outcome.DRAINED: r.StopOutcome.DRAINED,
@@ -38,7 +42,7 @@ class Elastic:
         out, inwards: what is on its way.
         fixed: by device, what cannot leave, as it said last.
         checkpoint: what the porter was told to have the driver do, and has not answered.
-        stopping: epoch of a Stop or Step without an answer, 0 without one.
+        stopping: epoch of a Stop or Step without an answer, 0 without one; `asked_at`: when the last one was sent.
         is_new: it has said nothing but ABLE.
         can_watch: it answers WATCH.
         idle_since: when it worked last, on the clock of the events; None while it works, or is not asked.
@@ -49,6 +53,7 @@ class Elastic:
     inwards: Transfers = field(default_factory=Transfers)
     fixed: Mapping[str, int] = field(default_factory=dict)
     stopping: int = 0
+    asked_at: float = 0.0
     is_new: bool = True
     can_watch: bool = False
     idle_since: float | None = None
@@ -90,6 +95,14 @@ class ElasticSessions:
         """Return the host memory that there may be for a device, in bytes, whether or not it is taken."""
         return self._pool.share(device, self._pool.size)[0]
 
+    def copies_of(self, pid: int, started: int) -> Mapping[str, int] | None:
+        """Return the bytes of complete copies of a process on the host, by device; None if nobody can tell."""
+        try:
+            return {} if self._porter is None else self._porter.copies_of(pid, started)
+        except OSError as error:
+            log.error("the index of the host's copies cannot be read: %s", error)
+            return None
+
     # -- what processes say ----------------------------------------------------------------------------------
 
     def receive(self, session: Session, message: m.ResidencyMessage) -> bool:
@@ -103,13 +116,13 @@ class ElasticSessions:
         match message:
             case m.Run():
                 self._driver.dispatch(r.RunWanted(session.container))
-            case m.State():
+            case m.State(epoch=epoch) if epoch < MOST_EPOCH:
                 self._note_state(known, message, is_first=is_first)
             case m.Idle():
                 self._note_idle(known, message)
             case m.Stopped(epoch=epoch, outcome=outcome) if outcome in _OUTCOMES:
                 known.stopping = 0 if known.stopping == epoch else known.stopping
-                seconds = message.nanoseconds / 1e9
+                seconds = min(message.nanoseconds / 1e9, self._clock() - known.asked_at)
                 kind = _OUTCOMES[Outcome(outcome)]
                 event = r.SessionStopped(session.number, epoch, kind, message.waiting, seconds, known.fixed)
                 self._driver.dispatch(event)
@@ -147,12 +160,38 @@ class ElasticSessions:
         known.fixed = {uuid: row.fixed for uuid, row in rows.items()}
         if known.stopping == message.epoch and message.epoch:
             return
+        out = self._bound_out(known, {uuid: row.out for uuid, row in rows.items()}, is_first=is_first)
         if not is_first:
             known.out.forget()
             known.inwards.forget()
-        out = {uuid: row.out for uuid, row in rows.items()}
         event = r.SessionState(known.session.number, message.epoch, open=bool(message.open), out=out, fixed=known.fixed)
         self._driver.dispatch(event)
+
+    def _bound_out(self, known: Elastic, claim: Mapping[str, int], *, is_first: bool) -> Mapping[str, int]:
+        """Return what a process says is out, as far as the porter has copies of it (decision 160).
+
+        When it connects the porter's index says what there is of it; later our books do. What the porter reports
+        meanwhile is read after the index, so that a copy that moves just then counts once at least.
+        """
+        if self._porter is None or not any(claim.values()):
+            return claim
+        session = known.session
+        copies = self.copies_of(session.pid, session.started) if is_first else self._booked(session)
+        if copies is None:  # for want of descriptors, say: what is out has to come back
+            return claim
+        self._porter.read()
+        believed = {}
+        for uuid, size in claim.items():
+            booked = copies.get(uuid, 0)
+            believed[uuid] = min(size, booked + known.out.copied[uuid] + known.inwards.copied[uuid])
+            if believed[uuid] < size:
+                log.warning(
+                    "pid %d says that %d bytes are on the host; the porter has %d", session.pid, size, believed[uuid]
+                )
+        return believed
+
+    def _booked(self, session: Session) -> Mapping[str, int]:
+        return {uuid: self._driver.machine.on_host(session.number, uuid)[0] for uuid in session.rows}
 
     def _note_idle(self, known: Elastic, message: m.Idle) -> None:
         """A container is idle while all its processes are."""
@@ -201,6 +240,7 @@ class ElasticSessions:
             known.idle_since = None
         if isinstance(order, r.Stop | r.Step):
             known.stopping = order.epoch
+            known.asked_at = self._clock()
         elif isinstance(order, r.Evict):
             known.out.ask(order.device, order.size, order.epoch)
         elif isinstance(order, r.Restore):
@@ -290,9 +330,15 @@ class ElasticSessions:
                 known.session.connection.send(m.Carrier(p.VERSION), ORDER_ID, descriptor=carrier.fileno())
 
     def _prune(self) -> None:
-        """Forget processes that have ended or have another session."""
-        for number in [number for number in self._known if number not in self._sessions.by_number]:
-            del self._known[number]
+        """Forget processes that have ended or have another session.
+
+        The porter may say that the last one has ended before its session has: nobody would give the host's memory back.
+        """
+        self._known = {number: known for number, known in self._known.items() if self._lives(known.session)}
+
+    def _lives(self, session: Session) -> bool:
+        ended = session.process is not None and has_ended(session.process)
+        return session.number in self._sessions.by_number and not ended
 
 
 OrderSink = Callable[[Order | r.Checkpoint | r.RestoreCheckpoint], None]

@@ -3,6 +3,7 @@
 import fcntl
 import mmap
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,15 +48,31 @@ class PoolFiles:
         Raises:
             OSError: the files cannot be read.
         """
+        for state, pid, started, *_ in _UNIT.iter_unpack(self._entries()):
+            if state == _FULL:
+                yield pid, started
+
+    def _entries(self) -> bytes:
+        """Return the entries of the index, as many as the pool has units; none where there is no pool."""
         try:
             units = self.path.stat().st_size // UNIT_SIZE
             with self.index.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as index:
                 entries = index[_INDEX_OFFSET : _INDEX_OFFSET + units * _UNIT.size]
         except (FileNotFoundError, ValueError):  # there is none, or an empty one
-            return
-        for state, pid, started, *_ in _UNIT.iter_unpack(entries[: len(entries) // _UNIT.size * _UNIT.size]):
-            if state == _FULL:
-                yield pid, started
+            return b""
+        return entries[: len(entries) // _UNIT.size * _UNIT.size]
+
+    def copies_of(self, pid: int, started: int) -> dict[bytes, int]:
+        """Return the bytes of complete copies of one process, by binary UUID of the device.
+
+        Raises:
+            OSError: the files cannot be read.
+        """
+        copies: Counter[bytes] = Counter()
+        for state, owner, since, _piece, device, _part, _parts in _UNIT.iter_unpack(self._entries()):
+            if (owner, since, state) == (pid, started, _FULL):
+                copies[device] += UNIT_SIZE
+        return copies
 
     def hold_copies(self) -> bool:
         """Tell whether a process that lives has memory in the pool."""

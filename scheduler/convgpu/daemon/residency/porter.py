@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from typing import Final
 from convgpu.daemon.residency.pool_files import PoolFiles, PoolState
 from convgpu.daemon.sessions.session import Session
 from convgpu.protocol.residency import porter as p
-from convgpu.protocol.uuids import uuid_bytes
+from convgpu.protocol.uuids import uuid_bytes, uuid_text
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +168,14 @@ class Porter:
         self._timer = self._adoption = None
         self._close()
         self._files.pool.give_back()
+
+    def copies_of(self, pid: int, started: int) -> Mapping[str, int]:
+        """Return the bytes of complete copies of a process, by device.
+
+        Raises:
+            OSError: nobody can tell.
+        """
+        return {uuid_text(device): size for device, size in self._files.pool.copies_of(pid, started).items()}
 
     def resize(self, size: int) -> None:
         """Ask for so many bytes of host memory; POOLED says what came of it."""

@@ -21,7 +21,7 @@ from convgpu.daemon.containers.reconciliation import Reconciliation
 from convgpu.daemon.containers.registry import ContainerRegistry
 from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.hook_api.adoption import SessionAdopter
-from convgpu.daemon.hook_api.fixed_leases import FixedLeases, Suspension
+from convgpu.daemon.hook_api.fixed_leases import Copies, FixedLeases, Suspension
 from convgpu.daemon.hook_api.handshake import Handshake
 from convgpu.daemon.hook_api.peers import Isolation, PeerCheck
 from convgpu.daemon.hook_api.server import HookServer
@@ -31,6 +31,7 @@ from convgpu.daemon.sessions.disconnected import DisconnectedSessions
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.settings import Settings
 from convgpu.daemon.startup.running_machine import RunningMachine
+from convgpu.daemon.storage.settings import TAKEN_OFF
 from convgpu.daemon.transport.shared_page import PageLibrary
 from convgpu.daemon.usage.sampler import UsageSampler
 
@@ -127,7 +128,7 @@ def _make_hook_api(
     machine, sessions, lifecycle = running.machine, running.sessions, running.lifecycle
     table = running.host.store.sessions
     pages = PageLibrary(settings.libraries / "libconvgpu-page.so")
-    fixed = FixedLeases(containers, running.driver, sessions)
+    fixed = FixedLeases(containers, running.driver, sessions, _make_copies(running))
     factory = SessionFactory(machine, lifecycle, pages, time.time, fixed)
     disconnected = _make_disconnected(running, contexts)
     judge = _make_judge(running, attributor, settings)
@@ -136,6 +137,15 @@ def _make_hook_api(
     requests = SessionRequests(machine, sessions, lifecycle, contexts, judge, running.inspection, suspension)
     server = HookServer(containers, machine, sessions, handshake, requests, disconnected, isolation)
     return server, SessionAdopter(machine, sessions, lifecycle, contexts, factory, table, disconnected)
+
+
+def _make_copies(running: RunningMachine) -> Copies:
+    def copies(container: str, pid: int, started: int) -> Mapping[str, int] | None:
+        """Return what of a process is on the host; nobody can tell of contexts that the driver has taken off."""
+        taken_off = container in running.host.store.settings.names(TAKEN_OFF)
+        return None if taken_off else running.elastic.copies_of(pid, started)
+
+    return copies
 
 
 def _make_disconnected(running: RunningMachine, contexts: ContextSizes) -> DisconnectedSessions:

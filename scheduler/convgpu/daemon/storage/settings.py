@@ -1,7 +1,12 @@
 """The table `settings`: what was chosen or noted while a scheduler ran, by name."""
 
+from typing import Final
+
 from convgpu.daemon.storage.transactions import Database
 from convgpu.daemon.storage.write_queue import Row
+
+TAKEN_OFF: Final = "taken_off"
+"""Containers that were ever suspended with their contexts: what the driver has taken off is counted by nobody."""
 
 
 class SettingTable:
@@ -14,6 +19,10 @@ class SettingTable:
         """Return a setting, None when there is none."""
         found = self._database.rows("SELECT value FROM settings WHERE name = ?", (name,))
         return str(found[0][0]) if found else None
+
+    def names(self, name: str) -> list[str]:
+        """Return a setting that is a list of volumes, whose names have no spaces."""
+        return list(filter(None, (self.get(name) or "").split(" ")))
 
     def set(self, name: str, value: str | None) -> None:
         """Keep a setting; None forgets it.

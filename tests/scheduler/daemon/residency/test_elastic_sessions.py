@@ -1,5 +1,7 @@
 """What elastic processes say, as events of the machine; the machine, the registry and the connection are stand-ins."""
 
+import os
+import subprocess
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -26,12 +28,13 @@ class World:
         self.sent: list[object] = []
         connection = SimpleNamespace(send=lambda message, _id: self.sent.append(message))
         self.session: Any = SimpleNamespace(
-            number=1, container="a", rows=[UUID], is_elastic=True, connection=connection
+            number=1, container="a", rows=[UUID], is_elastic=True, connection=connection, process=None
         )
+        self.now = 0.0
         driver = SimpleNamespace(dispatch=self.events.append)
         registry = SimpleNamespace(by_number={1: self.session})
         pool = cast("HostPool", None)
-        self.sessions = ElasticSessions(cast("Any", driver), cast("Any", registry), pool, lambda: 0.0)
+        self.sessions = ElasticSessions(cast("Any", driver), cast("Any", registry), pool, lambda: self.now)
         self.say(m.Able(Mover.VMM))
 
     def say(self, message: m.ResidencyMessage) -> list[object]:
@@ -85,3 +88,24 @@ def test_the_end_of_an_order_that_an_earlier_scheduler_gave_is_not_the_end_of_ou
         world.copied(PIECE)
     assert world.say(m.Evicted(4, 0, 2 * PIECE, 1)) == [r.Evicted(1, UUID, 2 * PIECE, 0)]
     assert world.say(m.Evicted(10, 0, PIECE, 1)) == [r.Evicted(1, UUID, PIECE, 0)]
+
+
+def test_a_drain_lasts_no_longer_than_its_stop_is_ago(world: World) -> None:
+    """What a process says it took would make the quanta of all on its devices the longest there are."""
+    world.say(state(4, 0))
+    world.now = 100.0
+    world.sessions.perform(r.Stop(1, 5, 2.0))
+    world.now = 100.5
+    [event] = world.say(m.Stopped(5, Outcome.DRAINED, 0, (1 << 64) - 1))
+    assert event == r.SessionStopped(1, 5, r.StopOutcome.DRAINED, 0, 0.5, {UUID: 0})
+
+
+def test_the_host_has_its_memory_back_when_the_porter_knows_of_an_end_before_the_session_ends(world: World) -> None:
+    """Nobody asked for it again, and it stayed pinned until the next process came whose memory may leave."""
+    sizes: list[int] = []
+    world.sessions.use(cast("Any", SimpleNamespace(resize=sizes.append)))
+    with subprocess.Popen(["true"], stdout=subprocess.DEVNULL) as child:
+        world.session.process = os.pidfd_open(child.pid)
+    world.sessions.report(p.Gone(1, PIECE))
+    os.close(world.session.process)
+    assert sizes == [0]
