@@ -140,8 +140,14 @@ def _explain(directory: Path, reason: str) -> None:
 @click.option(
     "--overuse",
     type=click.Choice(OVERUSE_ACTIONS),
-    default="warn",
-    help="Action on a container that stays above its limit.",
+    default="auto",
+    help="Action on a container that stays above its limit; auto: stop where the rules of the site are strict.",
+)
+@click.option(
+    "--rules",
+    type=click.Path(path_type=Path),
+    default="/host/etc/convgpu/rules.toml",
+    help="The rules of the site; need not be there.",
 )
 @click.option(
     "--overuse-after", default="10s", callback=_duration, help="How long a container may stay above its limit."

@@ -13,7 +13,7 @@ class Settings:
     `host_memory`: bytes for memory that leaves the devices, None for as much as can leave; `oversubscribe`: what may be
     promised of a device, as a multiple of its capacity; `granule`: the limit of a container that names none, empty for
     none; `switch_cost`: the share of the time that time slices may cost; `eviction`: name of the policy that chooses
-    whose memory leaves;
+    whose memory leaves; `rules`: the file with the rules of the site, which need not be there;
     `learn`: seconds without a higher peak after which a container is reckoned with that, None for never;
     `notice`: seconds of a pause after which its process says so on stderr, None for never.
     """
@@ -30,6 +30,7 @@ class Settings:
     starvation_timeout: float
     audit: float
     overuse: str
+    rules: Path
     overuse_after: float
     learn: float | None
     history_age: float

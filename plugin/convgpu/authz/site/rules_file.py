@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from convgpu.authz.site.rules import Rules, RulesError, parse_rules
-from convgpu.runtime.strict.judgement import says_strict
+from convgpu.protocol.site.strictness import says_strict
 
 _log: Final = logging.getLogger(__name__)
 

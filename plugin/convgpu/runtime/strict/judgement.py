@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from convgpu.protocol.site.strictness import says_strict
 from convgpu.runtime.gpu_requests import IsGpuNumber
 from convgpu.runtime.paths import allows_path, is_at_or_below, normal, path_entry
 
-_STRICT: Final = re.compile(rb"""^\s*["']?mode["']?\s*=\s*["']strict["']""", re.MULTILINE)
 # Below the Engine's own folder: what it mounts itself.
 _ENGINES: Final = ("containers", "volumes", "plugins", "swarm")
 _INIT: Final = re.compile(r"/usr/(?:\S+/)?(?:docker-init|tini)[^/]*")
@@ -84,11 +84,6 @@ class HostView:
     is_gpu: IsGpuNumber
     cdi_paths: frozenset[str] = field(default_factory=frozenset)
     is_hosts: Callable[[str], bool] = lambda _: False
-
-
-def says_strict(raw: bytes) -> bool:
-    """Tell whether a file of rules means to be strict, even one that cannot be read."""
-    return _STRICT.search(raw) is not None
 
 
 def read_strict(raw: bytes) -> StrictRules | None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from convgpu.core.attribution import OveruseTimer
@@ -13,18 +14,36 @@ from convgpu.daemon.audit.terminate import end_all_processes, end_connected
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import History
 from convgpu.protocol.event_kinds import EventKind
+from convgpu.protocol.site.strictness import says_strict
 
 log = logging.getLogger(__name__)
 
-OVERUSE_ACTIONS: Final = ("warn", "stop")
+OVERUSE_ACTIONS: Final = ("auto", "warn", "stop")
 
 
 @dataclass(frozen=True, slots=True)
 class OveruseRules:
-    """`action`: one of OVERUSE_ACTIONS; `after`: seconds above the limit after which a container is stopped."""
+    """What happens to containers above their limit.
+
+    Attributes:
+        action: one of OVERUSE_ACTIONS; `auto` stops them where the rules of the site are strict: there a program
+            without the hook has its limit by the audit only.
+        after: seconds above the limit after which a container is stopped.
+        site: the file with the rules of the site; need not be there.
+    """
 
     action: str
     after: float
+    site: Path = Path("/nonexistent")
+
+    def stops(self) -> bool:
+        """Say whether containers are stopped now; the rules of a site change while the scheduler runs."""
+        if self.action != "auto":
+            return self.action == "stop"
+        try:
+            return says_strict(self.site.read_bytes())
+        except OSError:
+            return False
 
 
 class OveruseEnforcer:
@@ -47,7 +66,8 @@ class OveruseEnforcer:
             size = self._report.seen_of(container, device)
             log.warning("container %s holds %d bytes of %s, more than its limit", container, size, device)
             self._history.add(EventKind.OVERUSED, container, "audit", uuid=device, size=size)
-        if self._rules.action != "stop":
+        if not expired or not self._rules.stops():
+            self._stopped = set()
             return
         for container in sorted(expired):
             if container not in self._stopped:

@@ -170,7 +170,7 @@ def _make_judge(running: RunningMachine, attributor: Attributor, settings: Setti
 
 def _make_audit(running: RunningMachine, attributor: Attributor, report: AuditReport, settings: Settings) -> Audit:
     host = running.host
-    rules = OveruseRules(settings.overuse, settings.overuse_after)
+    rules = OveruseRules(settings.overuse, settings.overuse_after, settings.rules)
     holdings = HoldingsWriter(running.machine, running.sessions, host.store.volumes)
     learner = LimitLearner(running.driver, running.sessions, settings.learn, asyncio.get_running_loop().time)
     audit = Audit(

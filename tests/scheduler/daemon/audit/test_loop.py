@@ -100,9 +100,14 @@ def test_what_escapes_the_hook_is_charged_to_its_container_and_shown(daemon: Dae
 
 
 @needs_root
-@pytest.mark.parametrize("overuse", ["warn", "stop"])
-def test_a_container_that_stays_above_its_limit(tmp_path: Path, overuse: str) -> None:
-    options = ["--audit=100ms", f"--overuse={overuse}", "--overuse-after=300ms"]
+@pytest.mark.parametrize(
+    ("overuse", "mode", "stops"),
+    [("warn", "strict", False), ("stop", "enforce", True), ("auto", "strict", True), ("auto", "enforce", False)],
+)
+def test_a_container_that_stays_above_its_limit(tmp_path: Path, overuse: str, mode: str, stops: bool) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text(f'mode = "{mode}"\n')
+    options = ["--audit=100ms", f"--overuse={overuse}", f"--rules={rules}", "--overuse-after=300ms"]
     with running_daemon(tmp_path / "d", "simulated:16GiB", *options) as daemon:
         folder = daemon.container("a", memory="3g")
         other = daemon.container("b", memory="2g")
@@ -115,7 +120,7 @@ def test_a_container_that_stays_above_its_limit(tmp_path: Path, overuse: str) ->
             wait_until(lambda: bool(daemon.events("overused")), "it is noticed")
             [event] = daemon.events("overused")
             assert (event["container"], event["size"] > 3 * GIB) == ("a", True)
-            if overuse == "stop":
+            if stops:
                 wait_until(lambda: greedy.poll() is not None, "all its processes are ended")
                 assert daemon.events("stopped")[0]["container"] == "a"
                 wait_until(lambda: share(daemon, "a")["usage"] == 0, "its memory is handed on")

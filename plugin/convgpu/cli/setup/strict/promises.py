@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from convgpu.authz.subject.host_facts import removes_through_links
-from convgpu.runtime.strict.judgement import says_strict
+from convgpu.protocol.site.strictness import says_strict
 
 _RUNTIME: Final = "convgpu"
 _RULES: Final = "/etc/convgpu/rules.toml"
