@@ -1,6 +1,6 @@
 """How long allocations of a container may be paused, and its priority: when they begin to wait, and changed then."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from convgpu.core.allocation.admission import GANG_TIMEOUT
 from convgpu.core.allocation.turns import head_start

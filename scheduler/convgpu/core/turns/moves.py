@@ -106,7 +106,8 @@ class Moves:
         residence.idle_since = residence.idle_since if on else None
         for number, _ in residence.able:
             self._step.add(r.Watch(number, on))
-        self._changed(name)
+        self._residency.changed[name] = None
+        self._room.refresh_container(name)
 
     # -- out ---------------------------------------------------------------------------------------------
 
@@ -251,5 +252,6 @@ class Moves:
         self._step.add(e.HistoryEntry(kind, name, device, size, 0, waited=waited, reason=reason))
 
     def _changed(self, name: str) -> None:
+        """Count a container anew. What may leave of it is computed before anybody gets a turn."""
         self._residency.changed[name] = None
-        self._room.refresh_container(name)
+        self._room.refresh_stance(name)

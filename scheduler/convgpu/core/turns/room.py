@@ -1,6 +1,6 @@
 """How much of each card is free, and how much could be: an index of what may leave, kept up to date by container."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from math import inf
 
@@ -69,12 +69,9 @@ class Room:
         residence = self._residency.containers.get(container)
         if residence is None:
             return {}
-        sizes: Sizes = {}
         deferred = self._deferred_of(container)
-        for number, memory in residence.able:
-            for device, size in self._movable_of_session(container, residence, number, memory, deferred).items():
-                sizes[device] = sizes.get(device, 0) + size
-        return sizes
+        found = [self._movable_of_session(container, residence, *able, deferred) for able in residence.able]
+        return found[0] if len(found) == 1 else _add_up(found)
 
     def movable_by_session(self, container: str, device: str) -> dict[int, int]:
         """Return what may leave a device, by process of a container."""
@@ -183,7 +180,7 @@ class Room:
             self._index(name, residence, sizes)
 
     def refresh_stance(self, name: str) -> None:
-        """Compute anew what depends on the turn of one container; nothing else of it has changed."""
+        """Compute anew what depends on turn and phase of one container, with what may leave of it as it was known."""
         self._drop(name)
         residence = self._residency.containers.get(name)
         if residence is not None:
@@ -242,3 +239,11 @@ class Room:
         elif residence.phase is Phase.RUNNING and name not in residency.turns and name not in residency.busy:
             for device in sizes:
                 self.running[device][name] = self.refreshed[device] = self._refreshes
+
+
+def _add_up(found: Iterable[Sizes]) -> Sizes:
+    sums: Sizes = {}
+    for sizes in found:
+        for device, size in sizes.items():
+            sums[device] = sums.get(device, 0) + size
+    return sums

@@ -46,7 +46,7 @@ class Turns:
         self._waiting = WaitingTurns(state, room)
         self.in_the_way = InTheWay(state, room)
         self._slices = TimeSlices(state, room, switch_cost)
-        self._seen: dict[str, tuple[int, ...]] = {}  # the figures of each device after the last decision
+        self._seen: dict[str, tuple[int, int, bool]] = {}  # the figures of each device when they were compared last
         self._touched: dict[str, None] = {}  # the devices on which somebody may get a turn now
         self._next: dict[str, Turn | None] = {}  # by device, as far as somebody asked since the last decision
 
@@ -139,7 +139,8 @@ class Turns:
         for name in changed:
             self._room.refresh_container(name)
             self._waiting.update(name)
-            self._touched |= dict.fromkeys(self._state.ledger.accounts.get(name, ()))
+            if len(self._touched) < len(self._residency.devices):
+                self._touched |= dict.fromkeys(self._state.ledger.accounts.get(name, ()))
 
     def _touch_changed(self) -> None:
         if self._state.now >= self._slices.next_end:
@@ -184,11 +185,11 @@ class Turns:
 
         While turns are given, room only shrinks: what does not fit, or is held back, stays so until others lose theirs.
         """
-        while True:
+        room = {device: could_be_free - pledged for device, (could_be_free, pledged, _) in self._seen.items()}
+        self._admit_fitting(room, self._admit_overdue(room))
+        while self._preempt(room):
             room = self._waiting.could_be_free()
             self._admit_fitting(room, self._admit_overdue(room))
-            if not self._preempt(room):
-                break
         self._touched.clear()
 
     def _admit_overdue(self, room: Sizes) -> set[str]:

@@ -1,12 +1,12 @@
 """The interface of memory policies: the waiting allocations go in, their order comes out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class WaitingAllocation:
+
+class WaitingAllocation(msgspec.Struct, frozen=True):
     """One paused allocation, as a policy sees it.
 
     Attributes:
