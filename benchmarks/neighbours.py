@@ -22,7 +22,9 @@ from daemon import Daemon, running_daemon
 
 from convgpu.protocol import messages as m
 from convgpu.protocol.messages import pack
+from convgpu.protocol.residency import messages as r
 from convgpu.protocol.stream import MessageStream
+from convgpu.protocol.wire import AbleFlag, Mover
 
 HONEST, CALLS, PAUSE = 10, 40, 0.01
 GIB, PAGE = 1 << 30, 4096
@@ -76,6 +78,22 @@ def flood(message: m.Message) -> Callable[[Path], None]:
     return attack
 
 
+def restless(folder: Path) -> None:
+    """Attack by a session whose memory may leave, and that is idle, works, and wants its turn without end."""
+    connection = connect(folder)
+    greet(connection)
+    connection.sendall(pack(r.Able(Mover.VMM, AbleFlag.IDLE), 2))
+    repeat(connection, (pack(r.Idle(1), 7) + pack(r.Idle(0), 7) + pack(r.Run(1), 7)) * 21)
+
+
+def misplaced(folder: Path) -> None:
+    """Attack by sessions that come and say that memory of theirs is out, and by states without end."""
+    connection = connect(folder)
+    greet(connection)
+    connection.sendall(pack(r.Able(Mover.VMM), 2))
+    repeat(connection, pack(r.State(1, 0, (r.StateRow(UUID, 0, 0, GIB),)), 7) * 64)
+
+
 def observe(folder: Path) -> None:
     """Attack by a hundred connections that ask for a figure."""
     frame = pack(m.Observe(UUID, "2g"), 7)
@@ -118,6 +136,8 @@ ATTACKS: dict[str, tuple[int, Callable[[Path], None]]] = {
     "100 observers": (1, observe),
     "sessions that come and go": (4, reconnect),
     "noise": (4, nonsense),
+    "idle and busy": (4, restless),
+    "memory that is not out": (4, misplaced),
 }
 
 
@@ -158,7 +178,8 @@ def measure(honest: list[Honest]) -> list[float]:
 def under_attack(daemon: Daemon, name: str, honest: list[Honest]) -> tuple[list[float], float]:
     """Return the calls of honest containers beside an attack, and the seconds of `containers`."""
     processes, attack = ATTACKS[name]
-    folder = daemon.container(f"attack{list(ATTACKS).index(name)}", memory="30g", gpus="0")
+    options = {"suspend": "auto"} if attack in (restless, misplaced) else {}
+    folder = daemon.container(f"attack{list(ATTACKS).index(name)}", memory="30g", gpus="0", **options)
     attackers = [multiprocessing.Process(target=run_attack, args=(attack, folder)) for _ in range(processes)]
     for attacker in attackers:
         attacker.start()
@@ -180,7 +201,7 @@ def main() -> None:
     figures: list[Figure] = []
     with (
         tempfile.TemporaryDirectory() as scratch,
-        running_daemon(Path(scratch) / "d", "simulated:40GiB") as daemon,
+        running_daemon(Path(scratch) / "d", "simulated:40GiB", "--host-memory=256m") as daemon,
     ):
         honest = [Honest(daemon.container(f"honest{n}", memory="2g", gpus="0")) for n in range(HONEST)]
         for one in honest:
