@@ -18,6 +18,7 @@ struct process;
 struct job {
     struct process *process;
     struct copy_name name;
+    struct share share;
     uint64_t carrier; /* number of the carrier it came on */
     uint64_t size;
     uint32_t row; /* of the process's WELCOME */

@@ -21,6 +21,7 @@ struct process {
     struct owner owner;
     int pidfd;
     uint64_t session; /* 0: known only from the pool */
+    struct share share;
     unsigned device_count;
     uint8_t uuid[CONVGPU_CARRIER_DEVICES][16];
     bool ended;
@@ -149,6 +150,7 @@ static bool submit(struct process *process, const struct convgpu_piece *frame, c
     *job = (struct job){
         .process = process,
         .name = *name,
+        .share = process->share,
         .carrier = process->carrier_number,
         .size = frame->size,
         .row = frame->device,
@@ -304,6 +306,8 @@ void process_adopt(struct owner owner) {
 static void open_carrier(struct process *process) {
     const struct convgpu_session *session = (const struct convgpu_session *)process->next.bytes;
     process->session = session->session;
+    process->share = (struct share){session->share, session->most};
+    pool_count(process->owner, process->share.number);
     process->device_count = session->device_count;
     memcpy(process->uuid, session + 1, session->device_count * sizeof process->uuid[0]);
     for (unsigned i = 0; i < process->device_count; i++)

@@ -24,11 +24,12 @@ from porter_host import (
     OUT,
     PIECE,
     READY,
+    Carrier,
     Owner,
     Porter,
 )
 
-from convgpu.protocol.residency.porter import Broken, Dropped, Gone, Moved, Pooled
+from convgpu.protocol.residency.porter import Broken, Dropped, Gone, Moved, Pooled, Share
 
 
 def test_a_piece_goes_out_and_comes_back_at_the_same_address(porter, owner, grown) -> None:
@@ -287,3 +288,38 @@ def test_garbage_from_the_scheduler_is_refused(porter, owner, grown) -> None:
         assert ours.recv(1) == b""
     porter.carrier(owner.pid)
     grown()
+
+
+def test_a_container_gets_no_more_of_the_pool_than_its_share(porter, host, owner, grown) -> None:
+    """One that handed the same piece over under many names had all of the pool, and nobody else could leave."""
+
+    def hand_over(carrier: Carrier, of: Owner, address: int, name: int) -> tuple[int, int, int]:
+        descriptor = of.export(address)
+        carrier.send(OUT, name, PIECE, descriptor=descriptor)
+        os.close(descriptor)
+        return carrier.receive()
+
+    ours = Share(7, 2 * PIECE)
+    carrier = porter.carrier(owner.pid, ours)
+    grown()
+    address = owner.piece(b"the same")
+    assert [hand_over(carrier, owner, address, name)[0] for name in (1, 2)] == [COPIED] * 2
+    assert hand_over(carrier, owner, address, 3) == (FAILED, 3, NO_ROOM)
+    assert hand_over(carrier, owner, address, 2) == (COPIED, 2, 0)  # takes the place of the one before
+    sibling, other = Owner(host), Owner(host)
+    theirs = sibling.piece(b"of another process of it")
+    assert hand_over(porter.carrier(sibling.pid, ours), sibling, theirs, 1) == (FAILED, 1, NO_ROOM)
+    assert hand_over(porter.carrier(other.pid, Share(8, PIECE)), other, other.piece(b"mine"), 1) == (COPIED, 1, 0)
+    carrier.send(FORGET, 1, PIECE)
+    assert hand_over(carrier, owner, address, 4) == (COPIED, 4, 0)
+    porter.kill()
+    porter.start()
+    porter.resize(256 * MIB)
+    carrier = porter.carrier(owner.pid, ours)
+    porter.expect(Pooled, size=256 * MIB)
+    carrier.send(HELD, 2, PIECE)
+    carrier.send(HELD, 4, PIECE)
+    carrier.send(READY)
+    assert hand_over(carrier, owner, address, 5) == (FAILED, 5, NO_ROOM)
+    for one in (sibling, other):
+        one.kill()

@@ -41,7 +41,7 @@
 
 /* Why a frame failed: X(NAME, number). */
 #define CONVGPU_CARRIER_ERRORS(X)                                                                            \
-    X(NO_ROOM, 1)   /* OUT: the host memory that the porter may use is full */                               \
+    X(NO_ROOM, 1)   /* OUT: the host memory, or the container's share of it, is full */                      \
     X(NO_COPY, 2)   /* IN, HELD: the porter has no copy of this piece */                                     \
     X(BAD_PIECE, 3) /* OUT, IN: no descriptor, not one of this device's memory, or not of that size */       \
     X(DRIVER, 4)    /* OUT, IN: the driver failed to copy */
@@ -76,6 +76,8 @@
     X(uint32_t, pid)                                                                                         \
     X(uint64_t, session)      /* the scheduler's number of the session */                                    \
     X(uint64_t, started)      /* clock ticks since boot; with `pid` it names the process in the pool */      \
+    X(uint64_t, share)        /* of the pool: processes of one container have one together */                \
+    X(uint64_t, most)         /* bytes of copies that they may have; NO_ROOM beyond */                       \
     X(uint32_t, device_count) /* rows of `carrier_device` that follow, as in WELCOME */                      \
     X(uint32_t, reserved)
 
@@ -119,7 +121,7 @@
 #define CONVGPU_CARRIER_STRUCTS(S)                                                                           \
     S(piece, CONVGPU_PIECE_FIELDS, 32)                                                                       \
     S(pool, CONVGPU_POOL_FIELDS, 16)                                                                         \
-    S(session, CONVGPU_SESSION_FIELDS, 32)                                                                   \
+    S(session, CONVGPU_SESSION_FIELDS, 48)                                                                   \
     S(carrier_device, CONVGPU_CARRIER_DEVICE_FIELDS, 16)                                                     \
     S(pooled, CONVGPU_POOLED_FIELDS, 24)                                                                     \
     S(moved, CONVGPU_MOVED_FIELDS, 40)                                                                       \

@@ -1,5 +1,6 @@
 """Elastic processes: what they and the porter say, as events; what the machine wants of them, as frames."""
 
+import hashlib
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -42,6 +43,7 @@ class Elastic:
         out, inwards: what is on its way.
         fixed: by device, what cannot leave, as it said last.
         checkpoint: what the porter was told to have the driver do, and has not answered.
+        most: bytes that its container may have on the host, as the porter knows it.
         stopping: epoch of a Stop or Step without an answer, 0 without one; `asked_at`: when the last one was sent.
         is_new: it has said nothing but ABLE.
         can_watch: it answers WATCH.
@@ -58,6 +60,7 @@ class Elastic:
     can_watch: bool = False
     idle_since: float | None = None
     checkpoint: r.Checkpoint | r.RestoreCheckpoint | None = None
+    most: int = 0
 
 
 class ElasticSessions:
@@ -242,6 +245,8 @@ class ElasticSessions:
             known.stopping = order.epoch
             known.asked_at = self._clock()
         elif isinstance(order, r.Evict):
+            if self._porter is not None and self._most(known.session.container) > known.most:
+                self._bring(self._porter, known)  # its limit was raised
             known.out.ask(order.device, order.size, order.epoch)
         elif isinstance(order, r.Restore):
             known.inwards.ask(order.device, order.size, order.epoch)
@@ -324,10 +329,14 @@ class ElasticSessions:
 
         It asks again for what had no answer. What had one it may tell us later, so what was copied before counts.
         """
-        carrier = porter.bring(known.session)
+        known.most = self._most(known.session.container)
+        carrier = porter.bring(known.session, p.Share(_number(known.session.container), known.most))
         if carrier is not None:
             with carrier:
                 known.session.connection.send(m.Carrier(p.VERSION), ORDER_ID, descriptor=carrier.fileno())
+
+    def _most(self, container: str) -> int:
+        return sum(account.limit for account in self._driver.machine.accounts(container).values())
 
     def _prune(self) -> None:
         """Forget processes that have ended or have another session.
@@ -339,6 +348,11 @@ class ElasticSessions:
     def _lives(self, session: Session) -> bool:
         ended = session.process is not None and has_ended(session.process)
         return session.number in self._sessions.by_number and not ended
+
+
+def _number(container: str) -> int:
+    """Return a number for a container that no other one has."""
+    return int.from_bytes(hashlib.blake2b(container.encode(), digest_size=8).digest())
 
 
 OrderSink = Callable[[Order | r.Checkpoint | r.RestoreCheckpoint], None]

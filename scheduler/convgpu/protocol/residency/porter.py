@@ -6,7 +6,7 @@ A frame is one packet. Sizes are bytes; `session` is the scheduler's number of a
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 VERSION: Final = 1
 PIECE_SIZE: Final = 64 << 20
@@ -34,6 +34,8 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
         ("uint32_t", "pid", 1),
         ("uint64_t", "session", 1),
         ("uint64_t", "started", 1),
+        ("uint64_t", "share", 1),
+        ("uint64_t", "most", 1),
         ("uint32_t", "device_count", 1),
         ("uint32_t", "reserved", 1),
     ),
@@ -70,7 +72,7 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
 }
 
 _POOL: Final = struct.Struct("=IIQ")
-_SESSION: Final = struct.Struct("=IIQQII")
+_SESSION: Final = struct.Struct("=IIQQQQII")
 _POOLED: Final = struct.Struct("=IIQQ")
 _MOVED: Final = struct.Struct("=IIQQIIQ")
 _GONE: Final = struct.Struct("=IIQQ")
@@ -150,9 +152,17 @@ def pack_pool(size: int) -> bytes:
     return _POOL.pack(PorterKind.POOL, 0, size)
 
 
-def pack_session(session: int, pid: int, started: int, devices: tuple[bytes, ...]) -> bytes:
+class Share(NamedTuple):
+    """What of the pool the processes of one container may have together: its number, and `most` bytes of copies."""
+
+    number: int
+    most: int
+
+
+def pack_session(session: int, pid: int, started: int, share: Share, devices: tuple[bytes, ...]) -> bytes:
     """Return the frame that brings a process; `devices` are binary UUIDs in the order of its WELCOME."""
-    return _SESSION.pack(PorterKind.SESSION, pid, session, started, len(devices), 0) + b"".join(devices)
+    head = _SESSION.pack(PorterKind.SESSION, pid, session, started, *share, len(devices), 0)
+    return head + b"".join(devices)
 
 
 def pack_checkpoint(session: int, *, restore: bool) -> bytes:

@@ -31,7 +31,9 @@ class World:
             number=1, container="a", rows=[UUID], is_elastic=True, connection=connection, process=None
         )
         self.now = 0.0
-        driver = SimpleNamespace(dispatch=self.events.append)
+        self.limits = {UUID: SimpleNamespace(limit=PIECE)}
+        machine = SimpleNamespace(accounts=lambda _container: self.limits)
+        driver = SimpleNamespace(dispatch=self.events.append, machine=machine)
         registry = SimpleNamespace(by_number={1: self.session})
         pool = cast("HostPool", None)
         self.sessions = ElasticSessions(cast("Any", driver), cast("Any", registry), pool, lambda: self.now)
@@ -109,3 +111,15 @@ def test_the_host_has_its_memory_back_when_the_porter_knows_of_an_end_before_the
     world.sessions.report(p.Gone(1, PIECE))
     os.close(world.session.process)
     assert sizes == [0]
+
+
+def test_a_raised_limit_reaches_the_porter_before_memory_leaves(world: World) -> None:
+    """It refuses more copies than the container may have."""
+    shares: list[p.Share] = []
+    world.sessions.use(cast("Any", SimpleNamespace(bring=lambda _session, share: shares.append(share))))
+    world.sessions.perform(r.Evict(1, 5, UUID, PIECE))
+    world.sessions.perform(r.Evict(1, 5, UUID, PIECE))
+    world.limits[UUID].limit = 3 * PIECE
+    world.sessions.perform(r.Evict(1, 5, UUID, PIECE))
+    assert [share.most for share in shares] == [PIECE, 3 * PIECE]
+    assert len({share.number for share in shares}) == 1
