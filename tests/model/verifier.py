@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "docs/model"
 CHECKED = ROOT / "build/models"
 """What verifiers printed, by all that it depends on, as a compiler's cache has it."""
-FLAGS = {"gate.pml": ("-DCOLLAPSE",)}
+FLAGS = {"gate.pml": ("-DCOLLAPSE",), "turns.pml": ("-DCOLLAPSE",)}
 """Of the compiler: a verifier that packs its states takes longer, and a fraction of the memory."""
 
 
