@@ -61,6 +61,10 @@ def _check_turns(state: State, room: Room, waiting: WaitingTurns) -> None:
         expected = {device: size for device, size in room.need(turn.container).items() if size}
         if turn.need != expected:
             raise InvariantBrokenError(f"{turn} needs {expected}")
+    waiting.check()
+    for name, sizes in room.sizes.items():
+        if name not in waiting.admitted and sizes != room.movable_of(name):
+            raise InvariantBrokenError(f"{room.movable_of(name)} of {name} may leave, recorded are {sizes}")
     overdue = [turn for turn in state.residency.turns.values() if not turn.is_admitted and is_overdue(state, turn)]
     held_back = {device for turn in overdue for device in turn.claims}
     for turn in state.residency.turns.values():

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from math import inf
 from typing import Final
 
+from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.residency.quantum import least_quantum, quantum, switch_seconds
 from convgpu.core.residency.state import QuantumEnds, Sizes, Turn
 from convgpu.core.state import State
@@ -68,6 +69,22 @@ class TimeSlices:
             if all(size <= 0 for size in lacking.values()):
                 return end if end < inf else None
         return None
+
+    def check(self) -> None:
+        """Compare the ends that are remembered with what they are.
+
+        Raises:
+            InvariantBrokenError: one differs.
+        """
+        for turn in self._residency.turns.values():
+            remembered = turn.ends
+            if remembered is None or self._ends_for(turn) is not remembered:
+                continue
+            for running in (self._room.running[device] for device in turn.claims):
+                for name in running.keys() & remembered.known.keys() & self._residency.watched.keys():
+                    refresh, end = remembered.known[name]
+                    if refresh == running[name] and end != self._quantum_end(name, turn):
+                        raise InvariantBrokenError(f"{name} may lose its turn to {turn} at another time than {end}")
 
     def _preemptible(self, ends: QuantumEnds, turn: Turn, lacking: Sizes) -> tuple[list[str], float]:
         """Return running containers whose quantum is over, in the order in which they lose it; when the next ends."""

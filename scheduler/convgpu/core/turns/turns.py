@@ -130,6 +130,7 @@ class Turns:
         """
         self._update()
         check_residency(self._state, self._room, self._waiting)
+        self._slices.check()
 
     def _update(self) -> None:
         """Bring everything that is computed up to date with the containers that changed."""

@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.residency.state import Phase, Sizes, Turn
 from convgpu.core.state import State
 from convgpu.core.turns.room import Room
@@ -123,6 +124,25 @@ class WaitingTurns:
             if not is_overdue(self._state, turn):
                 return
             yield turn
+
+    def check(self) -> None:
+        """Compare claims, and their orders, with what they are.
+
+        Raises:
+            InvariantBrokenError: one differs.
+        """
+        claims: dict[str, list[tuple[int, str]]] = {device: [] for device in self.sized}
+        for turn in self._residency.turns.values():
+            for device in claims if not turn.is_admitted else ():
+                claim = turn.need.get(device, 0) + self._room.movable[device].get(turn.container, 0)
+                if claim != turn.claims.get(device, 0):
+                    raise InvariantBrokenError(f"{turn} claims {claim} of {device}")
+                claims[device] += [(claim, turn.container)] if claim else []
+        for device, sized in claims.items():
+            places = sorted(self._places[name] for _, name in sized)
+            ranked, aged = [rank for rank, _ in places], sorted(age for _, age in places)
+            if (self.sized[device], self.ranked[device], self.aged[device]) != (sorted(sized), ranked, aged):
+                raise InvariantBrokenError(f"the orders of who waits for {device}")
 
     def _add(self, turn: Turn) -> None:
         rank, age = (-turn.priority, turn.sequence, turn.container), (turn.since, turn.sequence, turn.container)

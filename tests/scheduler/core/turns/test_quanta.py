@@ -70,3 +70,16 @@ def test_measured_rates_and_drains_decide_how_long_a_quantum_is() -> None:
     card.send(r.SessionStopped(a, 1, r.StopOutcome.DRAINED, drain=1.0))
     card.send(r.SwitchMeasured("gpu", rate_out=8.0))  # counts for a quarter
     assert card.machine.rates("gpu") == (5.0, 8.0, 1.0)
+
+
+def test_when_a_turn_is_due_follows_rates_and_priority() -> None:
+    card = Card()
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.send(r.SwitchMeasured("gpu", rate_out=4.0, rate_in=8.0))
+    card.allocate(a, 8)
+    card.allocate(b, 8)
+    assert card.due("b") == pytest.approx((8 / 4 + 8 / 8 + 0.05) * 19)
+    card.send(r.SwitchMeasured("gpu", rate_out=8.0))
+    assert card.due("b") == pytest.approx((8 / 5 + 8 / 8 + 0.05) * 19)
+    card.send(e.TermsChanged("b", wait=None, priority=1))
+    assert card.due("b") == pytest.approx(8 / 5 + 8 / 8 + 0.05)
