@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from convgpu.core import events as e
 from convgpu.core.allocation.admission import GANG_TIMEOUT, admit, can_be_admitted, required
-from convgpu.core.allocation.backfill import Backfill, ReleaseSums
+from convgpu.core.allocation.backfill import Backfill, Grants
 from convgpu.core.allocation.fairness import overtakes_overdue, serving_order
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.allocation.hold_back import hold_back
@@ -18,6 +18,7 @@ from convgpu.core.allocation.retries import Retries
 from convgpu.core.allocation.terms import deadline_of
 from convgpu.core.allocation.turns import head_start
 from convgpu.core.memory.queue import PendingAllocation
+from convgpu.core.memory.release_sums import ReleaseSums
 from convgpu.core.state import Container, State
 from convgpu.core.step import StepBuilder
 from convgpu.policies.memory.base import WaitingAllocation
@@ -42,7 +43,7 @@ class Allocator:
         self._headroom = headroom
         self._ladder = ReclaimLadder(state, headroom)
         self.reservations = CardReservations(state)
-        self._release_sums = ReleaseSums(state.ledger)
+        self._release_sums = ReleaseSums(Grants(state.ledger))
         self._retries = Retries(state)
         self._is_reclaiming = False  # the ladder was climbed, and the answer may leave another rung to climb
         state.ledger.allows_raise = self.reservations.allow_raise

@@ -6,27 +6,20 @@ After R. Lifka, The ANL/IBM SP Scheduling System (1995), with limits and ends in
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import accumulate
 from math import inf
 from operator import itemgetter
-from typing import Final
 
 from convgpu.core.allocation.admission import joint_containers, required, waits_for_holders
 from convgpu.core.allocation.hold_back import HoldBack
 from convgpu.core.allocation.turns import is_overdue
 from convgpu.core.memory.ledger import CURRENT, Ledger, Needs
 from convgpu.core.memory.queue import PendingAllocation
+from convgpu.core.memory.release_sums import ReleaseSums
 from convgpu.core.state import State
 from convgpu.policies.memory.base import WaitingAllocation
-
-_MOST_SUMS: Final = 1024  # of what holders may release in vain; with more of them nothing is proved
-_MOST_SIZES: Final = 44  # n different sizes have at least n (n + 1) / 2 + 1 sums
-# Sizes of holdings behind which nothing is proved where an allocation fits and waits for safety alone: every newcomer
-# whose limits are free would be compared with all that are overdue, nearly always in vain (docs/decisions/0079).
-_MOST_BESIDE_SAFETY: Final = 10
 
 Turn = tuple[float, int]
 Key = tuple[int, str]  # of Needs: scenario and device
@@ -42,7 +35,7 @@ class Backfill:
         devices: on which others than the overdue allocations of these are not concerned.
     """
 
-    def __init__(self, state: State, held_back: HoldBack, sums: "ReleaseSums", devices: Iterable[str]) -> None:
+    def __init__(self, state: State, held_back: HoldBack, sums: ReleaseSums, devices: Iterable[str]) -> None:
         self._state = state
         self._devices = devices
         self._ledger = state.ledger
@@ -197,80 +190,15 @@ class OverdueClaim:
     most: dict[Key, float] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Sums:
-    """What some holders of a device hold together, as far as anybody asked.
-
-    Attributes:
-        changes: of the holdings of the device before.
-        sums: in order, all that are less than `bound`, and the least of the others.
-        too_many: with this bound, and so with each higher one, there are too many sums.
-        sizes: of single holdings, least first; totals: of the smallest so many; both empty until somebody asks.
-    """
-
-    changes: int
-    sums: Sequence[int] = (0,)
-    bound: float = 0
-    too_many: float = inf
-    sizes: Sequence[int] = ()
-    totals: Sequence[int] = ()
-
-
-class ReleaseSums:
-    """What holders may release together of each device; remembered as long as none of their holdings changes."""
+class Grants:
+    """What holders of each device were granted, and their charges: all of which they release when they end."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._known: dict[str, Sums] = {}  # by device
+        self.changes = ledger.holdings.changes
 
-    def least_release(self, device: str, least: int) -> float:
-        """Return the least that some holders together hold of the device, of at least `least` bytes.
-
-        Infinite if all hold less, and less than all sizes if there are too many sums to say.
-        """
-        known = self._sums_of(device)
-        if least >= known.too_many or (least <= 0 and len(self._holdings(device)) > _MOST_BESIDE_SAFETY):
-            return -inf
-        if least > known.bound and not self._count_sums(device, known, least):
-            return -inf
-        place = bisect_left(known.sums, least)
-        return known.sums[place] if place < len(known.sums) else inf
-
-    def _count_sums(self, device: str, known: "Sums", least: int) -> bool:
-        """Count the sums up to `least`, or to twice that: the next question mostly goes further."""
-        holdings = self._holdings(device)
-        for bound in (2 * least, least):
-            if bound < known.too_many:
-                sums = subset_sums(holdings, bound)
-                if sums is not None:
-                    known.sums, known.bound = sums, bound
-                    return True
-                known.too_many = bound
-        return False
-
-    def release_bound(self, device: str, least: int) -> float:
-        """Return no less than `least_release`: what one holder, or some of the smallest, hold of at least that."""
-        known = self._sums_of(device)
-        if not known.sizes:
-            holdings = self._holdings(device)
-            known.sizes = sorted(holdings)
-            known.totals = list(accumulate(size * holdings[size] for size in known.sizes))
-        bound = inf
-        for sizes in (known.sizes, known.totals):
-            place = bisect_left(sizes, least)
-            if place < len(sizes):
-                bound = min(bound, sizes[place])
-        return bound if least > 0 else 0
-
-    def _sums_of(self, device: str) -> Sums:
-        changes = self._ledger.holdings.changes[device]
-        known = self._known.get(device)
-        if known is None or known.changes != changes:
-            known = self._known[device] = Sums(changes)
-        return known
-
-    def _holdings(self, device: str) -> Mapping[int, int]:
-        """Return how many holdings of each size above 0 there are: what holders were granted, and their charges."""
+    def sizes(self, device: str) -> Mapping[int, int]:
+        """Return how many holdings of each size above 0 there are."""
         ledger = self._ledger
         if ledger.usable[device] == ledger.capacity[device] + ledger.pool[device] + ledger.beyond[device]:
             return ledger.holdings.sizes[device]  # nothing is charged
@@ -278,42 +206,6 @@ class ReleaseSums:
         charges = Counter(account.charged for account in accounts if account is not None and account.charged)
         return ledger.holdings.sizes[device] + charges
 
-
-def subset_sums(sizes: Mapping[int, int], bound: int) -> list[int] | None:
-    """Return in order the sums of subsets of `sizes` that are less than `bound`, and the least of the others.
-
-    Equal sizes are taken 1, 2, 4 ... at a time, and rare sizes first: those make the sums too many soonest.
-
-    Args:
-        sizes: how many there are of each.
-        bound: sums that have reached it are not added to.
-
-    Returns:
-        None if the sums are too many.
-    """
-    least = min((size for size in sizes if size >= bound), default=inf)
-    smaller = [(count, size) for size, count in sizes.items() if size < bound]
-    if len(smaller) > _MOST_SIZES:
-        return None
-    sums = [0]  # in order
-    for count, size in sorted(smaller):
-        for times in _binary_parts(count):
-            part = size * times
-            below = bisect_left(sums, bound - part)
-            if below < len(sums):
-                least = min(least, sums[below] + part)
-            sums += [other + part for other in sums[:below]]
-            sums.sort()  # of two parts in order
-            sums = list(dict.fromkeys(sums))
-            if len(sums) > _MOST_SUMS:
-                return None
-    return sums + ([int(least)] if least < inf else [])
-
-
-def _binary_parts(count: int) -> Iterator[int]:
-    """Yield numbers whose subsets add up to each number from 0 to `count`."""
-    part = 1
-    while count:
-        yield min(part, count)
-        count -= min(part, count)
-        part *= 2
+    def either(self, device: str) -> Collection[tuple[int, int]]:  # noqa: ARG002
+        """Return nothing: nobody releases a part of it by a step of its own."""
+        return ()

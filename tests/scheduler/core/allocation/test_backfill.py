@@ -4,7 +4,6 @@ import pytest
 from checked_host import CheckedHost
 
 from convgpu.core import events as e
-from convgpu.core.allocation.backfill import subset_sums
 from convgpu.core.machine import Machine
 from convgpu.policies.memory import Fifo
 
@@ -123,22 +122,3 @@ def test_external_memory_ends_the_proof_and_nobody_deadlocks() -> None:
     grown = host.allocate(h, 4)
     assert grown in host.answers
     host.check()
-
-
-def test_sums_of_subsets() -> None:
-    assert subset_sums({3: 1, 8: 1}, 100) == [0, 3, 8, 11]
-    assert subset_sums({3: 2, 8: 1}, 100) == [0, 3, 6, 8, 11, 14]
-    assert subset_sums({2**power: 1 for power in range(11)}, 10_000) is None
-    assert subset_sums(dict.fromkeys(range(1, 46), 1), 100) is None  # at least 1,036
-
-
-@pytest.mark.parametrize(
-    ("bound", "sums"),
-    [(1, [0, 3]), (3, [0, 3]), (4, [0, 3, 6]), (7, [0, 3, 6, 8]), (9, [0, 3, 6, 8, 11]), (15, [0, 3, 6, 8, 11, 14])],
-)
-def test_of_the_sums_that_reach_a_bound_only_the_least_is_said(bound: int, sums: list[int]) -> None:
-    assert subset_sums({3: 2, 8: 1}, bound) == sums
-
-
-def test_sizes_above_the_bound_make_no_sums_too_many() -> None:
-    assert subset_sums({2**power: 1 for power in range(40)}, 4) == [0, 1, 2, 3, 4]
