@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from turn_oracle import TurnOracle
+
 from convgpu.core import events as e
 from convgpu.core.machine import Machine
 from convgpu.core.residency import events as r
@@ -35,6 +37,7 @@ class ElasticHost(SimulatedHost):
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
+        self.turn_oracle = TurnOracle(machine)
         self.gates: dict[int, Gate] = {}
         self.fixed: dict[str, Mapping[str, int]] = {}
         self.pool: dict[str, int] = defaultdict(int)
@@ -113,6 +116,7 @@ class ElasticHost(SimulatedHost):
 
     def dispatch(self, event: e.Event) -> None:
         before = self.excess()
+        self.turn_oracle.begin()
         if isinstance(event, r.Idle | r.SuspendAsked):
             self.stoppable.add(event.container)
         elif isinstance(event, r.Busy | r.ResumeAsked):

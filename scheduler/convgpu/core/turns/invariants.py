@@ -5,16 +5,17 @@ from collections.abc import Iterable
 from convgpu.core.errors import InvariantBrokenError
 from convgpu.core.residency.state import Phase, SessionMemory
 from convgpu.core.state import State
+from convgpu.core.turns.backfill import TurnBackfill
 from convgpu.core.turns.room import Room
 from convgpu.core.turns.waiting import WaitingTurns, is_overdue
 
 
-def check_residency(state: State, room: Room, waiting: WaitingTurns) -> None:
+def check_residency(state: State, room: Room, waiting: WaitingTurns, backfill: TurnBackfill) -> None:
     """Check sums, phases and turns, after a decision and without facts that came since.
 
     Raises:
         InvariantBrokenError: a figure is not the sum of its parts, a container runs with memory out, or one waits for
-            its turn although it fits and holds nobody back.
+            its turn although it fits and delays nobody.
     """
     _check_sums(state)
     for name, residence in state.residency.containers.items():
@@ -23,7 +24,7 @@ def check_residency(state: State, room: Room, waiting: WaitingTurns) -> None:
         for number, memory in residence.sessions.items():
             _check_memory(f"session {number} of {name}", memory)
     if not state.recovering:
-        _check_turns(state, room, waiting)
+        _check_turns(state, room, waiting, backfill)
 
 
 def _check_sums(state: State) -> None:
@@ -53,7 +54,7 @@ def _check_memory(name: str, memory: SessionMemory) -> None:
         raise InvariantBrokenError(f"{name} has less than nothing: {memory}")
 
 
-def _check_turns(state: State, room: Room, waiting: WaitingTurns) -> None:
+def _check_turns(state: State, room: Room, waiting: WaitingTurns, backfill: TurnBackfill) -> None:
     left = waiting.could_be_free()
     if any(left[device] < 0 for turn in waiting.admitted.values() for device in turn.need):
         raise InvariantBrokenError(f"turns were given for which there is no room: {left}")
@@ -65,8 +66,11 @@ def _check_turns(state: State, room: Room, waiting: WaitingTurns) -> None:
     for name, sizes in room.sizes.items():
         if name not in waiting.admitted and sizes != room.movable_of(name):
             raise InvariantBrokenError(f"{room.movable_of(name)} of {name} may leave, recorded are {sizes}")
-    overdue = [turn for turn in state.residency.turns.values() if not turn.is_admitted and is_overdue(state, turn)]
-    held_back = {device for turn in overdue for device in turn.claims}
-    for turn in state.residency.turns.values():
-        if not turn.is_admitted and waiting.fits(turn, left) and held_back.isdisjoint(turn.claims):
+    backfill.check()
+    waits = [turn for turn in state.residency.turns.values() if not turn.is_admitted]
+    for turn in waits:
+        if is_overdue(state, turn):
+            backfill.reserve(turn, set(left), waiting.could_be_free(), left)
+    for turn in waits:  # an overdue one may fit since it became that: time alone gives no turn
+        if waiting.fits(turn, left) and not (turn.claims and is_overdue(state, turn)):
             raise InvariantBrokenError(f"{turn} waits, and fits: {left}")

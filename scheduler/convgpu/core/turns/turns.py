@@ -7,6 +7,7 @@ from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.allocation.wait_reasons import Wait
 from convgpu.core.residency.state import Phase, Residence, Sizes, Turn
 from convgpu.core.state import State
+from convgpu.core.turns.backfill import TurnBackfill
 from convgpu.core.turns.invariants import check_residency
 from convgpu.core.turns.moves import DEADLINE, STEP_AFTER, Moves
 from convgpu.core.turns.reasons import InTheWay, explain_deferred
@@ -16,6 +17,9 @@ from convgpu.core.turns.waiting import WaitingTurns
 
 WATCH_FOR: Final = 10.0  # seconds for which a container is watched at least
 _MOST_ROUNDS: Final = 16  # what moves may make room for another turn at once
+_FIRST_LOOK: Final = 8  # overdue turns after which it is asked first whether anybody else fits still
+
+Devices = dict[str, None]
 
 
 class Turns:
@@ -24,7 +28,7 @@ class Turns:
     A container waits for its turn while an allocation that the ledger has leased has no room on the card, or while it
     is stopped and wants to run. It gets the turn when all that it needs, on all its devices, fits beside those that
     have theirs: what others hold that have none is moved out of the way. Overdue ones come first, by age, and nobody
-    overtakes them on their devices; then priority decides, then the memory policy.
+    passes them on their devices who could delay them; then priority decides, then the memory policy.
 
     Args:
         state: of the machine.
@@ -44,6 +48,7 @@ class Turns:
         self._moves = moves
         self._headroom = headroom
         self._waiting = WaitingTurns(state, room)
+        self._backfill = TurnBackfill(state, room, self._waiting)
         self.in_the_way = InTheWay(state, room)
         self._slices = TimeSlices(state, room, switch_cost)
         self._seen: dict[str, tuple[int, int, bool]] = {}  # the figures of each device when they were compared last
@@ -58,6 +63,7 @@ class Turns:
         if not residency.is_active:
             residency.changed.clear()
             self._state.ledger.lease_changes.clear()
+            self._backfill.forget()
             return False
         self._note_time()
         self._update()
@@ -129,7 +135,7 @@ class Turns:
             InvariantBrokenError: it is wrong, or somebody waits for a turn that could be given.
         """
         self._update()
-        check_residency(self._state, self._room, self._waiting)
+        check_residency(self._state, self._room, self._waiting, self._backfill)
         self._slices.check()
 
     def _update(self) -> None:
@@ -140,6 +146,7 @@ class Turns:
         for name in changed:
             self._room.refresh_container(name)
             self._waiting.update(name)
+            self._backfill.note(name)
             if len(self._touched) < len(self._residency.devices):
                 self._touched |= dict.fromkeys(self._state.ledger.accounts.get(name, ()))
 
@@ -184,42 +191,56 @@ class Turns:
     def _admit(self) -> None:
         """Give turns, as long as there is room on a device where anything changed; at last others lose theirs for it.
 
-        While turns are given, room only shrinks: what does not fit, or is held back, stays so until others lose theirs.
+        While turns are given, room only shrinks: who does not fit, or could delay an overdue one, has to wait until
+        others lose theirs.
         """
+        devices = self._touched
         room = {device: could_be_free - pledged for device, (could_be_free, pledged, _) in self._seen.items()}
-        self._admit_fitting(room, self._admit_overdue(room))
-        while self._preempt(room):
-            room = self._waiting.could_be_free()
-            self._admit_fitting(room, self._admit_overdue(room))
+        while devices:
+            self._admit_fitting(devices, room)
+            if devices := self._preempt(room):
+                room = self._waiting.could_be_free()
         self._touched.clear()
 
-    def _admit_overdue(self, room: Sizes) -> set[str]:
-        """Give turns to overdue containers that fit, by age; return the devices on which nobody may overtake others."""
-        held_back: set[str] = set()
-        overdue = {turn.container: turn for device in self._touched for turn in self._waiting.overdue_on(device)}
-        for turn in sorted(overdue.values(), key=lambda turn: turn.order):
-            if held_back.isdisjoint(turn.claims) and self._waiting.fits(turn, room):
-                self._give(turn, room)
-            else:
-                held_back.update(turn.claims)
-        return held_back
-
-    def _admit_fitting(self, room: Sizes, held_back: set[str]) -> None:
-        """Give turns to those that fit beside each other, by priority and memory policy."""
-        waiting = self._waiting
-        fitting = waiting.fitting([device for device in self._touched if device not in held_back], room)
-        if held_back:
-            fitting = [turn for turn in fitting if held_back.isdisjoint(turn.claims)]
+    def _admit_fitting(self, devices: Devices, room: Sizes) -> None:
+        """Give turns to those that fit beside each other: overdue ones by age, then by priority and memory policy."""
+        left = dict(room)
+        self._admit_overdue(devices, room, left)
+        fitting = self._waiting.fitting(devices, left)
         while fitting:
-            first = self._first(fitting, room)
-            self._give(first, room)
-            fitting = [turn for turn in fitting if turn is not first and waiting.fits(turn, room)]
+            self._give(self._first(fitting, room), room, left)
+            fitting = [turn for turn in fitting if not turn.is_admitted and self._waiting.fits(turn, left)]
 
-    def _give(self, turn: Turn, room: Sizes) -> None:
-        devices = list(turn.claims)
+    def _admit_overdue(self, devices: Devices, room: Sizes, left: Sizes) -> None:
+        """Give turns to overdue containers that fit, by age; `left` becomes what delays none of those that wait on.
+
+        Only where anybody fits, on one of these devices at least, and until nobody does any more. Who still fits is
+        asked less and less often, as there may be many.
+        """
+        waiting = self._waiting
+        wanted = {device for device, size in room.items() if waiting.least_claim(device) <= size}
+        if wanted.isdisjoint(devices):
+            return
+        overdue = {turn.container: turn for device in wanted for turn in waiting.overdue_on(device)}
+        next_look = _FIRST_LOOK
+        for place, turn in enumerate(sorted(overdue.values(), key=lambda turn: turn.order)):
+            if place == next_look:
+                next_look *= 2
+                if not any(turn.claims for turn in waiting.fitting(wanted.intersection(devices), left)):
+                    return
+            if wanted.isdisjoint(turn.claims):
+                continue
+            if waiting.fits(turn, left):
+                self._give(turn, room, left)
+            else:
+                self._backfill.reserve(turn, wanted, room, left)
+
+    def _give(self, turn: Turn, *rooms: Sizes) -> None:
+        for device, claim in turn.claims.items():
+            for room in rooms:
+                room[device] -= claim
         self._waiting.admit(turn)
-        for device in devices:
-            room[device] = self._waiting.could_be_free_on(device)
+        self._backfill.note(turn.container)
 
     def _first(self, turns: list[Turn], room: Sizes) -> Turn:
         """Return the first by priority and memory policy."""
@@ -228,27 +249,33 @@ class Turns:
         return self._residency.turns[self._state.policy.rank(views, room)[0].container]
 
     def _claimants(self) -> list[Turn]:
-        """Return those for which others may lose their turn: of each device the first, overdue or by priority."""
+        """Return those for which others may lose their turn: of each device the first, overdue or by priority.
+
+        On no other device an overdue one comes before it.
+        """
         self._slices.next_end = inf if len(self._touched) == len(self._residency.devices) else self._slices.next_end
-        claimants = [turn for device in self._touched if (turn := self._claimant(device)) is not None]
-        return list({turn.container: turn for turn in claimants}.values())
+        first = [turn for device in self._touched if (turn := self._claimant(device)) is not None]
+        claimants = {turn.container: turn for turn in first}.values()
+        overdue_on = self._waiting.overdue_on
+        return [turn for turn in claimants if all(next(overdue_on(device), turn) is turn for device in turn.claims)]
 
     def _claimant(self, device: str) -> Turn | None:
         ranked = self._waiting.ranked[device]
         first = self._residency.turns[ranked[0][2]] if ranked else None
         return next(self._waiting.overdue_on(device), first)
 
-    def _preempt(self, room: Sizes) -> bool:
-        """Give one turn for which running containers lose theirs, whose quanta are over."""
+    def _preempt(self, room: Sizes) -> Devices:
+        """Give one turn for which running containers lose theirs, whose quanta are over; return the devices of all."""
+        accounts = self._state.ledger.accounts
         for turn in self._claimants():
             if self._state.drained.isdisjoint(turn.need) and (chosen := self._slices.choose(turn, room)):
                 for name in chosen:
                     self._residency.containers[name].is_preempted = True
                     self._residency.changed[name] = None
                 self._update()
-                self._waiting.admit(turn)
-                return True
-        return False
+                self._give(turn)
+                return dict.fromkeys(device for name in (*chosen, turn.container) for device in accounts[name])
+        return {}
 
     # -- moves -----------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Final
 
 from convgpu.core.errors import InvariantBrokenError
@@ -17,7 +18,7 @@ PATIENCE: Final = 4  # starvation timeouts after which a turn is overdue
 
 
 def is_overdue(state: State, turn: Turn) -> bool:
-    """Return whether nobody may overtake a container on its devices any more."""
+    """Return whether nobody may delay a container on its devices any more."""
     return state.now - turn.since >= PATIENCE * state.starvation_timeout
 
 
@@ -143,6 +144,11 @@ class WaitingTurns:
             ranked, aged = [rank for rank, _ in places], sorted(age for _, age in places)
             if (self.sized[device], self.ranked[device], self.aged[device]) != (sorted(sized), ranked, aged):
                 raise InvariantBrokenError(f"the orders of who waits for {device}")
+
+    def least_claim(self, device: str) -> float:
+        """Return the least that a container without its turn claims of a card; infinite if none does."""
+        sized = self.sized[device]
+        return sized[0][0] if sized else inf
 
     def _add(self, turn: Turn) -> None:
         rank, age = (-turn.priority, turn.sequence, turn.container), (turn.since, turn.sequence, turn.container)
