@@ -114,8 +114,10 @@ class Backfill:
         claim = self._overdue_claim(overdue.view)
         turn = self._last_turn = overdue.view.turn
         for key in claim.keys:
-            size = self._most_beside(claim, key)
             minima = self._most.setdefault(key, [])
+            if minima and minima[-1][1] <= 0 and claim.fits_at_last:
+                continue  # nothing is left already, and less than nothing only where it does not fit
+            size = self._most_beside(claim, key)
             if not minima or size < minima[-1][1]:
                 minima.append((turn, size))
 
