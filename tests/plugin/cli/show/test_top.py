@@ -22,6 +22,7 @@ from convgpu.cli.connect.named_containers import NamedContainer
 from convgpu.cli.show.top_view import Controls, Line, Snapshot, view
 from convgpu.protocol.engine_container import EngineContainer
 from convgpu.protocol.records import Container, Device, Devices, Share, Waiting
+from convgpu.protocol.residency.records import CardTurn
 
 GIB = 1 << 30
 CARD = Device(
@@ -53,6 +54,20 @@ def test_the_screen_has_devices_containers_and_reasons() -> None:
         Line("  waits 10s for 1GiB on GPU 0: not enough is free, held by c0", "yellow"),
         *[Line("")] * 2,
         Line("q quit   s sort   space hold   up/down scroll   by age", "dim"),
+    ]
+
+
+def test_of_memory_that_leaves_it_says_where_it_is_and_whose_turn_it_is() -> None:
+    share = replace(SHARE, out=3 * GIB)
+    turn = CardTurn(since=88.0, behind=("v0",), due=130.0)
+    waits = listed(1, devices=(share,), residency="waiting", turn=turn)
+    seen = Snapshot(100.0, Devices(devices=(CARD,), policy="fifo"), (listed(0), waits))
+    lines = [line.text for line in view(seen, Controls(), "12:00:00", (120, 10), "#+ ")]
+    assert lines[3:7] == [
+        "CONTAINER  IMAGE  GPU  LIMIT  GRANT  USAGE  ON CARD   OUT  STATE           SINCE",
+        "c0         image    0  12GiB  12GiB   8GiB                 running            1m",
+        "c1         image    0  12GiB  12GiB   8GiB     5GiB  3GiB  waits for turn     1m",
+        "  waits for its card turn since 12s, behind c0, gets it within 30s: 3GiB on the host, 5GiB on GPU 0",
     ]
 
 

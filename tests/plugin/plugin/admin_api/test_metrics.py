@@ -86,6 +86,26 @@ def test_devices(samples):
     assert said["policy_info", ("policy", "fifo")] == 1
 
 
+def test_memory_that_leaves(samples, told):
+    moves = {"moved_out": 30, "moved_in": 20, "rate_out": 5.5, "rate_in": 4.5, "drain": 0.25}
+    told.devices = [device(A, out=12, pool=40, promised=130, moves=moves)]
+    elastic = container("v", residency="stopped")
+    elastic["devices"][0] |= {"out": 3, "fixed": 1}
+    told.containers = [elastic, container("rigid")]
+    said = samples()
+    on = ("device", A)
+    assert [said[f"device_{name}_bytes", on] for name in ("out", "pool", "promised")] == [12, 40, 130]
+    ways = {"out": (30, 5.5), "in": (20, 4.5)}
+    for way, (moved, rate) in ways.items():
+        assert said["device_moved_bytes_total", on, ("direction", way)] == moved
+        assert said["device_move_bytes_per_second", on, ("direction", way)] == rate
+    assert said["device_drain_seconds", on] == 0.25
+    assert said["elastic_containers", ("residency", "stopped")] == 1
+    of = {key: value for key, value in said.items() if key[0] in {"container_out_bytes", "container_fixed_bytes"}}
+    mine = (("container", "v"), on)
+    assert of == {("container_out_bytes", *mine): 3, ("container_fixed_bytes", *mine): 1}
+
+
 def test_the_queue(samples, told):
     told.containers = [
         container("v", "waiting", waiting=[wait(A, 990), wait(A, 400, "turn"), wait(B, 1234, "of tomorrow")])
