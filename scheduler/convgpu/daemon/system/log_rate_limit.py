@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 BURST: Final = 20
+NOTE_BURST: Final = 200  # below warnings
 EVENT_BURST: Final = 200  # of one kind, of one container
 SPAN: Final = 10.0
 _MOST_SPANS: Final = 4096  # before those that are over are forgotten
@@ -18,9 +19,10 @@ class _Span:
 
 
 class LogRateLimit(logging.Filter):
-    """Lets through twenty warnings and errors of one line of our code within ten seconds.
+    """Lets through twenty warnings and errors of one line of our code within ten seconds, and two hundred lesser ones.
 
-    The first one of the next span says how many were held back. Of events of the history, which are what the log is
+    The first one of the next span says how many were held back. A process that connects without end had made a thousand
+    lines a second that it lives without its connection. Of events of the history, which are what the log is
     for, it lets through two hundred of one kind and container: a container that provokes them without end fills no
     disk. The history itself has them all.
     """
@@ -35,9 +37,8 @@ class LogRateLimit(logging.Filter):
         event = getattr(record, "event", None)
         if isinstance(event, dict):
             return self._passes(record, (event.get("kind"), event.get("container")), EVENT_BURST)
-        if record.levelno < logging.WARNING:
-            return True
-        return self._passes(record, (record.pathname, record.lineno), BURST)
+        burst = BURST if record.levelno >= logging.WARNING else NOTE_BURST
+        return self._passes(record, (record.pathname, record.lineno), burst)
 
     def _passes(self, record: logging.LogRecord, place: tuple[object, object], burst: int) -> bool:
         if len(self._spans) > self._most_spans:
