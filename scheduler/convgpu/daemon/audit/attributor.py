@@ -56,6 +56,19 @@ class Attributor:
         lease = {pid: leases.get((pid, device), 0) for pid in limited if pid in index.by_pid}
         return attribute(sample.used, held, lease, limited.get, self._managed(device, held))
 
+    def without_limit(self, sample: MemorySample, index: ProcessIndex) -> dict[str, int]:
+        """Return the bytes of a device that containers hold without a limit there, by volume or the Engine's id."""
+        sizes: dict[str, int] = defaultdict(int)
+        for pid, size in (sample.held or {}).items():
+            name = index.volume_of(pid)
+            if name is None:
+                name = self._resolver.unknown_container(pid)
+            elif self._machine.account(name, sample.device) is not None:
+                continue
+            if name is not None:
+                sizes[name] += size
+        return dict(sizes)
+
     def _managed(self, device: str, held: Mapping[int, int]) -> int:
         """Return what processes with a session use beyond what the driver lists for them, in bytes."""
         used: dict[int, int] = defaultdict(int)

@@ -51,6 +51,10 @@ class ContainerResolver:
         self._own_ids = set(containers_of(os.getpid()))
         self._own_namespace = pid_namespace(os.getpid())
 
+    def unknown_container(self, pid: int) -> str | None:
+        """Return the Engine's id of the container of a process that belongs to no volume, None if it is in none."""
+        return next((found for found in containers_of(pid) if found not in self._own_ids), None)
+
     def index(self) -> ProcessIndex:
         """Return what is known now."""
         by_id = dict(self._listed())

@@ -53,6 +53,7 @@ class Audit:
         self._before: dict[str, Attribution] = {}
         self._pids: dict[str, AbstractSet[int]] = {}  # in the last sample of each device
         self._charged: dict[str, set[str]] = defaultdict(set)  # containers with unleased memory, by device
+        self._unlimited: dict[str, set[str]] = defaultdict(set)  # containers without a limit that were told of
         self._task: asyncio.Task[None] | None = None
 
     def start(self, interval: float) -> None:
@@ -88,6 +89,7 @@ class Audit:
                 self._capacities.measure(sample)
             if sample.held is not None:
                 attribution = self._attributor.attribute(sample, leases, index)
+                self._tell_unlimited(sample.device, self._attributor.without_limit(sample, index))
                 is_settled = sample.device not in unsettled
                 self._follow(sample.device, attribution, is_settled=is_settled)
                 forged = self._attributor.forgers(sample.device)
@@ -100,6 +102,14 @@ class Audit:
         self._overuse.enforce(over, index, forgers)
         for follow in self._followers:
             follow()
+
+    def _tell_unlimited(self, device: str, held: Mapping[str, int]) -> None:
+        """Say once of each container that it holds memory where it has no limit."""
+        told = self._unlimited[device]
+        for name in sorted(held.keys() - told):
+            text = "container %s holds %d bytes of %s, where it has no limit: give it a ConvGPU volume (convgpu run)"
+            log.warning(text, name, held[name], device)
+        self._unlimited[device] = set(held)
 
     def _unsettled(self) -> set[str]:
         """Return the devices on which memory of ended processes settles."""

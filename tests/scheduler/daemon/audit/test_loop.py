@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from daemon import DRIVER, GIB, Daemon, Process, running_daemon, wait_until
+from daemon import CONTEXT, DRIVER, GIB, Daemon, Process, running_daemon, wait_until
 
 from convgpu.daemon.system.procfs import is_alive
 from convgpu.protocol import messages as m
@@ -78,6 +78,19 @@ def test_a_limit_that_comes_later_is_held_against_what_there_is_then(daemon: Dae
     daemon.admin.request("set", name="late", memory="14g")
     assert share(daemon, "late")["limit"] == 14 * GIB
     assert Process(Path(str(daemon.state("later")["mountpoint"]))).hello(memory="14g").devices[0].limit == 14 * GIB
+
+
+def test_a_container_without_a_limit_is_named_once(daemon: Daemon, cgroup: Path) -> None:
+    folder = daemon.container("a", memory="2g")
+    held = f"container {cgroup.name} holds {GIB + CONTEXT} bytes of {device(daemon)['uuid']}, where it has no limit"
+    with running(folder, f"echo $$ >{cgroup}/cgroup.procs;", f"exec {HOLD} --wait-for-stdin 1g") as stranger:
+        wait_until(lambda: held in daemon.log.read_text(), "it is said")
+        assert device(daemon)["external"] > GIB
+        audits = daemon.log.read_text().count("external=")
+        daemon.container("b", memory="2g")
+        stranger.communicate()
+    wait_until(lambda: daemon.log.read_text().count("external=") > audits, "it is given back")
+    assert daemon.log.read_text().count("where it has no limit") == 1
 
 
 @needs_root

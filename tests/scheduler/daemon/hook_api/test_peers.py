@@ -1,12 +1,9 @@
 """A session belongs to the container in whose cgroup its process runs, or it is refused."""
 
-import contextlib
 import os
-import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,27 +73,6 @@ def test_who_has_the_volume_itself_mounted_may_use_it(ids: list[str]) -> None:
 def test_nobody_is_refused_whom_this_host_cannot_see_or_whose_folder_it_cannot_find() -> None:
     assert not refused(Peer([OTHER], pid=0))
     assert not refused(Peer([NEW]), place=None)
-
-
-CGROUPS = Path("/sys/fs/cgroup")
-
-
-@pytest.fixture
-def cgroup() -> Iterator[Path]:
-    """A cgroup that is named as the Engine names those of containers."""
-    parent = next(
-        (CGROUPS / name for name in ("pids", "cpuset", ".") if (CGROUPS / name / "cgroup.procs").exists()), None
-    )
-    if parent is None or os.geteuid() != 0 or not os.access(parent, os.W_OK):
-        pytest.skip("cgroups cannot be made here")
-    group = parent / "docker" / secrets.token_hex(32)
-    try:
-        group.mkdir(parents=True)
-    except OSError as error:
-        pytest.skip(f"cgroups cannot be made here: {error}")
-    yield group
-    with contextlib.suppress(OSError):
-        group.rmdir()
 
 
 # Joins a cgroup, connects as a program does, says what it was told to say, and prints the answer.

@@ -83,21 +83,6 @@ def test_a_process_is_waited_for_though_its_container_has_no_mount(daemon: Daemo
         assert isinstance(waiter.answer(request), m.Accepted)
 
 
-@pytest.fixture
-def cgroup() -> Iterator[Path]:
-    """A cgroup as the Engine names those of its containers."""
-    folder = Path(f"/sys/fs/cgroup/pids/docker-{os.getpid():064x}")
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no cgroup can be made here: {error}")
-    try:
-        yield folder
-    finally:
-        wait_until(lambda: not (folder / "cgroup.procs").read_text(), "it is empty")
-        folder.rmdir()
-
-
 def test_memory_of_a_process_that_is_in_no_book_is_not_granted_again(daemon: Daemon, cgroup: Path) -> None:
     """Its row was lost with a damaged database, or never written on a full disk, and it does not come back in time."""
     folder = daemon.container("a", memory="10g")
