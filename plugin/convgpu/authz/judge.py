@@ -13,12 +13,11 @@ from convgpu.authz.checks.limits import volume_options
 from convgpu.authz.checks.strict import (
     LOCAL_TYPES,
     bind_volume,
-    host_copies,
     local_volume_needs,
     needs,
-    old_archives,
     restart_needs,
     unlisted,
+    unsafe_archives,
 )
 from convgpu.authz.facts.need_notes import NeedNotes
 from convgpu.authz.facts.owners import Owners
@@ -217,9 +216,9 @@ class Judge:
         if subject is None:
             return allow(_NO_CONTAINER)
         paths = case.call.query.get("path", ())
-        copies = chain(host_copies(subject), unlisted(subject, strict_calls.copy_needs(paths)))
+        copies = unlisted(subject, strict_calls.copy_needs(paths))
         copies = chain(calls.archive_paths(subject, paths), copies, self._links(case, paths))
-        return _verdict(subject, chain(_access(case, subject), old_archives(subject), copies))
+        return _verdict(subject, chain(_access(case, subject), unsafe_archives(subject), copies))
 
     def _start_prepared(self, case: Case) -> Verdict:
         """Judge the start of a program that an earlier call prepared: who prepared it may start it."""
@@ -303,7 +302,9 @@ class Judge:
             return self._without_container(case, [_UNKNOWN_CALL])
         wanted = [Need("calls", other.name, f"the call {other.name}")] if other.name else []
         names = other.containers
-        if other.name == "checkpoints":
+        if other.name == "import":
+            wanted += strict_calls.import_needs(case.call.query.get("fromSrc", ()))
+        elif other.name == "checkpoints":
             folder = go_json.text(case.document(), "checkpointdir") if case.body else ""
             wanted += strict_calls.checkpoint_needs({**case.call.query, "checkpoint-dir": [folder]})
         if other.makes_network:
@@ -315,7 +316,7 @@ class Judge:
         found = [self._subjects.existing(name, case.caller) for name in names]
         for subject in [each for each in found if each is not None] or [self._subjects.without_container(case.caller)]:
             access = _access(case, subject) if subject.container.known else iter(())
-            inside = chain(_listing(case), old_archives(subject) if other.archives else ())
+            inside = chain(_listing(case), unsafe_archives(subject) if other.archives else ())
             verdict = _verdict(subject, chain(access, inside, unlisted(subject, iter(wanted))))
             if not verdict.allow:
                 return verdict

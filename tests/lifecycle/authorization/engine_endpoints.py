@@ -64,8 +64,8 @@ ENDPOINTS: dict[str, str] = {
     # Images and builds
     "GET /images/json": "open",
     "GET /images/search": "open",
-    "GET /images/get": "open",
-    f"GET {M}/get": "open",
+    "GET /images/get": "calls save",
+    f"GET {M}/get": "calls save",
     f"GET {M}/history": "open",
     f"GET {M}/json": "open",
     "POST /images/create": "open",

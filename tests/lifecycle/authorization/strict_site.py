@@ -189,6 +189,8 @@ CALLS: dict[tuple[str, str], str] = {
     ("GET", "/v1.41/containers/json?all=1&size=%20True"): "strict-calls",
     ("GET", "/v1.41/containers/c/json?size=0&size=yes"): "strict-calls",
     ("GET", "/v1.41/containers/c/changes"): "strict-calls",
+    ("GET", "/v1.41/images/x/get"): "strict-calls",
+    ("GET", "/v1.41/images/get?names=x"): "strict-calls",
     ("GET", "/v1.41/swarm"): "strict-calls",
     ("GET", "/v1.41/configs"): "strict-calls",
     ("GET", "/debug/vars"): "strict-calls",

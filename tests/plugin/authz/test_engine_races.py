@@ -80,24 +80,21 @@ def test_a_container_that_exists_starts_with_its_volumes(strict):
     assert strict.start(inspected(host, mounts=mounts)).rule == "no-gpu"
 
 
+VOLUME = {"Type": "volume", "Name": "v", "Driver": "local", "Destination": "/x"}
+READ_ONLY = {"Type": "bind", "Source": strict_site.TOOLS, "Destination": "/tools", "RW": False}
+
+
 @pytest.mark.parametrize("method", ["HEAD", "GET", "PUT"])
-@pytest.mark.parametrize(
-    ("engine", "rule"),
-    [
-        ((20, 10), "strict-copies"),
-        ((26, 1), "strict-copies"),
-        ((28, 4), "strict-copies"),
-        ((28, 5), "nothing-to-judge"),
-    ],
-)
-def test_docker_cp_needs_an_engine_that_mounts_apart(strict, method, engine, rule):
-    """Older ones mount, for all three calls, by names that a container exchanges for links: over any folder."""
+@pytest.mark.parametrize("engine", [(20, 10), (26, 1), (28, 4), (28, 5), (29, 0)])
+@pytest.mark.parametrize("mounts", [(), (VOLUME,), (READ_ONLY,), (OURS,)], ids=["none", "volume", "bind", "ours"])
+def test_docker_cp_is_for_containers_for_which_nothing_is_mounted(strict, method, engine, mounts):
+    """What a container has is mounted once more, for all three calls, by names that others exchange for links."""
     strict.engine.more["engine"] = engine
-    for mounts in ((), [{"Type": "volume", "Name": "v", "Driver": "local", "Destination": "/x"}]):
-        strict.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=mounts)
-        verdict = strict.judge(b"", "/v1.41/containers/c/archive?path=/tmp", method)
-        assert verdict.rule == rule
-    assert ("path", "c") not in strict.engine.asked or rule == "nothing-to-judge"  # our own question is one of these
+    strict.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=mounts)
+    is_safe = engine >= (28, 5) and not mounts
+    verdict = strict.judge(b"", "/v1.41/containers/c/archive?path=/tmp", method)
+    assert verdict.rule == ("nothing-to-judge" if is_safe else "strict-copies")
+    assert ("path", "c") not in strict.engine.asked or is_safe  # our own question is one of these
 
 
 def test_docker_cp_by_guard_and_by_an_exemption(strict):

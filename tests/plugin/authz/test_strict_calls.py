@@ -156,19 +156,10 @@ def test_a_volume_that_is_a_bind_mount_is_permitted_by_no_list(strict):
         assert made.rule in {"strict-volumes", "host-path"}
 
 
-@pytest.mark.parametrize(
-    ("read_only", "engine", "rule"),
-    [
-        (False, (28, 5), "strict-copies"),
-        (True, (26, 1), "strict-copies"),
-        (True, (28, 5), "nothing-to-judge"),
-    ],
-)
-def test_copies_into_a_container_that_has_a_path_of_the_host(strict, read_only, engine, rule):
-    strict.engine.more["engine"] = engine
-    mount = {"Type": "bind", "Source": strict_site.DATA, "Destination": "/data", "RW": not read_only}
-    strict.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=[mount])
-    assert strict.judge(b"", "/v1.41/containers/c/archive?path=/tmp", "PUT").rule == rule
+@pytest.mark.parametrize(("source", "rule"), [("-", "nothing-to-judge"), ("http://127.0.0.1:1/x", "strict-fields")])
+def test_an_import_of_an_address_is_fetched_as_the_host(strict, source, rule):
+    strict.rules = parse_rules(RULES.replace('"commit"', '"import"'))
+    assert strict.judge(b"", f"/v1.41/images/create?fromSrc={source}&repo=x").rule == rule
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,25 @@ def test_what_a_file_is_is_told_to_who_could_make_the_container_and_to_ourselves
 @pytest.mark.parametrize("name", ["BlkioDeviceReadBps", "blkioWeightDevice"])
 def test_the_engine_says_of_no_path_whether_it_is_there(strict, name, path, rule):
     """It would say so when the container starts."""
-    assert strict.judge({"Image": "i", "HostConfig": {name: [{"Path": path, "Rate": 1}]}}).rule == rule
+    speeds = {name: [{"Path": path, "Rate": 1}]}
+    assert strict.judge({"Image": "i", "HostConfig": speeds}).rule == rule
+    updated = strict.judge(speeds, "/v1.41/containers/c/update")
+    assert updated.rule == rule.replace("no-gpu", "nothing-to-judge")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        {"Mounts": [{"Type": "tmpfs", "Target": "/x", "Tomorrow": 1}]},
+        {"Mounts": [{"Type": "tmpfs", "Target": "/x", "tmpfsOptions": {"Mode": 1, "Tomorrow": 1}}]},
+        {"Mounts": [{"Type": "bind", "Source": strict_site.DATA, "Target": "/x", "BindOptions": {"Tomorrow": True}}]},
+        {"LogConfig": {"Type": "json-file", "Tomorrow": "x"}},
+        {"RestartPolicy": {"Name": "always", "Tomorrow": 1}},
+    ],
+)
+def test_fields_within_fields_are_known_too(strict, host):
+    verdict = strict.judge({"Image": "i", "HostConfig": host})
+    assert (verdict.rule, "omorrow" in verdict.message) == ("strict-fields", True)
 
 
 CHECKPOINTS = (

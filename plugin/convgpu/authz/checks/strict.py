@@ -41,8 +41,7 @@ _MASKED: Final = frozenset(
 _NVIDIA_GPU: Final = re.compile(r"nvidia\.com/gpu=.+")
 # The first Engine that makes read-only what is mounted below a read-only mount.
 _RECURSIVE: Final = (25, 0)
-# The first whose `docker cp` was seen to be safe: before, mounts for it stood in the host's own tree, and what is
-# mounted below a read-only one stayed writable.
+# The first whose mounts for `docker cp` do not stand in the host's own tree.
 _SAFE_ARCHIVES: Final = (28, 5)
 # The Engine gives such names to volumes without one.
 _ANONYMOUS: Final = re.compile("[0-9a-f]{64}")
@@ -201,32 +200,28 @@ def _filled_volumes(subject: Subject) -> Iterator[Refusal]:
             yield Refusal("strict-fields", f"{text}\nSay {words} {entry}", has_entry=True)
 
 
-def old_archives(subject: Subject) -> Iterator[Refusal]:
-    """Refuse, where rules are strict, `docker cp` in both directions on Engines before 28.5.
+def unsafe_archives(subject: Subject) -> Iterator[Refusal]:
+    """Refuse, where rules are strict, `docker cp` in both directions where the Engine mounts something for it.
 
-    Such an Engine mounts for it what the container has, its volumes and its own /etc/hosts, /etc/hostname and
-    /etc/resolv.conf, in the host's own tree and by names that the container exchanges for links: over any folder or
-    file of the host, for good.
+    It mounts what the container has, as root of the host, from paths and onto names that others exchange for links
+    meanwhile: so any file of the host is read, and a read-only path written. Engines before 28.5 do so in the host's
+    own tree, with /etc/hosts, /etc/hostname and /etc/resolv.conf of each container too.
     """
-    if subject.caller.rules.strict_list is not None and subject.host.engine < _SAFE_ARCHIVES:
+    if subject.caller.rules.strict_list is None:
+        return
+    way = "Copy by docker exec, such as docker exec NAME tar -c FOLDER | tar -x."
+    if subject.host.engine < _SAFE_ARCHIVES:
         yield Refusal(
             "strict-copies",
             "for docker cp this Engine, before 28.5, mounts what the container has, by names that can lead it to the "
-            "host.\nCopy by docker exec, such as docker exec NAME tar -c FOLDER | tar -x.",
+            f"host.\n{way}",
         )
-
-
-def host_copies(subject: Subject) -> Iterator[Refusal]:
-    """Refuse, where rules are strict, copies into a container that writes a path of the host.
-
-    The Engine unpacks them as root of the host, with setuid files and devices, and through links that lie in the
-    container, come with the archive, or change meanwhile.
-    """
-    for mount in subject.container.mounts if subject.caller.rules.strict_list is not None else ():
-        if mount.kind == "bind" and not mount.read_only and not is_preload_file(mount, subject.host):
-            what = f"the container writes {mount.source} of the host"
-            way = "Copy by the path itself, or by docker exec -i ... tar -x."
-            yield Refusal("strict-copies", f"{what}, where a copy could leave a setuid file.\n{way}")
+    elif subject.container.mounts:
+        yield Refusal(
+            "strict-copies",
+            f"for docker cp the Engine mounts {subject.container.mounts[0].target} of the container once more, by "
+            f"names that can lead it to the host.\n{way}",
+        )
 
 
 def _is_bind(options: Mapping[str, str]) -> bool:

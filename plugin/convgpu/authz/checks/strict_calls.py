@@ -59,6 +59,16 @@ def _build_network(modes: Sequence[str]) -> Iterator[Need]:
             yield Need("namespaces", f"network={kind}", f"--network {mode}")
 
 
+def import_needs(sources: Sequence[str]) -> Iterator[Need]:
+    """Return what an import needs that comes from an address: the Engine fetches it, from where only the host comes to.
+
+    Args:
+        sources: `fromSrc` of `POST /images/create`; `-` is the call's own body.
+    """
+    if set(sources) - {"", "-"}:
+        yield Need("fields", "import remote", "an import of an address")
+
+
 def checkpoint_needs(query: Mapping[str, Sequence[str]]) -> Iterator[Need]:
     """Return what a call about a checkpoint needs: the Engine writes and reads its folder as root of the host.
 

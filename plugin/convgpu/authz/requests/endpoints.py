@@ -19,7 +19,7 @@ _OPEN: Final = """
     POST    containers/NAME/stop containers/NAME/kill containers/NAME/wait containers/NAME/pause
     POST    containers/NAME/unpause containers/NAME/resize exec/NAME/resize build/cancel
     DELETE  containers/NAME images/NAME networks/NAME volumes/NAME
-    GET     images/json images/search images/get images/NAME/json images/NAME/history images/NAME/get
+    GET     images/json images/search images/NAME/json images/NAME/history
     GET     distribution/NAME/json
     GET     networks networks/NAME volumes volumes/NAME plugins plugins/privileges plugins/NAME/json
     GET     services services/ID tasks tasks/ID nodes nodes/ID secrets secrets/ID
@@ -39,6 +39,8 @@ _LISTED: Final = {
     # For these the Engine walks, as root, through files that containers exchange for links meanwhile.
     "size": "GET system/df",
     "diff": "GET containers/NAME/changes",
+    # The Engine reads an image's layers through links in them, and says what it found.
+    "save": "GET images/get images/NAME/get",
     "load": "POST images/load",
     # A name that changes between judgement and call can come to mean another container.
     "rename": "POST containers/NAME/rename",

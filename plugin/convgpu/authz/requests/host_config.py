@@ -37,6 +37,20 @@ _SPEEDS: Final = (
 )  # fmt: skip
 _DEVICE: Final = re.compile(r"/dev/(?:[a-z]+/by-[a-z]+/)?[\w:-][\w:.+-]*", re.ASCII)
 _MOUNT_KINDS: Final = frozenset({"bind", "volume", "tmpfs", "image"})
+_MOUNT: Final = frozenset({"type", "source", "target", "readonly", "consistency", "clusteroptions"})
+_MOUNT_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
+    "bindoptions": frozenset({
+        "propagation", "nonrecursive", "createmountpoint", "readonlynonrecursive", "readonlyforcerecursive",
+    }),
+    "volumeoptions": frozenset({"nocopy", "labels", "driverconfig", "subpath"}),
+    "tmpfsoptions": frozenset({"sizebytes", "mode", "options"}),
+    "imageoptions": frozenset({"subpath"}),
+}  # fmt: skip
+# Parts of a HostConfig that have fields of their own.
+_PARTS: Final[Mapping[str, frozenset[str]]] = {
+    "logconfig": frozenset({"type", "config"}),
+    "restartpolicy": frozenset({"name", "maximumretrycount"}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +115,8 @@ def endpoint_options(endpoints: Iterable[object]) -> tuple[tuple[str, str], ...]
 
 def odd_updates(document: Mapping[str, object]) -> Iterator[str]:
     """Return fields with a value of `POST /containers/NAME/update` that are neither a share nor a restart policy."""
-    yield from (
-        name for name, value in document.items() if value and go_json.fold(name) not in _FREE | {"restartpolicy"}
-    )
+    yield from _others(document, _FREE | {"restartpolicy"})
+    yield from _odd_speeds(document)
 
 
 def beside(document: Mapping[str, object]) -> tuple[str, ...]:
@@ -115,11 +128,24 @@ def beside(document: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _unknown(host: Mapping[str, object]) -> Iterator[str]:
-    known = _FREE | _READ | _CONFIG
-    yield from (name for name, value in host.items() if value and go_json.fold(name) not in known)
-    for name in _SPEEDS:
-        paths = (go_json.text(row, "path") for row in go_json.children(host, name))
-        yield from (f"{name} of {path}" for path in paths if not _DEVICE.fullmatch(path))
+    yield from _others(host, _FREE | _READ | _CONFIG)
+    yield from _odd_speeds(host)
     for mount in go_json.children(host, "mounts"):
         if (kind := go_json.text(mount, "type")) not in _MOUNT_KINDS:
             yield f"mount type {kind}"
+        yield from (f"mount {name}" for name in _others(mount, _MOUNT | _MOUNT_OPTIONS.keys()))
+        for part, known in _MOUNT_OPTIONS.items():
+            yield from (f"mount {part} {name}" for name in _others(go_json.child(mount, part), known))
+    for part, known in _PARTS.items():
+        yield from (f"{part} {name}" for name in _others(go_json.child(host, part), known))
+
+
+def _others(document: Mapping[str, object], known: frozenset[str]) -> Iterator[str]:
+    """Return the fields with a value that are not among these."""
+    return (name for name, value in document.items() if value and go_json.fold(name) not in known)
+
+
+def _odd_speeds(host: Mapping[str, object]) -> Iterator[str]:
+    for name in _SPEEDS:
+        paths = (go_json.text(row, "path") for row in go_json.children(host, name))
+        yield from (f"{name} of {path}" for path in paths if not _DEVICE.fullmatch(path))

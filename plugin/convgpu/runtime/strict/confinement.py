@@ -27,19 +27,34 @@ _MODES: Final[Mapping[str, tuple[int, Sequence[int]]]] = {
 _OPENS: Final = {"open": 1, "openat": 2}
 # Their arguments lie in memory, where no filter reads them. Programs take `openat` when these are missing.
 _MISSING: Final = ("io_uring_setup", "io_uring_enter", "io_uring_register", "openat2")
+# An ACL gives its group the right to execute and leaves the setgid bit, which `chown` leaves to a file that its group
+# cannot execute. Programs go on without ACLs where a file system has none.
+_NO_ACLS: Final = ("setxattr", "lsetxattr", "fsetxattr", "setxattrat")
 _ENOSYS: Final = 38
-_EPERM: Final = 1
+_EOPNOTSUPP: Final = 95
 _ALLOW: Final = "SCMP_ACT_ALLOW"
 _REFUSES: Final = ("SCMP_ACT_ERRNO", "SCMP_ACT_KILL", "SCMP_ACT_KILL_PROCESS", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_TRAP")
 
 Rule = dict[str, Any]
 
 
+class Unconfined(Exception):  # noqa: N818 - a state, not an accident
+    """The container has no filter of system calls, or one that permits calls which it does not name."""
+
+
 def confine(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a container that can make neither setuid files nor devices."""
+    """Return the configuration of a container that can make neither setuid files nor devices.
+
+    Raises:
+        Unconfined: by `seccomp=unconfined` or a profile of that kind: a library that is older than the kernel cannot
+            name the kernel's latest calls, so no filter would refuse them.
+    """
     process, linux = dict(config.get("process") or {}), dict(config.get("linux") or {})
     process["capabilities"] = without_capabilities(process.get("capabilities") or {}, CAPABILITIES)
-    linux["seccomp"] = _filter(linux.get("seccomp") or {"defaultAction": _ALLOW})
+    seccomp = linux.get("seccomp") or {}
+    if str(seccomp.get("defaultAction")) not in _REFUSES:
+        raise Unconfined
+    linux["seccomp"] = _filter(seccomp)
     return {**config, "process": process, "linux": linux}
 
 
@@ -51,9 +66,8 @@ def without_capabilities(sets: Mapping[str, Any], taken: frozenset[str]) -> dict
 def _filter(seccomp: Mapping[str, Any]) -> dict[str, Any]:
     """Return a filter that permits no more than before, and no such call."""
     rules = [dict(rule) for rule in seccomp.get("syscalls") or ()]
-    refuses = str(seccomp.get("defaultAction")) in _REFUSES
     # Beside an unconditional rule libseccomp takes no conditional one, so these calls go from the rules that stand.
-    names = {*_MODES, *_OPENS, *_MISSING}
+    names = {*_MODES, *_OPENS, *_MISSING, *_NO_ACLS}
     permitted = {
         name
         for rule in rules
@@ -61,37 +75,29 @@ def _filter(seccomp: Mapping[str, Any]) -> dict[str, Any]:
         for name in rule.get("names") or ()
     }
     kept = [rule | {"names": [name for name in rule.get("names") or () if name not in names]} for rule in rules]
-    added = _permits(permitted) if refuses else _refusals()
-    missing = {"names": [*_MISSING], "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS}
-    return {**seccomp, "syscalls": [*(rule for rule in kept if rule["names"]), *added, missing]}
+    added = [*_permits(permitted), _fails(_MISSING, _ENOSYS), _fails(_NO_ACLS, _EOPNOTSUPP)]
+    return {**seccomp, "syscalls": [*(rule for rule in kept if rule["names"]), *added]}
 
 
 def _permits(permitted: set[str]) -> Iterator[Rule]:
-    """Return the rules of a filter that refuses what it does not name."""
+    """Return the rules by which calls that were permitted still are, without the bits of a set ID."""
     for name, (mode, bits) in _MODES.items():
         if name in permitted:
-            yield _rule(name, _ALLOW, _bits(mode, sum(bits), 0))
+            yield _permit(name, _without(mode, sum(bits)))
     for name, flags in _OPENS.items():
         if name in permitted:
-            yield _rule(name, _ALLOW, _bits(flags, sum(_MAKES), 0))
-            yield _rule(name, _ALLOW, _bits(flags + 1, sum(_SET_ID), 0))
+            yield _permit(name, _without(flags, sum(_MAKES)))
+            yield _permit(name, _without(flags + 1, sum(_SET_ID)))
 
 
-def _refusals() -> Iterator[Rule]:
-    """Return the rules of a filter that permits what it does not name."""
-    for name, (mode, bits) in _MODES.items():
-        yield from (_rule(name, "SCMP_ACT_ERRNO", _bits(mode, bit, bit)) for bit in bits)
-    for name, flags in _OPENS.items():
-        for making in _MAKES:
-            for bit in _SET_ID:
-                yield _rule(name, "SCMP_ACT_ERRNO", _bits(flags, making, making), _bits(flags + 1, bit, bit))
+def _permit(name: str, condition: Rule) -> Rule:
+    return {"names": [name], "action": _ALLOW, "args": [condition]}
 
 
-def _rule(name: str, action: str, *arguments: Rule) -> Rule:
-    rule: Rule = {"names": [name], "action": action, "args": list(arguments)}
-    return rule if action == _ALLOW else rule | {"errnoRet": _EPERM}
+def _fails(names: Sequence[str], error: int) -> Rule:
+    return {"names": [*names], "action": "SCMP_ACT_ERRNO", "errnoRet": error}
 
 
-def _bits(index: int, mask: int, value: int) -> Rule:
-    """Return the condition that an argument has this value in the bits of a mask."""
-    return {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+def _without(index: int, mask: int) -> Rule:
+    """Return the condition that an argument has none of these bits."""
+    return {"index": index, "value": mask, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from convgpu.runtime.devices import Source, open_source
-from convgpu.runtime.strict.confinement import CAPABILITIES, confine, without_capabilities
+from convgpu.runtime.strict.confinement import CAPABILITIES, Unconfined, confine, without_capabilities
 from convgpu.runtime.strict.host_view import is_hosts, look_at_host
 from convgpu.runtime.strict.judgement import HostMount, NotListed, StrictRules, is_bind, refuse_unlisted
 from convgpu.runtime.strict.open_path import Opened, open_path
@@ -54,8 +54,19 @@ def lead_mounts(
         led = _lead_devices(_lead_engines(led, ids, staged), ids, staged)
         give_pipes(ids.ids.kernel_id(process_user(led)))
     if writes or (ids is not None and ids.ids.may_write):
-        led = confine(led)
+        led = _confined(led)
     return led, lambda source: staged.get(source) or open_source(source)
+
+
+def _confined(config: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return confine(config)
+    except Unconfined:
+        raise NotListed(
+            "strict-security: a container that writes a path of the host keeps the Engine's filter of system calls, "
+            "which keeps it from setuid files. Leave out seccomp=unconfined and profiles that permit what they do not "
+            "name, or mount the path with :ro"
+        ) from None
 
 
 def _lead_engines(config: dict[str, Any], ids: OwnIds, staged: dict[str, Source]) -> dict[str, Any]:

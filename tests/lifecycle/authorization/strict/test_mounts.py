@@ -146,18 +146,14 @@ def dangerous(folder):
     return sorted(found)
 
 
-@pytest.mark.parametrize("security", [[], ["seccomp=unconfined"]], ids=["filter", "no filter"])
-def test_nothing_that_makes_a_user_of_the_host_root_is_left_in_a_writable_path(site, raw, room, security):
-    """In the first program and by `docker exec`; with the Engine's filter of calls, and where the site lists none."""
-    rules = site.directory / "etc/convgpu/rules.toml"
-    before = rules.read_text()
-    rules.write_text(before.replace("[strict]", '[strict]\nsecurity = ["seccomp=unconfined"]'))
+def test_nothing_that_makes_a_user_of_the_host_root_is_left_in_a_writable_path(raw, room):
+    """In the first program and by `docker exec`."""
     # Some of these end with the shell that runs them: each has one of its own, and a folder.
     parts = [f"mkdir -p '/x/{name}'; cd '/x/{name}'; ({leaving}); cd /" for name, leaving in LEAVINGS.items()]
     script = "\n".join(parts)
     made = raw.post(
         f"{API}/containers/create",
-        body({"Binds": [f"{room}:/x"], "SecurityOpt": security}, "sh", "-c", f"{script}\ntouch /x/done\nsleep 600"),
+        body({"Binds": [f"{room}:/x"]}, "sh", "-c", f"{script}\ntouch /x/done\nsleep 600"),
     ).json["Id"]
     try:
         assert raw.post(f"{API}/containers/{made}/start").status == 204
@@ -167,8 +163,40 @@ def test_nothing_that_makes_a_user_of_the_host_root_is_left_in_a_writable_path(s
         assert len(list(room.iterdir())) >= len(LEAVINGS)
         assert dangerous(room) == []
     finally:
-        rules.write_text(before)
         raw.remove(made)
+
+
+# Gives the file of a user, setgid and not to be executed by its group, another group (syscall 116: setgroups) and, by
+# an ACL (188: setxattr), its group the right to execute it: neither takes the bit away.
+ANOTHER_GROUP = """
+$n = "/x/own"; $g = pack("LL", 4242, 0); $s = "system.posix_acl_access";
+$a = pack("VvvVvvVvvV", 2, 1, 7, 0xffffffff, 4, 5, 0xffffffff, 0x20, 5, 0xffffffff);
+print syscall(116, 2, $g) == 0 && chown(-1, 0, $n) ? "its group is root\n" : "failed: $!\n";
+print syscall(188, $n, $s, $a, 28, 0) == 0 ? "it has an ACL\n" : "no ACL: $!\n";
+"""
+
+
+def test_no_acl_makes_a_users_setgid_file_one_of_roots_group(raw, room):
+    own = room / "own"
+    own.touch()
+    os.chown(own, 4242, 4242)
+    own.chmod(0o2644)
+    assert output(raw, {"Binds": [f"{room}:/x"]}, f"perl -e '{ANOTHER_GROUP}'") == (
+        "its group is root\nno ACL: Operation not supported\n"
+    )
+    assert (own.stat().st_gid, oct(own.stat().st_mode)) == (0, "0o102644")
+
+
+def test_without_a_filter_of_system_calls_no_path_is_writable(site, raw, room):
+    rules = site.directory / "etc/convgpu/rules.toml"
+    before = rules.read_text()
+    rules.write_text(before.replace("[strict]", '[strict]\nsecurity = ["seccomp=unconfined"]'))
+    host = {"SecurityOpt": ["seccomp=unconfined"]}
+    try:
+        assert "strict-security: " in output(raw, host | {"Binds": [f"{room}:/x"]}, "echo runs")
+        assert output(raw, host | {"Binds": [f"{room}:/x:ro"]}, "echo runs") == "runs\n"
+    finally:
+        rules.write_text(before)
 
 
 def test_a_writable_path_is_of_use(raw, room):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from raw_engine import Call
-from strict_run import API, body, copies, output
+from strict_run import API, body, output
 
 pytestmark = pytest.mark.engine
 
@@ -49,5 +49,5 @@ def mounts():
 def test_docker_cp_mounts_nothing_in_the_hosts_tree(raw, shared, method):
     before = mounts()
     answer = raw.send(Call(method, f"{API}/containers/{shared}/archive?path=/tmp", b"\0" * 1024))
-    assert answer.status == (200 if copies(raw) else 403), answer
+    assert answer.status == 403, answer
     assert mounts() == before

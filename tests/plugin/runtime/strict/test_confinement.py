@@ -1,14 +1,16 @@
 """The filter of calls of a container that writes a path of the host: what each call may then be."""
 
+import errno
 import itertools
 
 import pytest
 
-from convgpu.runtime.strict.confinement import CAPABILITIES, confine, without_capabilities
+from convgpu.runtime.strict.confinement import CAPABILITIES, Unconfined, confine, without_capabilities
 
 ALLOW, ERRNO = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
 NAMES = ["read", "open", "openat", "openat2", "creat", "chmod", "fchmod", "fchmodat", "fchmodat2", "mknod", "mknodat"]
-ENGINES = {"defaultAction": ERRNO, "syscalls": [{"names": [*NAMES, "io_uring_setup"], "action": ALLOW}]}
+ACLS = ["setxattr", "lsetxattr", "fsetxattr", "setxattrat"]
+ENGINES = {"defaultAction": ERRNO, "syscalls": [{"names": [*NAMES, *ACLS, "io_uring_setup"], "action": ALLOW}]}
 OPEN, MAKE = 0o2, 0o102
 
 
@@ -23,12 +25,22 @@ def passes(seccomp, name, *arguments):
     return seccomp["defaultAction"] == ALLOW
 
 
-@pytest.fixture(params=[ENGINES, None, {"defaultAction": "SCMP_ACT_LOG"}], ids=["engine's", "none", "log"])
-def seccomp(request):
-    found = confine({"linux": {"seccomp": request.param} if request.param else {}})["linux"]["seccomp"]
-    if request.param and request.param["defaultAction"] == "SCMP_ACT_LOG":
-        return {**found, "defaultAction": ALLOW}  # which passes
-    return found
+@pytest.fixture
+def seccomp():
+    return confine({"linux": {"seccomp": ENGINES}})["linux"]["seccomp"]
+
+
+@pytest.mark.parametrize("found", [None, {}, {"defaultAction": ALLOW}, {"defaultAction": "SCMP_ACT_LOG"}])
+def test_a_filter_that_permits_what_it_does_not_name_is_refused(found):
+    """A library that does not know `fchmodat2` or `setxattrat` cannot refuse them by name."""
+    with pytest.raises(Unconfined):
+        confine({"linux": {"seccomp": found}})
+
+
+def test_no_acl_gives_a_setgid_file_its_right_to_execute(seccomp):
+    """`chown` leaves the bit to a file that its group cannot execute."""
+    rules = [rule for rule in seccomp["syscalls"] if set(rule["names"]) & {*ACLS}]
+    assert rules == [{"names": ACLS, "action": ERRNO, "errnoRet": errno.EOPNOTSUPP}]
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o6000, 0o4000])
@@ -61,7 +73,8 @@ def test_a_filter_permits_no_more_than_before():
 
 def test_capabilities_that_mark_files_go():
     sets = {"bounding": ["CAP_CHOWN", *CAPABILITIES], "effective": ["CAP_MKNOD"], "ambient": None}
-    assert confine({"process": {"capabilities": sets}})["process"]["capabilities"] == {
+    config = {"process": {"capabilities": sets}, "linux": {"seccomp": ENGINES}}
+    assert confine(config)["process"]["capabilities"] == {
         "bounding": ["CAP_CHOWN"],
         "effective": [],
         "ambient": [],
