@@ -94,12 +94,38 @@ byte overtaken[CONTAINERS];
 #else
 #define MAY_GO(c) EVERY(WHOLE, c)
 #endif
-/* An overdue turn is overtaken by nobody who is not. */
-#ifdef BREAK_AGE
+/* An overdue turn is passed by nobody who is not, but for those that leave room for it when the third leaves. */
+#define TAKES(c, d)   (NEED(c, d) + MOVABLE(c, d))
+#define LACKS(o, d)   (TAKES(o, d) - COULD_BE_FREE(d) + SUM(PLEDGED, d))
+#define HOLDS(c, d)   (GIVES(c) -> 0 : ON_CARD(c, d) + PLEDGED(c, d))
+#define OVERDUE(c)    (WAITING(c) && overtaken[c] >= AGE)
+#define PASSES(o, c)  (OVERDUE(o) && !OVERDUE(c))
+#if CONTAINERS == 2
+#define THIRD(o, c, d) 0
+#else
+#define OTHER(o, c)    ((o) == (c) -> (c) : 3 - (o) - (c))
+#define THIRD(o, c, d) HOLDS(OTHER(o, c), d)
+#endif
+#define LEAVES_ROOM(o, c, d)                                                                                   \
+    (TAKES(o, d) == 0 || TAKES(c, d) == 0 ||                                                                   \
+     TAKES(c, d) <= (LACKS(o, d) <= 0 -> 0 : THIRD(o, c, d)) - LACKS(o, d))
+#if DEVICES == 1
+#define DELAYS(o, c) (!LEAVES_ROOM(o, c, 0))
+#else
+#define DELAYS(o, c) (!LEAVES_ROOM(o, c, 0) || !LEAVES_ROOM(o, c, 1))
+#endif
+#if defined(BREAK_AGE) || defined(BREAK_BACKFILL)
 #define NOT_BEFORE(o, c) true
 #else
-#define OVERDUE(c) (WAITING(c) && overtaken[c] >= AGE)
-#define NOT_BEFORE(o, c) (!OVERDUE(o) || OVERDUE(c))
+#define NOT_BEFORE(o, c) (!PASSES(o, c) || !DELAYS(o, c))
+#endif
+#define BEFORE_NONE(o, c) (!PASSES(o, c)) /* and then it counts as overtaking, and who waits grows older */
+/* Even if all that passes never leaves, the others leave enough. */
+#define ENOUGH_BESIDE(o, c, d) (TAKES(o, d) == 0 || TAKES(c, d) == 0 || TAKES(o, d) + TAKES(c, d) <= CARD)
+#if DEVICES == 1
+#define ENOUGH(o, c) ENOUGH_BESIDE(o, c, 0)
+#else
+#define ENOUGH(o, c) (ENOUGH_BESIDE(o, c, 0) && ENOUGH_BESIDE(o, c, 1))
 #endif
 
 /* ---- the ledger: the Banker's algorithm over limits ----------------------------------------------------- */
@@ -114,7 +140,7 @@ byte overtaken[CONTAINERS];
 
 bool safe;
 hidden short spare[DEVICES];
-hidden byte one, rounds, device;
+hidden byte one, rounds, device, ages;
 hidden byte can_end[CONTAINERS];
 
 #define ENDS(c, d) (CLAIM(c, d) <= spare[d])
@@ -241,11 +267,17 @@ inline grant(c) {
 
 inline give_turn(c) {
     d_step {
+#ifdef BREAK_AGE
+        ages = true;
+#else
+        ages = ALL(BEFORE_NONE, c);
+#endif
         one = 0;
         do
         :: one == CONTAINERS -> break
         :: else ->
-           overtaken[one] = overtaken[one] + (one != c && WAITING(one) -> 1 : 0);
+           assert(one == c || !PASSES(one, c) || ages || ENOUGH(one, c));
+           overtaken[one] = overtaken[one] + (one != c && WAITING(one) && ages -> 1 : 0);
            assert(overtaken[one] <= AGE + CONTAINERS);
            one = one + 1
         od;

@@ -17,6 +17,7 @@ MODEL = "turns.pml"
         ("DEVICES=1", "CONTAINERS=3", "CARD=3", "LIMIT=3", "POOL=2"),
         ("DEVICES=2", "ENDLESS"),
         ("DEVICES=1", "CONTAINERS=3", "ENDLESS"),
+        ("DEVICES=1", "CONTAINERS=3", "CARD=3", "LIMIT=3", "POOL=2", "ENDLESS"),
     ],
     ids=" ".join,
 )
@@ -35,6 +36,7 @@ def test_everybody_ends_and_nobody_is_overtaken_for_ever(sizes: tuple[str, ...])
         (("BREAK_WHOLE",), "invalid end state"),
         (("BREAK_GO",), "assertion violated"),
         (("BREAK_AGE", "ENDLESS"), "assertion violated (overtaken"),
+        (("BREAK_BACKFILL", "ENDLESS"), "assertion violated (((("),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
