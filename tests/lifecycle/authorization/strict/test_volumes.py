@@ -33,7 +33,8 @@ def test_no_volume_is_filled_that_others_have(raw, shared):  # noqa: ARG001 - it
 def test_a_volume_without_a_name_is_filled_and_nobody_elses(raw):
     assert int(output(raw, {"Binds": ["/etc/apt"]}, SHOW)) > 0
     made = raw.post(f"{API}/containers/create", body({"Binds": ["/etc/apt"]})).json["Id"]
-    name = raw.get(f"{API}/containers/{made}/json")["Mounts"][0]["Name"]
+    # Engine 28.5 shows no name of such a volume.
+    name = Path(raw.get(f"{API}/containers/{made}/json")["Mounts"][0]["Source"]).parent.name
     answer = raw.post(f"{API}/containers/create", body({"Binds": [f"{name}:/x:nocopy"]}))
     raw.remove(made)
     assert (answer.denied, b"strict-names" in answer.raw) == (True, True), answer
