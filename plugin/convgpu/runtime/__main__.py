@@ -110,7 +110,7 @@ def _edit(bundle: str, own: dict[str, str], container: str) -> None:
 
     file = Path(bundle, "config.json")
     given = json.loads(file.read_bytes())
-    config, opens = _lead_mounts(given, own, file.parent)
+    config, opens = _lead_mounts(given, own, file.parent, container)
     _note_network(config, container)
     root = Path(bundle, str((config.get("root") or {}).get("path") or ""))
     limited = None
@@ -135,7 +135,9 @@ def _note_network(config: dict[str, Any], container: str) -> None:
     Shares().note(container, wanted(config), variables(config).get("CONVGPU_JOB", ""))
 
 
-def _lead_mounts(config: dict[str, Any], own: dict[str, str], bundle: "Path") -> "tuple[dict[str, Any], OpenSource]":
+def _lead_mounts(
+    config: dict[str, Any], own: dict[str, str], bundle: "Path", container: str
+) -> "tuple[dict[str, Any], OpenSource]":
     """Refuse what the strict rules of the site do not list; most sites have none."""
     from convgpu.runtime.devices import open_source  # noqa: PLC0415 - see above
 
@@ -146,7 +148,7 @@ def _lead_mounts(config: dict[str, Any], own: dict[str, str], bundle: "Path") ->
 
     # DIRECTORY is ROOT/plugins/ID/propagated-mount.
     root = own["directory"].rsplit("/", 3)[0] if own.get("directory") else _ENGINE_ROOT
-    return lead_mounts(config, rules, bundle, root)
+    return lead_mounts(config, rules, bundle, root, container)
 
 
 def _strict_rules(own: dict[str, str]) -> "StrictRules | None":

@@ -14,8 +14,8 @@ from convgpu.runtime.strict.staging import mount_points
 _CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/run/cdi"))
 # Of JSON and of YAML.
 _CDI_PATH: Final = re.compile(r"""\b(?:hostPath|path)["']?\s*:\s*["']?([^"'\s,]+)""")
-# Files of namespaces that are named after them; others, such as those in /run/docker/netns, are of networks.
-_KINDS: Final = {"ipc": "ipc", "pid": "pid", "uts": "uts", "net": "net"}
+# Those that a container can share with the host.
+_KINDS: Final = ("ipc", "pid", "uts", "net")
 _MAX_NODES: Final = 20_000  # of one folder
 
 
@@ -56,8 +56,8 @@ def is_hosts(namespace: str) -> bool:
         found = os.stat(namespace)  # noqa: PTH116 - imported with each start
     except OSError:
         return False
-    own = os.stat(f"/proc/self/ns/{_KINDS.get(os.path.basename(namespace), 'net')}")  # noqa: PTH116, PTH119 - as above
-    return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
+    own = (os.stat(f"/proc/self/ns/{kind}") for kind in _KINDS)  # noqa: PTH116 - as above
+    return (found.st_dev, found.st_ino) in {(each.st_dev, each.st_ino) for each in own}
 
 
 def numbers_of(path: str) -> Numbers:

@@ -216,8 +216,3 @@ def user_tables() -> Iterator[str]:
         if name.isdecimal():
             with suppress(OSError):
                 yield Path(f"/proc/{name}/uid_map").read_text()
-
-
-def read_table(namespace: str) -> str:
-    """Return the `uid_map` beside a file `/proc/PID/ns/user`."""
-    return Path(namespace).parent.parent.joinpath("uid_map").read_text()

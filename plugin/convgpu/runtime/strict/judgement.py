@@ -20,8 +20,8 @@ _ENGINES: Final = ("containers", "volumes", "plugins", "swarm")
 _INIT: Final = re.compile(r"/usr/(?:\S+/)?(?:docker-init|tini)[^/]*")
 # A container without one of these has the host's; in the names of the list.
 _NAMESPACES: Final = ("network", "pid", "ipc", "uts")
-# By this the Engine names the namespace of another container's process; its own it leaves to the runtime.
-_OTHERS: Final = re.compile(r"/proc/[0-9]+/ns/")
+# By this the namespace of another container's process is named (`joined`); its own the Engine leaves to the runtime.
+_OTHERS: Final = re.compile(r"/proc/(?:\./[0-9]+/fd|[0-9]+/ns)/")
 # Of each container, by the Engine's default.
 _CAPABILITIES: Final = frozenset({
     "CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "MKNOD", "NET_RAW", "SETGID", "SETUID", "SETFCAP", "SETPCAP",

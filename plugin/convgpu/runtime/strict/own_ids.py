@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from convgpu.runtime.strict.idmap import bind_mapped, mount_root, open_user_namespace, read_table, user_tables
-from convgpu.runtime.strict.user_ids import UserIds, choose_ids, first_free, joined_user_namespaces, read_ids
+from convgpu.runtime.strict.idmap import bind_mapped, mount_root, open_user_namespace, user_tables
+from convgpu.runtime.strict.ranges import reserve
+from convgpu.runtime.strict.user_ids import UserIds, choose_ids, first_free
 
 # Only in the namespace of mounts of this process something lies there. The container's root comes to it by its IDs.
 _STAGING: Final = Path("/run/convgpu/mounts")
@@ -27,10 +28,15 @@ class OwnIds:
     namespace: int
 
     @classmethod
-    def of(cls, config: dict[str, Any], *, writes: bool) -> "OwnIds":
+    def of(cls, config: dict[str, Any], joined: UserIds | None, *, writes: bool) -> "OwnIds":
         """Choose IDs for a container: those of the container whose namespaces it joins, or such as nobody has.
 
-        This process has a namespace of mounts of its own. `writes`: whether the container writes paths of the host.
+        Until its first process has them they are reserved. This process has a namespace of mounts of its own.
+
+        Args:
+            config: of the container.
+            joined: the IDs of the container whose namespaces it joins, which are reserved.
+            writes: whether it writes paths of the host.
 
         Raises:
             OSError: a system call failed.
@@ -40,9 +46,7 @@ class OwnIds:
         (_STAGING / _ROOT).mkdir(mode=0o711, parents=True, exist_ok=True)
         if _libc.mount(b"tmpfs", os.fsencode(_STAGING), b"tmpfs", ctypes.c_ulong(0), b"mode=0711,size=1m") != 0:
             raise OSError(ctypes.get_errno(), f"mount at {_STAGING}")
-        joined = (read_ids(read_table(path), path) for path in joined_user_namespaces(config))
-        ids = next((each for each in joined if each is not None), None)
-        chosen = ids or choose_ids(config, first_free(list(user_tables()), _draw, writes=writes))
+        chosen = joined or choose_ids(config, first_free(user_tables, _draw, reserve, writes=writes))
         return cls(chosen, open_user_namespace(chosen))
 
     def bind(self, source: str, number: int, *, recursive: bool) -> str:

@@ -9,22 +9,24 @@ from typing import Any, Final
 from convgpu.runtime.devices import Source, open_source
 from convgpu.runtime.strict.confinement import CAPABILITIES, Unconfined, confine, without_capabilities
 from convgpu.runtime.strict.host_view import is_hosts, look_at_host
+from convgpu.runtime.strict.joined import hold_joined, open_process, read_at
 from convgpu.runtime.strict.judgement import HostMount, NotListed, StrictRules, is_bind, refuse_unlisted
 from convgpu.runtime.strict.open_path import Opened, open_path
 from convgpu.runtime.strict.own_ids import OwnIds, give_pipes
 from convgpu.runtime.strict.staging import enter_own_namespace, stage
-from convgpu.runtime.strict.user_ids import is_remapped, process_user, read_ids, with_ids
+from convgpu.runtime.strict.user_ids import UserIds, is_remapped, process_user, read_ids, with_ids
 
 _HOLDS: Final = ("nosuid", "nodev")
 # Of a mount in a user namespace the kernel takes none of these away, so the real runtime has to name them.
 _FLAGS: Final = ((os.ST_NOSUID, "nosuid"), (os.ST_NODEV, "nodev"), (os.ST_NOEXEC, "noexec"))
+_STARTED: Final = 19  # the 22nd field of /proc/PID/stat, behind the name
 
 OpenSource = Callable[[str], Source]
 Mount = dict[str, Any]
 
 
 def lead_mounts(
-    config: dict[str, Any], rules: StrictRules, bundle: Path, engine_root: str
+    config: dict[str, Any], rules: StrictRules, bundle: Path, engine_root: str, container: str
 ) -> tuple[dict[str, Any], OpenSource]:
     """Return the configuration whose mounts lead to what was judged, and how its sources are opened.
 
@@ -35,13 +37,16 @@ def lead_mounts(
         NotListed: the container has what the list lacks, or cannot have IDs of its own.
         OSError: a system call failed.
     """
+    # First of all, as who judges it then, and joins it, has what was opened.
+    record = Path(engine_root, "containers", container, "hostconfig.json")
+    config, joined = hold_joined(config, record, open_process, shared="shared" in rules.ids)
     shown = refuse_unlisted(config, rules, look_at_host(engine_root))
     of_others = "shared" if is_remapped(config) else "host"
     if not shown and of_others in rules.ids:
         return config, open_source
     enter_own_namespace()
     writes = any(each.writes for each in shown)
-    config, ids = (config, None) if of_others in rules.ids else _own_ids(config, bundle, writes=writes)
+    config, ids = (config, None) if of_others in rules.ids else _own_ids(config, bundle, joined, writes=writes)
     mounts = [dict(mount) for mount in config.get("mounts") or ()]
     staged: dict[str, Source] = {}
     for each in shown:
@@ -105,7 +110,9 @@ def _flags(place: str) -> list[str]:
     return [name for flag, name in _FLAGS if held & flag]
 
 
-def _own_ids(config: dict[str, Any], bundle: Path, *, writes: bool) -> tuple[dict[str, Any], OwnIds]:
+def _own_ids(
+    config: dict[str, Any], bundle: Path, joined: UserIds | None, *, writes: bool
+) -> tuple[dict[str, Any], OwnIds]:
     """Return the configuration of a container with IDs and a root file system of its own, and the IDs."""
     if is_remapped(config):
         raise NotListed(
@@ -115,7 +122,7 @@ def _own_ids(config: dict[str, Any], bundle: Path, *, writes: bool) -> tuple[dic
         )
     root = dict(config.get("root") or {})
     try:
-        ids = OwnIds.of(config, writes=writes)
+        ids = OwnIds.of(config, joined, writes=writes)
         place, reason = ids.mount_root(str(bundle / str(root.get("path") or "rootfs"))), "no other IDs there"
     except OSError as error:
         place, reason = None, error.strerror or str(error)
@@ -177,14 +184,29 @@ def confine_exec(arguments: Sequence[str], rules: StrictRules, tables: Path = Pa
     bounding = ((state.get("config") or {}).get("capabilities") or {}).get("Bounding") or ()
     taken = CAPABILITIES - frozenset(bounding)
     asked = json.loads(Path(process).read_bytes())
-    ids = read_ids((tables / str(state.get("init_process_pid") or "self") / "uid_map").read_text())
+    ids = read_ids(_table(state, tables))
     if ids is None and "host" not in rules.ids:
         raise NotListed("strict-ids: this container has the host's user IDs, from before the rules. Start it again")
+    if ids is not None and not (ids.is_drawn or "shared" in rules.ids):
+        raise NotListed("strict-ids: this container has user IDs that nobody gave it. Start it again")
     if ids is not None:
         give_pipes(ids.kernel_id(process_user({"process": asked})))
     if taken and asked.get("capabilities"):
         asked["capabilities"] = without_capabilities(asked["capabilities"], taken)
         Path(process).write_text(json.dumps(asked))
+
+
+def _table(state: Mapping[str, Any], tables: Path) -> str:
+    """Return the `uid_map` of a container's first process, and not of one that has its number since."""
+    folder = os.open(tables / str(state.get("init_process_pid") or "self"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        started = read_at(folder, "stat").rpartition(")")[2].split()[_STARTED]
+        table = read_at(folder, "uid_map")
+    finally:
+        os.close(folder)
+    if str(state.get("init_process_start", started)) != started:
+        raise NotListed("strict-exec: this container has ended")
+    return table
 
 
 def _value(arguments: Sequence[str], *names: str) -> str | None:

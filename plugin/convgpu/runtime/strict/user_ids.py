@@ -4,8 +4,9 @@ Root of such a container is root nowhere else: whatever descriptor a user of the
 owns there what everybody may (decision 146).
 """
 
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,8 +23,8 @@ _SLOTS: Final = (END - FIRST) // SLOT
 WRITERS: Final = FIRST + SLOT * (_SLOTS // 2)
 
 _PING: Final = "net.ipv4.ping_group_range"
-# By this the Engine names a namespace of another container.
-_OTHERS: Final = re.compile(r"(/proc/[0-9]+/ns/)[a-z]+")
+# By this `joined` names a namespace of another container.
+_OTHERS: Final = re.compile(r"/proc/\./[0-9]+/fd/[0-9]+")
 # File systems that the kernel mounts only for who owns the namespace: where else they are.
 _OWNERS: Final[Mapping[str, tuple[str, str]]] = {
     "sysfs": ("network", "/sys"),
@@ -53,6 +54,14 @@ class UserIds:
     def may_write(self) -> bool:
         """Whether no container with these IDs has ever made a setuid file, so that it may write paths of the host."""
         return self.rows[0][1] >= WRITERS
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether they are a range as containers get them from this runtime."""
+        (inside, first, count), *more = self.rows
+        begins = inside == 0 and count == _COMMON and first in range(FIRST, END - SLOT + 1, SLOT)
+        own = range(first + _COMMON, first + SLOT)
+        return begins and all(inside >= _COMMON and kernel in own and count == 1 for inside, kernel, count in more)
 
     def kernel_id(self, inside: int) -> int:
         """Return the kernel's ID of one in the container, of its root where it has none."""
@@ -91,23 +100,39 @@ def read_ids(table: str, path: str = "") -> UserIds | None:
     return UserIds(rows, path) if rows and all(inside != kernel for inside, kernel, _ in rows) else None
 
 
-def first_free(tables: Sequence[str], draw: Callable[[int], int], *, writes: bool = False) -> int:
-    """Return where IDs begin that no process has.
+def first_free(
+    tables: Callable[[], Iterable[str]],
+    draw: Callable[[int], int],
+    reserve: Callable[[int], int | None],
+    *,
+    writes: bool = False,
+) -> int:
+    """Return where IDs begin that no process has, and reserve them.
 
     Args:
-        tables: the `uid_map` of each process.
+        tables: returns the `uid_map` of each process.
         draw: returns a number below its argument.
+        reserve: keeps others from the IDs that begin there; returns a descriptor, None if another one has them.
         writes: whether the container writes paths of the host.
 
     Raises:
         ValueError: all are taken.
     """
-    taken = {number for table in tables for row in table.splitlines() for number in _slots(*map(int, row.split()))}
     middle = _SLOTS // 2
-    free = [number for number in (range(middle, _SLOTS) if writes else range(middle)) if number not in taken]
-    if not free:
-        raise ValueError("all user IDs that containers could have are taken")
-    return FIRST + SLOT * free[draw(len(free))]
+    taken: set[int] = set()
+    while free := sorted(set(range(middle, _SLOTS) if writes else range(middle)) - taken):
+        number = free[draw(len(free))]
+        descriptor = reserve(FIRST + SLOT * number)
+        if descriptor is None:
+            taken.add(number)
+            continue
+        # Read while it is reserved: who had it reserved before has made a process with it.
+        rows = (row for table in tables() for row in table.splitlines())
+        taken |= {number for row in rows for number in _slots(*map(int, row.split()))}
+        if number not in taken:
+            return FIRST + SLOT * number
+        os.close(descriptor)
+    raise ValueError("all user IDs that containers could have are taken")
 
 
 def _slots(_inside: int, kernel: int, count: int) -> range:
@@ -115,13 +140,6 @@ def _slots(_inside: int, kernel: int, count: int) -> range:
     if end - begin == END - FIRST:
         return range(0)  # of the host, which has all
     return range((begin - FIRST) // SLOT, (end - 1 - FIRST) // SLOT + 1) if begin < end else range(0)
-
-
-def joined_user_namespaces(config: Mapping[str, Any]) -> list[str]:
-    """Return the user namespaces of the containers whose namespaces this one joins."""
-    rows = (config.get("linux") or {}).get("namespaces") or ()
-    found = (_OTHERS.fullmatch(str(row.get("path") or "")) for row in rows)
-    return sorted({f"{match[1]}user" for match in found if match})
 
 
 def with_ids(config: Mapping[str, Any], ids: UserIds) -> dict[str, Any]:

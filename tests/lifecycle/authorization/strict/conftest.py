@@ -1,7 +1,6 @@
 """An Engine under the strict rules of the sample site."""
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -10,8 +9,7 @@ import pytest
 import strict_site
 from docker_engine import Engine
 from raw_engine import RawEngine
-
-PROGRAM = str(Path(sys.executable).with_name("convgpu-runtime"))
+from strict_run import PROGRAM
 
 
 @pytest.fixture(scope="session")

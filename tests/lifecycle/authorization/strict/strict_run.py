@@ -1,10 +1,13 @@
 """Containers by the raw API, under strict rules."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from raw_engine import Call, RawEngine
 
 API = "/v1.41"
+PROGRAM = str(Path(sys.executable).with_name("convgpu-runtime"))
 
 
 def body(host: dict[str, Any], *command: str) -> dict[str, Any]:

@@ -99,6 +99,7 @@ def test_what_is_listed_and_what_the_engine_mounts_itself_start(config: dict[str
         (joins("network", "/run/docker/netns/default"), "strict-namespaces: the network namespace of the host"),
         (joins("pid", "/proc/7/ns/pid"), r"namespaces = \['pid=container'\]"),
         (joins("network", "/proc/7/ns/net"), "strict-namespaces: the network namespace of the container"),
+        (joins("network", "/proc/./7/fd/8"), "strict-namespaces: the network namespace of the container"),
         (capabilities("CAP_CHOWN", "CAP_SYS_ADMIN"), r"capabilities = \['SYS_ADMIN'\]"),
     ],
 )

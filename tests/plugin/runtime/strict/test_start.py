@@ -11,6 +11,7 @@ import pytest
 from convgpu.runtime.strict.judgement import NotListed, StrictRules
 from convgpu.runtime.strict.open_path import open_path
 from convgpu.runtime.strict.start import confine_exec
+from convgpu.runtime.strict.user_ids import FIRST
 
 
 def test_a_path_is_opened_name_by_name_and_kept(tmp_path):
@@ -47,9 +48,11 @@ def exec_of(tmp_path):
     (tmp_path / "root/c").mkdir(parents=True)
     (tmp_path / "7").mkdir()
 
-    def run(container, program, *form, table="0 1073741824 65536", ids=()):
+    def run(container, program, *form, table=f"0 {FIRST} 65536", ids=(), started=500):
         (tmp_path / "7/uid_map").write_text(f"{table}\n")
-        state = {"config": {"capabilities": {"Bounding": container}}, "init_process_pid": 7}
+        (tmp_path / "7/stat").write_text(f"7 (a ) b) {' '.join(map(str, range(481, 520)))}\n")
+        state = {"init_process_pid": 7, "init_process_start": started}
+        state["config"] = {"capabilities": {"Bounding": container}}
         (tmp_path / "root/c/state.json").write_text(json.dumps(state))
         process = tmp_path / "process"
         process.write_text(json.dumps({"args": ["sh"], "capabilities": {"bounding": program, "effective": program}}))
@@ -82,6 +85,14 @@ def test_no_program_starts_in_a_container_that_has_the_hosts_ids_from_before(exe
     with pytest.raises(NotListed, match=r"strict-ids: .* Start it again"):
         exec_of([], [], table=everyone)
     assert exec_of([], ["CAP_MKNOD"], table=everyone, ids=("host",)) == []
+
+
+def test_a_process_that_has_a_containers_number_since_is_not_the_container(exec_of):
+    with pytest.raises(NotListed, match=r"strict-exec: .* ended"):
+        exec_of([], [], started=499)
+    with pytest.raises(NotListed, match=r"strict-ids: .* nobody gave it"):
+        exec_of([], [], table="0 4242 1")
+    assert exec_of([], ["CAP_MKNOD"], table="0 100000 65536", ids=("shared",)) == []
 
 
 @pytest.mark.parametrize(("mode", "status"), [("strict", 1), ("enforce", 0)])

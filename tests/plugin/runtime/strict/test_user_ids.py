@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ from convgpu.runtime.strict.user_ids import (
     choose_ids,
     first_free,
     is_remapped,
-    joined_user_namespaces,
     read_ids,
     with_ids,
 )
@@ -30,23 +30,70 @@ def row(inside, kernel, count):
     return f"{inside:10} {kernel:10} {count:10}\n"
 
 
+def drawn(tables, at, *, writes=False, reserve=lambda _: os.open("/", os.O_PATH)):
+    kept = []
+
+    def held(first):
+        found = reserve(first)
+        kept.append(found)
+        return found
+
+    try:
+        return first_free(lambda: tables, lambda below: at % below, held, writes=writes)
+    finally:
+        for each in kept:
+            with suppress(OSError, TypeError):
+                os.close(each)
+
+
 def test_ids_are_those_that_no_process_has():
     taken = [HOST, row(0, FIRST, 65536), row(0, 100000, 65536) + row(70000, FIRST + SLOT + 65536, 1)]
-    assert first_free(taken, lambda _: 0) == FIRST + 2 * SLOT
-    assert first_free([HOST], lambda below: below - 1) == WRITERS - SLOT
+    assert drawn(taken, 0) == FIRST + 2 * SLOT
+    assert drawn([HOST], -1) == WRITERS - SLOT
     half = [row(0, FIRST, WRITERS - FIRST - SLOT)]
-    assert first_free(half, lambda below: below - 1) == WRITERS - SLOT
+    assert drawn(half, -1) == WRITERS - SLOT
     with pytest.raises(ValueError, match="taken"):
-        first_free([*half, row(5, WRITERS - 1, 1)], lambda _: 0)
+        drawn([*half, row(5, WRITERS - 1, 1)], 0)
+
+
+def test_ids_that_another_start_has_reserved_are_left_to_it():
+    def reserve(first):
+        return None if first < FIRST + 3 * SLOT else os.open("/", os.O_PATH)
+
+    assert drawn([HOST], 0, reserve=reserve) == FIRST + 3 * SLOT
+    with pytest.raises(ValueError, match="taken"):
+        drawn([HOST], 0, reserve=lambda _: None)
+
+
+def test_processes_are_looked_at_while_ids_are_reserved():
+    """Else a start that ends between the look and the reservation has the same ones."""
+    done = []
+
+    def tables():
+        done.append("look")
+        return [HOST, row(0, FIRST, 65536)]
+
+    kept = []
+
+    def reserve(first):
+        done.append((first - FIRST) // SLOT)
+        kept.append(os.open("/", os.O_PATH))
+        return kept[-1]
+
+    assert first_free(tables, lambda _: 0, reserve) == FIRST + SLOT
+    assert done == [0, "look", 1, "look"]
+    os.close(kept[1])
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.close(kept[0])  # given back, as its range was not free
 
 
 def test_who_writes_paths_of_the_host_has_ids_by_which_nobody_made_setuid_files():
-    assert [first_free([HOST], lambda below, at=at: at % below, writes=True) for at in (0, -1)] == [WRITERS, END - SLOT]
+    assert [drawn([HOST], at, writes=True) for at in (0, -1)] == [WRITERS, END - SLOT]
     assert [choose_ids({}, first).may_write for first in (FIRST, WRITERS - SLOT, WRITERS, END - SLOT)] == [
         *(False, False, True, True)
     ]
     with pytest.raises(ValueError, match="taken"):
-        first_free([row(0, WRITERS, END - WRITERS)], lambda _: 0, writes=True)
+        drawn([row(0, WRITERS, END - WRITERS)], 0, writes=True)
 
 
 def test_ids_that_a_container_names_are_mapped_as_well():
@@ -74,6 +121,17 @@ def test_the_hosts_ids_are_nobodys_own():
     assert read_ids(row(0, FIRST, 65536), "/proc/7/ns/user") == UserIds(IDS.rows, "/proc/7/ns/user")
 
 
+def test_ids_are_drawn_if_they_are_a_whole_range():
+    most = choose_ids({"process": {"user": {"uid": 100500, "additionalGids": [70000, 2**31]}}}, END - SLOT)
+    assert [ids.is_drawn for ids in (IDS, most)] == [True, True]
+    others = [
+        *(((0, 4242, 1),), ((0, FIRST, 65535),), ((0, FIRST + 1, 65536),), ((1, FIRST, 65536),), ((0, END, 65536),)),
+        *(((0, FIRST - SLOT, 65536),), ((0, FIRST, 65536), (70000, 0, 1)), ((0, FIRST, 65536), (70000, FIRST, 1))),
+        *(((0, FIRST, 65536), (70000, FIRST + 65536, 2)), ((0, FIRST, 65536), (70000, FIRST + SLOT, 1))),
+    ]
+    assert [rows for rows in others if UserIds(rows).is_drawn] == []
+
+
 def test_a_container_gets_a_user_namespace():
     config = {"linux": {"namespaces": OWN, "sysctl": {"net.ipv4.ping_group_range": "0 2147483647", "a": "b"}}}
     linux = with_ids(config, IDS)["linux"]
@@ -95,16 +153,14 @@ def test_of_a_namespace_that_is_not_its_own_it_gets_the_file_system_that_is_ther
     assert places(OWN) == []
     assert places([each for each in OWN if each["type"] != "network"]) == ["/sys"]
     hosts = [each for each in OWN if each["type"] not in {"ipc", "pid"}]
-    assert places([*hosts, {"type": "ipc", "path": "/proc/7/ns/ipc"}]) == ["/dev/mqueue", "/proc"]
+    assert places([*hosts, {"type": "ipc", "path": "/proc/./7/fd/8"}]) == ["/dev/mqueue", "/proc"]
 
 
 def test_who_joins_a_container_has_its_ids():
-    joined = [*OWN[2:], {"type": "network", "path": "/proc/7/ns/net"}]
-    assert joined_user_namespaces({"linux": {"namespaces": joined}}) == ["/proc/7/ns/user"]
-    assert joined_user_namespaces({"linux": {"namespaces": [{"type": "network", "path": "/run/netns/x"}]}}) == []
-    ids = UserIds(IDS.rows, "/proc/7/ns/user")
+    joined = [*OWN[2:], {"type": "network", "path": "/proc/./7/fd/8"}]
+    ids = UserIds(IDS.rows, "/proc/./7/fd/9")
     made = with_ids({"linux": {"namespaces": joined}}, ids)["linux"]["namespaces"]
-    assert made[-1] == {"type": "user", "path": "/proc/7/ns/user"}
+    assert made[-1] == {"type": "user", "path": "/proc/./7/fd/9"}
     assert places([*OWN[2:], OWN[0], joined[-1]], ids) == []
 
 
