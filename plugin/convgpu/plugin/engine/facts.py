@@ -12,6 +12,7 @@ from convgpu.authz.facts import own_questions
 from convgpu.authz.ports import Document, EngineUnreachable, HostFacts
 from convgpu.authz.subject.host_facts import read_facts
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
+from convgpu.plugin.engine.waiting import Waiting
 
 # Seconds for which the Engine's own settings are cached; they change with a restart or a SIGHUP.
 _CACHE_TIME: Final = 10.0
@@ -33,11 +34,13 @@ class EngineView:
     def __init__(self, engine: Engine, plugin: str = "") -> None:
         self._engine = engine
         self._plugin = plugin
+        self._waiting = Waiting()
         self._facts: tuple[float, HostFacts] | None = None
 
     def container(self, name: str) -> Document | None:
         """Return `GET /containers/NAME/json`."""
-        return self._ask(lambda api: api.inspect_container(_short(name)))
+        with self._waiting.about(_short(name)):
+            return self._ask(lambda api: api.inspect_container(name))
 
     def volume(self, name: str) -> Document | None:
         """Return `GET /volumes/NAME`."""
@@ -81,7 +84,8 @@ class EngineView:
             found: Document = decode_json_header(answer.headers["x-docker-container-path-stat"])
             return found
 
-        return bool((self._ask(question) or {}).get("linkTarget"))
+        with self._waiting.about(name):
+            return bool((self._ask(question) or {}).get("linkTarget"))
 
     def _own_id(self) -> str:
         if not self._plugin:
