@@ -3,11 +3,13 @@
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import strict_site
+from docker_engine import wait_for
 from raw_engine import Call
-from strict_run import API, body, run, texts
+from strict_run import API, body, copies, run, texts
 
 pytestmark = pytest.mark.engine
 
@@ -178,3 +180,32 @@ def test_nothing_passes_in_a_flood_and_others_are_answered(raw):
     assert sent > 20
     assert took < 60
     assert run(raw, {"Binds": ["/etc:/x"]}) is not None
+
+
+@pytest.fixture
+def unread(site, raw):
+    """A container of which a copy lies unread, so that the Engine answers nothing about it."""
+    container = raw.post(f"{API}/containers/create", body({}, "sleep", "600")).json["Id"]
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(f"{site.directory}/docker.sock")
+        client.sendall(f"GET {API}/containers/{container}/archive?path=/usr HTTP/1.1\r\nHost: d\r\n\r\n".encode())
+        assert b" 200 " in client.recv(64)
+        yield container, client
+    raw.remove(container)
+
+
+def test_who_waits_for_a_stuck_container_leaves_judges_for_others(raw, request):
+    if not copies(raw):
+        pytest.skip("strict rules let this Engine copy nothing")
+    container, client = request.getfixturevalue("unread")
+    with ThreadPoolExecutor(100) as pool:
+        starts = [pool.submit(raw.post, f"{API}/containers/{container[: 12 + n % 50]}/start") for n in range(100)]
+        wait_for("some are refused", lambda: any(each.done() for each in starts))
+        begun = time.monotonic()
+        made = raw.post(f"{API}/containers/create", body({}))
+        took = time.monotonic() - begun
+        waiting = sum(not each.done() for each in starts)
+        client.close()
+    assert (made.status, waiting > 0, took < 5) == (201, True, True), (made, waiting, took)
+    raw.remove(made.json["Id"])
