@@ -2,7 +2,8 @@
 
 Half busy, always busy, both fitting, and a suspension asked for by an administrator; each ratio within one run.
 CONVGPU_TURN_SECONDS=20 is how long a job works, and then rests, at a time; CONVGPU_TURN_ROUNDS=6 how often;
-CONVGPU_TURN_RESERVE=0 is how much of the card is not used. Without a card CONVGPU_DEVICES=simulated:4GiB rehearses.
+CONVGPU_TURN_RESERVE=0 is how much of the card is not used, by default what half of the host's memory does not hold.
+Without a card CONVGPU_DEVICES=simulated:4GiB rehearses.
 """
 
 import os
@@ -26,10 +27,18 @@ SECONDS = float(os.environ.get("CONVGPU_TURN_SECONDS", "20"))
 ROUNDS = int(os.environ.get("CONVGPU_TURN_ROUNDS", "6"))
 FIXED = GIB if DEVICES == "nvml" else 640 << 20  # of each limit: contexts and small allocations
 BLOCK = 256 << 20
-RESERVE = os.environ.get("CONVGPU_TURN_RESERVE", "0")  # half of the host's memory has to hold what is left of the card
-PROMISE = ("--oversubscribe=2", f"--reserve={RESERVE}")
 MOVES = 5
 LONG = 3600.0
+
+
+def reserve() -> str:
+    """Return how much of the card is not used: half of the host's memory has to hold the rest."""
+    if DEVICES != "nvml":
+        return "0"
+    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    card = max(int(line) << 20 for line in subprocess.check_output(query, text=True).split())
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return str(max(0, card - host // 2 + GIB))
 
 
 @dataclass
@@ -182,7 +191,8 @@ def started() -> Iterator[Card]:
         folder = Path(scratch)
         program, source = folder / "residency", SOURCES / "residency.c"
         subprocess.run(["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", "-o", program, source, "-ldl"], check=True)
-        with running_daemon(folder / "d", DEVICES, *PROMISE) as daemon:
+        kept = os.environ.get("CONVGPU_TURN_RESERVE") or reserve()
+        with running_daemon(folder / "d", DEVICES, "--oversubscribe=2", f"--reserve={kept}") as daemon:
             [device] = daemon.admin.request("devices")["devices"]  # type: ignore[misc] # a host with one card
             card = Card(daemon, program, int(device["capacity"]) - FIXED)
             yield card
