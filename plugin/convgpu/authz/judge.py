@@ -17,7 +17,6 @@ from convgpu.authz.checks.strict import (
     needs,
     restart_needs,
     unlisted,
-    unsafe_archives,
 )
 from convgpu.authz.facts.need_notes import NeedNotes
 from convgpu.authz.facts.owners import Owners
@@ -212,13 +211,12 @@ class Judge:
         return _verdict(subject, chain(_access(case, subject), refusals))
 
     def _archive(self, case: Case) -> Verdict:
+        listed = list(self._unlisted(case, strict_calls.COPY))
         subject = self._subjects.existing(case.call.name, case.caller)
         if subject is None:
-            return allow(_NO_CONTAINER)
+            return self._without_container(case, listed) if listed else allow(_NO_CONTAINER)
         paths = case.call.query.get("path", ())
-        copies = unlisted(subject, strict_calls.copy_needs(paths))
-        copies = chain(calls.archive_paths(subject, paths), copies, self._links(case, paths))
-        return _verdict(subject, chain(_access(case, subject), unsafe_archives(subject), copies))
+        return _verdict(subject, chain(_access(case, subject), listed, calls.archive_paths(subject, paths)))
 
     def _start_prepared(self, case: Case) -> Verdict:
         """Judge the start of a program that an earlier call prepared: who prepared it may start it."""
@@ -231,12 +229,6 @@ class Judge:
             return allow(_NO_CONTAINER)
         privileged = go_json.flag(go_json.child(document, "processconfig"), "privileged")
         return _verdict(subject, chain(_access(case, subject), calls.exec_bypasses(subject, (), privileged=privileged)))
-
-    def _links(self, case: Case, paths: Iterable[str]) -> Iterator[Refusal]:
-        """Refuse, where rules are strict, archives whose path leads elsewhere by a link in the container."""
-        for prefix in (prefix for path in paths for prefix in strict_calls.prefixes(path)) if case.is_strict else ():
-            if self._engine.is_link(case.call.name, prefix):
-                yield Refusal("strict-copies", f"{prefix} is a link in the container.\nName the folder itself.")
 
     def _update(self, case: Case) -> Verdict:
         # Each Engine changes by this only settings that have nothing to do with devices (docs/authorization.md).
@@ -300,7 +292,7 @@ class Judge:
             return self._start_prepared(case)
         if other.unknown:
             return self._without_container(case, [_UNKNOWN_CALL])
-        wanted = [Need("calls", other.name, f"the call {other.name}")] if other.name else []
+        wanted = [strict_calls.call_need(other.name)] if other.name else []
         names = other.containers
         if other.name == "import":
             wanted += strict_calls.import_needs(case.call.query.get("fromSrc", ()))
@@ -316,8 +308,7 @@ class Judge:
         found = [self._subjects.existing(name, case.caller) for name in names]
         for subject in [each for each in found if each is not None] or [self._subjects.without_container(case.caller)]:
             access = _access(case, subject) if subject.container.known else iter(())
-            inside = chain(_listing(case), unsafe_archives(subject) if other.archives else ())
-            verdict = _verdict(subject, chain(access, inside, unlisted(subject, iter(wanted))))
+            verdict = _verdict(subject, chain(access, _listing(case), unlisted(subject, iter(wanted))))
             if not verdict.allow:
                 return verdict
         return allow(_NOTHING)

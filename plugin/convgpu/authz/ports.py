@@ -66,10 +66,6 @@ class EnginePort(Protocol):
         """Return the state of each container, `created`, `running`, `exited`..., by its id."""
         ...
 
-    def is_link(self, name: str, path: str) -> bool:
-        """Tell whether a path of a container is a symbolic link there."""
-        ...
-
     def facts(self) -> HostFacts:
         """Return the Engine's settings that rules depend on."""
         ...

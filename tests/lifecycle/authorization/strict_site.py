@@ -21,9 +21,8 @@ namespaces = ["network=host"]
 devices = ["/dev/fuse", "c 188:* rwm"]
 volumes = ["tmpfs"]
 sysctls = ["net.core.somaxconn"]
-copies = ["/tmp"]
 calls = ["commit"]
-engine = ["removal"]
+accept = ["removal"]
 """
 
 Host = dict[str, Any]
@@ -190,6 +189,8 @@ CALLS: dict[tuple[str, str], str] = {
     ("GET", "/v1.41/containers/c/json?size=0&size=yes"): "strict-calls",
     ("GET", "/v1.41/containers/c/changes"): "strict-calls",
     ("GET", "/v1.41/images/x/get"): "strict-calls",
+    ("GET", "/v1.41/containers/c/archive?path=/tmp"): "strict-calls",
+    ("PUT", "/v1.41/containers/c/archive?path=/tmp"): "strict-calls",
     ("GET", "/v1.41/images/get?names=x"): "strict-calls",
     ("GET", "/v1.41/swarm"): "strict-calls",
     ("GET", "/v1.41/configs"): "strict-calls",

@@ -53,10 +53,6 @@ class FakeEngine:
         self._answer("facts", "", {})
         return HostFacts("/var/lib/docker", self.runtime, self.runtime_memory, **self.more)
 
-    def is_link(self, name, path):
-        self._answer("path", name, {})
-        return path in self.links
-
     def prepared(self, name):
         return self._answer("prepared", name, self.programs)
 

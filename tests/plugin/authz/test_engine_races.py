@@ -80,26 +80,24 @@ def test_a_container_that_exists_starts_with_its_volumes(strict):
     assert strict.start(inspected(host, mounts=mounts)).rule == "no-gpu"
 
 
-VOLUME = {"Type": "volume", "Name": "v", "Driver": "local", "Destination": "/x"}
-READ_ONLY = {"Type": "bind", "Source": strict_site.TOOLS, "Destination": "/tools", "RW": False}
-
-
 @pytest.mark.parametrize("method", ["HEAD", "GET", "PUT"])
-@pytest.mark.parametrize("engine", [(20, 10), (26, 1), (28, 4), (28, 5), (29, 0)])
-@pytest.mark.parametrize("mounts", [(), (VOLUME,), (READ_ONLY,), (OURS,)], ids=["none", "volume", "bind", "ours"])
-def test_docker_cp_is_for_containers_for_which_nothing_is_mounted(strict, method, engine, mounts):
-    """What a container has is mounted once more, for all three calls, by names that others exchange for links."""
+@pytest.mark.parametrize("engine", [(20, 10), (28, 5), (29, 0)])
+def test_docker_cp_needs_an_entry(strict, method, engine):
+    """By names that its users exchange the Engine mounts what the container has, or comes to have meanwhile."""
     strict.engine.more["engine"] = engine
-    strict.engine.containers["c"] = inspected({"Runtime": "convgpu"}, mounts=mounts)
-    is_safe = engine >= (28, 5) and not mounts
-    verdict = strict.judge(b"", "/v1.41/containers/c/archive?path=/tmp", method)
-    assert verdict.rule == ("nothing-to-judge" if is_safe else "strict-copies")
-    assert ("path", "c") not in strict.engine.asked or is_safe  # our own question is one of these
+    for name in ("c", "nobody", "more"):
+        assert strict.judge(b"", f"/v1.41/containers/{name}/archive?path=/tmp", method).rule in {
+            "strict-calls",
+            "strict-capabilities",
+        }
+    strict.rules = parse_rules(strict_site.RULES.replace('"commit"', '"cp"'))
+    assert strict.judge(b"", "/v1.41/containers/c/archive?path=/tmp", method).allow
+    assert strict.judge(b"", "/v1.41/containers/more/archive?path=/tmp", method).rule == "strict-capabilities"
 
 
 def test_docker_cp_by_guard_and_by_an_exemption(strict):
     strict.engine.more["engine"] = (20, 10)
-    exempt = '[[exempt]]\nusers = ["local"]\nrules = ["strict-copies"]'
+    exempt = '[[exempt]]\nusers = ["local"]\nrules = ["strict-calls"]'
     for rules in ("", strict_site.RULES + exempt):
         strict.rules = parse_rules(rules)
         assert strict.judge(b"", "/v1.41/containers/c/archive?path=/tmp", "PUT").allow

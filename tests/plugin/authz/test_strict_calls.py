@@ -67,7 +67,7 @@ FORM_TYPES = (
     "multipart/form-data; boundary=B",
     "Multipart/Mixed",
 )
-RULES = strict_site.RULES.replace('"commit"', '"commit", "build", "import", "load"')
+RULES = strict_site.RULES.replace('"commit"', '"commit", "build", "cp", "import", "load"')
 
 
 @pytest.mark.parametrize(("call", "kind"), list(itertools.product(FORM_CALLS, FORM_TYPES)))

@@ -41,11 +41,9 @@ _MASKED: Final = frozenset(
 _NVIDIA_GPU: Final = re.compile(r"nvidia\.com/gpu=.+")
 # The first Engine that makes read-only what is mounted below a read-only mount.
 _RECURSIVE: Final = (25, 0)
-# The first whose mounts for `docker cp` do not stand in the host's own tree.
-_SAFE_ARCHIVES: Final = (28, 5)
 # The Engine gives such names to volumes without one.
 _ANONYMOUS: Final = re.compile("[0-9a-f]{64}")
-_REMOVAL: Final = Need("engine", "removal", "the Engine follows links when it removes folders")
+_REMOVAL: Final = Need("accept", "removal", "the Engine follows links when it removes folders")
 _VOLUME_COPY: Final = Need("fields", "volume copy", "a volume that the Engine fills")
 
 
@@ -84,7 +82,7 @@ def _unfit_engine(subject: Subject) -> Iterator[Refusal]:
         yield Refusal(
             _REMOVAL.rule,
             f"{_REMOVAL.shown} (it was built with {subject.host.go or 'an unknown Go'}): by that its users empty any "
-            "folder of the host.\nTake one of Go 1.22.4 or later, or accept that: engine = ['removal']",
+            "folder of the host.\nTake one of Go 1.22.4 or later, or accept that: accept = ['removal']",
             has_entry=True,
         )
 
@@ -198,30 +196,6 @@ def _filled_volumes(subject: Subject) -> Iterator[Refusal]:
             text = f"the Engine would fill the volume {name:.60} from the image as root, through links of who has it."
             words = f"-v {name:.60}:{mount.target:.60}:nocopy, or volume-nocopy in a --mount."
             yield Refusal("strict-fields", f"{text}\nSay {words} {entry}", has_entry=True)
-
-
-def unsafe_archives(subject: Subject) -> Iterator[Refusal]:
-    """Refuse, where rules are strict, `docker cp` in both directions where the Engine mounts something for it.
-
-    It mounts what the container has, as root of the host, from paths and onto names that others exchange for links
-    meanwhile: so any file of the host is read, and a read-only path written. Engines before 28.5 do so in the host's
-    own tree, with /etc/hosts, /etc/hostname and /etc/resolv.conf of each container too.
-    """
-    if subject.caller.rules.strict_list is None:
-        return
-    way = "Copy by docker exec, such as docker exec NAME tar -c FOLDER | tar -x."
-    if subject.host.engine < _SAFE_ARCHIVES:
-        yield Refusal(
-            "strict-copies",
-            "for docker cp this Engine, before 28.5, mounts what the container has, by names that can lead it to the "
-            f"host.\n{way}",
-        )
-    elif subject.container.mounts:
-        yield Refusal(
-            "strict-copies",
-            f"for docker cp the Engine mounts {subject.container.mounts[0].target} of the container once more, by "
-            f"names that can lead it to the host.\n{way}",
-        )
 
 
 def _is_bind(options: Mapping[str, str]) -> bool:

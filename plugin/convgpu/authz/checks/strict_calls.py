@@ -5,7 +5,6 @@ from typing import Final
 
 from convgpu.authz.site.strict_list import Need
 from convgpu.authz.verdict import Refusal
-from convgpu.runtime.paths import plain
 
 # Of `POST /build`: what an image is made of, and its share of the host's time. Not `remote`: the host's `git`, as root,
 # or the Engine itself would fetch it, from where only the host comes to.
@@ -25,6 +24,14 @@ _COLUMNS: Final = frozenset({
     "wchan", "f",
 })  # fmt: skip
 _NO_BUILDKIT: Final = frozenset({"", "1"})
+
+
+COPY: Final = Need("calls", "cp", "docker cp (docker exec NAME tar -c FOLDER | tar -x does the same)")
+
+
+def call_need(name: str) -> Need:
+    """Return what a call needs that must stand in the list."""
+    return COPY if name == COPY.value else Need("calls", name, f"the call {name}")
 
 
 def build_needs(name: str, query: Mapping[str, Sequence[str]]) -> Iterator[Need]:
@@ -96,16 +103,3 @@ def odd_listing(arguments: Sequence[str]) -> Iterator[Refusal]:
                 f"docker top with {given:.80} could show variables, or other processes.\n"
                 "Say nothing, aux, -ef, -eLf or -eo with columns, such as -eo pid,user,args.",
             )
-
-
-def copy_needs(paths: Sequence[str]) -> Iterator[Need]:
-    """Return what an archive needs that is unpacked in a container."""
-    for path in paths or ("",):
-        target = plain("/" + path)
-        yield Need("copies", target, f"docker cp to {target}")
-
-
-def prefixes(path: str) -> list[str]:
-    """Return a path of a container and each folder on its way, from the top."""
-    parts = plain("/" + path).strip("/").split("/")
-    return ["/" + "/".join(parts[: length + 1]) for length in range(len(parts)) if parts[length]]

@@ -27,15 +27,19 @@ _OPEN: Final = """
 # These show or change what is inside a container: who could make it may.
 _INSIDE: Final = """
     GET     containers/NAME/logs containers/NAME/top containers/NAME/export
-    GET     containers/NAME/archive containers/NAME/attach/ws
-    HEAD    containers/NAME/archive
+    GET     containers/NAME/attach/ws
     POST    containers/NAME/attach
 """
 # These need an entry in `calls`, whose name stands in front.
+COPY: Final = "cp"
 _LISTED: Final = {
     "prune": "POST containers/prune images/prune networks/prune volumes/prune build/prune",
     "tag": "POST images/NAME/tag",
     "push": "POST images/NAME/push",
+    # For it the Engine mounts what the container has once more, as root and by names.
+    COPY: """
+        GET containers/NAME/archive
+        HEAD containers/NAME/archive""",
     # For these the Engine walks, as root, through files that containers exchange for links meanwhile.
     "size": "GET system/df",
     "diff": "GET containers/NAME/changes",
@@ -71,7 +75,6 @@ class OtherCall:
         makes_network: it makes a network, whose driver and options are judged.
         connects: it connects the container that its body names to a network.
         lists_processes: it runs `ps` on the host, with arguments of the caller's.
-        archives: it takes or asks what `docker cp` does, for which the Engine mounts what the container has.
         prepared: the program that it starts, which an earlier call prepared for `docker exec`.
         streams: it has a body that the Engine shows nobody, by its nature: an archive, or the input of a program; or
             one that the Engine does not read.
@@ -83,7 +86,6 @@ class OtherCall:
     makes_network: bool = False
     connects: bool = False
     lists_processes: bool = False
-    archives: bool = False
     prepared: str = ""
     streams: bool = False
     unknown: bool = False
@@ -106,7 +108,7 @@ def _rows(text: str) -> Iterator[tuple[str, re.Pattern[str]]]:
 
 
 def _streams(name: str, method: str) -> bool:
-    return name == "load" or method == "GET"
+    return name == "load" or method in {"GET", "HEAD"}
 
 
 _RECORDS: Final = re.compile("containers/(?:.+?/)?json", re.DOTALL)
@@ -136,8 +138,7 @@ def read_other_call(method: str, path: str, query: Mapping[str, Sequence[str]]) 
         if found is not None:
             if not call.containers:
                 return call
-            of, last = (found["name"],), path.rpartition("/")[2]
-            return replace(call, containers=of, lists_processes=last == "top", archives=last == "archive")
+            return replace(call, containers=(found["name"],), lists_processes=path.endswith("/top"))
     return OtherCall(unknown=True)
 
 

@@ -15,7 +15,7 @@ _FREE: Final = frozenset({
     "cpurealtimeruntime", "cpusetcpus", "cpusetmems", "cpucount", "cpupercent", "iomaximumiops", "iomaximumbandwidth",
     "pidslimit", "ulimits", "shmsize", "blkioweight", "blkioweightdevice", "blkiodevicereadbps",
     "blkiodevicewritebps", "blkiodevicereadiops", "blkiodevicewriteiops", "autoremove", "portbindings",
-    "publishallports", "dns", "dnsoptions", "dnssearch", "extrahosts", "links", "groupadd", "readonlyrootfs", "tmpfs",
+    "publishallports", "dns", "dnsoptions", "dnssearch", "extrahosts", "groupadd", "readonlyrootfs", "tmpfs",
     "init", "consolesize", "isolation", "containeridfile", "storageopt", "capdrop",
 })  # fmt: skip
 # These are read, and judged.

@@ -49,10 +49,10 @@ class StrictList(msgspec.Struct, frozen=True):
         restarts: restart policies of containers that another runtime than `convgpu` runs.
         masks: paths of /proc and /sys that need not be masked.
         fields: of the request's HostConfig that ConvGPU does not know.
-        copies: folders in containers into which `docker cp` may write, with everything below.
-        calls: `build`, `buildkit`, `commit`, `import`, `load`, `push`, `services`, `swarm`, `checkpoints`.
+        calls: `build`, `buildkit`, `commit`, `cp`, `import`, `load`, `push`, `services`, `swarm`, `checkpoints`.
         ids: those of others that containers have: `host`, or `shared` with the Engine's `userns-remap`.
-        engine: what the site accepts of an old Engine: `removal` (of folders, through links).
+        accept: what strict rules cannot keep: `removal` of folders through links, by an old Engine; `setgid` files in
+            writable paths, for users with an account on a host that does not mount these `nosuid`.
     """
 
     paths: tuple[str, ...] = ()
@@ -68,22 +68,19 @@ class StrictList(msgspec.Struct, frozen=True):
     restarts: tuple[str, ...] = ()
     masks: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
-    copies: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
-    engine: tuple[str, ...] = ()
+    accept: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse entries that could mean nothing."""
-        for section in ("paths", "copies"):
-            for entry in getattr(self, section):
-                if not entry.startswith("/") or normal(entry) != entry:
-                    raise ValueError(f"{section}: {entry!r} is not an absolute path without links, `..` and end slash")
-
+        for entry in self.paths:
+            if not entry.startswith("/") or normal(entry) != entry:
+                raise ValueError(f"paths: {entry!r} is not an absolute path without links, `..` and end slash")
         if unknown := sorted({*self.ids} - {"host", "shared"}):
             raise ValueError(f"ids: {unknown[0]!r} is neither 'host' nor 'shared'")
-        if unknown := sorted({*self.engine} - {"removal"}):
-            raise ValueError(f"engine: {unknown[0]!r} is not 'removal'")
+        if unknown := sorted({*self.accept} - {"removal", "setgid"}):
+            raise ValueError(f"accept: {unknown[0]!r} is neither 'removal' nor 'setgid'")
 
     def covers(self, need: Need) -> bool:
         """Tell whether the list permits something."""
@@ -109,5 +106,4 @@ def _is_below(entries: tuple[str, ...], value: str) -> bool:
 _COVERS: Final[Mapping[str, Callable[[tuple[str, ...], str], bool]]] = {
     "paths": _is_path_listed,
     "devices": _is_below,
-    "copies": _is_below,
 }

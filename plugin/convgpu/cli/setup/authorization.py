@@ -17,7 +17,14 @@ from convgpu.cli.connect.requests_http import RequestsHttp
 from convgpu.cli.setup import daemon_json
 from convgpu.cli.setup.daemon_json import is_same_plugin
 from convgpu.cli.setup.engine_process import engine_pid, find_engine_pid, pid_file, settings_file
-from convgpu.cli.setup.strict.promises import accepted_removals, open_entries, shared_ids, unfit_engine, unjudged_starts
+from convgpu.cli.setup.strict.promises import (
+    accepted_removals,
+    open_entries,
+    setgid_paths,
+    shared_ids,
+    unfit_engine,
+    unjudged_starts,
+)
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.options import as_json, volume_driver
 from convgpu.cli.terminal.output import echo_data
@@ -193,6 +200,7 @@ def _status(engine: Engine, path: Path, driver: str) -> Status:
 def _strict_problems(engine: Engine, answer: dict[str, Any]) -> Iterator[str]:
     yield from unjudged_starts(engine.info)
     yield from unfit_engine(answer.get("accepted") or (), engine.get("/version"))
+    yield from setgid_paths(answer.get("accepted") or (), answer.get("paths") or ())
 
 
 def _warnings(engine: Engine, answer: dict[str, Any]) -> Iterator[str]:

@@ -145,9 +145,6 @@ class _EmptyEngine:
     def states(self) -> Mapping[str, str]:
         return {}
 
-    def is_link(self, _name: str, _path: str) -> bool:
-        return False
-
     def facts(self) -> HostFacts:
         return HostFacts(default_runtime="runc", go="go1.22.4")
 

@@ -2,13 +2,11 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from docker import APIClient
 from docker.errors import NotFound
-from docker.utils import decode_json_header
 
-from convgpu.authz.facts import own_questions
 from convgpu.authz.ports import Document, EngineUnreachable, HostFacts
 from convgpu.authz.subject.host_facts import read_facts
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
@@ -73,19 +71,6 @@ class EngineView:
             version = self._ask(lambda api: api.version()) or {}
             self._facts = (now, read_facts(info, version, self._own_id()))
         return self._facts[1]
-
-    def is_link(self, name: str, path: str) -> bool:
-        """Tell whether a path of a container is a symbolic link there, by `HEAD /containers/NAME/archive`."""
-
-        def question(api: Any) -> Document:
-            url = api._url("/containers/{0}/archive", _short(name))  # noqa: SLF001 - the SDK would read the whole archive
-            answer = api.head(url, params={"path": path}, headers=own_questions.HEADERS, timeout=api.timeout)
-            api._raise_for_status(answer)  # noqa: SLF001 - as above
-            found: Document = decode_json_header(answer.headers["x-docker-container-path-stat"])
-            return found
-
-        with self._waiting.about(name):
-            return bool((self._ask(question) or {}).get("linkTarget"))
 
     def _own_id(self) -> str:
         if not self._plugin:

@@ -44,6 +44,7 @@ class StrictRules:
     capabilities: tuple[str, ...] = ()
     namespaces: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
+    accept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def read_strict(raw: bytes) -> StrictRules | None:
     try:
         document = tomllib.loads(raw.decode())
         table = document.get("strict") or {}
-        sections = ("paths", "devices", "capabilities", "namespaces", "ids")
+        sections = ("paths", "devices", "capabilities", "namespaces", "ids", "accept")
         return StrictRules(**{name: tuple(map(str, table.get(name, ()))) for name in sections})
     except (ValueError, AttributeError, TypeError) as error:
         raise NotListed(f"the strict rules of this site cannot be read: {error}") from error

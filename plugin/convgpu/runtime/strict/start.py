@@ -40,7 +40,8 @@ def lead_mounts(
     # First of all, as who judges it then, and joins it, has what was opened.
     record = Path(engine_root, "containers", container, "hostconfig.json")
     config, joined = hold_joined(config, record, open_process, shared="shared" in rules.ids)
-    shown = refuse_unlisted(config, rules, look_at_host(engine_root))
+    host = look_at_host(engine_root)
+    shown = refuse_unlisted(config, rules, host)
     of_others = "shared" if is_remapped(config) else "host"
     if not shown and of_others in rules.ids:
         return config, open_source
@@ -51,6 +52,8 @@ def lead_mounts(
     staged: dict[str, Source] = {}
     for each in shown:
         opened = _open(each, str(mounts[each.number].get("destination")))
+        if each.writes and "setgid" not in rules.accept:
+            _refuse_setgid(opened, host.mounts_below(each.path) if each.recursive else ())
         place = stage(bundle, each.number, opened, recursive=each.recursive, writes=each.writes, ids=ids)
         staged[place] = Source(each.path, open_source(opened.link).numbers)
         mounts[each.number] = _led(mounts[each.number], place, writes=each.writes)
@@ -61,6 +64,22 @@ def lead_mounts(
     if writes or (ids is not None and ids.ids.may_write):
         led = _confined(led)
     return led, lambda source: staged.get(source) or open_source(source)
+
+
+def _refuse_setgid(opened: Opened, below: Sequence[str]) -> None:
+    """Refuse a writable path in which a user with an account on the host could be left a setgid program.
+
+    Such a user sets the bit, on a file of the user's own; root of the container gives it, or the folder of a file that
+    comes into being just then, another group (decision 165). What the host mounts `nosuid` it runs as nobody else.
+    """
+    for path, where in ((opened.path, opened.link), *((each, each) for each in below)):
+        if not os.statvfs(where).f_flag & os.ST_NOSUID:
+            raise NotListed(
+                f"strict-accept: this container writes {path}, which this host does not mount nosuid: a user with an "
+                f"account here could be left a setgid program. Ask the administrator for `mount --bind` of the listed "
+                "folder onto itself and `mount -o remount,bind,nosuid,nodev`, or, where no user has an account here, "
+                "for an entry: accept = ['setgid']"
+            )
 
 
 def _confined(config: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """An Engine under the strict rules of the sample site."""
 
+import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,6 +19,9 @@ def site(start_engine: Callable[..., AbstractContextManager[Engine]]) -> Iterato
     """An Engine whose plugin and runtime read one file of strict rules."""
     for folder in (strict_site.DATA, f"{strict_site.DATA}/run-7", f"{strict_site.TOOLS}/bin"):
         Path(folder).mkdir(parents=True, exist_ok=True)
+    if not os.path.ismount(strict_site.DATA):  # of a run that was killed
+        subprocess.run(["mount", "--bind", strict_site.DATA, strict_site.DATA], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,nosuid,nodev", strict_site.DATA], check=True)
     with start_engine() as engine:
         rules = engine.directory / "etc/convgpu/rules.toml"
         rules.parent.mkdir(parents=True)
@@ -29,6 +34,7 @@ def site(start_engine: Callable[..., AbstractContextManager[Engine]]) -> Iterato
         engine.configure({"authorization-plugins": ["convgpu"]})
         yield engine
         engine.configure({"authorization-plugins": []})
+    subprocess.run(["umount", strict_site.DATA], check=True)
     shutil.rmtree(Path(strict_site.DATA).parent)
 
 

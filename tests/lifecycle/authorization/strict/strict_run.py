@@ -52,12 +52,6 @@ def run_in(raw: RawEngine, container: str, script: str) -> str:
     return texts(raw.send(Call("POST", f"{API}/exec/{identity}/start", {"Detach": False})).raw)
 
 
-def copies(raw: RawEngine) -> bool:
-    """Tell whether strict rules let this Engine copy at all: one from 28.5 on (decision 157)."""
-    major, minor = raw.get("/version")["Version"].split(".")[:2]
-    return (int(major), int(minor)) >= (28, 5)
-
-
 def logs(raw: RawEngine, container: str) -> str:
     """Return what a container without a terminal printed."""
     return texts(raw.send(Call("GET", f"{API}/containers/{container}/logs?stdout=1&stderr=1")).raw)

@@ -187,6 +187,21 @@ def test_no_acl_makes_a_users_setgid_file_one_of_roots_group(raw, room):
     assert (own.stat().st_gid, oct(own.stat().st_mode)) == (0, "0o102644")
 
 
+def test_a_path_that_the_host_does_not_mount_nosuid_is_not_writable(raw, room):
+    """There a user of the host could be left a setgid program, whatever the container may not do."""
+    below = room / "below"
+    below.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", below], check=True)
+    try:
+        for binds in ([f"{below}:/x"], [f"{room}:/x"]):
+            assert "strict-accept: " in output(raw, {"Binds": binds}, "echo runs")
+        assert output(raw, {"Binds": [f"{below}:/x:ro"]}, "echo runs") == "runs\n"
+        subprocess.run(["mount", "-o", "remount,nosuid", below], check=True)
+        assert output(raw, {"Binds": [f"{below}:/x"]}, "echo runs") == "runs\n"
+    finally:
+        subprocess.run(["umount", below], check=True)
+
+
 def test_without_a_filter_of_system_calls_no_path_is_writable(site, raw, room):
     rules = site.directory / "etc/convgpu/rules.toml"
     before = rules.read_text()
@@ -231,4 +246,4 @@ def test_a_copy_into_a_container_writes_no_path_of_the_host(raw, room):
     made = raw.post(f"{API}/containers/create", body({"Binds": [f"{room}:/tmp"]})).json["Id"]
     answer = raw.send(Call("PUT", f"{API}/containers/{made}/archive?path=/tmp", b"\0" * 1024))
     raw.remove(made)
-    assert (answer.denied, b"strict-copies" in answer.raw) == (True, True), answer
+    assert (answer.denied, b"strict-calls" in answer.raw) == (True, True), answer

@@ -1,16 +1,14 @@
 """Calls that reach further than they seem, under strict rules on a real Engine."""
 
-import io
 import re
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
 from docker_engine import wait_for
 from engine_endpoints import ENDPOINTS
 from raw_engine import Call
-from strict_run import API, body, copies, logs, output
+from strict_run import API, body, logs
 
 pytestmark = pytest.mark.engine
 
@@ -86,63 +84,3 @@ def test_a_place_in_the_hosts_network_is_none(raw, mode):
         raw.post(f"{API}/containers/{made.json['Id']}/wait")
         assert logs(raw, made.json["Id"]) != f"{Path('/proc/self/ns/net').readlink()}\n"
         raw.remove(made.json["Id"])
-
-
-# Links in the container, and names in an archive that lead through them.
-LINKS = {"etc": "/etc", "root": "/proc/1/root", "up": "../.."}
-NAMES = ("root/etc/new", "up/etc/new", "../etc/new", "/etc/new", "etc/new")
-
-
-def archive(*names, **links):
-    """Return a tar with setuid files, and with links."""
-    text = io.BytesIO()
-    with tarfile.open(fileobj=text, mode="w") as tar:
-        for name, target in [*dict.fromkeys(names).items(), *links.items()]:
-            member = tarfile.TarInfo(name)
-            member.size, member.mode = (0 if target else 4), 0o4755
-            member.type, member.linkname = (tarfile.SYMTYPE if target else tarfile.REGTYPE), target or ""
-            tar.addfile(member, None if target else io.BytesIO(b"evil"))
-    return text.getvalue()
-
-
-@pytest.fixture(params=["created", "running", "ended"])
-def linked(request, raw):
-    """A container full of links, for which the Engine mounts nothing: for others it takes no archive."""
-    container = raw.post(f"{API}/containers/create", body({}, "sleep", "600")).json["Id"]
-    if request.param != "created":
-        assert raw.post(f"{API}/containers/{container}/start").status == 204
-    if request.param == "ended":
-        raw.post(f"{API}/containers/{container}/kill")
-    yield container
-    raw.remove(container)
-
-
-def put(raw, container, content):
-    return raw.send(Call("PUT", f"{API}/containers/{container}/archive?path=/tmp", content))
-
-
-def test_links_met_in_an_archive_lead_out_of_no_container(raw, linked):
-    put(raw, linked, archive(**LINKS))
-    answers = {name: put(raw, linked, archive(name)).status for name in NAMES}
-    assert not Path("/etc/new").exists(), answers
-
-
-def test_what_an_archive_is_taken_from_is_the_containers_own(raw, linked):
-    put(raw, linked, archive(**LINKS))
-    Path("/etc/of-the-host").write_text("x")
-    try:
-        for path in ("/tmp/etc/of-the-host", "/tmp/root/etc/of-the-host", "/tmp/up/etc/of-the-host"):
-            for method in ("HEAD", "GET"):
-                answer = raw.send(Call(method, f"{API}/containers/{linked}/archive?path={path}"))
-                assert answer.status == (404 if copies(raw) else 403), (method, path, answer)
-    finally:
-        Path("/etc/of-the-host").unlink()
-
-
-def test_a_container_without_a_path_of_the_host_takes_archives(raw):
-    container = raw.post(f"{API}/containers/create", body({})).json["Id"]
-    sent = put(raw, container, archive("a/b"))
-    got = raw.send(Call("GET", f"{API}/containers/{container}/archive?path=/tmp/a/b"))
-    raw.remove(container)
-    assert (sent.status, got.status, b"evil" in got.raw) == ((200, 200, True) if copies(raw) else (403, 403, False))
-    assert output(raw, {}, "echo fine") == "fine\n"

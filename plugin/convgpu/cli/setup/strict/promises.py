@@ -1,11 +1,13 @@
 """What keeps strict rules from what they promise on a host, in lines for people. Pure but for the runtime's rules."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from convgpu.authz.subject.host_facts import removes_through_links
 from convgpu.protocol.site.strictness import says_strict
+from convgpu.runtime.paths import READ_ONLY
 
 _RUNTIME: Final = "convgpu"
 _RULES: Final = "/etc/convgpu/rules.toml"
@@ -65,6 +67,8 @@ def open_entries(calls: Sequence[str], fields: Sequence[str]) -> Iterator[str]:
     """
     if "volume copy" in fields:
         yield 'fields = ["volume copy"] lets whoever may call Docker become root: by links in volumes that are filled.'
+    if "cp" in calls:
+        yield 'calls = ["cp"] lets whoever may call Docker become root: the Engine mounts for it, by names, as root.'
     if found := [name for name in ("build", "commit") if name in calls]:
         yield (
             f"calls = {found} lets whoever may call Docker read any file of the host: the Engine reads layers as root, "
@@ -76,18 +80,37 @@ def unfit_engine(accepted: Sequence[str], version: Mapping[str, Any]) -> Iterato
     """Yield a problem where the Engine can be led to empty folders of the host, and the rules do not accept that.
 
     Args:
-        accepted: the entries of `engine` in the strict list.
+        accepted: the entries of `accept` in the strict list.
         version: the Engine's answer to `GET /version`.
     """
     if "removal" not in accepted:
         for text in _removals(version):
-            yield f'no container starts: {text} Take a newer Engine, or accept it: engine = ["removal"].'
+            yield f'no container starts: {text} Take a newer Engine, or accept it: accept = ["removal"].'
 
 
 def accepted_removals(accepted: Sequence[str], version: Mapping[str, Any]) -> Iterator[str]:
     """Yield a warning where the rules accept such an Engine; parameters as `unfit_engine`."""
     if "removal" in accepted:
         yield from _removals(version)
+
+
+def setgid_paths(accepted: Sequence[str], paths: Sequence[str]) -> Iterator[str]:
+    """Yield a problem for each writable path in which users of this host could be left setgid programs.
+
+    Args:
+        accepted: the entries of `accept` in the strict list.
+        paths: of the strict list.
+    """
+    for path in paths if "setgid" not in accepted else ():
+        try:
+            is_plain = not path.endswith(READ_ONLY) and not os.statvfs(path).f_flag & os.ST_NOSUID
+        except OSError:
+            continue  # no container has it
+        if is_plain:
+            yield (
+                f"no container that writes {path} starts: it is not mounted nosuid. Do `mount --bind {path} {path} && "
+                f'mount -o remount,bind,nosuid,nodev {path}` (and in fstab), or accept it: accept = ["setgid"].'
+            )
 
 
 def _removals(version: Mapping[str, Any]) -> Iterator[str]:

@@ -69,10 +69,6 @@ class EngineRecords:
         """Return the state of each container by its id."""
         return {row["Id"]: row["State"] for row in self._engine.get("/containers/json", all=1)}
 
-    def is_link(self, name: str, path: str) -> bool:  # noqa: ARG002 - as the port
-        """Copies are no part of what ran."""
-        return False
-
     def facts(self) -> HostFacts:
         """Return the Engine's settings that rules depend on."""
         return read_facts(self._engine.info, self._engine.get("/version"), self._plugin_id)
@@ -131,7 +127,7 @@ def add_subject(found: StartingList, subject: Subject) -> None:
 
 def _refusals_with_any_list(subject: Subject, wanted: Sequence[Need]) -> list[Refusal]:
     """Return the refusals that remain where the list has all that the container, and whom it joins, needs."""
-    entries: dict[str, tuple[str, ...]] = {"engine": ("removal",)}  # the Engine is not the container's
+    entries: dict[str, tuple[str, ...]] = {"accept": ("removal",)}  # the Engine is not the container's
     for need in (*wanted, *(need for neighbour in subject.neighbours for need in needs(neighbour))):
         entries[need.section] = (*entries.get(need.section, ()), need.value)
     try:

@@ -1,8 +1,18 @@
 """What `convgpu authz status` says of strict rules that cannot keep their promise."""
 
+import os
+from types import SimpleNamespace
+
 import pytest
 
-from convgpu.cli.setup.strict.promises import accepted_removals, open_entries, shared_ids, unfit_engine, unjudged_starts
+from convgpu.cli.setup.strict.promises import (
+    accepted_removals,
+    open_entries,
+    setgid_paths,
+    shared_ids,
+    unfit_engine,
+    unjudged_starts,
+)
 
 REMAP = {"SecurityOptions": ["name=seccomp,profile=default", "name=userns"]}
 
@@ -49,6 +59,7 @@ def test_a_runtime_that_does_not_read_the_rules_is_a_problem(tmp_path, rules, na
         ([], ["build remote"], []),
         (["load", "tag"], [], []),
         (["commit"], [], ["calls = ['commit']"]),
+        (["cp"], [], ['calls = ["cp"]']),
         (["commit", "build"], ["volume copy"], ['fields = ["volume copy"]', "calls = ['build', 'commit']"]),
     ],
 )
@@ -74,3 +85,17 @@ def test_an_engine_of_an_old_go_is_a_problem_until_the_rules_accept_it(version, 
     assert [line.startswith("no container starts: the Engine was built with") for line in problem] == [True] * is_old
     assert [line.startswith("the Engine was built with") for line in warning] == [True] * is_old
     assert [*unfit_engine(["removal"], version), *accepted_removals([], version)] == []
+
+
+def test_a_writable_path_that_is_not_mounted_nosuid_is_a_problem(monkeypatch):
+    flags = {"/plain": 0, "/plain-too": 0, "/walled": os.ST_NOSUID | os.ST_NODEV}
+
+    def statvfs(path):
+        if path not in flags:
+            raise FileNotFoundError(path)
+        return SimpleNamespace(f_flag=flags[path])
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    [problem] = setgid_paths([], ["/plain", "/walled", "/plain-too:ro", "/not/there"])
+    assert problem.startswith("no container that writes /plain starts")
+    assert list(setgid_paths(["setgid"], ["/plain"])) == []
