@@ -24,7 +24,6 @@ class FakeEngine:
 
     def __init__(self):
         self.containers, self.volumes, self.images, self.services = {}, {}, {}, {}
-        self.links = set()
         self.programs = {}
         self.more = {}
         self.runtime, self.runtime_memory = "runc", None

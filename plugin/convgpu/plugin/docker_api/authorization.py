@@ -5,10 +5,9 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
-from convgpu.authz.facts.own_questions import is_own
 from convgpu.authz.judge import Judge
 from convgpu.authz.requests.callers import caller
-from convgpu.authz.requests.routes import Call, route
+from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.verdict import NOT_JUDGED, Refusal, Verdict, allow
 from convgpu.client.scheduler import SchedulerRefused, SchedulerUnavailable
@@ -38,14 +37,7 @@ def pass_at_once(path: str, raw: bytes, *, strict: bool = False) -> bytes | None
         request = wire.decode_authorization(raw)
     except wire.Malformed:
         return None
-    return PASS if _call(request, strict=strict) is None else None
-
-
-def _call(request: wire.AuthorizationRequest, *, strict: bool) -> Call | None:
-    """Return the call that is to be judged; None for one that may pass unread."""
-    if is_own(request.method, request.headers):
-        return None
-    return route(request.method, request.uri, strict=strict)
+    return PASS if route(request.method, request.uri, strict=strict) is None else None
 
 
 class Authorizer:
@@ -102,7 +94,7 @@ class Authorizer:
 
     def _decide(self, request: wire.AuthorizationRequest) -> Verdict:
         rules = self._rules()
-        call = _call(request, strict=rules.strict_list is not None)
+        call = route(request.method, request.uri, strict=rules.strict_list is not None)
         if call is None:
             return NOT_JUDGED
         self.judged += 1
