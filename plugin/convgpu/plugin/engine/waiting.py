@@ -3,6 +3,7 @@
 The Engine answers nothing about a container whose lock it holds, for as long as who reads a copy of it takes.
 """
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from convgpu.authz.ports import EngineUnreachable
 _ABOUT_ONE: Final = 8
 _ABOUT_ALL: Final = 24
 _PATIENCE: Final = 1.0
+_DIGITS: Final = re.compile("[0-9a-f]+")
 
 
 class Waiting:
@@ -57,8 +59,15 @@ class Waiting:
 
     def _in_the_way(self, name: str) -> float | None:
         """Return when the first of those asked that leave no room for one more; None if there is room."""
-        # An ID has many beginnings that name it, too.
-        same = [asked for each, asked in self._asked if each.startswith(name) or name.startswith(each)]
+        same = [asked for each, asked in self._asked if _may_be_one(each, name)]
         if len(same) >= _ABOUT_ONE:
             return min(same)
         return min(asked for _, asked in self._asked) if len(self._asked) >= _ABOUT_ALL else None
+
+
+def _may_be_one(one: str, other: str) -> bool:
+    """Tell whether two names may mean one container: an ID has many beginnings that name it, too."""
+    if one == other:
+        return True
+    begins = one.startswith(other) or other.startswith(one)
+    return begins and _DIGITS.fullmatch(one) is not None and _DIGITS.fullmatch(other) is not None

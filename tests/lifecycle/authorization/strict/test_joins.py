@@ -41,7 +41,8 @@ for _ in range(1000):
             open(f"/proc/self/{{name}}", "w").write(text)
         os.execv("/bin/sleep", ["sleep", "600"])
     if child == pid:
-        time.sleep(0.5)
+        while open(f"/proc/{{pid}}/comm").read() != "sleep\\n":
+            time.sleep(0.01)
         break
     os.waitpid(child, 0)
 """

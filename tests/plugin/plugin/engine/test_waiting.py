@@ -37,6 +37,12 @@ def test_eight_wait_for_one_container_and_others_are_asked_about():
     assert asks(waiting, STUCK) is True
 
 
+def test_only_an_id_has_beginnings_that_name_it():
+    waiting = Waiting(patience=0.01)
+    with waiting_for(waiting, *["a"] * 8):
+        assert [asks(waiting, name) for name in ("a", "app", "ab")] == [False, True, False]
+
+
 def test_whoever_waits_for_containers_leaves_room_for_who_names_none():
     waiting = Waiting(patience=0.01)
     with waiting_for(waiting, *(f"{number:02}" for number in range(24))):
