@@ -184,8 +184,8 @@ def test_the_life_of_an_anonymous_volume():
 
 
 @pytest.mark.parametrize("recorded", [pytest.param(each, id=each["scenario"]) for each in REQUESTS])
-def test_no_recorded_request_is_a_bug_of_ours(recorded, caplog):
-    client = create_app(RecordingScheduler(), Settings(name="cgtest", read_only="no")).test_client()
+def test_no_recorded_request_is_a_bug_of_ours(recorded, caplog, tmp_path):
+    client = create_app(RecordingScheduler(), Settings(name="cgtest", read_only="no", directory=tmp_path)).test_client()
     answer = client.post(recorded["path"], data=recorded["body"], headers=recorded["headers"])
     assert isinstance(json.loads(answer.data), dict)
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -20,6 +21,7 @@ from convgpu.authz.checks.strict import (
 )
 from convgpu.authz.facts.need_notes import NeedNotes
 from convgpu.authz.facts.owners import Owners
+from convgpu.authz.facts.permits import Permits
 from convgpu.authz.facts.prepared_programs import PreparedPrograms
 from convgpu.authz.ports import EngineUnreachable, Ports
 from convgpu.authz.requests import go_json
@@ -99,6 +101,7 @@ class Judge:
         owners: of the containers that were admitted.
         notes: what containers needed that started; none are kept without.
         programs: that were prepared for `docker exec`.
+        permits: of containers that start although rules spoke against it.
     """
 
     def __init__(
@@ -108,10 +111,12 @@ class Judge:
         owners: Owners,
         notes: NeedNotes | None = None,
         programs: PreparedPrograms | None = None,
+        permits: Permits | None = None,
     ) -> None:
         self._name = name
         self._notes = notes
         self._programs = programs or PreparedPrograms()
+        self._permits = permits or Permits()
         self._engine = ports.engine
         self._subjects = SubjectReader(name, ports)
         self._admission = Admission(ports.scheduler, owners, ports.engine)
@@ -163,6 +168,22 @@ class Judge:
         if call.kind is Kind.EXEC:
             self._programs.add(go_json.text(go_json.parse(answer), "id"), user, rules.mode)
 
+    def permit(self, call: Call) -> None:
+        """Note a start that passes whatever the rules say: if it gets a GPU without a limit, it keeps it."""
+        if call.kind is Kind.START:
+            try:
+                document = self._engine.container(call.name)
+                self._note_start(go_json.text(document or {}, "id"), permitted=True)
+            except EngineUnreachable:
+                self._permits.begin_anew()
+
+    def _note_start(self, container: str, *, permitted: bool) -> None:
+        if permitted and self._permits.is_full:
+            with suppress(EngineUnreachable):
+                self._permits.keep_only(self._engine.states())
+        if container:
+            self._permits.note(container, permitted=permitted)
+
     def _judge(self, case: Case) -> Verdict:
         if case.is_strict:
             bodies.refuse_hidden(case.headers, case.body, streams=case.call.streams)
@@ -194,6 +215,9 @@ class Judge:
         if refusal is None and subject.starts:
             # Last, because a container that is admitted counts from now on.
             refusal = self._admission.admit(subject)
+            if refusal is None:
+                exempted = next(find_refusals(subject), None) is not None
+                self._note_start(subject.container.id, permitted=exempted)
             if refusal is None and self._notes is not None:
                 wanted = ((need.section, need.value) for need in needs(subject))
                 self._notes.add(wanted, subject.container.name or subject.container.id[:12])

@@ -71,6 +71,25 @@ class EnginePort(Protocol):
         ...
 
 
+class EngineListPort(Protocol):
+    """Queries to the Engine about what runs; each may raise `EngineUnreachable`."""
+
+    def listed(self, container: str) -> Document | None:
+        """Return the row of `GET /containers/json` with an id, which the Engine tells also of a container it works on.
+
+        Whoever may call the Engine can hold a container's lock, for which `container` waits.
+        """
+        ...
+
+    def is_task(self, container: str) -> bool:
+        """Tell whether a container is a task of Swarm; its labels do not prove it."""
+        ...
+
+    def is_plugin(self, container: str) -> bool:
+        """Tell whether an id is that of a managed plugin."""
+        ...
+
+
 class HostDevicePort(Protocol):
     """The host's device nodes and symbolic links."""
 

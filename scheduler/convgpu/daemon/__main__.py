@@ -141,7 +141,8 @@ def _explain(directory: Path, reason: str) -> None:
     "--overuse",
     type=click.Choice(OVERUSE_ACTIONS),
     default="auto",
-    help="Action on a container that stays above its limit; auto: stop where the rules of the site are strict.",
+    help="Action on a container that stays above its limit, or uses a GPU without one and without a permit; auto: stop "
+    "where the rules of the site are strict.",
 )
 @click.option(
     "--rules",
@@ -149,9 +150,7 @@ def _explain(directory: Path, reason: str) -> None:
     default="/host/etc/convgpu/rules.toml",
     help="The rules of the site; need not be there.",
 )
-@click.option(
-    "--overuse-after", default="10s", callback=_duration, help="How long a container may stay above its limit."
-)
+@click.option("--overuse-after", default="10s", callback=_duration, help="How long a container may do so.")
 @click.option(
     "--learn",
     default="never",

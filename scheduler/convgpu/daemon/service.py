@@ -12,7 +12,7 @@ import time
 from convgpu.daemon.admin_api.card_turns import CardTurns
 from convgpu.daemon.admin_api.live_settings import LiveSettings
 from convgpu.daemon.admin_api.queries import Queries
-from convgpu.daemon.admin_api.server import AdminServer
+from convgpu.daemon.admin_api.server import AdminServer, Listeners
 from convgpu.daemon.admin_api.socket import AdminSocket
 from convgpu.daemon.admin_api.views import Views
 from convgpu.daemon.sessions.recovery import Recovery
@@ -103,7 +103,7 @@ class Service:
             live_settings,
             queries,
             host.store,
-            on_nobody_runs,
+            Listeners(on_nobody_runs, restored.unlimited.judge),
             time.time,
         )
 

@@ -43,7 +43,10 @@ class EventKind(StrEnum):
     RESTORED = "restored", "memory of a container that resumes is on its device again"
     RESUMED = "resumed", "the container runs again with all its memory, `waited` seconds after it was suspended"
     BUSY = "busy", "the container did not stop: its work on the device did not end in time"
-    STOPPED = "stopped", "the container was told to end, because it stayed above its limit"
+    STOPPED = (
+        "stopped",
+        "the container was ended: it stayed above its limit (`reason`: `overuse`), or has none (`unlimited`)",
+    )
     ENDED = "ended", "the container's last mount and process are gone; `ran`: seconds since it started, `image`"
     REMOVED = "removed", "Docker removed the volume"
 

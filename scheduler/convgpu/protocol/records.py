@@ -221,6 +221,23 @@ class Telemetry(Record, frozen=True):
     power_limit: float | None = None
 
 
+class Unlimited(Record, frozen=True):
+    """A container that holds memory of a GPU where it has no limit.
+
+    Attributes:
+        name: of its volume; the Engine's id without one.
+        id: of the container; empty if its cgroup does not say it, and then it is never ended.
+        started: when its oldest process did, in clock ticks since boot; 0 while nobody has looked.
+        kept: why it is not ended, as the plugin judged; empty: nothing permits it; None: not judged.
+    """
+
+    name: str
+    id: str
+    size: int
+    started: int = 0
+    kept: str | None = None
+
+
 class Device(Record, frozen=True):
     """One GPU.
 
@@ -237,6 +254,7 @@ class Device(Record, frozen=True):
         elastic: how many of those run here.
         moves: between the device and the host.
         telemetry: what it does, by NVML.
+        unlimited: containers without a limit here, as the audit saw them last.
     """
 
     uuid: str
@@ -258,6 +276,7 @@ class Device(Record, frozen=True):
     elastic: int = 0
     moves: DeviceMoves = DeviceMoves()
     telemetry: Telemetry = Telemetry()
+    unlimited: tuple[Unlimited, ...] = ()
 
 
 class Devices(Record, frozen=True):

@@ -256,6 +256,29 @@ class ReportNames(Request[records.Done], frozen=True, tag="names"):
     container: ListedContainer
 
 
+class UnlimitedVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether a container that uses a GPU without a limit may be ended.
+
+    Attributes:
+        id: the Engine's.
+        started: as the scheduler said it (`records.Unlimited`); the verdict is about no other start.
+        kept: why it is not ended; empty: nothing permits it.
+    """
+
+    id: MountId
+    started: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+    kept: OptionValue
+
+
+class JudgeUnlimited(Request[records.Done], frozen=True, tag="judge"):
+    """What the plugin knows of containers that use a GPU without a limit (`records.Device.unlimited`).
+
+    A scheduler that hears nothing of a container does not end it.
+    """
+
+    verdicts: tuple[UnlimitedVerdict, ...]
+
+
 AnyRequest = (
     CreateVolume
     | RemoveVolume
@@ -277,6 +300,7 @@ AnyRequest = (
     | ResumeContainer
     | ReportEngineList
     | ReportNames
+    | JudgeUnlimited
 )
 _OPERATIONS: Final = tuple(str(request.__struct_config__.tag) for request in get_args(AnyRequest))
 _DECODER: Final[msgspec.json.Decoder[AnyRequest]] = msgspec.json.Decoder(AnyRequest)

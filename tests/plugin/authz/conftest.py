@@ -7,6 +7,7 @@ import strict_site
 from engine_says import NEW_ENGINE, inspected
 
 from convgpu.authz.facts.owners import Owners
+from convgpu.authz.facts.permits import Permits
 from convgpu.authz.facts.prepared_programs import PreparedPrograms
 from convgpu.authz.judge import Judge
 from convgpu.authz.ports import EngineUnreachable, HostFacts, NoJobs, Ports
@@ -120,17 +121,22 @@ class Harness:
         self.jobs = NoJobs()
         self.notes = None
         self.programs = PreparedPrograms()
+        self.permits = Permits(None, lambda: self.now)
         self.owners = Owners(directory / "owners.json", lambda: self.now)
         self.name = "convgpu"
 
     def _judge(self):
         ports = Ports(self.engine, self.devices, self.scheduler, self.jobs)
-        return Judge(self.name, ports, self.owners, self.notes, self.programs)
+        return Judge(self.name, ports, self.owners, self.notes, self.programs, self.permits)
 
     def note(self, uri, answer, user="local"):
         """Have the judge note what a call prepared."""
         call = route("POST", uri, strict=True)
         self._judge().note(call, json.dumps(answer).encode(), user, self.rules)
+
+    def permit(self, uri):
+        """Have the judge note a call that passes whatever the rules say."""
+        self._judge().permit(route("POST", uri))
 
     def judge(self, body, uri="/v1.41/containers/create", method="POST", user="local", headers=None):
         """Return the verdict about a call; a body that is not bytes goes as JSON."""

@@ -1,6 +1,6 @@
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,18 +16,31 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def cgroup() -> Iterator[Path]:
-    """A cgroup that is named as the Engine names those of containers; empty at the end."""
+def make_cgroup() -> Iterator[Callable[[], Path]]:
+    """A maker of cgroups that are named as the Engine names those of containers; empty at the end."""
     parent = next(
         (CGROUPS / name for name in ("pids", "cpuset", ".") if (CGROUPS / name / "cgroup.procs").exists()), None
     )
     if parent is None or os.geteuid() != 0 or not os.access(parent, os.W_OK):
         pytest.skip("cgroups cannot be made here")
-    group = parent / "docker" / secrets.token_hex(32)
-    try:
-        group.mkdir(parents=True)
-    except OSError as error:
-        pytest.skip(f"cgroups cannot be made here: {error}")
-    yield group
-    wait_until(lambda: not (group / "cgroup.procs").read_text(), "it is empty")
-    group.rmdir()
+    made: list[Path] = []
+
+    def make() -> Path:
+        group = parent / "docker" / secrets.token_hex(32)
+        try:
+            group.mkdir(parents=True)
+        except OSError as error:
+            pytest.skip(f"cgroups cannot be made here: {error}")
+        made.append(group)
+        return group
+
+    yield make
+    for group in made:
+        wait_until(lambda group=group: not (group / "cgroup.procs").read_text(), "it is empty")
+        group.rmdir()
+
+
+@pytest.fixture
+def cgroup(make_cgroup: Callable[[], Path]) -> Path:
+    """A cgroup that is named as the Engine names that of a container."""
+    return make_cgroup()

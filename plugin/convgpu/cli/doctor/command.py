@@ -136,6 +136,11 @@ def _examine_devices(devices: tuple[Device, ...]) -> Iterator[Finding]:
             yield Finding("GPU", "warn", f"{seen}; {others}", "See which: nvidia-smi. What they take later is missing.")
         else:
             yield Finding("GPU", "ok", seen)
+        for one in device.unlimited:
+            held = f"container {one.name:.12} holds {format_size(one.size)} of GPU {device.index} without a limit"
+            why = one.kept or "nothing permits it, so CONVGPU_OVERUSE=stop ends it"
+            mend = "Start it with a limit: convgpu run (docs/authorization.md, Containers without a limit)."
+            yield Finding("limits", "warn", held if one.kept is None else f"{held}; {why}", mend)
 
 
 def _free(device: Device) -> int:

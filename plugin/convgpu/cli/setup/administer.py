@@ -47,7 +47,9 @@ _DEVICES: Final = """Show the GPUs: what may be handed out, what is granted and 
   granule (limit of a container that names none), reuse_count (how many of those the
   promise holds), elastic (containers here whose memory may leave),
   telemetry (utilization in percent, temperature in degrees Celsius, power and power_limit in
-  watts; null is what the GPU does not report)
+  watts; null is what the GPU does not report), unlimited (containers that hold memory of it
+  without a limit: name, id, size, started in ticks since boot, and kept: why they are not
+  ended; empty if nothing permits them, null if that is not known)
 """
 
 _COLUMNS: Final = (

@@ -9,9 +9,12 @@ from convgpu.authz.facts.device_nodes import HostDevices, engine_root
 from convgpu.authz.facts.job_files import JobFiles
 from convgpu.authz.facts.need_notes import NeedNotes
 from convgpu.authz.facts.owners import Owners
+from convgpu.authz.facts.permits import Permits
 from convgpu.authz.judge import Judge
 from convgpu.authz.ports import Ports
+from convgpu.authz.site.rules import Rules
 from convgpu.authz.site.rules_file import RulesFile
+from convgpu.authz.unlimited import UnlimitedJudge
 from convgpu.client.scheduler import Scheduler
 from convgpu.plugin.engine.client import Engine, EngineUnavailable
 from convgpu.plugin.engine.facts import EngineView
@@ -47,14 +50,21 @@ class SchedulerRecords:
         self._scheduler.ask(SetLimits(volume, str(memory)))
 
 
-def create_judge(scheduler: Scheduler, settings: Settings) -> Judge:
-    """Return the judge that the settings describe."""
+def create_judges(scheduler: Scheduler, settings: Settings, site: RulesFile) -> tuple[Judge, UnlimitedJudge]:
+    """Return the judges that the settings describe: of calls, and of containers that use a GPU without a limit."""
     owners = Owners(settings.directory / "owners.json")
     engine = EngineView(Engine(settings.engine, _ENGINE_TIMEOUT), settings.name)
     devices = HostDevices(lambda: engine_root(settings.engine))
     notes = NeedNotes(settings.directory / "needs.json")
     ports = Ports(engine, devices, SchedulerRecords(scheduler), JobFiles(settings.jobs))
-    return Judge(settings.name, ports, owners, notes)
+    permits = Permits(settings.directory / "permits.json")
+
+    def rules() -> Rules | None:
+        found = site.rules()
+        return None if site.error else found
+
+    unlimited = UnlimitedJudge(settings.name, engine, ports.scheduler, permits, rules)
+    return Judge(settings.name, ports, owners, notes, permits=permits), unlimited
 
 
 def create_status(settings: Settings, site: RulesFile, judged: Callable[[], int]) -> Blueprint:

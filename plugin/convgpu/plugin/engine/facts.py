@@ -56,6 +56,25 @@ class EngineView:
         """Return `GET /exec/NAME/json`."""
         return self._ask(lambda api: api.exec_inspect(_short(name)))
 
+    def listed(self, container: str) -> Document | None:
+        """Return the row of `GET /containers/json` with an id."""
+        return self._row({"id": [container]})
+
+    def is_task(self, container: str) -> bool:
+        """Tell whether a container is a task of Swarm, by the Engine's own note of that."""
+        return self._row({"id": [container], "is-task": ["true"]}) is not None
+
+    def _row(self, filters: Mapping[str, list[str]]) -> Document | None:
+        try:
+            rows = self._engine.ask(lambda api: api.containers(all=True, filters=filters))
+        except (EngineUnavailable, NotFound) as error:
+            raise EngineUnreachable(str(error)) from error
+        return next(iter(rows), None)
+
+    def is_plugin(self, container: str) -> bool:
+        """Tell whether the Engine has a managed plugin of this id."""
+        return self._ask(lambda api: api.inspect_plugin(container)) is not None  # type: ignore[no-untyped-call]
+
     def states(self) -> Mapping[str, str]:
         """Return the state of each container by its id."""
         try:

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from convgpu.authz.site.rules_file import RulesFile
+from convgpu.authz.unlimited import UnlimitedJudge
 from convgpu.authz.verdict import Refusal
 from convgpu.client.scheduler import Scheduler
 from convgpu.plugin import log_setup
@@ -18,7 +19,7 @@ from convgpu.plugin.admin_api import dashboard, metrics, openapi
 from convgpu.plugin.admin_api.routes import administration_error, create_blueprint
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.authorization import Authorizer
-from convgpu.plugin.docker_api.authorization_status import create_judge, create_status
+from convgpu.plugin.docker_api.authorization_status import create_judges, create_status
 from convgpu.plugin.docker_api.body_limits import MAX_BODY, READ_TIMEOUT, Stream, discard
 from convgpu.plugin.docker_api.engine_calls import EngineCalls
 from convgpu.plugin.docker_api.readonly_mount import ReadOnlyMount
@@ -44,6 +45,7 @@ class PluginApp(Flask):
     """Flask for the administration; a call of the Engine never gets that far, and has no other way in than `calls`."""
 
     calls: EngineCalls
+    unlimited: UnlimitedJudge
 
     def wsgi_app(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Serve one request."""
@@ -100,7 +102,8 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     registry = CollectorRegistry()
     figures = metrics.create_blueprint(scheduler, registry, time.time)  # first: the scheduler's figures lead /metrics
     site = RulesFile(settings.rules)
-    authorizer = Authorizer(create_judge(scheduler, settings), site.rules)
+    judge, app.unlimited = create_judges(scheduler, settings, site)
+    authorizer = Authorizer(judge, site.rules)
     driver = VolumeDriver(scheduler, ReadOnlyMount(settings.folders, settings.read_only_folders), on_use)
     app.calls = EngineCalls(driver, authorizer, metrics.CallDurations(registry).measure)
     app.register_blueprint(create_blueprint(scheduler))

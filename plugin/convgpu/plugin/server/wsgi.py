@@ -12,6 +12,7 @@ from convgpu.client.admin import AdminClient
 from convgpu.plugin.engine.client import Engine
 from convgpu.plugin.engine.container_names import ContainerNames
 from convgpu.plugin.engine.container_sync import ContainerSync, full_name
+from convgpu.plugin.engine.unlimited_watch import UnlimitedWatch
 from convgpu.plugin.server.app import PluginApp, create_app
 from convgpu.plugin.settings import read_settings
 from convgpu.protocol.durations import parse_duration
@@ -50,4 +51,6 @@ def create() -> PluginApp:
     sync = ContainerSync(engine, scheduler, driver, parse_duration(settings.keep))
     sync.start(lambda: _end_scheduler(settings.admin_socket))
     ContainerNames(Engine(settings.engine, _LIST_TIMEOUT), scheduler, driver).start()
-    return create_app(scheduler, settings, sync.request)
+    app = create_app(scheduler, settings, sync.request)
+    UnlimitedWatch(scheduler, app.unlimited).start()
+    return app

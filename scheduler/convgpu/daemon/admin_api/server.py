@@ -3,8 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, assert_never
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
@@ -21,6 +21,13 @@ from convgpu.protocol import requests as r
 log = logging.getLogger(__name__)
 
 
+class Listeners(NamedTuple):
+    """Who is told what the plugin says: that the Engine lists nothing that runs; which containers may lack a limit."""
+
+    on_nobody_runs: Callable[[], None]
+    judge_unlimited: Callable[[Sequence[r.UnlimitedVerdict]], None]
+
+
 class AdminServer:
     """Carries out administration requests.
 
@@ -30,7 +37,7 @@ class AdminServer:
         live_settings: to change.
         queries: answers requests that only read.
         store: made durable before a change is answered.
-        on_nobody_runs: called when the Engine lists no running container.
+        listeners: are told what the plugin says of the Engine.
         wall_clock: Unix seconds.
     """
 
@@ -41,7 +48,7 @@ class AdminServer:
         live_settings: LiveSettings,
         queries: Queries,
         store: Store,
-        on_nobody_runs: Callable[[], None],
+        listeners: Listeners,
         wall_clock: Callable[[], float],
     ) -> None:
         self._containers = containers
@@ -49,7 +56,7 @@ class AdminServer:
         self._live_settings = live_settings
         self._queries = queries
         self._store = store
-        self._on_nobody_runs = on_nobody_runs
+        self._listeners = listeners
         self._wall_clock = wall_clock
         self._tasks = BackgroundTasks()
 
@@ -103,19 +110,21 @@ class AdminServer:
                 return records.Mounted(self._containers.mount(name, mount_id))
             case r.UnmountVolume(name=name, id=mount_id):
                 self._containers.unmount(name, mount_id)
-            case r.ReportEngineList() | r.ReportNames():
+            case r.ReportEngineList() | r.ReportNames() | r.JudgeUnlimited():
                 self._take_from_engine(request)
             case _:
                 assert_never(request)
         return records.Done()
 
-    def _take_from_engine(self, request: r.ReportEngineList | r.ReportNames) -> None:
+    def _take_from_engine(self, request: r.ReportEngineList | r.ReportNames | r.JudgeUnlimited) -> None:
         match request:
+            case r.JudgeUnlimited(verdicts=verdicts):
+                self._listeners.judge_unlimited(verdicts)
             case r.ReportNames(container=container):
                 self._reconciliation.named(container)
             case r.ReportEngineList():
                 if not self._reconciliation.listed(request):
-                    self._on_nobody_runs()
+                    self._listeners.on_nobody_runs()
 
     def _change(
         self,

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from convgpu.core.attribution import Attribution, MemorySample, attribute
 from convgpu.core.machine import Machine
@@ -12,6 +13,24 @@ from convgpu.daemon.system.procfs import is_alive
 
 # Bytes by pid and device.
 Leases = Mapping[tuple[int, str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Unlimited:
+    """What a container holds of a device where it has no limit.
+
+    Attributes:
+        name: of its volume; the Engine's id without one.
+        id: of the container in whose cgroup its processes run; empty if that does not say it for sure, or if it holds
+            no more than the limit that it gets with its first session.
+        size: bytes.
+        pids: of the processes that hold them.
+    """
+
+    name: str
+    id: str
+    size: int
+    pids: AbstractSet[int]
 
 
 class Attributor:
@@ -56,18 +75,26 @@ class Attributor:
         lease = {pid: leases.get((pid, device), 0) for pid in limited if pid in index.by_pid}
         return attribute(sample.used, held, lease, limited.get, self._managed(device, held))
 
-    def without_limit(self, sample: MemorySample, index: ProcessIndex) -> dict[str, int]:
-        """Return the bytes of a device that containers hold without a limit there, by volume or the Engine's id."""
-        sizes: dict[str, int] = defaultdict(int)
-        for pid, size in (sample.held or {}).items():
-            name = index.volume_of(pid)
-            if name is None:
-                name = self._resolver.unknown_container(pid)
-            elif self._machine.account(name, sample.device) is not None:
-                continue
-            if name is not None:
-                sizes[name] += size
-        return dict(sizes)
+    def without_limit(self, sample: MemorySample, index: ProcessIndex) -> list[Unlimited]:
+        """Return what containers hold of a device without a limit there."""
+        held, device = sample.held or {}, sample.device
+        pids: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for pid in held:
+            container, name = index.container_of(pid), index.volume_of(pid)
+            if name is None and container is not None:
+                pids[container, container].add(pid)
+            elif name is not None and self._machine.account(name, device) is None:
+                pids[name, container if container and index.by_id.get(container) == name else ""].add(pid)
+        found = []
+        for (name, container), own in sorted(pids.items()):
+            size = sum(held[pid] for pid in own)
+            is_sure = not self._is_within_offer(name, device, size)
+            found.append(Unlimited(name, container if is_sure else "", size, own))
+        return found
+
+    def _is_within_offer(self, name: str, device: str, size: int) -> bool:
+        """Say whether a container whose devices are not chosen yet holds no more than its limit will be."""
+        return not self._machine.accounts(name) and size <= self._machine.offer(name).get(device, 0)
 
     def _managed(self, device: str, held: Mapping[int, int]) -> int:
         """Return what processes with a session use beyond what the driver lists for them, in bytes."""

@@ -1,7 +1,8 @@
 """Finds the container that a process belongs to. The kernel tells, never the process itself."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from convgpu.daemon.sessions.registry import SessionRegistry
@@ -16,11 +17,13 @@ class ProcessIndex:
         by_pid: volumes by the pids of connected processes.
         by_id: volumes by the Engine's ids of containers.
         by_namespace: volumes by pid namespaces; for processes outside of all containers of the Engine.
+        own: ids of the containers in which the scheduler itself runs, and with it all others that it sees.
     """
 
     by_pid: Mapping[int, str]
     by_id: Mapping[str, str]
     by_namespace: Mapping[int, str]
+    own: AbstractSet[str] = frozenset()
 
     def volume_of(self, pid: int) -> str | None:
         """Return the volume of the container that a process belongs to, None for an external process."""
@@ -29,12 +32,18 @@ class ProcessIndex:
     def without_session(self, pid: int) -> str | None:
         """As `volume_of`, but only by what the kernel says of the process now."""
         ids = containers_of(pid)
-        # The outermost known id counts: a container may name cgroups below its own as it likes.
-        known = next((self.by_id[container_id] for container_id in ids if container_id in self.by_id), None)
-        if known is not None or ids:
-            return known
+        if ids:
+            return self.by_id.get(self._outermost(ids) or "")
         namespace = pid_namespace(pid)
         return None if namespace is None else self.by_namespace.get(namespace)
+
+    def container_of(self, pid: int) -> str | None:
+        """Return the id of the container in whose cgroup a process runs now, None for one of the host."""
+        return self._outermost(containers_of(pid))
+
+    def _outermost(self, ids: Iterable[str]) -> str | None:
+        # Not the first that is known: a container may name cgroups below its own as it likes, after another one too.
+        return next((found for found in ids if found not in self.own), None)
 
 
 class ContainerResolver:
@@ -48,12 +57,8 @@ class ContainerResolver:
     def __init__(self, sessions: SessionRegistry, listed: Callable[[], Mapping[str, str]]) -> None:
         self._sessions = sessions
         self._listed = listed
-        self._own_ids = set(containers_of(os.getpid()))
+        self._own_ids = frozenset(containers_of(os.getpid()))
         self._own_namespace = pid_namespace(os.getpid())
-
-    def unknown_container(self, pid: int) -> str | None:
-        """Return the Engine's id of the container of a process that belongs to no volume, None if it is in none."""
-        return next((found for found in containers_of(pid) if found not in self._own_ids), None)
 
     def index(self) -> ProcessIndex:
         """Return what is known now."""
@@ -72,4 +77,4 @@ class ContainerResolver:
                 shared.add(namespace)
         by_namespace = {namespace: volume for namespace, volume in by_namespace.items() if namespace not in shared}
         by_pid = {session.pid: session.container for session in sessions if session.pid}
-        return ProcessIndex(by_pid, by_id, by_namespace)
+        return ProcessIndex(by_pid, by_id, by_namespace, self._own_ids)

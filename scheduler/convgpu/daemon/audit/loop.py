@@ -5,6 +5,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from convgpu.core import events as e
 from convgpu.core.attribution import Attribution, MemorySample, is_significant, lasting
@@ -14,10 +15,18 @@ from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.audit.overuse import OveruseEnforcer
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.audit.sampling import take_sample
+from convgpu.daemon.audit.unlimited import UnlimitedContainers
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.machine_driver import MachineDriver
 
 log = logging.getLogger(__name__)
+
+
+class Enforcers(NamedTuple):
+    """What acts on containers above their limit, and on those that have none."""
+
+    overuse: OveruseEnforcer
+    unlimited: UnlimitedContainers
 
 
 class Audit:
@@ -28,7 +37,7 @@ class Audit:
         driver: of the machine, which learns of unleased memory.
         attributor: finds the owners of memory.
         capacities: follow what is found.
-        overuse: acts on containers above their limit.
+        enforcers: act on containers above their limit, and on those that have none.
         followers: are called after each audit.
         report: gets what is found.
     """
@@ -39,7 +48,7 @@ class Audit:
         driver: MachineDriver,
         attributor: Attributor,
         capacities: Capacities,
-        overuse: OveruseEnforcer,
+        enforcers: Enforcers,
         followers: Sequence[Callable[[], None]],
         report: AuditReport,
     ) -> None:
@@ -47,13 +56,12 @@ class Audit:
         self._driver = driver
         self._attributor = attributor
         self._capacities = capacities
-        self._overuse = overuse
+        self._enforcers = enforcers
         self._followers = followers
         self._report = report
         self._before: dict[str, Attribution] = {}
         self._pids: dict[str, AbstractSet[int]] = {}  # in the last sample of each device
         self._charged: dict[str, set[str]] = defaultdict(set)  # containers with unleased memory, by device
-        self._unlimited: dict[str, set[str]] = defaultdict(set)  # containers without a limit that were told of
         self._task: asyncio.Task[None] | None = None
 
     def start(self, interval: float) -> None:
@@ -75,7 +83,7 @@ class Audit:
         leases = self._attributor.leases({pid for pids in self._pids.values() for pid in pids})
         unsettled = self._unsettled()
         samples = await asyncio.gather(*(take_sample(self._executor, row.uuid) for row in self._capacities.rows))
-        # All that follows is of one moment: nothing awaits any more.
+        # What follows is of one moment: nothing awaits any more, until containers without a limit are looked for.
         unsettled |= self._unsettled()
         index, ledger = self._attributor.index(), self._driver.machine.snapshot()
         self._pids = {sample.device: (sample.held or {}).keys() for sample in samples}
@@ -87,9 +95,9 @@ class Audit:
             self._note_health(sample)
             if sample.error is None:
                 self._capacities.measure(sample)
+            self._enforcers.unlimited.see(sample.device, self._attributor.without_limit(sample, index))
             if sample.held is not None:
                 attribution = self._attributor.attribute(sample, leases, index)
-                self._tell_unlimited(sample.device, self._attributor.without_limit(sample, index))
                 is_settled = sample.device not in unsettled
                 self._follow(sample.device, attribution, is_settled=is_settled)
                 forged = self._attributor.forgers(sample.device)
@@ -99,17 +107,10 @@ class Audit:
                 self._charge(sample.device, unleased, accounts)
                 over |= _find_overuse(sample.device, attribution, accounts)
                 self._before[sample.device] = attribution
-        self._overuse.enforce(over, index, forgers)
+        self._enforcers.overuse.enforce(over, index, forgers)
         for follow in self._followers:
             follow()
-
-    def _tell_unlimited(self, device: str, held: Mapping[str, int]) -> None:
-        """Say once of each container that it holds memory where it has no limit."""
-        told = self._unlimited[device]
-        for name in sorted(held.keys() - told):
-            text = "container %s holds %d bytes of %s, where it has no limit: give it a ConvGPU volume (convgpu run)"
-            log.warning(text, name, held[name], device)
-        self._unlimited[device] = set(held)
+        await self._enforcers.unlimited.enforce(index)
 
     def _unsettled(self) -> set[str]:
         """Return the devices on which memory of ended processes settles."""

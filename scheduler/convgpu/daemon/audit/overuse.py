@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -74,5 +75,9 @@ class OveruseEnforcer:
                 log.warning("container %s stayed above its limit for %g s and is ended", container, self._rules.after)
                 self._history.add(EventKind.STOPPED, container, "audit", reason="overuse")
             end_connected(session.process for session in self._sessions.of(container))
-            loop.run_in_executor(None, end_all_processes, index, container)
+            loop.run_in_executor(None, end_all_processes, partial(_is_of, index, container))
         self._stopped = expired
+
+
+def _is_of(index: ProcessIndex, container: str, pid: int) -> bool:
+    return index.without_session(pid) == container

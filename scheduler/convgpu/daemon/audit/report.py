@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from convgpu.protocol.records import Telemetry
+from convgpu.protocol.records import Telemetry, Unlimited
 
 
 @dataclass(slots=True)
@@ -14,11 +14,13 @@ class AuditReport:
         seen: count in bytes by device and container.
         health: of each device, `ok` or what is wrong.
         telemetry: of each device that answers.
+        unlimited: containers that hold memory of a device where they have no limit, by device.
     """
 
     seen: dict[str, Mapping[str, int]] = field(default_factory=dict)
     health: dict[str, str] = field(default_factory=dict)
     telemetry: dict[str, Telemetry] = field(default_factory=dict)
+    unlimited: dict[str, tuple[Unlimited, ...]] = field(default_factory=dict)
 
     def seen_of(self, container: str, device: str) -> int | None:
         """Return NVML's count for a container in bytes, None when NVML was not asked or does not tell."""

@@ -3,10 +3,9 @@
 import logging
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.system.procfs import open_process, processes
 
 log = logging.getLogger(__name__)
@@ -22,21 +21,24 @@ def end_connected(pidfds: Iterable[int | None]) -> None:
             _kill(pidfd)
 
 
-def end_all_processes(index: ProcessIndex, volume: str) -> int:
-    """End the processes that the kernel counts to the container, until there are none; return how many there were.
+def end_all_processes(belongs: Callable[[int], bool]) -> int:
+    """End the processes that the kernel counts to a container, until there are none; return how many there were.
 
     Reads all of /proc: call it in a thread.
+
+    Args:
+        belongs: says of a pid whether it is one of them now, by what the kernel says.
     """
     ended = 0
     for _ in range(_ROUNDS):
-        found = [pid for pid in processes() if pid != os.getpid() and _end(pid, index, volume)]
+        found = [pid for pid in processes() if pid != os.getpid() and _end(pid, belongs)]
         ended += len(found)
         if not found:
             break
     return ended
 
 
-def _end(pid: int, index: ProcessIndex, volume: str) -> bool:
+def _end(pid: int, belongs: Callable[[int], bool]) -> bool:
     try:
         pidfd = open_process(pid)
     except OSError as error:
@@ -46,7 +48,7 @@ def _end(pid: int, index: ProcessIndex, volume: str) -> bool:
         return False
     try:
         # Checked after the pidfd was opened: if the pid was reused since, the signal reaches no process.
-        return index.without_session(pid) == volume and _kill(pidfd)
+        return belongs(pid) and _kill(pidfd)
     finally:
         os.close(pidfd)
 
@@ -57,6 +59,6 @@ def _kill(pidfd: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError as error:
-        log.error("a process of a container above its limit cannot be ended: %s", error)
+        log.error("a process of a container that is to end cannot be ended: %s", error)
         return False
     return True

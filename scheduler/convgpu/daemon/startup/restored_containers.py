@@ -12,10 +12,11 @@ from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.container_resolver import ContainerResolver
 from convgpu.daemon.audit.holdings import HoldingsWriter
 from convgpu.daemon.audit.learning import LimitLearner
-from convgpu.daemon.audit.loop import Audit
+from convgpu.daemon.audit.loop import Audit, Enforcers
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.refusals import RefusalJudge
 from convgpu.daemon.audit.report import AuditReport
+from convgpu.daemon.audit.unlimited import UnlimitedContainers
 from convgpu.daemon.containers.pause_text import PauseText
 from convgpu.daemon.containers.reconciliation import Reconciliation
 from convgpu.daemon.containers.registry import ContainerRegistry
@@ -48,6 +49,7 @@ class RestoredContainers:
     hook_server: HookServer
     adopter: SessionAdopter
     audit: Audit
+    unlimited: UnlimitedContainers
     report: AuditReport
     pauses: PauseText
     sampler: UsageSampler
@@ -84,10 +86,12 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     hook_server, adopter = _make_hook_api(running, containers, attributor, isolation, settings, contexts)
     containers.restore(hook_server)
     report = AuditReport(health={device.uuid: device.trouble for device in host.devices if device.trouble})
-    audit = _make_audit(running, attributor, report, settings)
+    audit, unlimited = _make_audit(running, attributor, report, settings)
     pauses = _explain_pauses(running, containers)
     sampler = _start_sampler(running, containers, report)
-    return RestoredContainers(running, containers, reconciliation, hook_server, adopter, audit, report, pauses, sampler)
+    return RestoredContainers(
+        running, containers, reconciliation, hook_server, adopter, audit, unlimited, report, pauses, sampler
+    )
 
 
 def _start_sampler(running: RunningMachine, containers: ContainerRegistry, report: AuditReport) -> UsageSampler:
@@ -168,9 +172,12 @@ def _make_judge(running: RunningMachine, attributor: Attributor, settings: Setti
     )
 
 
-def _make_audit(running: RunningMachine, attributor: Attributor, report: AuditReport, settings: Settings) -> Audit:
+def _make_audit(
+    running: RunningMachine, attributor: Attributor, report: AuditReport, settings: Settings
+) -> tuple[Audit, UnlimitedContainers]:
     host = running.host
     rules = OveruseRules(settings.overuse, settings.overuse_after, settings.rules)
+    unlimited = UnlimitedContainers(running.history, report, rules)
     holdings = HoldingsWriter(running.machine, running.sessions, host.store.volumes)
     learner = LimitLearner(running.driver, running.sessions, settings.learn, asyncio.get_running_loop().time)
     audit = Audit(
@@ -178,10 +185,10 @@ def _make_audit(running: RunningMachine, attributor: Attributor, report: AuditRe
         running.driver,
         attributor,
         running.capacities,
-        OveruseEnforcer(running.sessions, running.history, report, rules),
+        Enforcers(OveruseEnforcer(running.sessions, running.history, report, rules), unlimited),
         (holdings.write, learner.learn),
         report,
     )
     if settings.audit:
         audit.start(settings.audit)
-    return audit
+    return audit, unlimited

@@ -9,8 +9,11 @@ import pytest
 
 from convgpu.authz.ports import EngineUnreachable
 from convgpu.authz.requests.callers import caller
+from convgpu.authz.site.rules import parse_rules
+from convgpu.authz.verdict import Refusal
 from convgpu.client.scheduler import SchedulerUnavailable
 from convgpu.plugin.docker_api import wire
+from convgpu.plugin.docker_api.authorization import PASS, Authorizer
 from convgpu.plugin.docker_api.body_limits import MAX_BODY
 from convgpu.plugin.engine.facts import EngineView
 
@@ -134,3 +137,24 @@ def test_a_body_that_the_engine_keeps_back_is_denied(docker):
 @pytest.mark.parametrize("raw", [b"", b"{}", b"no JSON"])
 def test_what_has_happened_is_not_hidden(docker, raw):
     assert ask(docker, raw=raw, path=wire.AUTHORIZE_RESPONSE) == ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("rules", "permitted"),
+    [
+        ('mode = "off"', ["start"]),
+        ('mode = "audit"', ["start"]),
+        ('administrators = ["local"]', ["start"]),
+        ("", []),
+    ],
+)
+def test_what_passes_although_it_would_be_refused_is_noted(rules, permitted):
+    """Then the audit does not end it, whatever it uses of a GPU."""
+    noted = []
+    judge = SimpleNamespace(
+        permit=lambda call: noted.append(call.kind.name.lower()), judge=lambda *_: Refusal("x", "no").verdict()
+    )
+    answer = Authorizer(judge, lambda: parse_rules(rules)).answer(
+        json.dumps(call({}, uri="/containers/c/start")).encode()
+    )
+    assert (noted, answer == PASS) == (permitted, bool(permitted))

@@ -263,7 +263,7 @@ def test_a_creation_that_comes_too_late_is_undone(
 
     async def create() -> None:
         parts = (cast("Any", part) for part in (volumes, None, None, None, store))
-        server = AdminServer(*parts, on_nobody_runs=lambda: None, wall_clock=lambda: store.now)
+        server = AdminServer(*parts, cast("Any", None), wall_clock=lambda: store.now)
         done = asyncio.Event()
         server.answer(
             json.dumps({"op": "create", "name": "a", "until": until}).encode(),

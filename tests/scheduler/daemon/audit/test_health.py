@@ -18,9 +18,10 @@ from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.capacity import Capacities, initial_capacities, measure_memory
 from convgpu.daemon.audit.container_resolver import ContainerResolver
 from convgpu.daemon.audit.holdings import HoldingsWriter
-from convgpu.daemon.audit.loop import Audit
+from convgpu.daemon.audit.loop import Audit, Enforcers
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.report import AuditReport
+from convgpu.daemon.audit.unlimited import UnlimitedContainers
 from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.gpu.nvml import Device, DeviceError, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
@@ -95,10 +96,12 @@ class Parts:
         self.capacities = Capacities(driver, self.store.devices, settling, memory, rows, 0)
         self.report = AuditReport()
         self.attributor = Attributor(machine, self.sessions, ContainerResolver(self.sessions, dict))
-        overuse = OveruseEnforcer(self.sessions, history, self.report, OveruseRules("warn", 10.0))
+        rules = OveruseRules("warn", 10.0)
+        overuse = OveruseEnforcer(self.sessions, history, self.report, rules)
+        enforcers = Enforcers(overuse, UnlimitedContainers(history, self.report, rules))
         holdings = HoldingsWriter(machine, self.sessions, self.store.volumes)
         followers = (holdings.write,)
-        self.audit = Audit(executor, driver, self.attributor, self.capacities, overuse, followers, self.report)
+        self.audit = Audit(executor, driver, self.attributor, self.capacities, enforcers, followers, self.report)
 
     def adopter(self, contexts: ContextSizes) -> SessionAdopter:
         """Return an adopter that can make no session."""

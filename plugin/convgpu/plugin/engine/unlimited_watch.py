@@ -1,0 +1,75 @@
+"""Tells the scheduler which containers that use a GPU without a limit are permitted to; one thread."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from convgpu.authz.ports import EngineUnreachable
+from convgpu.authz.unlimited import UnlimitedJudge
+from convgpu.client.scheduler import Scheduler
+from convgpu.logs.cause import set_cause
+from convgpu.protocol.records import Unlimited
+from convgpu.protocol.requests import JudgeUnlimited, ListDevices, UnlimitedVerdict
+
+_log: Final = logging.getLogger(__name__)
+
+_STEP: Final = 5.0  # seconds between two questions to the scheduler
+_AGAIN: Final = 30.0  # seconds after which a container that was judged is judged again: rules change
+
+
+class UnlimitedWatch:
+    """Judges what the audit found. Whoever is not judged, for whatever reason, is not ended.
+
+    Args:
+        scheduler: is asked, and told.
+        judge: knows who is permitted.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, judge: UnlimitedJudge, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._scheduler = scheduler
+        self._judge = judge
+        self._clock = clock
+        self._due: dict[str, float] = {}
+
+    def start(self) -> None:
+        """Start the thread, which ends with the process."""
+        threading.Thread(target=self._run, name="unlimited-watch", daemon=True).start()
+
+    def _run(self) -> None:
+        set_cause("unlimited-watch")
+        while True:
+            time.sleep(_STEP)
+            try:
+                self.look()
+            except Exception as error:  # the scheduler or the Engine is away; the thread must go on
+                _log.debug("containers without a limit are not judged: %s", error)
+
+    def look(self) -> None:
+        """Judge what the audit has found and nobody judged for a while."""
+        devices = self._scheduler.ask(ListDevices()).devices
+        seen = {one.id: one for device in devices for one in device.unlimited if one.id and one.started}
+        now = self._clock()
+        self._due = {own: due for own, due in self._due.items() if own in seen}
+        for one in seen.values():
+            if one.kept is None or self._due.get(one.id, 0.0) <= now:
+                self._judge_one(one)
+                self._due[one.id] = now + _AGAIN
+
+    def _judge_one(self, one: Unlimited) -> None:
+        try:
+            kept = self._judge.why_kept(one.id, _unix(one.started), is_known=one.name != one.id)
+        except EngineUnreachable as error:
+            _log.debug("container %s is not judged: %s", one.id, error)
+        else:
+            self._scheduler.ask(JudgeUnlimited((UnlimitedVerdict(one.id, one.started, kept),)))
+
+
+def _unix(ticks: int) -> float:
+    """Return Unix seconds of a time in clock ticks since boot."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,116 @@
+"""Acts on containers that use a device without a limit: names them, and ends those that nothing permits."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import Final
+
+from convgpu.core.attribution import OveruseTimer
+from convgpu.daemon.audit.attributor import Unlimited
+from convgpu.daemon.audit.container_resolver import ProcessIndex
+from convgpu.daemon.audit.overuse import OveruseRules
+from convgpu.daemon.audit.report import AuditReport
+from convgpu.daemon.audit.terminate import end_all_processes
+from convgpu.daemon.storage.history import History
+from convgpu.daemon.system.procfs import processes, start_time
+from convgpu.protocol import records
+from convgpu.protocol.event_kinds import EventKind
+from convgpu.protocol.requests import UnlimitedVerdict
+
+log = logging.getLogger(__name__)
+
+_FOUND: Final = "container %s holds %d bytes of %s, where it has no limit: give it a ConvGPU volume (convgpu run)"
+_WARNING: Final = (
+    "container %s uses %s without a limit, nothing permits it, and it is ended in %g s: start it with convgpu run, or "
+    "permit its image in the rules of the site (docs/authorization.md)"
+)
+
+
+class UnlimitedContainers:
+    """Names each such container once, and ends those of which the plugin says that nothing permits them.
+
+    Who is permitted, only the plugin knows: it asks for what was seen and judges it. Without a verdict, and with one
+    about an earlier start of the container, nobody is ended.
+    """
+
+    def __init__(self, history: History, report: AuditReport, rules: OveruseRules) -> None:
+        self._history = history
+        self._report = report
+        self._rules = rules
+        self._timer = OveruseTimer(rules.after)
+        self._found: dict[str, Sequence[Unlimited]] = {}  # by device
+        self._starts: dict[str, tuple[AbstractSet[int], int]] = {}  # pids when it was looked for, and the first start
+        self._verdicts: dict[str, UnlimitedVerdict] = {}
+        self._ended: set[str] = set()
+
+    def see(self, device: str, found: Sequence[Unlimited]) -> None:
+        """Take what a sample of a device shows."""
+        told = {one.name for one in self._found.get(device, ())}
+        for one in found:
+            if one.name not in told:
+                log.warning(_FOUND, one.name, one.size, device)
+        self._found[device] = found
+
+    def judge(self, verdicts: Iterable[UnlimitedVerdict]) -> None:
+        """Take what the plugin says of containers."""
+        for verdict in verdicts:
+            if verdict.id not in self._starts or self._verdicts.get(verdict.id) == verdict:
+                continue
+            self._verdicts[verdict.id] = verdict
+            if verdict.kept:
+                log.info("container %s, which has no limit, is not ended: %s", verdict.id, verdict.kept)
+
+    async def enforce(self, index: ProcessIndex) -> None:
+        """End what was seen for too long and is not permitted."""
+        rows = [(device, one) for device, found in self._found.items() for one in found if one.id]
+        pids: dict[str, AbstractSet[int]] = {}
+        for _, one in rows:
+            pids[one.id] = pids.get(one.id, frozenset()) | one.pids
+        await self._look_for_starts(pids, index)
+        self._verdicts = {own: verdict for own, verdict in self._verdicts.items() if own in pids}
+        self._report.unlimited = {device: tuple(map(self._record, found)) for device, found in self._found.items()}
+        loop = asyncio.get_running_loop()
+        over = {(one.id, device) for device, one in rows if self._kept(one.id) == ""}  # None is not known
+        fresh, due = self._timer.update(over if over and self._rules.stops() else set(), loop.time())
+        for own, device in sorted(fresh):
+            log.warning(_WARNING, own, device, self._rules.after)
+        names = {one.id: one.name for _, one in rows}
+        for own in sorted(due):
+            if own not in self._ended:
+                log.warning("container %s used a GPU without a limit for %g s and is ended", own, self._rules.after)
+                self._history.add(EventKind.STOPPED, names[own], "audit", reason="unlimited")
+            loop.run_in_executor(None, end_all_processes, partial(_is_in, index, own))
+        self._ended = due
+
+    async def _look_for_starts(self, pids: Mapping[str, AbstractSet[int]], index: ProcessIndex) -> None:
+        """Learn when containers started, where other processes of them use devices than before."""
+        self._starts = {own: known for own, known in self._starts.items() if known[0] == pids.get(own)}
+        fresh = pids.keys() - self._starts.keys()
+        if fresh:
+            starts = await asyncio.to_thread(_first_starts, fresh, index)
+            self._starts |= {own: (pids[own], start) for own, start in starts.items()}
+
+    def _record(self, one: Unlimited) -> records.Unlimited:
+        _, started = self._starts.get(one.id, ((), 0))
+        return records.Unlimited(one.name, one.id, one.size, started, self._kept(one.id))
+
+    def _kept(self, own: str) -> str | None:
+        """Return why a container is not ended; empty: it may be; None: nobody has judged this start of it."""
+        verdict, known = self._verdicts.get(own), self._starts.get(own)
+        return verdict.kept if verdict and known and verdict.started == known[1] else None
+
+
+def _first_starts(ids: AbstractSet[str], index: ProcessIndex) -> dict[str, int]:
+    """Return when the oldest process of each container started, in clock ticks since boot; reads all of /proc."""
+    starts: dict[str, int] = {}
+    for pid in processes():
+        own = index.container_of(pid)
+        if own in ids and own is not None and (start := start_time(pid)):
+            starts[own] = min(start, starts.get(own, start))
+    return starts
+
+
+def _is_in(index: ProcessIndex, container: str, pid: int) -> bool:
+    return index.container_of(pid) == container
