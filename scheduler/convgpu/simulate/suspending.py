@@ -85,11 +85,12 @@ class Suspending(Managed):
         deadline = self.host.machine.next_deadline()
         if deadline is not None and (self._deadline is None or deadline < self._deadline):
             self._deadline = deadline
-            self.simulation.schedule(max(deadline, self.simulation.now), self._pass_time)
+            self.simulation.schedule(max(deadline, self.simulation.now), lambda: self._pass_time(deadline))
 
-    def _pass_time(self) -> None:
-        self._deadline = None
-        self._dispatch(e.TimePassed())
+    def _pass_time(self, deadline: float) -> None:
+        if deadline == self._deadline:  # else a sooner one took its place, and what is due is asked after that
+            self._deadline = None
+            self._dispatch(e.TimePassed())
 
     def _begin_move(self, move: r.ResidencyEffect) -> None:
         match move:

@@ -71,6 +71,6 @@ def _check_turns(state: State, room: Room, waiting: WaitingTurns, backfill: Turn
     for turn in waits:
         if is_overdue(state, turn):
             backfill.reserve(turn, set(left), waiting.could_be_free(), left)
-    for turn in waits:  # an overdue one may fit since it became that: time alone gives no turn
-        if waiting.fits(turn, left) and not (turn.claims and is_overdue(state, turn)):
+    for turn in waits:
+        if waiting.fits(turn, left):
             raise InvariantBrokenError(f"{turn} waits, and fits: {left}")

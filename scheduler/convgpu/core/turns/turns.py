@@ -52,6 +52,7 @@ class Turns:
         self.in_the_way = InTheWay(state, room)
         self._slices = TimeSlices(state, room, switch_cost)
         self._seen: dict[str, tuple[int, int, bool]] = {}  # the figures of each device when they were compared last
+        self._looked_at = -inf  # when it was asked last who has become overdue
         self._touched: dict[str, None] = {}  # the devices on which somebody may get a turn now
         self._next: dict[str, Turn | None] = {}  # by device, as far as somebody asked since the last decision
 
@@ -153,6 +154,9 @@ class Turns:
     def _touch_changed(self) -> None:
         if self._state.now >= self._slices.next_end:
             self._touched = dict.fromkeys(self._residency.devices)
+        if self._state.now > self._looked_at:
+            self._touched |= dict.fromkeys(self._waiting.newly_overdue_on(self._looked_at))
+            self._looked_at = self._state.now
         for device in self._residency.devices:
             figures = (self._room.could_be_free(device), self._waiting.pledged[device], device in self._state.drained)
             if figures != self._seen.get(device):
@@ -309,8 +313,7 @@ class Turns:
         times = [residence.asked_at + 2 * DEADLINE for residence in stopping]
         times += [residence.stepped_at + STEP_AFTER for residence in stopping if self._may_step(residence)]
         waits = len(residency.turns) > len(self._waiting.admitted)
-        if waits and self._slices.next_end < inf:
-            times.append(self._slices.next_end)
+        times += [time for time in (self._slices.next_end, self._waiting.next_overdue()) if waits and time < inf]
         times += [residency.containers[name].leaves_at for name in residency.resting]
         times += [residency.containers[name].restore_at for name in residency.refused]
         busy = [residency.containers[name] for name in residency.busy if waits or name in residency.suspended]

@@ -1,6 +1,6 @@
 """Which containers wait for their turn, what they need, and who has a turn that is not carried out yet."""
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Final
@@ -17,9 +17,14 @@ Age = tuple[float, int, str]  # since when it waits, sequence of the turn, conta
 PATIENCE: Final = 4  # starvation timeouts after which a turn is overdue
 
 
+def overdue_at(state: State, since: float) -> float:
+    """Return when who waits for its turn since then becomes overdue."""
+    return since + PATIENCE * state.starvation_timeout
+
+
 def is_overdue(state: State, turn: Turn) -> bool:
     """Return whether nobody may delay a container on its devices any more."""
-    return state.now - turn.since >= PATIENCE * state.starvation_timeout
+    return state.now >= overdue_at(state, turn.since)
 
 
 class WaitingTurns:
@@ -125,6 +130,20 @@ class WaitingTurns:
             if not is_overdue(self._state, turn):
                 return
             yield turn
+
+    def newly_overdue_on(self, since: float) -> list[str]:
+        """Return the devices on which a container without its turn has become overdue since then."""
+        return [device for device in self.aged if self._next_overdue_on(device, since) <= self._state.now]
+
+    def next_overdue(self) -> float:
+        """Return when the next container without its turn becomes overdue; infinite if all are."""
+        return min((self._next_overdue_on(device, self._state.now) for device in self.aged), default=inf)
+
+    def _next_overdue_on(self, device: str, since: float) -> float:
+        """Return when the first becomes overdue that was not then."""
+        aged = self.aged[device]
+        place = bisect_right(aged, since, key=lambda age: overdue_at(self._state, age[0]))
+        return overdue_at(self._state, aged[place][0]) if place < len(aged) else inf
 
     def check(self) -> None:
         """Compare claims, and their orders, with what they are.

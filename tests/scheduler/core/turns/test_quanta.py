@@ -54,8 +54,11 @@ def test_without_a_switch_cost_no_running_container_loses_its_turn() -> None:
     a, b = card.start("a", 10), card.start("b", 10)
     card.allocate(a, 8)
     assert card.allocate(b, 8) == []
-    assert card.machine.next_deadline() is None
     assert card.due("b") is None
+    assert card.machine.next_deadline() == 240.0  # it is overdue
+    card.now = 240.0
+    assert card.send(e.TimePassed()) == []
+    assert card.machine.next_deadline() is None
 
 
 def test_measured_rates_and_drains_decide_how_long_a_quantum_is() -> None:

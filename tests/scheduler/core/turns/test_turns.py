@@ -269,7 +269,7 @@ def test_an_idle_container_leaves_when_it_has_been_idle_for_as_long_as_that_take
     assert card.machine.next_deadline() == 4.05  # eight bytes out and in, and a drain
     card.now = 1.0
     card.send(r.Busy("a"))
-    assert card.machine.next_deadline() is None
+    assert card.machine.next_deadline() == 240.0  # b is overdue
     card.send(r.Idle("a", 1.0))
     card.now = 5.05
     assert card.send(e.TimePassed()) == [r.Stop(a, 1, 2.0)]
