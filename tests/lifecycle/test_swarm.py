@@ -1,7 +1,12 @@
 """A service on a swarm of one node: its task's limit is what Swarm reserved, and its volumes do not stay."""
 
+from pathlib import Path
+
 import pytest
 from docker_engine import wait_for
+
+from convgpu.plugin.engine.client import Engine
+from convgpu.plugin.engine.facts import EngineView
 
 pytestmark = pytest.mark.engine
 
@@ -28,3 +33,19 @@ def test_a_service_gets_what_swarm_reserved_and_leaves_nothing(swarm, plugin):
     # 30 s when nothing happens.
     wait_for("its volumes are gone", lambda: swarm.containers(plugin) == [], 300.0)
     assert swarm("volume", "ls", "-q") == ""
+
+
+def test_the_engine_says_itself_what_it_starts_without_a_question(swarm, plugin):
+    sleep = ("--stop-signal", "KILL", "convgpu/demo", "sleep", "600")
+    swarm("service", "create", "-d", "--name", "sleeps", "--network", "host", "--no-resolve-image", *sleep)
+    label = "com.docker.swarm.task.id"
+    [task] = swarm.wait_for(
+        "its task is there", lambda: swarm("ps", "-q", "--no-trunc", "-f", f"label={label}").split()
+    )
+    forged = swarm("create", "--label", f"{label}=t", *sleep)
+    view = EngineView(Engine(Path(swarm.host.removeprefix("unix://")), 10.0))
+    others = (swarm.plugin_id(plugin), "f" * 64)
+    told = [(bool(view.listed(each)), view.is_task(each), view.is_plugin(each)) for each in (task, forged, *others)]
+    swarm("service", "rm", "sleeps")
+    swarm("rm", forged)
+    assert told == [(True, True, False), (True, False, False), (False, False, True), (False, False, False)]

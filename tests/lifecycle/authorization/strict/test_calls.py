@@ -11,6 +11,10 @@ from docker_engine import wait_for
 from raw_engine import Call
 from strict_run import API, body, run, texts
 
+from convgpu.authz.ports import EngineUnreachable
+from convgpu.plugin.engine.client import Engine
+from convgpu.plugin.engine.facts import EngineView
+
 pytestmark = pytest.mark.engine
 
 FORM = "application/x-www-form-urlencoded"
@@ -197,6 +201,14 @@ def unread(site, raw):
         yield container, client
     raw.remove(container)
     rules.write_text(before)
+
+
+def test_a_stuck_container_is_listed_so_that_it_can_be_judged_for_using_a_gpu(site, unread):
+    container, _ = unread
+    view = EngineView(Engine(site.directory / "docker.sock", 3.0))
+    with pytest.raises(EngineUnreachable):
+        view.container(container)
+    assert (view.listed(container)["Id"], view.is_task(container)) == (container, False)
 
 
 def test_who_waits_for_a_stuck_container_leaves_judges_for_others(raw, unread):
