@@ -213,7 +213,12 @@ class Porter:
 
 
 def pool_path(directory: Path) -> Path:
-    """Return where the pool of the scheduler in a directory lies: in memory, if this host has a file system there."""
-    digest = hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:12]
+    """Return where the pool of the scheduler in a directory lies: in memory, if this host has a file system there.
+
+    Its name is of the folder itself: the plugins of two Engines have theirs at one path, and one `/dev/shm`.
+    """
+    folder = directory.stat()
+    identity = f"{directory.resolve()} {folder.st_dev} {folder.st_ino}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     shared = Path("/dev/shm")  # noqa: S108 - a folder of our own below it, for us only
     return shared / f"convgpu-{digest}" / "pool" if os.access(shared, os.W_OK) else directory / "pool"

@@ -9,7 +9,7 @@ import pytest
 
 from convgpu.daemon.residency import porter as module
 from convgpu.daemon.residency.pool_files import PoolFiles, PoolState
-from convgpu.daemon.residency.porter import Porter, PorterFiles
+from convgpu.daemon.residency.porter import Porter, PorterFiles, pool_path
 
 
 @pytest.fixture
@@ -73,3 +73,13 @@ def test_the_porter_of_a_killed_scheduler_keeps_its_pool_until_it_ends(
         porter.stop()
 
     asyncio.run(asyncio.wait_for(adopt(), 20))
+
+
+def test_the_pool_is_of_the_folder_and_not_of_its_path(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    pool = pool_path(first)
+    first.rename(second)
+    first.mkdir()
+    assert pool_path(first) != pool
+    assert pool_path(first) == pool_path(first)
