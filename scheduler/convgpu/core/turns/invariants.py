@@ -64,7 +64,7 @@ def _check_turns(state: State, room: Room, waiting: WaitingTurns, backfill: Turn
             raise InvariantBrokenError(f"{turn} needs {expected}")
     waiting.check()
     for name, sizes in room.sizes.items():
-        if name not in waiting.admitted and sizes != room.movable_of(name):
+        if sizes != room.movable_of(name):
             raise InvariantBrokenError(f"{room.movable_of(name)} of {name} may leave, recorded are {sizes}")
     backfill.check()
     waits = [turn for turn in state.residency.turns.values() if not turn.is_admitted]

@@ -179,6 +179,7 @@ class Moves:
         residence = self._residency.containers.get(turn.container)
         if residence is not None and residence.phase is Phase.STOPPED:
             residence.phase = Phase.RESTORING
+            self._changed(turn.container)
         if residence is not None and residence.phase is Phase.RESTORING and residence.is_known:
             self._restore(turn.container, residence)
             if not residence.has_out:

@@ -219,6 +219,25 @@ def test_a_second_process_that_does_not_drain_is_asked_again_after_a_while() -> 
     assert card.send(e.TimePassed()) == [r.Stop(a, 3, 2.0), r.Stop(late, 3, 2.0)]
 
 
+def test_what_may_leave_of_a_container_that_comes_back_is_known_before_it_has_room() -> None:
+    """One of its processes did not stop, so that nothing of it could leave until it got its turn."""
+    card = Card(switch_cost=0.0)
+    a, b = card.start("a", 10), card.start("b", 10)
+    card.allocate(a, 8)
+    card.send(r.Idle("a", -1.0))
+    assert card.allocate(b, 5) == [r.Stop(a, 1, 2.0)]
+    assert card.drain(a, 1, waiting=1) == [r.Evict(a, 1, "gpu", 3)]
+    card.send(r.Evicted(a, "gpu", 3))
+    card.sessions += 1
+    late = card.sessions
+    card.send(e.SessionStarted(late, "a", {}))
+    card.send(r.SessionAble(late, r.Mover.VMM))
+    card.send(r.SessionStopped(late, 2, r.StopOutcome.BUSY))
+    card.now = 10.0
+    assert card.send(r.Idle("b", 0.0)) == [r.Stop(b, 1, 2.0)]  # for a, which waits for this room
+    assert card.state("a") is ResidenceState.RESTORING
+
+
 def test_a_rigid_container_waits_while_an_elastic_one_could_not_run_beside_it() -> None:
     card = Card()
     a, b, c = card.start("a", 6), card.start("b", 5, elastic=False), card.start("c", 4, elastic=False)
