@@ -18,6 +18,7 @@ from convgpu.cli.doctor.suspension import prove_suspension
 from convgpu.cli.run.preparation import check_version
 from convgpu.cli.setup import cdi_file
 from convgpu.cli.setup.host_programs import describe_host
+from convgpu.cli.show.container_rows import without_limit
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.findings import STYLES, Finding, judge_entry_points, judge_shown
 from convgpu.cli.terminal.option_table import VOLUME_DRIVER
@@ -136,11 +137,9 @@ def _examine_devices(devices: tuple[Device, ...]) -> Iterator[Finding]:
             yield Finding("GPU", "warn", f"{seen}; {others}", "See which: nvidia-smi. What they take later is missing.")
         else:
             yield Finding("GPU", "ok", seen)
-        for one in device.unlimited:
-            held = f"container {one.name:.12} holds {format_size(one.size)} of GPU {device.index} without a limit"
-            why = one.kept or "nothing permits it, so CONVGPU_OVERUSE=stop ends it"
-            mend = "Start it with a limit: convgpu run (docs/authorization.md, Containers without a limit)."
-            yield Finding("limits", "warn", held if one.kept is None else f"{held}; {why}", mend)
+    for line in without_limit(devices):
+        mend = "Start it with a limit: convgpu run (docs/authorization.md, Containers without a limit)."
+        yield Finding("limits", "warn", line, mend)
 
 
 def _free(device: Device) -> int:

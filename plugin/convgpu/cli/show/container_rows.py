@@ -1,6 +1,6 @@
 """Containers as rows of a table, and as data. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -94,6 +94,18 @@ def _displaced(container: Container, devices: Mapping[str, Device]) -> list[str]
         if device.health != "ok" or device.drained:
             state = "does not answer" if device.health != "ok" else "is drained"
             lines.append(f"GPU {device.index}, chosen for it, {state}: once it holds nothing there, it gets another")
+    return lines
+
+
+def without_limit(devices: Iterable[Device]) -> list[str]:
+    """Return a line for each container that holds memory of a GPU where it has no limit."""
+    lines = []
+    for device in devices:
+        for one in device.unlimited:
+            why = "" if one.kept is None else f"; {one.kept or 'nothing permits it, so CONVGPU_OVERUSE=stop ends it'}"
+            lines.append(
+                f"container {one.name:.12} holds {format_size(one.size)} of GPU {device.index} without a limit{why}"
+            )
     return lines
 
 

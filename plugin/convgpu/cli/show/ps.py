@@ -12,7 +12,7 @@ from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import NamedContainer, list_containers
 from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.show import selection
-from convgpu.cli.show.container_rows import COLUMNS, Row, as_data, rows
+from convgpu.cli.show.container_rows import COLUMNS, Row, as_data, rows, without_limit
 from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
 from convgpu.cli.terminal.options import as_json, checked, directory, volume_driver
 from convgpu.cli.terminal.output import echo_all, echo_data, layout, width
@@ -22,7 +22,8 @@ _HELP: Final = """Show the containers that share the GPUs: limit, grant, usage, 
 LIMIT is the most a container may use on a GPU, GRANT what is set aside for it so far, USAGE what its processes
 hold. STATE is created, running, waiting (an allocation of it is paused) or ended; SINCE for how long. Below a
 container that waits stands for how much, why, and who holds what it waits for. Containers that have ended hold nothing
-and are shown with --all, until their volume is removed: docker rm -v.
+and are shown with --all, until their volume is removed: docker rm -v. Below all stand containers that use a GPU
+without a limit.
 
 Of containers whose memory may leave (suspend=auto), ON CARD and OUT are the parts of USAGE on the GPU and on the host,
 and STATE may also be stopping, stopped, suspended (by hand), waits for turn, restoring, or busy (did not stop in time).
@@ -125,7 +126,8 @@ def _print(
     elif form is not None:
         echo_all([(line, "") for line in selection.format_rows(form, rows(listed, devices, time.time()))])
     else:
-        show(rows(listed, devices, time.time()), width())
+        others = [] if filters else [Row(note=line, style="yellow") for line in without_limit(devices.devices)]
+        show([*rows(listed, devices, time.time()), *others], width())
     if not (listed or as_json or quiet or form):
         click.echo(_why_none(every, filters), err=True)
 

@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from convgpu.cli.connect.named_containers import NamedContainer, find, join
-from convgpu.cli.show.container_rows import Row, as_data, rows
+from convgpu.cli.show.container_rows import Row, as_data, rows, without_limit
 from convgpu.cli.terminal.errors import Refused
 from convgpu.cli.terminal.output import age
 from convgpu.protocol import records
@@ -232,3 +232,20 @@ def test_of_memory_that_can_leave_is_shown_where_it_is_and_what_its_container_do
     first, *notes = rows([NamedContainer(elastic, ())], DEVICES, NOW)
     assert first.cells == ("first", "-", "", "0", "6GiB", "4GiB", "4GiB", "1GiB", "3GiB", state, "50s")
     assert [row.note for row in notes] == note
+
+
+def test_containers_without_a_limit_are_named_with_what_becomes_of_them() -> None:
+    first, second = (
+        replace(CARD, unlimited=(records.Unlimited("volume", "1" * 64, GIB, 5, "an exemption"),)),
+        replace(
+            CARD,
+            index=1,
+            unlimited=(records.Unlimited("2" * 64, "2" * 64, GIB, 5, ""), records.Unlimited("3" * 64, "3" * 64, GIB)),
+        ),
+    )
+    ended = "nothing permits it, so CONVGPU_OVERUSE=stop ends it"
+    assert without_limit((first, second)) == [
+        "container volume holds 1GiB of GPU 0 without a limit; an exemption",
+        f"container {'2' * 12} holds 1GiB of GPU 1 without a limit; {ended}",
+        f"container {'3' * 12} holds 1GiB of GPU 1 without a limit",
+    ]
