@@ -164,6 +164,7 @@ static ssize_t receive_first(struct convgpu_header *header) {
     struct msghdr message = {
         .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
     pthread_mutex_lock(&descriptors);
+    keep_descriptor(-1); /* of a frame before, maybe of another connection */
     ssize_t received = recvmsg(connection_socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     for (struct cmsghdr *part = received > 0 ? CMSG_FIRSTHDR(&message) : NULL; part;
          part = CMSG_NXTHDR(&message, part)) {
