@@ -31,7 +31,9 @@ from convgpu.protocol.messages import (
     Welcome,
     pack,
 )
+from convgpu.protocol.residency.messages import Able
 from convgpu.protocol.stream import MessageStream
+from convgpu.protocol.wire import Mover
 
 GIB = 1 << 30
 CONTEXT = 526 << 20  # of the simulated driver
@@ -251,6 +253,14 @@ class Process:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def elastic_process(daemon: Daemon, name: str, memory: str) -> tuple[Process, bytes]:
+    """Return a process that can be stopped, in a new container, and the device that it has."""
+    process = Process(daemon.container(name, memory=memory, suspend="auto"))
+    [row] = process.hello().devices
+    process.send(Able(Mover.VMM))
+    return process, row.uuid
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:

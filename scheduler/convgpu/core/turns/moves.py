@@ -67,9 +67,9 @@ class Moves:
         self.finish_stop(name)
 
     def finish_stop(self, name: str) -> None:
-        """Note that a container is stopped once every process that can be is."""
+        """Note that a container is stopped once every process that can be is, and no other one holds anything."""
         residence = self._residency.containers[name]
-        if residence.phase is Phase.STOPPING and residence.is_stopped:
+        if residence.phase is Phase.STOPPING and residence.is_stopped and not self._room.runs_on(name):
             residence.phase = Phase.STOPPED
             residence.back_off = 0.0
             self._residency.inexact[name] = None

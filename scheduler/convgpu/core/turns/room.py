@@ -102,6 +102,22 @@ class Room:
                 sizes[device] = max(lease - fixed - away - deferred.get((number, device), 0), 0)
         return sizes
 
+    def runs_on(self, container: str) -> bool:
+        """Say whether a process of an elastic container has memory on a card and has not said that it can be stopped.
+
+        It never does if its hook is older than that. What waits for room is not on the card: who has no more runs
+        nothing.
+        """
+        unable = [n for n, memory in self._residency.containers[container].sessions.items() if memory.mover is None]
+        if not unable:
+            return False
+        deferred = self._deferred_of(container)
+        return any(
+            account.leases.get(number, 0) > deferred.get((number, device), 0)
+            for device, account in self._ledger.accounts[container].items()
+            for number in unable
+        )
+
     @staticmethod
     def _fixed(residence: Residence, memory: SessionMemory, device: str) -> int:
         if memory.fixed is not None:

@@ -169,6 +169,9 @@ class Turns:
         """Give up stops that were not answered in time; let submissions pass where processes wait for each other."""
         for name in list(self._residency.stopping):
             residence = self._residency.containers[name]
+            self._moves.finish_stop(name)  # whom it waited for may have ended
+            if residence.phase is not Phase.STOPPING:
+                continue
             if self._state.now >= residence.asked_at + 2 * DEADLINE:
                 self._moves.give_up(name)
             elif self._may_step(residence) and self._state.now >= residence.stepped_at + STEP_AFTER:
@@ -298,7 +301,8 @@ class Turns:
 
     def _suspend(self, name: str) -> None:
         residence = self._residency.containers[name]
-        runs = residence.phase is Phase.RUNNING or (residence.phase is Phase.STOPPED and not residence.is_stopped)
+        stands_still = residence.is_stopped and not self._room.runs_on(name)
+        runs = residence.phase is Phase.RUNNING or (residence.phase is Phase.STOPPED and not stands_still)
         if runs and self._state.now >= residence.busy_until:
             self._moves.stop(name)
         if residence.phase is Phase.STOPPED:

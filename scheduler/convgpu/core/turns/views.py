@@ -99,7 +99,8 @@ def _behind(in_the_way: InTheWay, turn: Turn) -> tuple[str, ...]:
 
 
 def _state_of(state: State, residence: Residence, *, is_waiting: bool) -> ResidenceState:
-    if residence.phase is Phase.RUNNING and state.now < residence.busy_until:
+    is_busy = state.now < residence.busy_until
+    if is_busy and (residence.phase is Phase.RUNNING or (residence.phase is Phase.STOPPED and not is_waiting)):
         return ResidenceState.BUSY
     if is_waiting and residence.phase in {Phase.RUNNING, Phase.STOPPED}:
         return ResidenceState.WAITING

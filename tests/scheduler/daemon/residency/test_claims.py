@@ -3,23 +3,14 @@
 from pathlib import Path
 
 import pytest
-from daemon import CONTEXT, GIB, Daemon, Process, running_daemon, wait_until
+from daemon import CONTEXT, GIB, Daemon, elastic_process, running_daemon, wait_until
 
 from convgpu.protocol import messages as m
 from convgpu.protocol.residency import messages as r
-from convgpu.protocol.wire import Mover
 
 MIB = 1 << 20
 ELASTIC = ("--oversubscribe=2.0", "--host-memory=2g", "--audit=0")
 MOST = (1 << 64) - 1
-
-
-def elastic(daemon: Daemon, name: str, memory: str) -> tuple[Process, bytes]:
-    """A process that can be stopped, and the device that it has."""
-    process = Process(daemon.container(name, memory=memory, suspend="auto"))
-    [row] = process.hello().devices
-    process.send(r.Able(Mover.VMM))
-    return process, row.uuid
 
 
 def out(daemon: Daemon) -> tuple[int, int]:
@@ -37,14 +28,14 @@ def reasons(daemon: Daemon, name: str) -> list[str]:
 def test_what_no_porter_has_a_copy_of_is_not_out(tmp_path: Path, claim: int) -> None:
     """It counted: the card had as much more room, and others were granted memory that there was not."""
     with running_daemon(tmp_path / "d", "simulated:4GiB", *ELASTIC) as daemon:
-        liar, uuid = elastic(daemon, "liar", "3g")
+        liar, uuid = elastic_process(daemon, "liar", "3g")
         assert liar.ask(m.Allocate(0, 2 * GIB, "cuMemAlloc")) == m.Accepted(2 * GIB, 0)
         wait_until(lambda: daemon.admin.request("devices")["devices"][0]["pool"] == 2 * GIB, "the host gave its part")  # type: ignore[index] # as JSON has it
         liar.send(r.State(1, 0, (r.StateRow(uuid, 0, 0, claim),)))
         liar.send(r.Evicted(1, 0, claim))
         liar.ask(m.Query(0))
         assert out(daemon) == (0, 0)
-        honest, _ = elastic(daemon, "honest", "3g")
+        honest, _ = elastic_process(daemon, "honest", "3g")
         honest.allocate(2 * GIB + 64 * MIB)
         wait_until(lambda: reasons(daemon, "honest") == ["card"], "it waits for room on the card")
 
@@ -52,8 +43,8 @@ def test_what_no_porter_has_a_copy_of_is_not_out(tmp_path: Path, claim: int) -> 
 def test_after_a_restart_no_more_is_believed_than_driver_and_porter_have(tmp_path: Path) -> None:
     """Two that claimed all of their limits were believed, because no driver counts what is on the host."""
     with running_daemon(tmp_path / "d", "simulated:16GiB", *ELASTIC) as daemon:
-        liars = [elastic(daemon, name, "15g") for name in "ab"]
-        honest, _ = elastic(daemon, "c", "12g")
+        liars = [elastic_process(daemon, name, "15g") for name in "ab"]
+        honest, _ = elastic_process(daemon, "c", "12g")
         honest.ask(m.Allocate(0, 9 * GIB, "cuMemAlloc"))
         honest.hold(9 * GIB)
         daemon.kill()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemon import GIB, Daemon, Process, connect, running_daemon
+from daemon import GIB, Daemon, Process, connect, elastic_process, running_daemon
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rounds import rounds
@@ -30,23 +30,12 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture(scope="module")
 def neighbour(daemon: Daemon) -> Process:
-    process = Process(daemon.container("neighbour", memory="1g", suspend="auto"))
-    process.hello()
-    process.send(r.Able(Mover.VMM))
-    return process
+    return elastic_process(daemon, "neighbour", "1g")[0]
 
 
 @pytest.fixture(scope="module")
 def attacker(daemon: Daemon) -> Path:
     return daemon.container("attacker", memory="1g", suspend="auto")
-
-
-def elastic(daemon: Daemon, name: str, memory: str) -> tuple[Process, bytes]:
-    """A process that can be stopped, and the device that it has."""
-    process = Process(daemon.container(name, memory=memory, suspend="auto"))
-    [row] = process.hello().devices
-    process.send(r.Able(Mover.VMM))
-    return process, row.uuid
 
 
 def device(daemon: Daemon) -> dict[str, int]:
@@ -59,14 +48,14 @@ def test_a_number_after_which_none_fits_a_frame_ends_that_connection_and_nothing
     daemon: Daemon, neighbour: Process, epoch: int
 ) -> None:
     """The next stop had a number that no frame can hold, and the scheduler did not trust its ledger any more."""
-    liar, uuid = elastic(daemon, f"numbers{epoch}", "1g")
+    liar, uuid = elastic_process(daemon, f"numbers{epoch}", "1g")
     liar.send(r.State(epoch, 1, (r.StateRow(uuid, 0, 0, 0),)))
     assert b"State is not allowed here" in liar.received()
     assert neighbour.ask(m.Query(0)) == m.Usage(GIB, 0, 0)
 
 
 def test_the_largest_number_is_stopped_like_any_other(daemon: Daemon, neighbour: Process) -> None:
-    liar, uuid = elastic(daemon, "largest", "1g")
+    liar, uuid = elastic_process(daemon, "largest", "1g")
     liar.send(r.State((1 << 63) - 1, 1, (r.StateRow(uuid, 0, 0, 0),)))
     liar.ask(m.Query(0))
     for word in ("suspend", "resume", "suspend", "resume"):
