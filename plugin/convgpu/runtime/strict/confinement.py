@@ -1,10 +1,12 @@
-"""Takes from a container what would make its users root of the host, by a folder of the host that it writes. Pure.
+"""Takes from a container what would make its users root of the host, or let them hold the host up. Pure.
 
-Root in a container is root in such a folder. `nosuid` and `nodev` on the container's mount hold in the container only:
-a setuid file that it makes there counts on the host. So its system calls make none.
+Root in a container is root in a folder of the host that it writes. `nosuid` and `nodev` on the container's mount hold
+in the container only: a setuid file that it makes there counts on the host. So its system calls make none. Root in a
+container also passes for the owner of root's files, of those on read-only mounts, too, and an owner may take a lease:
+then whoever opens the file, root of the host as well, waits for up to 45 s (fcntl(2), lease-break-time).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 # By these a program gives files capabilities, makes device nodes, and keeps the setuid bit of files that it writes.
@@ -30,6 +32,10 @@ _MISSING: Final = ("io_uring_setup", "io_uring_enter", "io_uring_register", "ope
 # An ACL gives its group the right to execute and leaves the setgid bit, which `chown` leaves to a file that its group
 # cannot execute. Programs go on without ACLs where a file system has none.
 _NO_ACLS: Final = ("setxattr", "lsetxattr", "fsetxattr", "setxattrat")
+# F_SETLEASE is bit 10 alone; every other command lacks it or has one of those below as well. The kernel reads the lower
+# half of the argument, so it is not compared as a whole.
+_FCNTL: Final = ("fcntl", "fcntl64")
+_LEASE: Final = 10
 _ENOSYS: Final = 38
 _EOPNOTSUPP: Final = 95
 _ALLOW: Final = "SCMP_ACT_ALLOW"
@@ -58,6 +64,17 @@ def confine(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "process": process, "linux": linux}
 
 
+def without_leases(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a container that takes no leases, which without a filter of calls it may."""
+    linux = dict(config.get("linux") or {})
+    seccomp = linux.get("seccomp") or {}
+    if str(seccomp.get("defaultAction")) not in _REFUSES:
+        return dict(config)
+    kept, permitted = _leave_out(seccomp, _FCNTL)
+    permits = [_permit(name, rule) for name in _FCNTL if name in permitted for rule in _no_lease()]
+    return {**config, "linux": linux | {"seccomp": {**seccomp, "syscalls": [*kept, *permits]}}}
+
+
 def without_capabilities(sets: Mapping[str, Any], taken: frozenset[str]) -> dict[str, list[str]]:
     """Return a process's sets of capabilities without some."""
     return {name: [each for each in rows or () if each not in taken] for name, rows in sets.items()}
@@ -65,9 +82,17 @@ def without_capabilities(sets: Mapping[str, Any], taken: frozenset[str]) -> dict
 
 def _filter(seccomp: Mapping[str, Any]) -> dict[str, Any]:
     """Return a filter that permits no more than before, and no such call."""
+    kept, permitted = _leave_out(seccomp, (*_MODES, *_OPENS, *_MISSING, *_NO_ACLS))
+    added = [*_permits(permitted), _fails(_MISSING, _ENOSYS), _fails(_NO_ACLS, _EOPNOTSUPP)]
+    return {**seccomp, "syscalls": [*kept, *added]}
+
+
+def _leave_out(seccomp: Mapping[str, Any], names: Collection[str]) -> tuple[list[Rule], set[str]]:
+    """Return a filter's rules without some calls, and which calls it permits whatever their arguments are.
+
+    Beside an unconditional rule libseccomp takes no conditional one, so a call goes from the rules that stand.
+    """
     rules = [dict(rule) for rule in seccomp.get("syscalls") or ()]
-    # Beside an unconditional rule libseccomp takes no conditional one, so these calls go from the rules that stand.
-    names = {*_MODES, *_OPENS, *_MISSING, *_NO_ACLS}
     permitted = {
         name
         for rule in rules
@@ -75,8 +100,7 @@ def _filter(seccomp: Mapping[str, Any]) -> dict[str, Any]:
         for name in rule.get("names") or ()
     }
     kept = [rule | {"names": [name for name in rule.get("names") or () if name not in names]} for rule in rules]
-    added = [*_permits(permitted), _fails(_MISSING, _ENOSYS), _fails(_NO_ACLS, _EOPNOTSUPP)]
-    return {**seccomp, "syscalls": [*(rule for rule in kept if rule["names"]), *added]}
+    return [rule for rule in kept if rule["names"]], permitted
 
 
 def _permits(permitted: set[str]) -> Iterator[Rule]:
@@ -96,6 +120,12 @@ def _permit(name: str, condition: Rule) -> Rule:
 
 def _fails(names: Sequence[str], error: int) -> Rule:
     return {"names": [*names], "action": "SCMP_ACT_ERRNO", "errnoRet": error}
+
+
+def _no_lease() -> Iterator[Rule]:
+    yield _without(1, 1 << _LEASE)
+    for bit in range(_LEASE):
+        yield {"index": 1, "value": 1 << bit, "valueTwo": 1 << bit, "op": "SCMP_CMP_MASKED_EQ"}
 
 
 def _without(index: int, mask: int) -> Rule:

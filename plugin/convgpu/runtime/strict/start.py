@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from convgpu.runtime.devices import Source, open_source
-from convgpu.runtime.strict.confinement import CAPABILITIES, Unconfined, confine, without_capabilities
+from convgpu.runtime.strict.confinement import (
+    CAPABILITIES,
+    Unconfined,
+    confine,
+    without_capabilities,
+    without_leases,
+)
 from convgpu.runtime.strict.host_view import is_hosts, look_at_host
 from convgpu.runtime.strict.joined import hold_joined, open_process, read_at
 from convgpu.runtime.strict.judgement import HostMount, NotListed, StrictRules, is_bind, refuse_unlisted
@@ -63,7 +69,7 @@ def lead_mounts(
         give_pipes(ids.ids.kernel_id(process_user(led)))
     if writes or (ids is not None and ids.ids.may_write):
         led = _confined(led)
-    return led, lambda source: staged.get(source) or open_source(source)
+    return without_leases(led), lambda source: staged.get(source) or open_source(source)
 
 
 def _refuse_setgid(opened: Opened, below: Sequence[str]) -> None:

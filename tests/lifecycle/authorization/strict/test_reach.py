@@ -8,7 +8,7 @@ import pytest
 from docker_engine import wait_for
 from engine_endpoints import ENDPOINTS
 from raw_engine import Call
-from strict_run import API, body, logs
+from strict_run import API, body, logs, output
 
 pytestmark = pytest.mark.engine
 
@@ -84,3 +84,18 @@ def test_a_place_in_the_hosts_network_is_none(raw, mode):
         raw.post(f"{API}/containers/{made.json['Id']}/wait")
         assert logs(raw, made.json["Id"]) != f"{Path('/proc/self/ns/net').readlink()}\n"
         raw.remove(made.json["Id"])
+
+
+# F_SETLEASE is 1024, also with more digits in front: the kernel reads 32 bits.
+LEASE = """
+open($f, "<", "/etc/passwd") or die;
+print "lease ", (fcntl($f, 1024, 1) ? "taken" : $!+0), "\\n";
+print "lease by a longer number ", (syscall(72, fileno($f), (1 << 32) + 1024, 1) < 0 ? $!+0 : "taken"), "\\n";
+print "flags ", (fcntl($f, 3, 0) ? "read" : "lost"), ", copy ", (fcntl($f, 1030, 0) ? "made" : "lost"), "\\n";
+"""
+
+
+def test_nobody_in_a_container_lets_wait_who_opens_a_file_of_the_host(raw):
+    """With IDs of its own root of a container passes for the owner of root's files, and owners may take leases."""
+    printed = output(raw, {"Binds": ["/etc/passwd:/etc/passwd:ro"]}, f"exec perl -e '{LEASE}'")
+    assert printed.splitlines() == ["lease 1", "lease by a longer number 1", "flags read, copy made"]

@@ -5,7 +5,13 @@ import itertools
 
 import pytest
 
-from convgpu.runtime.strict.confinement import CAPABILITIES, Unconfined, confine, without_capabilities
+from convgpu.runtime.strict.confinement import (
+    CAPABILITIES,
+    Unconfined,
+    confine,
+    without_capabilities,
+    without_leases,
+)
 
 ALLOW, ERRNO = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
 NAMES = ["read", "open", "openat", "openat2", "creat", "chmod", "fchmod", "fchmodat", "fchmodat2", "mknod", "mknodat"]
@@ -69,6 +75,22 @@ def test_a_filter_permits_no_more_than_before():
     found = confine({"linux": {"seccomp": narrow}})["linux"]["seccomp"]
     permitted = set(itertools.chain.from_iterable(row["names"] for row in found["syscalls"] if row["action"] == ALLOW))
     assert permitted == {"read"}
+
+
+@pytest.mark.parametrize("name", ["fcntl", "fcntl64"])
+def test_no_lease_is_taken_and_all_else_of_fcntl_passes(name):
+    engines = {"defaultAction": ERRNO, "syscalls": [{"names": ["read", name], "action": ALLOW}]}
+    found = without_leases({"linux": {"seccomp": engines}})["linux"]["seccomp"]
+    commands = [*range(64), *range(1025, 1100), 1 << 32 | 1, 1 << 32 | 1024, 1024]
+    assert [command for command in commands if not passes(found, name, 3, command)] == [1 << 32 | 1024, 1024]
+    assert passes(found, "read")
+    other = next(each for each in ("fcntl", "fcntl64") if each != name)
+    assert not passes(found, other, 3, 1)
+
+
+@pytest.mark.parametrize("found", [None, {"defaultAction": ALLOW}])
+def test_a_container_without_a_filter_stays_as_it_is(found):
+    assert without_leases({"linux": {"seccomp": found}}) == {"linux": {"seccomp": found}}
 
 
 def test_capabilities_that_mark_files_go():
