@@ -136,7 +136,11 @@ def connect(folder: Path) -> socket.socket:
     descriptor = os.open(folder, os.O_PATH)
     try:
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(f"/proc/self/fd/{descriptor}/scheduler.sock")
+        try:
+            connection.connect(f"/proc/self/fd/{descriptor}/scheduler.sock")
+        except OSError:
+            connection.close()
+            raise
     finally:
         os.close(descriptor)
     return connection

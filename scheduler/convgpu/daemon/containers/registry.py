@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from convgpu.core import events as e
 from convgpu.core.gangs import Member
@@ -20,16 +19,15 @@ from convgpu.core.volume_options import (
 from convgpu.daemon.containers.acceptor import ConnectionAcceptor
 from convgpu.daemon.containers.checks import check_member, check_reuse_counts, usable_limits
 from convgpu.daemon.containers.folders import Folders
+from convgpu.daemon.containers.sockets import ContainerSockets
 from convgpu.daemon.machine_driver import MachineDriver
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.storage.rows import Volume
 from convgpu.daemon.storage.run_times import describe_run
 from convgpu.daemon.storage.volumes import VolumeTable
-from convgpu.daemon.transport.connection import Listener
 from convgpu.logs.cause import current_cause
 from convgpu.protocol.event_kinds import EventKind
-from convgpu.protocol.layout import SOCKET_FILE
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +42,10 @@ class ContainerRefusedError(Exception):
 
 @dataclass(slots=True)
 class VolumeContainer:
-    """A volume with its options as parsed, and the socket of its container."""
+    """A volume with its options as parsed."""
 
     volume: Volume
     terms: Terms
-    listener: Listener
 
     @property
     def runs(self) -> bool:
@@ -91,12 +88,12 @@ class ContainerRegistry:
         self.host_memory: Mapping[str, int] = {}
         self.contexts: Mapping[str, int] = {}
         self._unusable: dict[str, str] = {}  # volumes of an earlier run, with the reason
-        self._acceptor: ConnectionAcceptor | None = None
+        self._opened: ContainerSockets | None = None
 
     @property
     def is_restored(self) -> bool:
         """Whether `restore` was called; before, no container has a socket."""
-        return self._acceptor is not None
+        return self._opened is not None
 
     @property
     def devices(self) -> list[DeviceCapacity]:
@@ -114,7 +111,7 @@ class ContainerRegistry:
         Args:
             acceptor: gets the connections to the sockets of containers.
         """
-        self._acceptor = acceptor
+        self._opened = ContainerSockets(self._folders, acceptor, lambda name: bool(self._sessions.of(name)))
         running: list[Volume] = []
         for volume in self._store.all():
             try:
@@ -178,7 +175,8 @@ class ContainerRegistry:
 
     def _open(self, volume: Volume, terms: Terms, limits: Mapping[str, int]) -> VolumeContainer:
         self._folders.make(volume.name)
-        container = VolumeContainer(volume, terms, self._listen(volume.name))
+        container = VolumeContainer(volume, terms)
+        self._sockets.open(volume.name, mounted=container.runs)
         self.by_name[volume.name] = container
         created = e.ContainerCreated(
             volume.name,
@@ -235,31 +233,15 @@ class ContainerRegistry:
         """Say whether the memory of a container is managed by the driver, and may be more than its device has."""
         return name in self.by_name and self.by_name[name].terms.is_unified
 
-    def _listen(self, name: str) -> Listener:
-        path = self._folders.path(name) / SOCKET_FILE
-        return Listener(
-            self._connections.share(name), path, 0o666, self._folders.staging, partial(self._connections.accept, name)
-        )
-
     @property
-    def _connections(self) -> ConnectionAcceptor:
-        assert self._acceptor is not None, "call restore before any socket is made"  # noqa: S101
-        return self._acceptor
-
-    def _repair(self, container: VolumeContainer) -> None:
-        """Restore files and socket of a container: programs in it, or `docker cp`, may have changed its folder."""
-        name = container.volume.name
-        self._folders.restore(name)
-        if not container.listener.is_in_place():
-            log.warning("the socket of volume %s was not ours any more and is made again", name)
-            container.listener.close()
-            container.listener = self._listen(name)
+    def _sockets(self) -> ContainerSockets:
+        assert self._opened is not None, "call restore before any socket is made"  # noqa: S101
+        return self._opened
 
     def _close(self, container: VolumeContainer) -> None:
         name = container.volume.name
-        container.listener.close()
         del self.by_name[name]
-        self._connections.forget(name)
+        self._sockets.close(name)
         self._driver.dispatch(e.ContainerRemoved(name))
         self._folders.remove(name)
 
@@ -306,7 +288,8 @@ class ContainerRegistry:
                 self._check_reuse(name, container.terms, container.volume.limits)
             except OptionError as error:
                 raise ContainerRefusedError("invalid", str(error)) from error
-        self._repair(container)
+        self._folders.restore(name)  # programs in a container, or `docker cp`, may have changed its folder
+        self._sockets.open(name, mounted=container.runs)
         mounts = dict(container.volume.mounts)
         now = self._wall_clock()
         count = mounts[mount_id].count if mount_id in mounts else 0
@@ -345,12 +328,15 @@ class ContainerRegistry:
         if decision.runs == ran and decision.mounts == volume.mounts:
             return
         has_changed = decision.runs != ran
+        if decision.runs and not ran:
+            self._sockets.open(name, mounted=False)
         began = volume.since
         state = "running" if decision.runs else "ended" if ran else volume.state
         since = self._wall_clock() if has_changed else volume.since
         self._store.set_mounts(name, decision.mounts, state, since)
         volume.mounts, volume.state, volume.since = dict(decision.mounts), state, since
         if has_changed:
+            self._sockets.mark(name, mounted=decision.runs)
             self._driver.dispatch(e.ContainerStarted(name) if decision.runs else e.ContainerEnded(name))
             kind = EventKind.MOUNTED if decision.runs else EventKind.ENDED
             run = {} if decision.runs else describe_run(volume, since - began)
@@ -379,8 +365,8 @@ class ContainerRegistry:
 
     def close(self) -> None:
         """Stop listening."""
-        for container in self.by_name.values():
-            container.listener.close()
+        if self._opened is not None:
+            self._opened.close_all()
 
     def names(self) -> list[str]:
         """Return the names of all volumes, unusable ones included."""

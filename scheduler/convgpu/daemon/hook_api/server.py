@@ -14,10 +14,13 @@ from convgpu.daemon.hook_api.handshake import Counted, Handshake, PendingHello
 from convgpu.daemon.hook_api.nvml_view import observe
 from convgpu.daemon.hook_api.peers import Isolation
 from convgpu.daemon.hook_api.session_requests import SessionRequests, not_allowed
+from convgpu.daemon.hook_api.silent import SilentConnections
 from convgpu.daemon.sessions.disconnected import DisconnectedSessions
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.sessions.session import Session
 from convgpu.daemon.system.background_tasks import BackgroundTasks
+from convgpu.daemon.system.descriptors import Descriptors
+from convgpu.daemon.system.procfs import start_time
 from convgpu.daemon.transport.connection import Connection
 from convgpu.daemon.transport.shares import Share
 from convgpu.protocol import messages as m
@@ -26,9 +29,6 @@ from convgpu.protocol.wire import Failure
 
 log = logging.getLogger(__name__)
 
-# Bounds on the resources that one container can take; far above what programs need.
-HELLO_TIMEOUT: Final = 10.0
-MAX_SILENT_CONNECTIONS: Final = 1024
 MAX_FRAME: Final = 4096  # bytes: a HELLO with 63 devices has 1,632
 
 
@@ -57,7 +57,6 @@ class HookServer:
     ) -> None:
         self._shares, self._peers = isolation.shares, isolation.peers
         self._checked: set[Connection] = set()  # whose processes may be here
-        self._loop = asyncio.get_running_loop()
         self._containers = containers
         self._machine = machine
         self._sessions = sessions
@@ -65,7 +64,8 @@ class HookServer:
         self._requests = requests
         self._disconnected = disconnected
         self._open: dict[Connection, Session] = {}
-        self._silent: dict[str, dict[Connection, asyncio.TimerHandle]] = {}  # those that have not said HELLO
+        self._descriptors = Descriptors()
+        self._silent = SilentConnections(asyncio.get_running_loop(), self._descriptors)
         self._counting: set[Connection] = set()  # said HELLO, and wait for the driver's count
         self._tasks = BackgroundTasks()
 
@@ -73,33 +73,25 @@ class HookServer:
 
     def accept(self, container: str, sock: socket.socket) -> None:
         """Serve a connection to the container's socket; it is closed unless HELLO comes within ten seconds."""
-        silent = self._silent.setdefault(container, {})
-        if len(silent) >= MAX_SILENT_CONNECTIONS:
-            log.warning("a connection to %s is refused: %d others have not said HELLO", container, len(silent))
+        if not self._silent.has_room(container):
             sock.close()
             return
         receive, ended = partial(self._receive, container), partial(self._ended, container)
         connection = Connection(self._shares.of(container), sock, receive, ended, MAX_FRAME)
-        silent[connection] = self._loop.call_later(HELLO_TIMEOUT, connection.close, "no HELLO")
+        self._silent.add(container, connection)
 
     def forget(self, container: str) -> None:
-        """Close the connections to a removed container; its processes have ended before."""
-        for connection in list(self._silent.get(container, ())):
-            connection.close("its volume is removed")
-        self._silent.pop(container, None)
+        """Close the connections to a container whose socket is closed; its processes have ended before."""
+        for connection in self._silent.of(container):
+            connection.close("its volume is removed, or not mounted any more")
         self._shares.remove(container)
 
     def share(self, container: str) -> Share:
         """Return the part of the event loop in which a container's processes are served."""
         return self._shares.of(container)
 
-    def _stop_timer(self, container: str, connection: Connection) -> None:
-        timer = self._silent.get(container, {}).pop(connection, None)
-        if timer is not None:
-            timer.cancel()
-
     def _ended(self, container: str, connection: Connection) -> None:
-        self._stop_timer(container, connection)
+        self._silent.remove(container, connection)
         self._counting.discard(connection)
         self._checked.discard(connection)
         session = self._open.pop(connection, None)
@@ -108,8 +100,7 @@ class HookServer:
 
     def close(self) -> None:
         """Close all connections; the processes keep their memory and connect to the next scheduler."""
-        silent = [connection for timers in self._silent.values() for connection in timers]
-        for connection in [*self._open, *silent]:
+        for connection in [*self._open, *self._silent.all()]:
             connection.close()
 
     # -- messages --------------------------------------------------------------------------------------------
@@ -140,11 +131,17 @@ class HookServer:
         connection.send(observe(self._machine, self._sessions, container, connection.pid, message.device), request)
 
     def _hello(self, hello: PendingHello) -> None:
-        if self._handshake.needs_count(hello):
+        if self._descriptors.are_scarce() and not self._is_known(hello):
+            hello.connection.close("its session cannot be opened: descriptors are scarce; end some processes")
+        elif self._handshake.needs_count(hello):
             self._counting.add(hello.connection)
             self._tasks.start(self._count_and_admit(hello))
         else:
             self._admit(hello, None)
+
+    def _is_known(self, hello: PendingHello) -> bool:
+        pid = hello.connection.pid
+        return self._sessions.find(hello.container, pid, start_time(pid)) is not None
 
     async def _count_and_admit(self, hello: PendingHello) -> None:
         counted = await self._handshake.count(hello)
@@ -153,7 +150,7 @@ class HookServer:
             self._admit(hello, counted)
 
     def _admit(self, hello: PendingHello, counted: Mapping[str, Counted] | None) -> None:
-        self._stop_timer(hello.container, hello.connection)
+        self._silent.remove(hello.container, hello.connection)
         try:
             self._welcome(hello, counted)
         except OptionError as error:

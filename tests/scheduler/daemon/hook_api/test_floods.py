@@ -138,7 +138,8 @@ def test_ten_thousand_connections_at_once_stop_nobody(tmp_path: Path) -> None:
         silent = [connect(folders[number % 10]) for number in range(CONNECTIONS)]
         for connection in silent:
             connection.setblocking(False)
-            connection.send(HALF_A_FRAME)
+            with contextlib.suppress(OSError):  # all together are bounded
+                connection.send(HALF_A_FRAME)
         begun = time.monotonic()
         process = Process(folders[-1])
         process.hello()
