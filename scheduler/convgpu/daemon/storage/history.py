@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from convgpu.daemon.storage.counters import EventCounters
+from convgpu.daemon.storage.history_shares import HistoryShares
 from convgpu.daemon.storage.run_times import RunTimes
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.storage.transactions import SLICE
@@ -23,10 +24,12 @@ _COLUMNS: Final = "sequence, time, kind, container, cause, device, size, waited,
 _PLAIN: Final = ("sequence", "time", "kind", "container", "cause", "uuid", "size", "waited")
 _INSERT: Final = "INSERT OR REPLACE INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 # Reads only the oldest rows, so that its cost does not grow with the table.
-_TRIM: Final = (
-    f"DELETE FROM history WHERE sequence IN (SELECT sequence FROM (SELECT sequence, time FROM history "  # noqa: S608
-    f"ORDER BY sequence LIMIT {2 * SLICE}) WHERE sequence <= ? OR time < ?)"
+_OLD: Final = (
+    "SELECT max(sequence) FROM (SELECT sequence, time FROM history ORDER BY sequence "  # noqa: S608
+    f"LIMIT {2 * SLICE}) WHERE time < ?"
 )
+_DELETE_OLD: Final = "DELETE FROM history WHERE sequence <= ?"
+_DELETE: Final = "DELETE FROM history WHERE sequence IN (SELECT value FROM json_each(?))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class History:
         last = int(str(self._events[-1]["sequence"])) if self._events else 0
         self._next = max(int(closed), last + 1) if closed else last + 1 + (MAX_QUEUED_EVENTS if last else 0)
         store.settings.forget("next event")
+        rows = store.database.each("SELECT sequence, kind, container FROM history ORDER BY sequence")
+        self._shares = HistoryShares(rows, bounds.rows)
         self._since_trim = SLICE
 
     def add(self, kind: str, container: str, cause: str, **fields: object) -> None:
@@ -73,6 +78,7 @@ class History:
             self.run_times.add(event)
         log.info("%s %s %s", kind, container, present, extra={"cause": cause, "event": event})
         self._events.append(event)
+        self._shares.add(self._next, kind, container)
         self._next += 1
         details = {name: value for name, value in event.items() if name not in _PLAIN}
         self._database.later(_INSERT, (*(event.get(name) for name in _PLAIN), json.dumps(details)))
@@ -81,10 +87,16 @@ class History:
     def _trim(self) -> None:
         """Delete events beyond the bounds, a little faster than new ones come."""
         self._since_trim += 1
-        if self._since_trim > SLICE:
-            self._since_trim = 0
-            bounds = (self._next - 1 - self._bounds.rows, self._wall_clock() - self._bounds.age)
-            self._database.later(_TRIM, bounds)
+        if self._since_trim <= SLICE:
+            return
+        self._since_trim = 0
+        [(old,)] = self._database.rows(_OLD, (self._wall_clock() - self._bounds.age,))
+        if old is not None:
+            self._shares.forget_until(old)
+            self._database.later(_DELETE_OLD, (old,))
+        excess = self._shares.take_excess(2 * SLICE)
+        if excess:
+            self._database.later(_DELETE, (json.dumps(excess),))
 
     def close(self) -> None:
         """Save the next number. Raises OSError: it cannot be written."""

@@ -180,6 +180,10 @@ class Database:
         """Return what a short query finds."""
         return self._connection.execute(statement, values).fetchall()
 
+    def each(self, statement: str) -> Iterator[tuple[Any, ...]]:
+        """Yield what a query finds, without a list of it all."""
+        yield from self._connection.execute(statement)
+
     async def find(self, make: Callable[[tuple[Any, ...]], T], statement: str, values: Sequence[object]) -> list[T]:
         """Return what `make` makes of the rows that a long query finds; the loop goes on meanwhile.
 

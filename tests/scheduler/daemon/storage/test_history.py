@@ -66,6 +66,26 @@ def test_history_is_bounded_by_number_and_age(tmp_path: Path) -> None:
         assert store.database.rows("SELECT count(*) FROM history WHERE kind = 'paused'") == [(0,)]
 
 
+def test_a_flood_of_events_erases_its_own_container_s_and_not_what_is_told_of_others(tmp_path: Path) -> None:
+    later = Later()
+    told = [("accepted", "honest"), ("overused", "flooder"), ("stopped", "flooder"), ("policy", "")]
+    with opened(tmp_path, later) as store:
+        history = History(lambda: 5.0, store, Bounds(rows=200, age=50.0))
+        for kind, container in told:
+            history.add(kind, container, "x")
+        for _ in range(2000):
+            history.add("accepted", "flooder", "x")
+            later.pass_time()
+    with opened(tmp_path, later) as store:  # the next scheduler goes on with the same shares
+        history = History(lambda: 5.0, store, Bounds(rows=200, age=50.0))
+        for _ in range(2000):
+            history.add("accepted", "flooder", "x")
+            later.pass_time()
+        assert store.database.rows("SELECT kind, container FROM history ORDER BY sequence LIMIT 4") == told
+        [(count,)] = store.database.rows("SELECT count(*) FROM history")
+        assert 200 <= count <= 200 + 2 * SLICE
+
+
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
