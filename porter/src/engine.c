@@ -107,7 +107,7 @@ static uint32_t find_copy(struct job *job) {
         job->copy = pool_begin_in(&job->name, job->size, job->carrier);
         return job->copy != NULL ? 0 : CONVGPU_CARRIER_ERROR_NO_COPY;
     }
-    job->copy = pool_begin_out(&job->name, job->size, job->share, job->carrier);
+    job->copy = pool_begin_out(&job->name, job->size, job->most, job->carrier);
     return job->copy != NULL ? 0 : CONVGPU_CARRIER_ERROR_NO_ROOM;
 }
 

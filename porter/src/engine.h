@@ -18,7 +18,7 @@ struct process;
 struct job {
     struct process *process;
     struct copy_name name;
-    struct share share;
+    uint64_t most;    /* OUT: bytes of copies that the process may have */
     uint64_t carrier; /* number of the carrier it came on */
     uint64_t size;
     uint32_t row; /* of the process's WELCOME */

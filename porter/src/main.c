@@ -29,7 +29,8 @@
 #define MOST_DESCRIPTORS 65536
 #define FIGURES_PAUSE_MS 100 /* between reports of the pool */
 
-static int poll_descriptor, poked;
+static int poll_descriptor, poked, control;
+static bool connected = true;           /* the scheduler is there */
 static void *watched[MOST_DESCRIPTORS]; /* the process whose descriptor it is; NULL: not a process's */
 
 static void watch(int descriptor, void *process) {
@@ -53,15 +54,18 @@ static void poke(void) {
     if (write(poked, &one, sizeof one) < 0) return; /* it is poked already */
 }
 
-/* Handles what the scheduler sends; false: it is gone. */
-static bool read_control(int control) {
+/* Handles one frame of the scheduler; false: there is none. */
+static bool read_control(void) {
     struct packet packet;
     enum packet_outcome outcome = packet_read(control, &packet);
-    if (outcome != PACKET_READ) return outcome == PACKET_NONE;
+    if (outcome == PACKET_END) connected = false;
+    if (outcome != PACKET_READ) return false;
     uint32_t kind = packet.size >= sizeof kind ? *(const uint32_t *)packet.bytes : 0;
     bool known = true;
     if (kind == CONVGPU_PORTER_POOL && packet.size == sizeof(struct convgpu_pool)) {
         pool_resize(((const struct convgpu_pool *)packet.bytes)->size);
+    } else if (kind == CONVGPU_PORTER_ALLOW && packet.size == sizeof(struct convgpu_allow)) {
+        process_allow((const struct convgpu_allow *)packet.bytes);
     } else if (kind == CONVGPU_PORTER_CHECKPOINT && packet.size == sizeof(struct convgpu_checkpoint)) {
         process_checkpoint((const struct convgpu_checkpoint *)packet.bytes);
     } else if (kind == CONVGPU_PORTER_SESSION) {
@@ -74,16 +78,19 @@ static bool read_control(int control) {
     return true;
 }
 
-static void run(int control) {
+static void hear(void) {
+    while (connected && read_control()) continue;
+}
+
+static void run(void) {
     struct epoll_event events[64];
-    bool connected = true;
     while (connected) {
         int count = epoll_wait(poll_descriptor, events, 64, FIGURES_PAUSE_MS);
         for (int i = 0; i < count && connected; i++) {
             int descriptor = events[i].data.fd;
             uint64_t pokes;
             if (descriptor == control) {
-                connected = read_control(control);
+                (void)read_control();
             } else if (descriptor == poked) {
                 if (read(poked, &pokes, sizeof pokes) > 0) process_settle();
             } else if (watched[descriptor] != NULL) {
@@ -136,15 +143,16 @@ int main(int count, char **arguments) {
         log_line("no descriptors: %s", strerror(errno));
         return 1;
     }
-    control_open(options.control);
-    process_start(&(struct process_loop){watch, unwatch, poke});
+    control = options.control;
+    control_open(control);
+    process_start(&(struct process_loop){watch, unwatch, poke, hear});
     if (!driver_open(options.driver) || !engine_start(&process_engine_hooks) || !pool_open(options.pool))
         return 1;
     adopt_owners();
     if (!growth_start(poke)) return 1;
     watch(poked, NULL);
-    watch(options.control, NULL);
-    run(options.control);
+    watch(control, NULL);
+    run();
     engine_finish();
     return 0;
 }

@@ -21,7 +21,8 @@ struct process {
     struct owner owner;
     int pidfd;
     uint64_t session; /* 0: known only from the pool */
-    struct share share;
+    uint64_t newest;  /* session of the last SESSION, whose carrier may have to wait */
+    uint64_t most;    /* bytes of copies that it may have */
     unsigned device_count;
     uint8_t uuid[CONVGPU_CARRIER_DEVICES][16];
     bool ended;
@@ -150,7 +151,7 @@ static bool submit(struct process *process, const struct convgpu_piece *frame, c
     *job = (struct job){
         .process = process,
         .name = *name,
-        .share = process->share,
+        .most = process->most,
         .carrier = process->carrier_number,
         .size = frame->size,
         .row = frame->device,
@@ -181,12 +182,21 @@ static void forget(struct process *process, const struct convgpu_piece *frame, c
         .kind = CONVGPU_PORTER_DROPPED, .session = process->session, .device = frame->device, .size = size});
 }
 
+/* Whether this is still the process's carrier once the scheduler has been heard: it allows a process to put
+ * memory out, on the one socket, before it orders that, on another one. */
+static bool is_current(const struct process *process) {
+    uint64_t carrier = process->carrier_number;
+    loop.hear();
+    return process->carrier_number == carrier;
+}
+
 /* Handles one frame; returns why the carrier has to be closed, or NULL. */
 static const char *receive(struct process *process, struct packet *packet) {
     const struct convgpu_piece *frame = (const struct convgpu_piece *)packet->bytes;
     struct copy_name name;
     uint32_t error = 0;
     if (packet->size != sizeof *frame) return "a packet of another size than a frame";
+    if (frame->kind == CONVGPU_CARRIER_OUT && !is_current(process)) return NULL;
     if (frame->kind == CONVGPU_CARRIER_READY) {
         pool_sweep(process->owner, process->carrier_number);
         return NULL;
@@ -213,7 +223,8 @@ static const char *receive(struct process *process, struct packet *packet) {
 }
 
 static void read_carrier(struct process *process) {
-    for (int i = 0; i < PACKETS_AT_ONCE; i++) {
+    uint64_t carrier = process->carrier_number;
+    for (int i = 0; i < PACKETS_AT_ONCE && process->carrier_number == carrier; i++) {
         struct packet packet;
         enum packet_outcome outcome = packet_read(process->carrier, &packet);
         if (outcome == PACKET_NONE) return;
@@ -306,8 +317,6 @@ void process_adopt(struct owner owner) {
 static void open_carrier(struct process *process) {
     const struct convgpu_session *session = (const struct convgpu_session *)process->next.bytes;
     process->session = session->session;
-    process->share = (struct share){session->share, session->most};
-    pool_count(process->owner, process->share.number);
     process->device_count = session->device_count;
     memcpy(process->uuid, session + 1, session->device_count * sizeof process->uuid[0]);
     for (unsigned i = 0; i < process->device_count; i++)
@@ -337,12 +346,19 @@ bool process_session(struct packet *packet) {
     }
     packet->descriptor[1] = -1;
     if (process == NULL) return true; /* no memory: the process sees its carrier end */
+    process->newest = session->session;
+    process->most = session->most;
     close_carrier(process);
     if (process->next.size > 0) close(process->next.descriptor[0]);
     process->next = *packet;
     packet->descriptor[0] = -1;
     loop.poke();
     return true;
+}
+
+void process_allow(const struct convgpu_allow *allow) {
+    for (struct process *process = processes; process != NULL; process = process->other)
+        if (process->newest == allow->session) process->most = allow->most;
 }
 
 void process_checkpoint(const struct convgpu_checkpoint *order) {

@@ -15,6 +15,7 @@ struct process_loop {
     void (*watch)(int descriptor, void *process);
     void (*unwatch)(int descriptor);
     void (*poke)(void); /* has the main thread call process_settle; any thread */
+    void (*hear)(void); /* handles all that the scheduler has sent by now */
 };
 
 void process_start(const struct process_loop *loop);
@@ -24,6 +25,9 @@ void process_adopt(struct owner owner);
 
 /* SESSION: takes the packet's descriptors. False: it is not one. */
 bool process_session(struct packet *packet);
+
+/* ALLOW. */
+void process_allow(const struct convgpu_allow *allow);
 
 /* CHECKPOINT: answered by CHECKPOINTED, later. */
 void process_checkpoint(const struct convgpu_checkpoint *order);

@@ -115,7 +115,8 @@ def test_structs(declared: dict[str, object]) -> None:
 
 def test_packers_have_the_declared_sizes() -> None:
     assert len(porter.pack_pool(1)) == 16
-    assert len(porter.pack_session(1, 2, 3, porter.Share(4, 5), (bytes(16), bytes(16)))) == 48 + 2 * 16
+    assert len(porter.pack_session(1, 2, 3, 4, (bytes(16), bytes(16)))) == 40 + 2 * 16
+    assert len(porter.pack_allow(1, 2)) == 24
     for name, fields in wire.STRUCTS.items():
         sizes = (
             count * {"B": 1, "s": 1, "H": 2, "I": 4, "Q": 8}[wire.TYPE_CODES[c_type]] for c_type, _, count in fields

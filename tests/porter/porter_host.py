@@ -24,7 +24,7 @@ DESCRIPTOR = 1  # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 READ_WRITE = 3
 OUT, IN, FORGET, HELD, READY, COPIED, FILLED, FAILED = 1, 2, 3, 4, 5, 16, 17, 18
 NO_ROOM, NO_COPY, BAD_PIECE = 1, 2, 3
-ALL = p.Share(1, 1 << 62)
+ALL = 1 << 62
 _FRAME = struct.Struct("=IIQQII")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PIDFD_GETFD = 438
@@ -72,6 +72,9 @@ class Porter:
     def resize(self, size: int) -> None:
         self.control.send(p.pack_pool(size))
 
+    def allow(self, carrier: "Carrier", most: int) -> None:
+        self.control.send(p.pack_allow(carrier.session, most))
+
     def expect(self, kind: type[p.PorterReport], **fields: object) -> p.PorterReport:
         """Return the next report of that kind with these fields; others before it are collected in `reports`."""
         while True:
@@ -80,13 +83,13 @@ class Porter:
             if isinstance(report, kind) and all(getattr(report, name) == value for name, value in fields.items()):
                 return report
 
-    def carrier(self, pid: int, share: p.Share = ALL) -> "Carrier":
+    def carrier(self, pid: int, most: int = ALL) -> "Carrier":
         """Make a carrier for a process, as the scheduler does."""
         self._sessions += 1
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         process = os.pidfd_open(pid)
         uuids = tuple(UUID(uuid.removeprefix("GPU-")).bytes for uuid in self.host.uuids)
-        frame = p.pack_session(self._sessions, pid, start_time(pid), share, uuids)
+        frame = p.pack_session(self._sessions, pid, start_time(pid), most, uuids)
         socket.send_fds(self.control, [frame], [theirs.fileno(), process])
         theirs.close()
         os.close(process)

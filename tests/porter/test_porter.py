@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -29,7 +30,7 @@ from porter_host import (
     Porter,
 )
 
-from convgpu.protocol.residency.porter import Broken, Dropped, Gone, Moved, Pooled, Share
+from convgpu.protocol.residency.porter import Broken, Dropped, Gone, Moved, Pooled
 
 
 def test_a_piece_goes_out_and_comes_back_at_the_same_address(porter, owner, grown) -> None:
@@ -290,36 +291,71 @@ def test_garbage_from_the_scheduler_is_refused(porter, owner, grown) -> None:
     grown()
 
 
-def test_a_container_gets_no_more_of_the_pool_than_its_share(porter, host, owner, grown) -> None:
+def hand_over(carrier: Carrier, of: Owner, address: int, name: int) -> tuple[int, int, int]:
+    descriptor = of.export(address)
+    carrier.send(OUT, name, PIECE, descriptor=descriptor)
+    os.close(descriptor)
+    return carrier.receive()
+
+
+def test_a_process_puts_out_no_more_than_it_was_ordered_to(porter, host, owner, grown) -> None:
     """One that handed the same piece over under many names had all of the pool, and nobody else could leave."""
-
-    def hand_over(carrier: Carrier, of: Owner, address: int, name: int) -> tuple[int, int, int]:
-        descriptor = of.export(address)
-        carrier.send(OUT, name, PIECE, descriptor=descriptor)
-        os.close(descriptor)
-        return carrier.receive()
-
-    ours = Share(7, 2 * PIECE)
-    carrier = porter.carrier(owner.pid, ours)
+    carrier = porter.carrier(owner.pid, 0)
     grown()
     address = owner.piece(b"the same")
+    assert hand_over(carrier, owner, address, 1) == (FAILED, 1, NO_ROOM)
+    porter.allow(carrier, 2 * PIECE)
     assert [hand_over(carrier, owner, address, name)[0] for name in (1, 2)] == [COPIED] * 2
     assert hand_over(carrier, owner, address, 3) == (FAILED, 3, NO_ROOM)
     assert hand_over(carrier, owner, address, 2) == (COPIED, 2, 0)  # takes the place of the one before
-    sibling, other = Owner(host), Owner(host)
-    theirs = sibling.piece(b"of another process of it")
-    assert hand_over(porter.carrier(sibling.pid, ours), sibling, theirs, 1) == (FAILED, 1, NO_ROOM)
-    assert hand_over(porter.carrier(other.pid, Share(8, PIECE)), other, other.piece(b"mine"), 1) == (COPIED, 1, 0)
     carrier.send(FORGET, 1, PIECE)
     assert hand_over(carrier, owner, address, 4) == (COPIED, 4, 0)
+    porter.allow(carrier, 0)
+    carrier.send(FORGET, 4, PIECE)
+    assert hand_over(carrier, owner, address, 4) == (FAILED, 4, NO_ROOM)
+    other = Owner(host)
+    assert hand_over(porter.carrier(other.pid, PIECE), other, other.piece(b"mine"), 1) == (COPIED, 1, 0)
+    other.kill()
+
+
+def test_copies_of_an_earlier_porter_count_for_the_process(porter, owner, grown) -> None:
+    carrier = porter.carrier(owner.pid, 2 * PIECE)
+    grown()
+    address = owner.piece(b"the same")
+    assert [hand_over(carrier, owner, address, name)[0] for name in (1, 2)] == [COPIED] * 2
     porter.kill()
     porter.start()
     porter.resize(256 * MIB)
-    carrier = porter.carrier(owner.pid, ours)
+    carrier = porter.carrier(owner.pid, 2 * PIECE)
     porter.expect(Pooled, size=256 * MIB)
-    carrier.send(HELD, 2, PIECE)
-    carrier.send(HELD, 4, PIECE)
+    carrier.send(HELD, 1, PIECE)
+    assert hand_over(carrier, owner, address, 2) == (COPIED, 2, 0)  # its answer was lost
     carrier.send(READY)
-    assert hand_over(carrier, owner, address, 5) == (FAILED, 5, NO_ROOM)
-    for one in (sibling, other):
-        one.kill()
+    assert hand_over(carrier, owner, address, 3) == (FAILED, 3, NO_ROOM)
+
+
+def test_an_order_is_heard_before_the_pieces_that_come_because_of_it(porter, owner, grown) -> None:
+    """They come on different sockets, and the porter has not looked at either for a while."""
+    carrier = porter.carrier(owner.pid, 0)
+    grown()
+    address = owner.piece(b"in time", 2 * MIB)
+    for name in range(20):
+        os.kill(porter.popen.pid, signal.SIGSTOP)
+        carrier.send(HELD, 99, 2 * MIB)  # so that the carrier is the first to be looked at
+        porter.allow(carrier, (name + 1) * 2 * MIB)
+        descriptor = owner.export(address)
+        carrier.send(OUT, name, 2 * MIB, descriptor=descriptor)
+        os.close(descriptor)
+        os.kill(porter.popen.pid, signal.SIGCONT)
+        assert [carrier.receive() for _ in range(2)] == [(FAILED, 99, NO_COPY), (COPIED, name, 0)]
+
+
+def test_what_breaks_carriers_without_end_fills_no_log(porter, owner, grown) -> None:
+    """Each of 15,000 in six seconds had its line."""
+    porter.carrier(owner.pid)
+    grown()
+    for _ in range(100):
+        bad = porter.carrier(owner.pid)
+        bad.socket.send(b"x")
+        porter.expect(Broken, session=bad.session)
+    assert porter.log.read_text().count("the carrier of") == 20

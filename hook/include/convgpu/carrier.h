@@ -41,7 +41,7 @@
 
 /* Why a frame failed: X(NAME, number). */
 #define CONVGPU_CARRIER_ERRORS(X)                                                                            \
-    X(NO_ROOM, 1)   /* OUT: the host memory, or the container's share of it, is full */                      \
+    X(NO_ROOM, 1)   /* OUT: the host memory is full, or nobody has ordered the process to put out as much */ \
     X(NO_COPY, 2)   /* IN, HELD: the porter has no copy of this piece */                                     \
     X(BAD_PIECE, 3) /* OUT, IN: no descriptor, not one of this device's memory, or not of that size */       \
     X(DRIVER, 4)    /* OUT, IN: the driver failed to copy */
@@ -51,6 +51,7 @@
     X(POOL, 1)       /* how much host memory to have */                                                      \
     X(SESSION, 2)    /* a process, with its carrier and its pidfd, in this order */                          \
     X(CHECKPOINT, 3) /* have the driver take what is left of a process off its devices, or put it back */    \
+    X(ALLOW, 4)      /* how much a process may have in the pool from now on */                               \
     X(POOLED, 16)    /* the porter's host memory has changed */                                              \
     X(MOVED, 17)     /* a piece of a process was copied out (COPIED) or in (FILLED) */                       \
     X(GONE, 18)      /* a process has ended: its copies are freed */                                         \
@@ -76,10 +77,15 @@
     X(uint32_t, pid)                                                                                         \
     X(uint64_t, session)      /* the scheduler's number of the session */                                    \
     X(uint64_t, started)      /* clock ticks since boot; with `pid` it names the process in the pool */      \
-    X(uint64_t, share)        /* of the pool: processes of one container have one together */                \
-    X(uint64_t, most)         /* bytes of copies that they may have; NO_ROOM beyond */                       \
+    X(uint64_t, most)         /* bytes of copies that it may have; NO_ROOM beyond */                         \
     X(uint32_t, device_count) /* rows of `carrier_device` that follow, as in WELCOME */                      \
     X(uint32_t, reserved)
+
+#define CONVGPU_ALLOW_FIELDS(X, A)                                                                           \
+    X(uint32_t, kind)                                                                                        \
+    X(uint32_t, reserved)                                                                                    \
+    X(uint64_t, session)                                                                                     \
+    X(uint64_t, most) /* as SESSION.most */
 
 #define CONVGPU_CARRIER_DEVICE_FIELDS(X, A) A(uint8_t, uuid, 16)
 
@@ -121,7 +127,8 @@
 #define CONVGPU_CARRIER_STRUCTS(S)                                                                           \
     S(piece, CONVGPU_PIECE_FIELDS, 32)                                                                       \
     S(pool, CONVGPU_POOL_FIELDS, 16)                                                                         \
-    S(session, CONVGPU_SESSION_FIELDS, 48)                                                                   \
+    S(session, CONVGPU_SESSION_FIELDS, 40)                                                                   \
+    S(allow, CONVGPU_ALLOW_FIELDS, 24)                                                                       \
     S(carrier_device, CONVGPU_CARRIER_DEVICE_FIELDS, 16)                                                     \
     S(pooled, CONVGPU_POOLED_FIELDS, 24)                                                                     \
     S(moved, CONVGPU_MOVED_FIELDS, 40)                                                                       \

@@ -94,36 +94,26 @@ static struct copy *insert(const struct copy_name *name, uint64_t size) {
     return copy;
 }
 
-/* Whoever hands one piece over under many names gets no more of the pool than its limit. */
-static bool share_has_room(struct share share, uint64_t size) {
+/* Whoever hands one piece over under many names gets no more of the pool than was ordered. */
+static bool may_have(struct owner owner, uint64_t size, uint64_t most) {
     for (unsigned i = 0; i < BUCKETS; i++)
         for (struct copy *copy = buckets[i]; copy != NULL; copy = copy->next)
-            if (copy->share == share.number) size += copy->size;
-    return size <= share.most;
+            if (same_owner(copy->name.owner, owner)) size += copy->size;
+    return size <= most;
 }
 
-void pool_count(struct owner owner, uint64_t share) {
-    pthread_mutex_lock(&pool_lock);
-    for (unsigned i = 0; i < BUCKETS; i++)
-        for (struct copy *copy = buckets[i]; copy != NULL; copy = copy->next)
-            if (same_owner(copy->name.owner, owner)) copy->share = share;
-    pthread_mutex_unlock(&pool_lock);
-}
-
-struct copy *pool_begin_out(const struct copy_name *name, uint64_t size, struct share share,
-                            uint64_t carrier) {
+struct copy *pool_begin_out(const struct copy_name *name, uint64_t size, uint64_t most, uint64_t carrier) {
     pthread_mutex_lock(&pool_lock);
     struct copy *copy = find(name);
     bool refused = copy != NULL && copy->busy;
     if (copy != NULL && !refused) drop(copy);
-    copy = refused || !share_has_room(share, size) ? NULL : insert(name, size);
+    copy = refused || !may_have(name->owner, size, most) ? NULL : insert(name, size);
     if (copy != NULL && !take_units(copy)) {
         copy->size = 0;
         drop(copy);
         copy = NULL;
     }
     if (copy != NULL) {
-        copy->share = share.number;
         copy->asserted = carrier;
         copy->busy = true;
     }

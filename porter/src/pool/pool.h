@@ -34,7 +34,6 @@ struct copy_name {
 struct copy {
     struct copy_name name;
     uint64_t size;
-    uint64_t share;    /* whose; 0: of a process that no SESSION has brought */
     uint64_t asserted; /* number of the carrier on which the process last said that it needs it */
     bool complete;
     bool busy;   /* a copy engine works on it */
@@ -49,19 +48,10 @@ bool pool_open(const char *path);
 /* Returns the process of each copy, to be freed by the caller; a process may come more than once. */
 struct owner *pool_owners(size_t *count);
 
-/* What the processes of one container may have in the pool together. */
-struct share {
-    uint64_t number, most;
-};
-
-/* Returns an incomplete, busy copy of `size` bytes, or NULL without room, also in the share. An older
- * complete copy of the same name is replaced. One that is busy is refused as well: the process asks twice for
- * the same piece. */
-struct copy *pool_begin_out(const struct copy_name *name, uint64_t size, struct share share,
-                            uint64_t carrier);
-
-/* Counts the copies that a process has from an earlier porter as of this share. */
-void pool_count(struct owner owner, uint64_t share);
+/* Returns an incomplete, busy copy of `size` bytes, or NULL without room, or if the process had more than
+ * `most` bytes of copies then. An older complete copy of the same name is replaced. One that is busy is
+ * refused as well: the process asks twice for the same piece. */
+struct copy *pool_begin_out(const struct copy_name *name, uint64_t size, uint64_t most, uint64_t carrier);
 
 /* Returns the complete copy of that name and size, and makes it busy; or NULL. */
 struct copy *pool_begin_in(const struct copy_name *name, uint64_t size, uint64_t carrier);

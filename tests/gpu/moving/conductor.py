@@ -258,7 +258,7 @@ class Conductor:
         with self._lock, ours, theirs:
             self._sessions += 1
             self.orders += 1
-            frame = p.pack_session(self._sessions, pid, start_time(pid), p.Share(1, 1 << 62), (self._uuid,))
+            frame = p.pack_session(self._sessions, pid, start_time(pid), 1 << 62, (self._uuid,))
             socket.send_fds(self._control, [frame], [theirs.fileno(), pidfd])
             socket.send_fds(member.connection, [m.pack(r.Carrier(p.VERSION), ORDER | self.orders)], [ours.fileno()])
         os.close(pidfd)

@@ -34,7 +34,7 @@ Looks at Engine, plugin, GPUs and rules; then starts containers of its own, whic
 through each of the driver's entry points, and by `docker exec` with a clean environment. Two more compete for what is
 free of the GPU with the most of it, so that one has to wait: for a few seconds others that ask for memory there wait as
 well (--no-pause leaves that out). With --suspend one more is suspended, so that its memory goes to the host and comes
-back, and compares it; for that time the plugin takes the host memory of CONVGPU_HOST_MEMORY. Nothing is left behind.
+back, and compares it; for that time the plugin takes host memory (CONVGPU_HOST_MEMORY). Nothing is left behind.
 Ends with 0 if all of it was proven, with 1 if something is wrong, and with 4 if nothing is and something could not be
 proven, because the GPU is busy for example; it says what. On a new host --set-up first installs what is missing.
 

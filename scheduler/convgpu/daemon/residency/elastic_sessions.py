@@ -1,8 +1,8 @@
 """Elastic processes: what they and the porter say, as events; what the machine wants of them, as frames."""
 
-import hashlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -43,7 +43,7 @@ class Elastic:
         out, inwards: what is on its way.
         fixed: by device, what cannot leave, as it said last.
         checkpoint: what the porter was told to have the driver do, and has not answered.
-        most: bytes that its container may have on the host, as the porter knows it.
+        most: bytes that it may have on the host, as the porter knows it.
         stopping: epoch of a Stop or Step without an answer, 0 without one; `asked_at`: when the last one was sent.
         is_new: it has said nothing but ABLE.
         can_watch: it answers WATCH.
@@ -83,6 +83,7 @@ class ElasticSessions:
         self._pool = pool
         self._known: dict[int, Elastic] = {}
         self._porter: Porter | None = None
+        self._asked: int | None = None  # bytes of host memory, of this porter
         self.host_memory = p.Pooled(0, 0)
 
     def use(self, porter: Porter) -> None:
@@ -139,7 +140,6 @@ class ElasticSessions:
         if not session.is_elastic or message.mover != Mover.VMM:
             return False
         self._prune()
-        is_first = not self._known
         can_watch = bool(message.flags & AbleFlag.IDLE)
         known = self._known[session.number] = Elastic(session, can_watch=can_watch)
         self._driver.dispatch(r.SessionAble(session.number, r.Mover.VMM))
@@ -148,8 +148,7 @@ class ElasticSessions:
         if not self._porter.runs:
             self._porter.start()  # brings all that are known
             return True
-        if is_first:
-            self._porter.resize(self._pool.size)
+        self._fit()
         self._bring(self._porter, known)
         return True
 
@@ -169,6 +168,7 @@ class ElasticSessions:
             known.inwards.forget()
         event = r.SessionState(known.session.number, message.epoch, open=bool(message.open), out=out, fixed=known.fixed)
         self._driver.dispatch(event)
+        self._allow(known)
 
     def _bound_out(self, known: Elastic, claim: Mapping[str, int], *, is_first: bool) -> Mapping[str, int]:
         """Return what a process says is out, as far as the porter has copies of it (decision 160).
@@ -212,6 +212,7 @@ class ElasticSessions:
         if isinstance(message, m.Evicted):
             moved, missing = known.out.answer(device, message.size, ended=bool(message.ended), epoch=message.epoch)
             self._driver.dispatch(r.Evicted(number, device, moved, missing))
+            self._allow(known)
             self._note_rate(known.out, device, inwards=False)
         else:
             moved, _ = known.inwards.answer(device, message.size, ended=False)
@@ -244,10 +245,11 @@ class ElasticSessions:
         if isinstance(order, r.Stop | r.Step):
             known.stopping = order.epoch
             known.asked_at = self._clock()
+            if isinstance(order, r.Stop) and not self._pool.is_promised:
+                self._fit()  # its limit may have been raised since
         elif isinstance(order, r.Evict):
-            if self._porter is not None and self._most(known.session.container) > known.most:
-                self._bring(self._porter, known)  # its limit was raised
             known.out.ask(order.device, order.size, order.epoch)
+            self._allow(known)  # before it hears of the order
         elif isinstance(order, r.Restore):
             known.inwards.ask(order.device, order.size, order.epoch)
         known.session.connection.send(message_of(order, known.session), ORDER_ID)
@@ -263,9 +265,10 @@ class ElasticSessions:
     def greet(self) -> None:
         """Bring a new porter all processes that it needs to know."""
         self._prune()
+        self._asked = None
         if self._porter is None or not self._known:
             return
-        self._porter.resize(self._pool.size)
+        self._fit()
         for known in self._known.values():
             self._bring(self._porter, known)
             self._order_checkpoint(known)
@@ -284,8 +287,7 @@ class ElasticSessions:
                     self._bring(self._porter, known)
             case p.Gone():
                 self._prune()
-                if self._porter is not None and not self._known:
-                    self._porter.resize(0)
+                self._fit()
 
     def _note_of_process(self, known: Elastic, report: p.Moved | p.Dropped | p.Checkpointed) -> None:
         match report:
@@ -329,14 +331,40 @@ class ElasticSessions:
 
         It asks again for what had no answer. What had one it may tell us later, so what was copied before counts.
         """
-        known.most = self._most(known.session.container)
-        carrier = porter.bring(known.session, p.Share(_number(known.session.container), known.most))
+        known.most = self._most(known)
+        carrier = porter.bring(known.session, known.most)
         if carrier is not None:
             with carrier:
                 known.session.connection.send(m.Carrier(p.VERSION), ORDER_ID, descriptor=carrier.fileno())
 
-    def _most(self, container: str) -> int:
-        return sum(account.limit for account in self._driver.machine.accounts(container).values())
+    def _allow(self, known: Elastic) -> None:
+        """Have the porter take no more of a process than it was told to put out."""
+        most = self._most(known)
+        if self._porter is not None and most != known.most:
+            known.most = most
+            self._porter.allow(known.session.number, most)
+
+    def _most(self, known: Elastic) -> int:
+        """Return the bytes that a process may have on the host: nothing more without an order.
+
+        An order is of so many bytes at least: less than a piece may come beyond.
+        """
+        orders, left = known.out.ordered()
+        return sum(self._booked(known.session).values()) + left + orders * p.PIECE_SIZE if orders else 0
+
+    def _fit(self) -> None:
+        """Ask for as much host memory as those that are there may need."""
+        size = self._pool.size if self._pool.is_promised else self._pool.needed(self._limits())
+        size = size if self._known else 0
+        if self._porter is not None and size != self._asked:
+            self._asked = size
+            self._porter.resize(size)
+
+    def _limits(self) -> Mapping[str, int]:
+        limits: Counter[str] = Counter()
+        for container in {known.session.container for known in self._known.values()}:
+            limits.update({uuid: row.limit for uuid, row in self._driver.machine.accounts(container).items()})
+        return limits
 
     def _prune(self) -> None:
         """Forget processes that have ended or have another session.
@@ -348,11 +376,6 @@ class ElasticSessions:
     def _lives(self, session: Session) -> bool:
         ended = session.process is not None and has_ended(session.process)
         return session.number in self._sessions.by_number and not ended
-
-
-def _number(container: str) -> int:
-    """Return a number for a container that no other one has."""
-    return int.from_bytes(hashlib.blake2b(container.encode(), digest_size=8).digest())
 
 
 OrderSink = Callable[[Order | r.Checkpoint | r.RestoreCheckpoint], None]

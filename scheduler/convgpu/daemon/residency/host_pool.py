@@ -12,7 +12,7 @@ class HostPool:
     """The plan for the host memory of all devices.
 
     Attributes:
-        size: bytes to be taken from the host.
+        size: bytes to be taken from the host at most.
         capacity: of the devices, in bytes.
         threshold: what may be promised of a device, as a multiple of its capacity; at least 1.
     """
@@ -21,6 +21,11 @@ class HostPool:
     capacity: Mapping[str, int]
     threshold: float
 
+    @property
+    def is_promised(self) -> bool:
+        """Whether more than the devices have is promised, for which all of the memory has to be there."""
+        return self.threshold > 1
+
     def share(self, device: str, registered: int) -> tuple[int, int]:
         """Return a device's share of the memory that is there, and what of the share is not promised to anybody."""
         total = sum(self.capacity.values())
@@ -28,6 +33,19 @@ class HostPool:
         share = slack + (registered - slack * len(self.capacity)) * self.capacity[device] // total if total else 0
         promised = min(int((self.threshold - 1) * self.capacity[device]), share - slack)
         return share, share - promised
+
+    def needed(self, limits: Mapping[str, int]) -> int:
+        """Return the bytes to take from the host for containers that may put out so many of each device.
+
+        Each device gets its part of what is taken, so that the one with the largest limits for its size says how much
+        that is. Not where `is_promised`: then it is all.
+        """
+        total = sum(self.capacity.values())
+        parts = [
+            limits.get(device, 0) * total // capacity + 1 for device, capacity in self.capacity.items() if capacity
+        ]
+        wanted = max(parts, default=0) + IN_FLIGHT * len(self.capacity)
+        return min(-(-wanted >> 21) << 21, self.size)
 
 
 def plan_pool(wanted: int | None, host: int, capacity: Mapping[str, int], threshold: float) -> HostPool:

@@ -185,13 +185,20 @@ class Porter:
         """Have the driver take what is left of a process off its devices, or put it back; CHECKPOINTED follows."""
         self._send(p.pack_checkpoint(session, restore=restore), [])
 
-    def bring(self, session: Session, share: p.Share) -> socket.socket | None:
-        """Return a carrier of a process to the porter; None while no porter runs, or the process has ended."""
+    def allow(self, session: int, most: int) -> None:
+        """Let a process have so many bytes of copies from now on; the porter hears it before it hears the process."""
+        self._send(p.pack_allow(session, most), [])
+
+    def bring(self, session: Session, most: int) -> socket.socket | None:
+        """Return a carrier of a process to the porter; None while no porter runs, or the process has ended.
+
+        `most`: as in `allow`.
+        """
         if self._control is None or session.process is None or not session.started:
             return None
         theirs, porters = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         uuids = tuple(uuid_bytes(uuid) for uuid in session.rows)
-        frame = p.pack_session(session.number, session.pid, session.started, share, uuids)
+        frame = p.pack_session(session.number, session.pid, session.started, most, uuids)
         with porters:
             if self._send(frame, [porters.fileno(), session.process]):
                 return theirs

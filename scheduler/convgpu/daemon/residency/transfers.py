@@ -64,6 +64,11 @@ class Transfers:
         self._forget_credit(device)
         return left
 
+    def ordered(self) -> tuple[int, int]:
+        """Return how many orders are open, and the bytes of them that have not moved."""
+        orders = [order for way in self.orders.values() for order in way]
+        return len(orders), sum(max(order.left, 0) for order in orders)
+
     def is_idle(self, device: str) -> bool:
         """Whether no order is left."""
         return not self.orders[device]

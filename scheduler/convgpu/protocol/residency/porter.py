@@ -6,7 +6,7 @@ A frame is one packet. Sizes are bytes; `session` is the scheduler's number of a
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 VERSION: Final = 1
 PIECE_SIZE: Final = 64 << 20
@@ -18,6 +18,7 @@ class PorterKind(IntEnum):
     POOL = 1
     SESSION = 2
     CHECKPOINT = 3
+    ALLOW = 4
     POOLED = 16
     MOVED = 17
     GONE = 18
@@ -34,10 +35,15 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
         ("uint32_t", "pid", 1),
         ("uint64_t", "session", 1),
         ("uint64_t", "started", 1),
-        ("uint64_t", "share", 1),
         ("uint64_t", "most", 1),
         ("uint32_t", "device_count", 1),
         ("uint32_t", "reserved", 1),
+    ),
+    "allow": (
+        ("uint32_t", "kind", 1),
+        ("uint32_t", "reserved", 1),
+        ("uint64_t", "session", 1),
+        ("uint64_t", "most", 1),
     ),
     "carrier_device": (("uint8_t", "uuid", 16),),
     "pooled": (
@@ -72,7 +78,8 @@ STRUCTS: Final[dict[str, tuple[tuple[str, str, int], ...]]] = {
 }
 
 _POOL: Final = struct.Struct("=IIQ")
-_SESSION: Final = struct.Struct("=IIQQQQII")
+_SESSION: Final = struct.Struct("=IIQQQII")
+_ALLOW: Final = struct.Struct("=IIQQ")
 _POOLED: Final = struct.Struct("=IIQQ")
 _MOVED: Final = struct.Struct("=IIQQIIQ")
 _GONE: Final = struct.Struct("=IIQQ")
@@ -152,17 +159,18 @@ def pack_pool(size: int) -> bytes:
     return _POOL.pack(PorterKind.POOL, 0, size)
 
 
-class Share(NamedTuple):
-    """What of the pool the processes of one container may have together: its number, and `most` bytes of copies."""
+def pack_session(session: int, pid: int, started: int, most: int, devices: tuple[bytes, ...]) -> bytes:
+    """Return the frame that brings a process, which may have `most` bytes of copies.
 
-    number: int
-    most: int
-
-
-def pack_session(session: int, pid: int, started: int, share: Share, devices: tuple[bytes, ...]) -> bytes:
-    """Return the frame that brings a process; `devices` are binary UUIDs in the order of its WELCOME."""
-    head = _SESSION.pack(PorterKind.SESSION, pid, session, started, *share, len(devices), 0)
+    `devices` are binary UUIDs in the order of its WELCOME.
+    """
+    head = _SESSION.pack(PorterKind.SESSION, pid, session, started, most, len(devices), 0)
     return head + b"".join(devices)
+
+
+def pack_allow(session: int, most: int) -> bytes:
+    """Return the frame that says how many bytes of copies a process may have from now on."""
+    return _ALLOW.pack(PorterKind.ALLOW, 0, session, most)
 
 
 def pack_checkpoint(session: int, *, restore: bool) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 
 from convgpu.core.residency import events as r
 from convgpu.daemon.residency.elastic_sessions import ElasticSessions
-from convgpu.daemon.residency.host_pool import HostPool
+from convgpu.daemon.residency.host_pool import IN_FLIGHT, HostPool
 from convgpu.protocol.residency import messages as m
 from convgpu.protocol.residency import porter as p
 from convgpu.protocol.uuids import uuid_text
@@ -18,6 +18,7 @@ from convgpu.protocol.wire import Mover, Outcome
 RAW = bytes(range(16))
 UUID = uuid_text(RAW)
 PIECE = 64 << 20
+MORE = 2 << 20  # a unit, by rounding
 
 
 class World:
@@ -31,11 +32,12 @@ class World:
             number=1, container="a", rows=[UUID], is_elastic=True, connection=connection, process=None
         )
         self.now = 0.0
+        self.out = 0
         self.limits = {UUID: SimpleNamespace(limit=PIECE)}
-        machine = SimpleNamespace(accounts=lambda _container: self.limits)
+        machine = SimpleNamespace(accounts=lambda _name: self.limits, on_host=lambda _number, _device: (self.out, 0))
         driver = SimpleNamespace(dispatch=self.events.append, machine=machine)
         registry = SimpleNamespace(by_number={1: self.session})
-        pool = cast("HostPool", None)
+        pool = HostPool(64 * PIECE, {UUID: 64 * PIECE}, 1.0)
         self.sessions = ElasticSessions(cast("Any", driver), cast("Any", registry), pool, lambda: self.now)
         self.say(m.Able(Mover.VMM))
 
@@ -113,13 +115,51 @@ def test_the_host_has_its_memory_back_when_the_porter_knows_of_an_end_before_the
     assert sizes == [0]
 
 
-def test_a_raised_limit_reaches_the_porter_before_memory_leaves(world: World) -> None:
-    """It refuses more copies than the container may have."""
-    shares: list[p.Share] = []
-    world.sessions.use(cast("Any", SimpleNamespace(bring=lambda _session, share: shares.append(share))))
+def test_a_process_may_put_out_what_it_was_ordered_to_and_nothing_afterwards(world: World) -> None:
+    """Of an order a piece more may come at most, because pieces are not halved."""
+    said: list[object] = []
+    connection = SimpleNamespace(send=lambda message, _id: said.append(message))
+    world.session.connection = connection
+    porter = SimpleNamespace(allow=lambda _session, most: said.append(most), read=lambda: None)
+    world.sessions.use(cast("Any", porter))
+    world.out = 4 * PIECE
+    world.sessions.perform(r.Evict(1, 5, UUID, 2 * PIECE))
     world.sessions.perform(r.Evict(1, 5, UUID, PIECE))
-    world.sessions.perform(r.Evict(1, 5, UUID, PIECE))
+    assert said == [7 * PIECE, m.Evict(5, 0, 2 * PIECE), 9 * PIECE, m.Evict(5, 0, PIECE)]
+    said.clear()
+    for _piece in range(3):
+        world.copied(PIECE)
+    world.out = 6 * PIECE
+    world.say(m.Evicted(5, 0, 2 * PIECE, 1))
+    assert said == [8 * PIECE]
+    world.out = 7 * PIECE
+    world.say(m.Evicted(5, 0, PIECE, 1))
+    assert said == [8 * PIECE, 0]
+
+
+def test_a_new_porter_hears_what_a_process_was_ordered_to_put_out(world: World) -> None:
+    allowed: list[int] = []
+
+    def bring(_session: object, most: int) -> None:
+        allowed.append(most)
+
+    porter = SimpleNamespace(allow=lambda *_: None, bring=bring)
+    world.sessions.use(cast("Any", porter))
+    world.sessions.perform(r.Evict(1, 5, UUID, 2 * PIECE))
+    world.copied(PIECE)  # which its process may not have heard
+    world.sessions.report(p.Broken(1))
+    assert allowed == [3 * PIECE]
+
+
+def test_no_more_host_memory_is_taken_than_those_that_are_there_may_put_out(world: World) -> None:
+    """A process of 600 MB had as much pinned as all devices have, although nothing is promised beyond these."""
+    sizes: list[int] = []
+    porter = SimpleNamespace(resize=sizes.append, bring=lambda _session, _most: None, runs=True)
+    world.sessions.use(cast("Any", porter))
+    world.say(m.Able(Mover.VMM))
     world.limits[UUID].limit = 3 * PIECE
-    world.sessions.perform(r.Evict(1, 5, UUID, PIECE))
-    assert [share.most for share in shares] == [PIECE, 3 * PIECE]
-    assert len({share.number for share in shares}) == 1
+    world.sessions.perform(r.Stop(1, 5, 2.0))
+    world.sessions.perform(r.Stop(1, 6, 2.0))
+    world.limits[UUID].limit = 1 << 40
+    world.sessions.perform(r.Stop(1, 7, 2.0))
+    assert sizes == [IN_FLIGHT + PIECE + MORE, IN_FLIGHT + 3 * PIECE + MORE, 64 * PIECE]
