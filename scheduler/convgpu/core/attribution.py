@@ -7,7 +7,7 @@ usage: what a process allocated between two samples was leased to it before. Onl
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,8 @@ TOLERATED: Final = 256 << 20
 NOISE: Final = 16 << 20
 # The driver takes a little for each process and counts it for none of them (9 MiB on an H200).
 UNCOUNTED: Final = 16 << 20
+# Seconds within the limit that take back one above it.
+_TO_FORGET: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +108,28 @@ def is_significant(old: int, new: int) -> bool:
 
 
 class OveruseTimer:
-    """Knows since when each (container, device) is above its limit.
+    """Counts how long each (container, device) is above its limit, over pauses.
+
+    What a sample finds counts until the next one. Five seconds within the limit take back one that was counted: nobody
+    is above it for more than about a sixth of the time, and moments are forgotten.
 
     Args:
-        after: seconds after which a container has been above its limit for too long.
+        after: seconds above the limit after which a container has been there for too long.
     """
 
     def __init__(self, after: float) -> None:
-        self._after = after
-        self._since: dict[tuple[str, str], float] = {}
+        self._most = after * _TO_FORGET
+        self._counted: dict[tuple[str, str], float] = {}  # fifths of seconds, at most twice as many as are too many
+        self._over: Set[tuple[str, str]] = frozenset()
+        self._at = 0.0
 
-    def update(self, over: set[tuple[str, str]], now: float) -> tuple[set[tuple[str, str]], set[str]]:
-        """Return what is above its limit since this call, and the containers that have been there for too long."""
-        fresh = over - self._since.keys()
-        self._since = {key: self._since.get(key, now) for key in over}
-        return fresh, {container for (container, _), since in self._since.items() if now - since >= self._after}
+    def update(self, over: Set[tuple[str, str]], now: float) -> tuple[set[tuple[str, str]], set[str]]:
+        """Return what is above its limit since this call, and the containers that are and have been for too long."""
+        passed, self._at = now - self._at, now
+        fresh, before, self._over = set(over - self._over), self._over, frozenset(over)
+        for key, counted in list(self._counted.items()):
+            more = passed * _TO_FORGET if key in before else -passed
+            self._counted[key] = min(counted + more, 2 * self._most)
+            if self._counted[key] <= 0:
+                del self._counted[key]
+        return fresh, {key[0] for key in over if self._counted.setdefault(key, 0.0) >= self._most}

@@ -1,6 +1,6 @@
 """What follows from what NVML counts: tables of the pure part."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -66,7 +66,47 @@ def test_who_stays_above_the_limit_is_named_once_and_expires() -> None:
     assert overuse.update({one, two}, 9.9) == ({two}, set())
     assert overuse.update({one}, 10.0) == (set(), {"a"})
     assert overuse.update(set(), 12.0) == (set(), set())
-    assert overuse.update({one, two}, 13.0) == ({one, two}, set())
+    assert overuse.update({two}, 13.0) == ({two}, set())
+    assert overuse.update(set(), 14.0) == (set(), set())
+
+
+def looks(over: Callable[[float], bool], seconds: int, every: float = 2.0) -> float | None:
+    """Return when a container that is above its limit at such times has been there for too long; None: never."""
+    overuse, one = OveruseTimer(10.0), ("a", "gpu")
+    for number in range(int(seconds / every)):
+        _, due = overuse.update({one} if over(number * every) else set(), number * every)
+        if due:
+            return number * every
+    return None
+
+
+@pytest.mark.parametrize(
+    ("burst", "pause", "every", "due"),
+    [
+        (99.0, 0.0, 2.0, 10.0),
+        (8.0, 2.5, 2.0, 16.0),  # by which a stranger held six times its limit for most of the time
+        (2.0, 2.0, 2.0, 28.0),
+        (9.9, 9.9, 2.0, 22.0),
+        (8.0, 30.0, 2.0, 82.0),
+        (9.9, 60.0, 2.0, None),
+        (2.0, 12.0, 2.0, None),
+        (0.062, 0.938, 2.3, None),  # a moment each second, as the longest that was measured
+        (0.062, 20.0, 10.0, None),
+        (99.0, 0.0, 10.0, 10.0),
+        (99.0, 0.0, 30.0, 30.0),
+    ],
+)
+def test_pauses_do_not_undo_what_was_counted_but_moments_are_forgotten(
+    burst: float, pause: float, every: float, due: float | None
+) -> None:
+    assert looks(lambda now: now % (burst + pause) < burst, 100_000, every) == due
+
+
+def test_no_more_is_remembered_than_what_was_above_its_limit_lately() -> None:
+    overuse = OveruseTimer(10.0)
+    for number in range(1000):
+        overuse.update({(f"c{number}", "gpu")}, number * 2.0)
+    assert len(overuse._counted) == 6
 
 
 ID, OTHER = "0123456789abcdef" * 4, "f" * 64

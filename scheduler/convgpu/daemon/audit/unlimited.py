@@ -26,6 +26,8 @@ _WARNING: Final = (
     "container %s uses %s without a limit, nothing permits it, and it is ended in %g s: start it with convgpu run, or "
     "permit its image in the rules of the site (docs/authorization.md)"
 )
+# Seconds for which a verdict stays that is about a container without memory now: as long as the timer forgets.
+_REMEMBERED: Final = 60.0
 
 
 class UnlimitedContainers:
@@ -43,6 +45,7 @@ class UnlimitedContainers:
         self._found: dict[str, Sequence[Unlimited]] = {}  # by device
         self._starts: dict[str, tuple[AbstractSet[int], int]] = {}  # pids when it was looked for, and the first start
         self._verdicts: dict[str, UnlimitedVerdict] = {}
+        self._seen: dict[str, float] = {}  # when each was seen last
         self._ended: set[str] = set()
 
     def see(self, device: str, found: Sequence[Unlimited]) -> None:
@@ -69,11 +72,12 @@ class UnlimitedContainers:
         for _, one in rows:
             pids[one.id] = pids.get(one.id, frozenset()) | one.pids
         await self._look_for_starts(pids, index)
-        self._verdicts = {own: verdict for own, verdict in self._verdicts.items() if own in pids}
+        now = asyncio.get_running_loop().time()
+        self._seen = {own: at for own, at in self._seen.items() if now - at < _REMEMBERED} | dict.fromkeys(pids, now)
+        self._verdicts = {own: verdict for own, verdict in self._verdicts.items() if own in self._seen}
         self._report.unlimited = {device: tuple(map(self._record, found)) for device, found in self._found.items()}
-        loop = asyncio.get_running_loop()
         over = {(one.id, device) for device, one in rows if self._kept(one.id) == ""}  # None is not known
-        fresh, due = self._timer.update(over if over and self._rules.stops() else set(), loop.time())
+        fresh, due = self._timer.update(over if over and self._rules.stops() else set(), now)
         for own, device in sorted(fresh):
             log.warning(_WARNING, own, device, self._rules.after)
         names = {one.id: one.name for _, one in rows}
@@ -81,7 +85,7 @@ class UnlimitedContainers:
             if own not in self._ended:
                 log.warning("container %s used a GPU without a limit for %g s and is ended", own, self._rules.after)
                 self._history.add(EventKind.STOPPED, names[own], "audit", reason="unlimited")
-            loop.run_in_executor(None, end_all_processes, partial(_is_in, index, own))
+            asyncio.get_running_loop().run_in_executor(None, end_all_processes, partial(_is_in, index, own))
         self._ended = due
 
     async def _look_for_starts(self, pids: Mapping[str, AbstractSet[int]], index: ProcessIndex) -> None:

@@ -14,6 +14,8 @@ from convgpu.daemon.audit import container_resolver
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 
 HOLD = DRIVER / "gpu-hold"
+HOLDS = f"tail -f /dev/null | {HOLD} --wait-for-stdin 1g & wait"
+BURSTS = f"while :; do {HOLD} --hold 0.4 1g; sleep 0.2; done"
 OPTIONS = ["--audit=100ms", "--overuse-after=200ms"]
 
 
@@ -24,12 +26,12 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 @contextmanager
-def holder(daemon: Daemon, cgroup: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def holder(daemon: Daemon, cgroup: Path | None = None, *, script: str = HOLDS) -> Iterator[subprocess.Popen[bytes]]:
     """A program without the hook that holds memory, in a cgroup or as one of the host's."""
     enter = f"echo $$ >{cgroup}/cgroup.procs; " if cgroup else ""
     environment = os.environ | {"LD_LIBRARY_PATH": str(daemon.directory / "driver")}
     # The shell is the container's oldest process; what it starts uses the device.
-    command = ["bash", "-c", f"{enter}tail -f /dev/null | {HOLD} --wait-for-stdin 1g & wait"]
+    command = ["bash", "-c", enter + script]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True) as process:
         try:
             yield process
@@ -60,6 +62,17 @@ def test_one_that_nothing_permits_is_ended_and_the_hosts_programs_are_not(daemon
         assert (event["container"], event["reason"], host.poll()) == (cgroup.name, "unlimited", None)
         log = daemon.log.read_text()
         assert log.index("nothing permits it, and it is ended in 0.2 s") < log.index("without a limit for 0.2 s")
+
+
+def test_one_that_pauses_is_ended_by_one_verdict(tmp_path: Path, cgroup: Path) -> None:
+    options = ["--audit=50ms", "--overuse-after=1s", "--overuse=stop"]
+    with (
+        running_daemon(tmp_path / "d", "simulated:16GiB", *options) as daemon,
+        holder(daemon, cgroup, script=BURSTS) as container,
+    ):
+        judge(daemon, cgroup.name, "")
+        wait_until(lambda: container.poll() is not None, "all its processes are ended")
+        assert [event["container"] for event in daemon.events("stopped")] == [cgroup.name]
 
 
 def test_it_is_shown_with_its_start_and_why_it_is_kept(daemon: Daemon, cgroup: Path) -> None:
