@@ -7,7 +7,8 @@ usage: what a process allocated between two samples was leased to it before. Onl
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
@@ -120,10 +121,10 @@ class OveruseTimer:
     def __init__(self, after: float) -> None:
         self._most = after * _TO_FORGET
         self._counted: dict[tuple[str, str], float] = {}  # fifths of seconds, at most twice as many as are too many
-        self._over: Set[tuple[str, str]] = frozenset()
+        self._over: AbstractSet[tuple[str, str]] = frozenset()
         self._at = 0.0
 
-    def update(self, over: Set[tuple[str, str]], now: float) -> tuple[set[tuple[str, str]], set[str]]:
+    def update(self, over: AbstractSet[tuple[str, str]], now: float) -> tuple[set[tuple[str, str]], set[str]]:
         """Return what is above its limit since this call, and the containers that are and have been for too long."""
         passed, self._at = now - self._at, now
         fresh, before, self._over = set(over - self._over), self._over, frozenset(over)

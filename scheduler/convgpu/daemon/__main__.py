@@ -150,7 +150,12 @@ def _explain(directory: Path, reason: str) -> None:
     default="/host/etc/convgpu/rules.toml",
     help="The rules of the site; need not be there.",
 )
-@click.option("--overuse-after", default="10s", callback=_duration, help="How long a container may do so.")
+@click.option(
+    "--overuse-after",
+    default="10s",
+    callback=_duration,
+    help="How long a container may do so; five seconds without take back one.",
+)
 @click.option(
     "--learn",
     default="never",

@@ -60,6 +60,27 @@ def test_a_volume_of_ours_is_never_empty(strict):
         assert strict.judge({"Image": "i", "HostConfig": host}).rule == "limited"
 
 
+@pytest.mark.parametrize("name", [ANONYMOUS, ANONYMOUS[:12]])
+@pytest.mark.parametrize("target", ["/run/convgpu", "/x"])
+def test_nobody_mounts_the_limit_that_the_runtime_made_for_another_container(strict, name, target):
+    """Its name is the container's ID. Who mounted it took 500 MiB of that container's limit, and had it ended."""
+    strict.rules = parse_rules(strict_site.RULES + 'fields = ["volume copy"]')
+    strict.engine.volumes[name] = {"Driver": OURS["Driver"], "Options": None}
+    mounted = {"Mounts": [{"Type": "volume", "Source": name, "Target": target}]}
+    for host in (mounted, {"Binds": [f"{name}:{target}"]}, {"Binds": [f"{name}:{target}"], "VolumeDriver": "convgpu"}):
+        assert strict.judge({"Image": "i", "HostConfig": host}).rule == "strict-names"
+
+
+def test_a_volume_without_a_name_is_its_containers_own(strict):
+    """The Engine shows it by the name that it drew; one from another container by no name of a mount's own."""
+    rows = [{**OURS, "Name": ANONYMOUS}]
+    own = {"Mounts": [{"Type": "volume", "Target": "/run/convgpu"}]}
+    for host in (own, {**own, "VolumesFrom": ["data"]}):
+        assert strict.start(inspected({"Runtime": "convgpu", **host}, mounts=rows)).rule == "limited"
+    taken = {"Runtime": "convgpu", "VolumesFrom": ["victim"]}
+    assert strict.start(inspected(taken, mounts=rows)).rule == "strict-names"
+
+
 def test_an_entry_lets_volumes_be_filled(strict):
     strict.rules = parse_rules(strict_site.RULES + 'fields = ["volume copy"]')
     for host in (*FILLED.values(), {"Binds": [f"{ANONYMOUS}:/x"]}):

@@ -10,7 +10,7 @@ from typing import Final
 
 from convgpu.authz.checks.networks import endpoint_needs
 from convgpu.authz.checks.preload import is_preload_file
-from convgpu.authz.requests.container import CDI_NAME, LIMIT_DEVICE, MountSettings
+from convgpu.authz.requests.container import CDI_NAME, HIDDEN, LIMIT_DEVICE, MountSettings
 from convgpu.authz.site.strict_list import Need
 from convgpu.authz.subject.host_facts import removes_through_links
 from convgpu.authz.subject.injection import RUNTIME
@@ -43,6 +43,8 @@ _NVIDIA_GPU: Final = re.compile(r"nvidia\.com/gpu=.+")
 _RECURSIVE: Final = (25, 0)
 # The Engine gives such names to volumes without one.
 _ANONYMOUS: Final = re.compile("[0-9a-f]{64}")
+# Such names, and the IDs of containers, of which commands take the first digits too.
+_LIKE_AN_ID: Final = re.compile("[0-9a-f]{12,64}")
 _REMOVAL: Final = Need("accept", "removal", "the Engine follows links when it removes folders")
 _VOLUME_COPY: Final = Need("fields", "volume copy", "a volume that the Engine fills")
 
@@ -62,6 +64,7 @@ def beyond_list(subject: Subject) -> Iterator[Refusal]:
     for mount in subject.container.mounts:
         if mount.kind == "volume" and mount.driver in LOCAL_TYPES:
             yield from bind_volume(mount.options, subject)
+    yield from _volumes_of_others(subject)
     yield from _filled_volumes(subject)
     yield from _half_read_only(subject)
     yield from _movable_hook(subject)
@@ -172,6 +175,21 @@ def bind_volume(options: Mapping[str, str], subject: Subject) -> Iterator[Refusa
             "strict-volumes",
             f"a volume that is a bind mount, which no entry permits.\nMount the path itself: -v {device}:TARGET",
         )
+
+
+def _volumes_of_others(subject: Subject) -> Iterator[Refusal]:
+    """Refuse ConvGPU volumes that were made for one container, and so have the name that the Engine drew, or its ID.
+
+    Who mounts one takes of that container's limit, and has it ended when the memory is more than that. A container that
+    exists shows its own by such a name.
+    """
+    for mount in subject.volumes:
+        if _LIKE_AN_ID.fullmatch(mount.source) and (not subject.container.id or mount.subpath == HIDDEN):
+            yield Refusal(
+                "strict-names",
+                f"{mount.source:.12} may be the limit of another container, which nobody else mounts.\n"
+                "Leave the volume's name out, or give it one that is not of hexadecimal digits alone.",
+            )
 
 
 def _filled_volumes(subject: Subject) -> Iterator[Refusal]:
