@@ -108,6 +108,32 @@ def is_significant(old: int, new: int) -> bool:
     return (new == 0 and old != 0) or abs(new - old) >= NOISE
 
 
+class TakenReserves:
+    """Knows what each container was charged, without a session that accounts for it, while nobody lacked anything.
+
+    Who is charged clearly more than that where others lack what they were granted, or what is reserved for them, took
+    it: the hook would have had it wait. What lacks for another reason, as external memory, is nobody's doing.
+    """
+
+    def __init__(self) -> None:
+        self._innocent: dict[str, Mapping[str, int]] = {}
+
+    def find(self, device: str, charged: Mapping[str, int], *, lacks: bool) -> set[str]:
+        """Return the containers that took what others lack.
+
+        Args:
+            device: UUID; nobody took what is charged when it is first asked about.
+            charged: unleased memory by container, in bytes.
+            lacks: what was granted or is reserved lacks on the device, with what is charged.
+        """
+        innocent = charged
+        if lacks:
+            before = self._innocent.get(device, charged)
+            innocent = {name: min(size, before.get(name, 0)) for name, size in charged.items()}
+        self._innocent[device] = innocent
+        return {name for name, size in charged.items() if size > innocent[name] + TOLERATED}
+
+
 class OveruseTimer:
     """Counts how long each (container, device) is above its limit, over pauses.
 

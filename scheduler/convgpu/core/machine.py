@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, get_args
 
 from convgpu.core import events as e
+from convgpu.core.allocation.admission import is_reserved_taken
 from convgpu.core.allocation.allocator import Allocator
 from convgpu.core.allocation.headroom import Headroom
 from convgpu.core.allocation.wait_reasons import Wait, explain, explain_one
@@ -215,6 +216,10 @@ class Machine:
     def card(self, device: str) -> tuple[int, int]:
         """Return the bytes of the card itself that are not leased, negative while facts took more, and all leases."""
         return self._room.free(device), self._ledger.leased[device]
+
+    def is_reserved_taken(self, device: str) -> bool:
+        """Say whether facts took what containers were granted of a device, or what is reserved for them."""
+        return is_reserved_taken(self._state, device)
 
     def may_leave(self, device: str, besides: str) -> bool:
         """Say whether memory of another container than `besides` could leave a device."""

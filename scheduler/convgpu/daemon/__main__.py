@@ -141,8 +141,8 @@ def _explain(directory: Path, reason: str) -> None:
     "--overuse",
     type=click.Choice(OVERUSE_ACTIONS),
     default="auto",
-    help="Action on a container that stays above its limit, or uses a GPU without one and without a permit; auto: stop "
-    "where the rules of the site are strict.",
+    help="Action on a container that is above its limit for long, takes what others have reserved, or uses a GPU "
+    "without a limit and without a permit; auto: stop where the rules of the site are strict.",
 )
 @click.option(
     "--rules",

@@ -45,7 +45,10 @@ class EventKind(StrEnum):
     BUSY = "busy", "the container did not stop: its work on the device did not end in time"
     STOPPED = (
         "stopped",
-        "the container was ended: it stayed above its limit (`reason`: `overuse`), or has none (`unlimited`)",
+        (
+            "the container was ended: it was above its limit (`reason`: `overuse`), has none (`unlimited`), or took "
+            "what others were granted or have reserved (`taken`)"
+        ),
     )
     ENDED = "ended", "the container's last mount and process are gone; `ran`: seconds since it started, `image`"
     REMOVED = "removed", "Docker removed the volume"

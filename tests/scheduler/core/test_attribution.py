@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from convgpu.core.attribution import NOISE, TOLERATED, UNCOUNTED, OveruseTimer, attribute, is_significant, lasting
+from convgpu.core.attribution import (
+    NOISE,
+    TOLERATED,
+    UNCOUNTED,
+    OveruseTimer,
+    TakenReserves,
+    attribute,
+    is_significant,
+    lasting,
+)
 from convgpu.daemon.system import procfs as host
 
 GIB = 1 << 30
@@ -68,6 +77,19 @@ def test_who_stays_above_the_limit_is_named_once_and_expires() -> None:
     assert overuse.update(set(), 12.0) == (set(), set())
     assert overuse.update({two}, 13.0) == ({two}, set())
     assert overuse.update(set(), 14.0) == (set(), set())
+
+
+def test_who_took_what_others_lack_is_found_and_nobody_whose_memory_was_there_before() -> None:
+    taken = TakenReserves()
+    assert taken.find("gpu", {"late": 9 * GIB}, lacks=True) == set()  # a new scheduler knows of nobody
+    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, lacks=True) == {"a"}
+    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, lacks=False) == set()
+    assert taken.find("gpu", {"late": 9 * GIB, "a": 9 * GIB}, lacks=True) == set()  # external memory came
+    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED}, lacks=True) == set()
+    assert taken.find("gpu", {"a": 9 * GIB + TOLERATED + 1}, lacks=True) == {"a"}
+    assert taken.find("gpu", {}, lacks=True) == set()
+    assert taken.find("gpu", {"a": 9 * GIB}, lacks=True) == {"a"}  # it gave it back, and took it again
+    assert taken.find("other", {"a": 9 * GIB}, lacks=True) == set()
 
 
 def looks(over: Callable[[float], bool], seconds: int, every: float = 2.0) -> float | None:

@@ -91,3 +91,16 @@ def end_admission(state: State, name: str) -> None:
     state.ledger.claimants.gangs.pop(name, None)
     state.ledger.changed_containers[name] = None  # what of its grants is idle can go to others
     state.ledger.changes.release(state.ledger.accounts[name])
+
+
+def is_reserved_taken(state: State, device: str) -> bool:
+    """Return whether facts took of a device what containers were granted, or what is reserved for admitted ones.
+
+    Idle reserves of an overcommitted device are taken back: then they are not free any more, either.
+    """
+    free = state.ledger.free[device]
+    for name, container in state.containers.items():
+        account = state.ledger.accounts.get(name, {}).get(device) if container.is_admitted else None
+        if account is not None:
+            free -= max(account.expected - account.grant - account.charged, 0)
+    return free < 0

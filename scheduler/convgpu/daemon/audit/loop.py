@@ -8,8 +8,9 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from convgpu.core import events as e
-from convgpu.core.attribution import Attribution, MemorySample, is_significant, lasting
+from convgpu.core.attribution import Attribution, MemorySample, TakenReserves, is_significant, lasting
 from convgpu.core.memory.account import AccountView
+from convgpu.core.memory.snapshot import LedgerSnapshot
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.audit.overuse import OveruseEnforcer
@@ -62,6 +63,7 @@ class Audit:
         self._before: dict[str, Attribution] = {}
         self._pids: dict[str, AbstractSet[int]] = {}  # in the last sample of each device
         self._charged: dict[str, set[str]] = defaultdict(set)  # containers with unleased memory, by device
+        self._taken = TakenReserves()
         self._task: asyncio.Task[None] | None = None
 
     def start(self, interval: float) -> None:
@@ -86,6 +88,7 @@ class Audit:
         # What follows is of one moment: nothing awaits any more, until containers without a limit are looked for.
         unsettled |= self._unsettled()
         index, ledger = self._attributor.index(), self._driver.machine.snapshot()
+        takers = set() if at_once else self._find_takers(ledger)  # what is there before the first grant took nothing
         self._pids = {sample.device: (sample.held or {}).keys() for sample in samples}
         now = self._attributor.leases({pid for pids in self._pids.values() for pid in pids})
         leases = now | {key: max(size, now.get(key, 0)) for key, size in leases.items()}
@@ -107,7 +110,7 @@ class Audit:
                 self._charge(sample.device, unleased, accounts)
                 over |= _find_overuse(sample.device, attribution, accounts)
                 self._before[sample.device] = attribution
-        self._enforcers.overuse.enforce(over, index, forgers)
+        self._enforcers.overuse.enforce(over, takers, index, forgers)
         for follow in self._followers:
             follow()
         await self._enforcers.unlimited.enforce(index)
@@ -142,6 +145,15 @@ class Audit:
         before = self._before.get(device)
         confirmed = lasting(before.unleased, attribution.unleased) if before is not None else {}
         return confirmed | {name: size for name, size in attribution.unleased.items() if name in forgers}
+
+    def _find_takers(self, ledger: LedgerSnapshot) -> set[tuple[str, str]]:
+        """Return the (container, device) that took, past the hook, what others were granted or have reserved."""
+        takers: set[tuple[str, str]] = set()
+        for device in ledger.devices:
+            charged = {name: account.charged for name, account in ledger.on(device).items() if account.charged}
+            lacks = self._driver.machine.is_reserved_taken(device)
+            takers |= {(name, device) for name in self._taken.find(device, charged, lacks=lacks)}
+        return takers
 
     def _charge(self, device: str, unleased: Mapping[str, int], accounts: Mapping[str, AccountView]) -> None:
         """Charge containers with their unleased memory, or with none any more."""

@@ -20,6 +20,11 @@ from convgpu.protocol.site.strictness import says_strict
 log = logging.getLogger(__name__)
 
 OVERUSE_ACTIONS: Final = ("auto", "warn", "stop")
+_STOPPED: Final = "container %s %s for %g s and is ended"
+_ABOVE: Final = "was above its limit"
+_TOOK: Final = "took, past the hook, what others were granted or have reserved"
+
+Row = tuple[str, str]  # container, device
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ class OveruseRules:
     Attributes:
         action: one of OVERUSE_ACTIONS; `auto` stops them where the rules of the site are strict: there a program
             without the hook has its limit by the audit only.
-        after: seconds above the limit after which a container is stopped.
+        after: seconds above the limit, or with what others have, after which a container is stopped.
         site: the file with the rules of the site; need not be there.
     """
 
@@ -48,7 +53,7 @@ class OveruseRules:
 
 
 class OveruseEnforcer:
-    """Records each overuse once, and stops a container that stays above its limit."""
+    """Records each overuse once, and stops a container that was above its limit, or took what others have, for long."""
 
     def __init__(self, sessions: SessionRegistry, history: History, report: AuditReport, rules: OveruseRules) -> None:
         self._sessions = sessions
@@ -58,25 +63,43 @@ class OveruseEnforcer:
         self._timer = OveruseTimer(rules.after)
         self._stopped: set[str] = set()
 
-    def enforce(self, over: set[tuple[str, str]], index: ProcessIndex, forgers: AbstractSet[str]) -> None:
-        """Take the (container, device) pairs that are above their limit now; of `forgers` none stays there a while."""
+    def enforce(
+        self, over: AbstractSet[Row], takers: AbstractSet[Row], index: ProcessIndex, forgers: AbstractSet[str]
+    ) -> None:
+        """Judge containers by what they hold now.
+
+        Args:
+            over: (container, device) above its limit.
+            takers: those that took, past the hook, what others were granted or have reserved.
+            index: of processes, as of now.
+            forgers: containers that are given no time above their limit.
+        """
         loop = asyncio.get_running_loop()
-        fresh, expired = self._timer.update(over, loop.time())
+        fresh, expired = self._timer.update(over | takers, loop.time())
         expired |= {container for container, _ in over if container in forgers}
         for container, device in sorted(fresh):
-            size = self._report.seen_of(container, device)
-            log.warning("container %s holds %d bytes of %s, more than its limit", container, size, device)
-            self._history.add(EventKind.OVERUSED, container, "audit", uuid=device, size=size)
+            self._tell(container, device, is_over=(container, device) in over)
         if not expired or not self._rules.stops():
             self._stopped = set()
             return
         for container in sorted(expired):
             if container not in self._stopped:
-                log.warning("container %s stayed above its limit for %g s and is ended", container, self._rules.after)
-                self._history.add(EventKind.STOPPED, container, "audit", reason="overuse")
+                is_over = any(name == container for name, _ in over)
+                log.warning(_STOPPED, container, _ABOVE if is_over else _TOOK, self._rules.after)
+                reason = "overuse" if is_over else "taken"
+                self._history.add(EventKind.STOPPED, container, "audit", reason=reason)
             end_connected(session.process for session in self._sessions.of(container))
             loop.run_in_executor(None, end_all_processes, partial(_is_of, index, container))
         self._stopped = expired
+
+    def _tell(self, container: str, device: str, *, is_over: bool) -> None:
+        """Say what a container does since now."""
+        size = self._report.seen_of(container, device)
+        if is_over:
+            log.warning("container %s holds %d bytes of %s, more than its limit", container, size, device)
+            self._history.add(EventKind.OVERUSED, container, "audit", uuid=device, size=size)
+        else:
+            log.warning("container %s holds %d bytes of %s, and %s", container, size, device, _TOOK)
 
 
 def _is_of(index: ProcessIndex, container: str, pid: int) -> bool:

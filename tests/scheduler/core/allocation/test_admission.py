@@ -65,6 +65,27 @@ def test_what_an_admitted_container_does_not_use_is_reserved_until_its_last_proc
     host.check()
 
 
+def test_whether_what_is_reserved_was_taken() -> None:
+    host = make_host(16)
+    host.create("whole", {"gpu": 10}, is_whole=True)
+    host.create("other", {"gpu": 10})
+    whole = host.start("whole")
+    host.allocate(whole, 1)
+
+    def taken(*charged: int) -> list[bool]:
+        found = []
+        for size in charged:
+            host.dispatch(e.UnleasedMemory("other", "gpu", size))
+            found.append(host.machine.is_reserved_taken("gpu"))
+        return found
+
+    assert taken(0, 6, 7, 9, 6, 0) == [False, False, True, True, False, False]
+    host.dispatch(e.UnleasedMemory("whole", "gpu", 10))  # its own memory, within its own limit
+    assert taken(0, 5, 6, 7) == [False, False, True, True]  # it uses 1 by its lease, too
+    host.end(whole)
+    host.check()
+
+
 def test_an_overdue_whole_admission_holds_newcomers_back_and_is_served() -> None:
     host = make_host(16, timeout=10.0)
     for name in ("a", "b", "c"):

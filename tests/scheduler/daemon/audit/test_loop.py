@@ -158,6 +158,37 @@ def test_a_container_that_pauses_above_its_limit_is_ended_all_the_same(tmp_path:
         assert [(event["container"], event["reason"]) for event in daemon.events("stopped")] == [("a", "overuse")]
 
 
+@needs_root
+@pytest.mark.parametrize(
+    ("admit", "overuse", "ends"), [("whole", "stop", True), ("whole", "warn", False), ("part", "stop", False)]
+)
+def test_who_takes_what_is_reserved_for_another_past_the_hook(
+    tmp_path: Path, admit: str, overuse: str, ends: bool
+) -> None:
+    """It is within its limit; with the hook it would have waited."""
+    escaped = f"tail -f /dev/null | {HOLD} --wait-for-stdin 7g & wait"
+    options = ["--audit=50ms", f"--overuse={overuse}", "--overuse-after=300ms"]
+    with running_daemon(tmp_path / "d", "simulated:16GiB", *options) as daemon:
+        honest = Process(daemon.container("h", memory="10g", admit=admit))
+        honest.hello()
+        assert honest.answer(honest.allocate(GIB)) == m.Accepted(GIB, 0)
+        honest.hold(GIB)
+        with running(daemon.container("a", memory="12g"), HOOKED, escaped, apart=True) as greedy:
+            wait_until(lambda: share(daemon, "a")["usage"] > 8 * GIB, "it is charged")
+            request = honest.allocate(8 * GIB)
+            if ends:
+                wait_until(lambda: greedy.poll() is not None, "all its processes are ended")
+            else:
+                wait_until(lambda: daemon.state("h")["state"] == "waiting", "h waits")
+                begun = time.monotonic()
+                wait_until(lambda: time.monotonic() - begun > 1.0, "it would have been ended by now")
+                assert greedy.poll() is None
+        assert isinstance(honest.answer(request), m.Accepted)
+        told = daemon.log.read_text().count("took, past the hook, what others were granted or have reserved")
+        reasons = [(event["container"], event["reason"]) for event in daemon.events("stopped")]
+        assert (reasons, told, daemon.events("overused")) == ([("a", "taken")] * ends, (admit == "whole") + ends, [])
+
+
 def test_a_peak_that_does_not_rise_is_learned_until_it_does(tmp_path: Path) -> None:
     with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=50ms", "--learn=200ms") as daemon:
         process = Process(daemon.container("a", memory="10g"))
