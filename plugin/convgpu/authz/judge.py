@@ -280,7 +280,7 @@ class Judge:
             return allow(_NOTHING)
         subject = self._subjects.volume(options, case.caller)
         listed = chain(bind_volume(options, subject), unlisted(subject, local_volume_needs(options)))
-        return _verdict(subject, chain(local_volume(options, subject), listed))
+        return _verdict(subject, chain(listed, local_volume(options, subject)))
 
     def _service(self, case: Case) -> Verdict:
         document = case.document()

@@ -90,6 +90,19 @@ class EngineListPort(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a path of the host is followed.
+
+    Attributes:
+        end: where it leads; `/` where that cannot be said.
+        folders: in which its names are looked up, each once.
+    """
+
+    end: str
+    folders: tuple[str, ...]
+
+
 class HostDevicePort(Protocol):
     """The host's device nodes and symbolic links."""
 
@@ -103,6 +116,14 @@ class HostDevicePort(Protocol):
 
     def resolve(self, path: str) -> str:
         """Return where a path of the host leads as the kernel follows it; `/` where that cannot be said."""
+        ...
+
+    def way(self, path: str) -> Way:
+        """Return how a path is followed, if that takes few links and steps: else nobody says where it leads."""
+        ...
+
+    def others_write(self, folder: str) -> bool:
+        """Tell whether others than root may make, remove and exchange names in a folder, by its mode."""
         ...
 
 

@@ -12,11 +12,13 @@ class Verdict:
         allow: whether the call may pass.
         rule: name of the rule that decided.
         message: for the user; empty when the call may pass.
+        detail: for the log alone.
     """
 
     allow: bool
     rule: str
     message: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +27,17 @@ class Refusal:
 
     Attributes:
         has_entry: the text names the entry of the site's strict list that would permit it.
+        detail: for the log alone: what a user may not be told, such as where links of root's folders lead.
     """
 
     rule: str
     text: str
     has_entry: bool = False
+    detail: str = ""
 
     def verdict(self) -> Verdict:
         """Return the denial, whose message begins with the rule's name."""
-        return Verdict(allow=False, rule=self.rule, message=f"{self.rule}: {self.text}")
+        return Verdict(allow=False, rule=self.rule, message=f"{self.rule}: {self.text}", detail=self.detail)
 
 
 class Denied(Exception):  # noqa: N818 - a decision, not an accident

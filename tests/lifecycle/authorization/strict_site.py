@@ -43,8 +43,8 @@ def device(path: str) -> Host:
 INNOCENTS: dict[str, Host] = {
     "nothing": {},
     "nulls": {"Binds": None, "Mounts": None, "Devices": None, "CapAdd": None, "SecurityOpt": None, "Sysctls": None},
-    "data": {"Binds": [f"{DATA}:/data", f"{DATA}/run-7:/run7:rw"]},
-    "data read-only": {"Binds": [f"{DATA}/run-7:/data:ro"]},
+    "data": {"Binds": [f"{DATA}:/data"], **mount("bind", f"{DATA}/run-7")},
+    "data read-only": mount("bind", f"{DATA}/run-7", ReadOnly=True),
     "tools": {"Binds": [f"{TOOLS}:/opt/tools:ro"]},
     "users": mount("bind", "/etc/passwd", ReadOnly=True),
     "volumes": {"Binds": ["cache:/cache:nocopy", "/anonymous"], "Tmpfs": {"/tmp": "size=1m"}},

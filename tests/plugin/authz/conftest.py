@@ -1,6 +1,7 @@
 """Fakes of the judge's ports, which answer from dictionaries."""
 
 import json
+from pathlib import Path
 
 import pytest
 import strict_site
@@ -10,7 +11,7 @@ from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.permits import Permits
 from convgpu.authz.facts.prepared_programs import PreparedPrograms
 from convgpu.authz.judge import Judge
-from convgpu.authz.ports import EngineUnreachable, HostFacts, NoJobs, Ports
+from convgpu.authz.ports import EngineUnreachable, HostFacts, NoJobs, Ports, Way
 from convgpu.authz.requests.routes import route
 from convgpu.authz.site.rules import Rules, parse_rules
 from convgpu.authz.verdict import NOT_JUDGED
@@ -65,10 +66,17 @@ class FakeDevices:
     """A host whose links and nodes are in dictionaries."""
 
     def __init__(self):
-        self.links = {}
+        self.links, self.of_users = {}, set()
 
     def resolve(self, path):
         return self.links.get(normal(path), normal(path))
+
+    def way(self, path):
+        ends = dict.fromkeys((normal(path), self.resolve(path)))
+        return Way(self.resolve(path), tuple(dict.fromkeys(str(each) for end in ends for each in Path(end).parents)))
+
+    def others_write(self, folder):
+        return folder in self.of_users
 
     def is_gpu(self, path):
         path = self.resolve(path)

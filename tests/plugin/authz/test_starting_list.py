@@ -191,3 +191,19 @@ def test_a_start_is_noted(harness):
     harness.notes = Notes()
     harness.start(container("database", {"CapAdd": ["NET_ADMIN"]}, (bind("/srv/db"),)))
     assert noted == [("database", [("capabilities", "NET_ADMIN"), ("paths", "/srv/db"), ("runtimes", "runc")])]
+
+
+def test_who_mounts_by_v_below_what_another_writes_is_to_be_made_again(judge):
+    """The Engine would make the folder, as root and by its name, where the other container exchanges names."""
+    below = bind("/srv/db/below")
+    asked = {"Mounts": [{"Type": "bind", "Source": "/srv/db/below", "Target": "/x"}], "Runtime": "convgpu"}
+    containers = {
+        "writes": container("writes", {"Runtime": "convgpu"}, (bind("/srv/db"),)),
+        "by-v": container("by-v", {"Runtime": "convgpu"}, (below,)),
+        "by-mount": container("by-mount", asked, (below,)),
+    }
+    found = ran(containers)
+    assert (found.remade, found.refused, found.as_data()["remade"]) == (["by-v"], [], ["by-v"])
+    text = found.as_toml()
+    assert "Make them again with --mount type=bind:\n# by-v\n" in text
+    assert judge(containers, text) == {"writes": "no-gpu", "by-v": "strict-paths", "by-mount": "no-gpu"}

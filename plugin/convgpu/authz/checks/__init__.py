@@ -7,14 +7,16 @@ reads first: access to the host before the GPU, the GPU before the size of its l
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from convgpu.authz.checks import drained, hook, host, isolation, limits, slurm_job, strict
+from convgpu.authz.checks import drained, hook, host, isolation, limits, slurm_job, strict, strict_paths
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
 
 Check = Callable[[Subject], Iterator[Refusal]]
 
+# First of all what strict rules say of the host's paths: no other refusal then tells where a path leads.
 # What every call that reaches into a container depends on, where rules are strict.
 ACCESS: Final[tuple[Check, ...]] = (
+    strict_paths.host_paths,
     host.unknown_templates,
     host.privileges,
     host.writable_proc,

@@ -114,7 +114,8 @@ def _bind_mount(mount: MountSettings, subject: Subject) -> Iterator[Refusal]:
     path = subject.resolved[mount.source]
     protected = _find_protected(path, subject, read_only=mount.read_only)
     if protected is not None:
-        source = mount.source if normal(mount.source) == path else f"{mount.source} (which is {path})"
+        told = subject.caller.rules.strict_list is None and normal(mount.source) != path
+        source = f"{mount.source} (which is {path})" if told else mount.source
         yield _refuse_path(f"the mount of {source}", protected)
 
 

@@ -6,6 +6,7 @@ container permits it.
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from convgpu.authz.checks.networks import endpoint_needs
@@ -51,7 +52,7 @@ _VOLUME_COPY: Final = Need("fields", "volume copy", "a volume that the Engine fi
 
 def needs(subject: Subject) -> Iterator[Need]:
     """Return everything that a container needs beyond what everybody may have."""
-    for part in (_capabilities, _namespaces, _mounts, _devices, _runtime, _options, _rest):
+    for part in (_capabilities, _namespaces, mount_needs, device_needs, _runtime, _options, _rest):
         yield from part(subject)
 
 
@@ -61,9 +62,6 @@ def beyond_list(subject: Subject) -> Iterator[Refusal]:
         return
     yield from _unfit_engine(subject)
     yield from unlisted(subject, needs(subject))
-    for mount in subject.container.mounts:
-        if mount.kind == "volume" and mount.driver in LOCAL_TYPES:
-            yield from bind_volume(mount.options, subject)
     yield from _volumes_of_others(subject)
     yield from _filled_volumes(subject)
     yield from _half_read_only(subject)
@@ -72,7 +70,7 @@ def beyond_list(subject: Subject) -> Iterator[Refusal]:
         for refusal in unlisted(neighbour, needs(neighbour)):
             name = neighbour.container.id[:12]
             text = f"{name}, whose namespace it joins, has more: {refusal.text}"
-            yield Refusal(refusal.rule, text, has_entry=refusal.has_entry)
+            yield replace(refusal, text=text)
 
 
 def _unfit_engine(subject: Subject) -> Iterator[Refusal]:
@@ -98,9 +96,14 @@ def unlisted(subject: Subject, wanted: Iterator[Need]) -> Iterator[Refusal]:
             yield Refusal(
                 need.rule,
                 f"{need.shown:.200} is not in the list of this site.\n"
-                f"Leave it out, or ask the administrator for an entry: {need.section} = [{need.value[:200]!r}]",
+                f"Leave it out, or ask the administrator for an entry: {need.section} = [{_entry(need)!r}]",
                 has_entry=True,
+                detail="" if need.asked in {"", need.value} else f"it leads to {need.value}",
             )
+
+
+def _entry(need: Need) -> str:
+    return (need.asked or need.value)[:200]
 
 
 def _capabilities(subject: Subject) -> Iterator[Need]:
@@ -126,7 +129,8 @@ def _namespaces(subject: Subject) -> Iterator[Need]:
         yield Need("namespaces", "cgroupns=host", "--cgroupns host")
 
 
-def _mounts(subject: Subject) -> Iterator[Need]:
+def mount_needs(subject: Subject) -> Iterator[Need]:
+    """Return what the container's mounts need."""
     for mount in subject.container.mounts:
         if mount.kind == "bind" and not is_preload_file(mount, subject.host):
             yield _path(mount.source, subject, writes=not mount.read_only)
@@ -221,19 +225,19 @@ def _is_bind(options: Mapping[str, str]) -> bool:
 
 
 def _path(source: str, subject: Subject, *, writes: bool) -> Need:
-    path = subject.resolved[source]
-    entry = path_entry(path, writes=writes)
-    return Need(
-        "paths", entry, f"the mount of {entry}" if path == source else f"the mount of {source}, which is {entry},"
-    )
+    entry, shown = (path_entry(path, writes=writes) for path in (subject.resolved[source], source))
+    return Need("paths", entry, f"the mount of {shown}", path_entry(normal(source), writes=writes))
 
 
-def _devices(subject: Subject) -> Iterator[Need]:
+def device_needs(subject: Subject) -> Iterator[Need]:
+    """Return what the container's devices need."""
     container = subject.container
     for path in container.devices:
-        real = path if CDI_NAME.fullmatch(path) else subject.resolved["/" + path]
-        if not is_nvidia_node(real):  # which needs a limit, by another rule
-            yield Need("devices", real, f"--device {path}")
+        is_name = CDI_NAME.fullmatch(path) is not None
+        real, asked = (path, path) if is_name else (subject.resolved["/" + path], normal("/" + path))
+        # One of NVIDIA's needs a limit, by another rule; that a link of root's leads there is not told.
+        if not (is_nvidia_node(real) and is_nvidia_node(asked)):
+            yield Need("devices", real, f"--device {path}", asked)
     for rule in container.device_rules:
         yield Need("devices", rule, f"--device-cgroup-rule {rule!r}")
     for name in container.rest.requested:

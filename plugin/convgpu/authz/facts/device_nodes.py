@@ -4,10 +4,12 @@ import os
 import socket
 import stat
 import struct
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from convgpu.authz.ports import Way
 from convgpu.runtime.devices import GpuNumbers
 from convgpu.runtime.gpu_requests import is_nvidia_node
 from convgpu.runtime.paths import is_at_or_below, normal
@@ -15,6 +17,9 @@ from convgpu.runtime.paths import is_at_or_below, normal
 _CONNECT_TIMEOUT: Final = 1.0  # seconds
 # The kernel follows 40 links, but the Engine follows those of `--device` itself, by Go's EvalSymlinks.
 _MAX_LINKS: Final = 255
+# Under strict rules. A long chain is good for nothing but to make each look-up slow, and by that races easy.
+_FEW_LINKS: Final = 8
+_MAX_STEPS: Final = 4096  # looked up one by one; of one link up to 2,048
 _MAX_NODES: Final = 20_000  # of one folder; a folder with more counts as one that holds a GPU
 
 
@@ -58,25 +63,56 @@ class HostDevices:
         """
         if not path.startswith("/"):
             return normal(path)
-        done, todo = "/", _parts(path)
-        links = 0
-        while todo and links < _MAX_LINKS:
-            part = todo.pop(0)
+        done, todo, _ = self._follow(path, _MAX_LINKS)
+        return normal(os.path.join(done, *todo))  # noqa: PTH118 - text, not a path of this process
+
+    def way(self, path: str) -> Way:
+        """Return how a path is followed, if that takes few links and steps: else nobody says where it leads."""
+        done, todo, folders = self._follow(path, _FEW_LINKS + 1)
+        return Way("/" if todo else normal(done), tuple(folders))
+
+    def others_write(self, folder: str) -> bool:
+        """Tell whether others than root may make, remove and exchange names in a folder, by its mode.
+
+        One that is missing nobody writes: whoever makes it writes the one above it. One that cannot be read counts as
+        written by others.
+        """
+        local = self._local_path(folder)
+        try:
+            status = None if local is None else os.stat(f"{local}/.")  # noqa: PTH116 - the root itself is a link
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except (OSError, ValueError):
+            return True
+        # An ACL that lets others write shows in the bits of the group.
+        return status is None or status.st_uid != 0 or bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+
+    def _follow(self, path: str, most: int) -> tuple[str, list[str], dict[str, None]]:
+        """Return how far a path leads within so many links, what of it is left, and the folders that were looked in."""
+        done, todo = "/", deque(_parts(path))
+        folders: dict[str, None] = {}
+        links = steps = 0
+        while todo and links < most:
+            steps += 1
+            if steps > _MAX_STEPS:
+                return "/", [], folders
+            part = todo.popleft()
             if part == "..":
                 done = os.path.dirname(done)  # noqa: PTH120 - text, not a path of this process
                 continue
+            folders[done] = None
             step = os.path.join(done, part)  # noqa: PTH118 - as above
             target = self._read_link(step)
             if target is None:
                 done = step
                 continue
             if done != "/proc" and is_at_or_below(done, "/proc"):
-                return "/"
+                return "/", [], folders
             links += 1
-            todo = _parts(target) + todo
+            todo.extendleft(reversed(_parts(target)))
             if target.startswith("/"):
                 done = "/"
-        return normal(os.path.join(done, *todo))  # noqa: PTH118 - as above
+        return done, list(todo), folders
 
     def is_gpu(self, path: str) -> bool:
         """Tell whether `--device path` gives a GPU, directly, by a link, or inside a folder."""

@@ -1,7 +1,7 @@
 """The settings of a container that rules depend on, in one form for a request, a service and the Engine's answer."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -31,6 +31,8 @@ class MountSettings:
         filled: a request gives a volume by its name, and does not keep the Engine from filling it from the image.
         options: of the volume's driver.
         read_only: nothing can be written through it, nor through what is mounted below it.
+        made: of a bind, that the Engine makes its source where that is missing.
+        words: names of the options of a tmpfs.
         subpath: the part of the volume that is mounted; `HIDDEN` if there may be one that the Engine does not show.
     """
 
@@ -43,6 +45,8 @@ class MountSettings:
     subpath: str = ""
     asked: str = ""
     filled: bool = False
+    made: bool = False
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,8 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
     config, host = go_json.child(document, "config"), go_json.child(document, "hostconfig")
     requested = list(read_mounts(host))
     subpaths = {mount.target: mount.subpath for mount in (*requested, *_binds(host))}
+    # Of --volumes-from the Engine makes all, also what the other container only mounts.
+    kept = {mount.target for mount in requested if mount.kind == "bind" and not mount.made}
     # A volume from --volumes-from keeps its subpath there, and the Engine does not show it.
     inherited = HIDDEN if go_json.texts(host, "volumesfrom") else ""
     mounts = [
@@ -130,6 +136,7 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
             options=volumes.get(go_json.text(row, "name"), {}),
             read_only=go_json.field(row, "rw") is False,
             subpath=subpaths.get(plain(go_json.text(row, "destination")), inherited),
+            made=go_json.text(row, "type") == "bind" and plain(go_json.text(row, "destination")) not in kept,
         )
         for row in go_json.children(document, "mounts")
     ]
@@ -156,7 +163,10 @@ def _read(
 ) -> ContainerSettings:
     requests = go_json.children(host, "devicerequests")
     devices = [go_json.text(device, "pathonhost") for device in go_json.children(host, "devices")]
-    tmpfs = (MountSettings("tmpfs", "", plain(target)) for target in go_json.child(host, "tmpfs"))
+    tmpfs = (
+        MountSettings("tmpfs", "", plain(target), words=_option_words(options.split(",")))
+        for target, options in go_json.map_of_texts(host, "tmpfs").items()
+    )
     readonly = go_json.texts(host, "readonlypaths") if go_json.field(host, "readonlypaths") is not None else None
     return ContainerSettings(
         image=go_json.text(config, "image"),
@@ -194,7 +204,7 @@ def _binds(host: Mapping[str, object]) -> Iterator[MountSettings]:
         if not colon:
             yield MountSettings("volume", "", plain(bind), driver)
         elif source.startswith("/"):
-            yield MountSettings("bind", source, plain(target), read_only=read_only)
+            yield MountSettings("bind", source, plain(target), read_only=read_only, made=True)
         else:
             filled = "nocopy" not in modes
             yield MountSettings("volume", source, plain(target), driver, read_only=read_only, filled=filled)
@@ -204,7 +214,7 @@ def read_mounts(host: Mapping[str, object]) -> Iterator[MountSettings]:
     """Return the mounts in the long form: of a container's HostConfig, or of a service's ContainerSpec."""
     for mount in go_json.children(host, "mounts"):
         bind, options = go_json.child(mount, "bindoptions"), go_json.child(mount, "volumeoptions")
-        config = go_json.child(options, "driverconfig")
+        config, tmpfs = go_json.child(options, "driverconfig"), go_json.child(mount, "tmpfsoptions")
         kind, source = go_json.text(mount, "type"), go_json.text(mount, "source")
         yield MountSettings(
             kind=kind,
@@ -215,7 +225,14 @@ def read_mounts(host: Mapping[str, object]) -> Iterator[MountSettings]:
             read_only=go_json.flag(mount, "readonly") and not go_json.flag(bind, "readonlynonrecursive"),
             subpath=go_json.text(options, "subpath"),
             filled=kind == "volume" and bool(source) and not go_json.flag(options, "nocopy"),
+            made=kind == "bind" and go_json.flag(bind, "createmountpoint"),
+            words=_option_words(row[0] for row in go_json.lists_of_texts(tmpfs, "options") if row),
         )
+
+
+def _option_words(options: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the options of a tmpfs, without their values."""
+    return tuple(name for name in (option.partition("=")[0] for option in options) if name)
 
 
 def _anonymous(document: Mapping[str, object], host: Mapping[str, object]) -> Iterator[MountSettings]:

@@ -90,6 +90,11 @@ def texts(document: Mapping[str, object], name: str) -> list[str]:
     return found
 
 
+def lists_of_texts(document: Mapping[str, object], name: str) -> list[list[str]]:
+    """Return a field that is a list of lists of texts; Go reads a null in it as an empty one."""
+    return [texts({name: row}, name) for row in _list(document, name)]
+
+
 def words(document: Mapping[str, object], name: str) -> list[str]:
     """Return a field that is a list of texts, or one text, which Docker's `strslice` reads as a list of one."""
     value = field(document, name)

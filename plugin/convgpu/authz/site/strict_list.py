@@ -20,11 +20,13 @@ class Need:
         section: the list in which it must stand: a field of `StrictList`.
         value: the entry that permits it.
         shown: as its user would recognize it.
+        asked: of a path of the host, the entry by the caller's own text: where its links lead is not told to callers.
     """
 
     section: str
     value: str
     shown: str
+    asked: str = ""
 
     @property
     def rule(self) -> str:

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from convgpu.authz.ports import HostDevicePort, Ports
+from convgpu.authz.ports import HostDevicePort, HostFacts, Ports
 from convgpu.authz.requests.container import ContainerSettings, MountSettings, read_request
 from convgpu.authz.requests.service import read_service
+from convgpu.authz.site.rules import Rules
 from convgpu.authz.subject.containers import LOCAL_DRIVERS, ContainerReader
 from convgpu.authz.subject.gpu import find_gpu
 from convgpu.authz.subject.injection import find_injection
@@ -13,7 +14,7 @@ from convgpu.authz.subject.subject import Caller, Subject
 from convgpu.cluster.layout import LABEL
 from convgpu.protocol.records import Container
 from convgpu.runtime.gpu_requests import is_plain
-from convgpu.runtime.paths import plain
+from convgpu.runtime.paths import READ_ONLY, is_at_or_below, normal, plain
 
 
 class SubjectReader:
@@ -70,8 +71,8 @@ class SubjectReader:
 
     def volume(self, options: Mapping[str, str], caller: Caller) -> Subject:
         """Return a call about a volume of driver `local`."""
-        path = options.get("device", "")
-        resolved = {path: follow(self._ports.devices, path)}
+        path, strict = options.get("device", ""), caller.rules.strict_list is not None
+        resolved = {path: follow(self._ports.devices, path, strict=strict)}
         return Subject(caller, self._plugin, host=self._ports.engine.facts(), resolved=resolved)
 
     def without_container(self, caller: Caller) -> Subject:
@@ -91,6 +92,7 @@ class SubjectReader:
         devices = self._ports.devices
         volumes = (mount for mount in container.mounts if mount.kind == "volume")
         job = container.labels.get(LABEL, "") if caller.rules.require == "slurm" else ""
+        folders = _written_folders(caller.rules, host)
         return Subject(
             caller=caller,
             plugin=self._plugin,
@@ -101,10 +103,15 @@ class SubjectReader:
             gpu=find_gpu(container, container.runtime or host.default_runtime, devices),
             injection=find_injection(container, host),
             resolved={
-                **{path: follow(devices, path) for path in _host_paths(container)},
+                **{path: follow(devices, path, strict=strict) for path in _host_paths(container)},
                 # The Engine follows these itself, and works in the root folder.
-                **{f"/{path}": devices.resolve(f"/{path}") for path in container.devices},
+                **{path: _end(devices, path, strict=strict) for path in (f"/{each}" for each in container.devices)},
             },
+            written=frozenset(
+                mount.source
+                for mount in (container.mounts if strict else ())
+                if mount.made and _is_written(devices, mount.source, folders)
+            ),
         )
 
     def _volume_limits(self, name: str) -> Mapping[str, int]:
@@ -155,13 +162,29 @@ def _names(volumes: tuple[MountSettings, ...]) -> Iterator[str]:
     return (mount.source for mount in volumes if mount.source)
 
 
-def follow(devices: HostDevicePort, path: str) -> str:
+def follow(devices: HostDevicePort, path: str, *, strict: bool = False) -> str:
     """Return where a path leads; `/` where `..` behind a link is read in two ways.
 
     The Engine takes `..` out of the text of a bind mount, and leaves that of a volume's device to the kernel.
     """
-    leads = devices.resolve(path)
-    return leads if devices.resolve(plain(path)) == leads else "/"
+    leads = _end(devices, path, strict=strict)
+    return leads if plain(path) == path or _end(devices, plain(path), strict=strict) == leads else "/"
+
+
+def _end(devices: HostDevicePort, path: str, *, strict: bool) -> str:
+    return devices.way(path).end if strict and path.startswith("/") else devices.resolve(path)
+
+
+def _written_folders(rules: Rules, host: HostFacts) -> tuple[str, ...]:
+    """Return folders in which containers exchange names: writable entries of the list, and the Engine's volumes."""
+    entries = () if rules.strict_list is None else rules.strict_list.paths
+    return (normal(host.docker_root), *(normal(entry) for entry in entries if not entry.endswith(READ_ONLY)))
+
+
+def _is_written(devices: HostDevicePort, path: str, folders: tuple[str, ...]) -> bool:
+    """Tell whether others than root may exchange names on the way of a path."""
+    way = devices.way(path).folders
+    return any(is_at_or_below(each, top) for each in way for top in folders) or any(map(devices.others_write, way))
 
 
 def _host_paths(container: ContainerSettings) -> Iterator[str]:

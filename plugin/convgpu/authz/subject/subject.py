@@ -42,6 +42,8 @@ class Subject:
         gpu: the setting that gives it a GPU, as its user would recognize it; None for no GPU.
         injection: by the runtime `convgpu` or a CDI device of ours; None if neither is used.
         resolved: paths of the host that it mounts, with their links resolved.
+        written: those of its mounts' paths on whose way others than root may exchange names; only where rules are
+            strict.
         volume_limits: limits in bytes by device, of those volumes for which the scheduler has some.
         joined: the container with a hook whose PID namespace it joins; empty for none.
         neighbours: containers whose namespaces it joins; only where rules are strict.
@@ -59,6 +61,7 @@ class Subject:
     gpu: str | None = None
     injection: Injection | None = None
     resolved: Mapping[str, str] = field(default_factory=dict)
+    written: frozenset[str] = frozenset()
     volume_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     joined: str = ""
     neighbours: tuple["Subject", ...] = ()

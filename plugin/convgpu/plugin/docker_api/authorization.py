@@ -70,7 +70,7 @@ class Authorizer:
             verdict = Refusal("not-understood", text).verdict()
         if verdict.allow:
             return PASS
-        _log.warning("denied: %s", verdict.message)
+        _log.warning("denied: %s", _logged(verdict))
         return wire.encode_authorization(allow=False, message=verdict.message)
 
     def note(self, raw: bytes) -> bytes:
@@ -111,9 +111,13 @@ class Authorizer:
             verdict = self._judge.judge(call, request.body(), user, rules, request.headers)
             if verdict.allow:
                 return verdict
-            reason = verdict.message
+            reason = _logged(verdict)
         except Exception as error:  # whatever it is: in this mode nothing is in anybody's way
             reason = f"{type(error).__name__}: {error}"
         _log.warning("would be denied: %s of %s: %s", request.uri, user, reason)
         self._judge.permit(call)
         return allow("audit")
+
+
+def _logged(verdict: Verdict) -> str:
+    return f"{verdict.message}\n({verdict.detail})" if verdict.detail else verdict.message

@@ -116,13 +116,20 @@ def refuse_unlisted(config: Mapping[str, Any], rules: StrictRules, host: HostVie
     found = []
     for number, mount in enumerate(config.get("mounts") or ()):
         shown = _shown(mount, host)
-        for path, writes in shown:
+        for number_shown, (path, writes) in enumerate(shown):
             if not allows_path(rules.paths, path, writes=writes):
-                what = f"{path_entry(path, writes=writes)}, mounted at {mount.get('destination')},"
-                raise _not_listed("paths", what, path_entry(path, writes=writes))
+                # The first is told by the text that was asked for, or else where links of root's folders lead.
+                told = path if number_shown else str(mount.get("source"))
+                raise _path_not_listed(told, mount, writes=writes)
         for path, writes in shown[:1]:
             found.append(HostMount(number, path, writes, "rbind" in (mount.get("options") or ())))
     return found
+
+
+def _path_not_listed(path: str, mount: Mapping[str, Any], *, writes: bool) -> NotListed:
+    entry = path_entry(path, writes=writes)
+    what = f"{entry}, mounted at {mount.get('destination')}, is not there, leads elsewhere, or"
+    return _not_listed("paths", what, entry)
 
 
 def _not_listed(section: str, what: str, entry: str) -> NotListed:
@@ -179,11 +186,11 @@ def _refuse_capabilities(config: Mapping[str, Any], rules: StrictRules) -> None:
 def _shown(mount: Mapping[str, Any], host: HostView) -> list[tuple[str, bool]]:
     """Return each path of the host that a mount shows beside the Engine's own, and whether it can be written."""
     source, options = str(mount.get("source") or ""), set(mount.get("options") or ())
-    if not source.startswith("/") or not is_bind(mount):
+    if not is_bind(mount):
         return []
-    path, writes = host.real_path(source), not options & {"ro", "rro"}
-    if path is None:
-        raise NotListed(f"strict-paths: {source}, mounted at {mount.get('destination')}, cannot be opened")
+    path, writes = host.real_path(source) if source.startswith("/") else None, not options & {"ro", "rro"}
+    if path is None:  # in the same words as for one that is there
+        raise _path_not_listed(source, mount, writes=writes)
     engines = (f"{host.engine_root}/{name}" for name in _ENGINES)
     if path == source and any(is_at_or_below(path, folder) for folder in engines):
         return []

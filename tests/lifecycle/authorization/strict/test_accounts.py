@@ -84,7 +84,7 @@ def giver(request, room):
 def test_a_descriptor_that_a_user_hands_over_gives_root_nothing_of_the_host(raw, room, giver, key):
     """Over a socket in a mounted path, or one of a network that both have."""
     (room / "taker").write_text(TAKER)
-    host = {"Binds": [f"{room}:{room}"], "NetworkMode": "host"}
+    host = {**strict_site.mount("bind", str(room), Target=str(room)), "NetworkMode": "host"}
     shown = output(raw, host, f"perl {room}/taker {giver} {key}")
     assert "got 1 descriptor" in shown, shown
     assert "of the host" not in shown, shown
@@ -186,7 +186,8 @@ def output_of(raw, more, script, host=()):
 def test_who_writes_a_path_gets_no_ids_of_one_that_may_make_setuid_files(raw, room):
     """IDs come again. A setuid file of one container's root, left on the host, is never of another's that writes."""
     script = "cut -c 11-21 /proc/self/uid_map; touch /tmp/x; chmod 4755 /tmp/x && echo made"
-    shown = [output(raw, host, script) for host in ({}, {"Binds": [f"{room}:/x:ro"]}, {"Binds": [f"{room}:/x"]})]
+    hosts = ({}, strict_site.mount("bind", str(room), ReadOnly=True), strict_site.mount("bind", str(room)))
+    shown = [output(raw, host, script) for host in hosts]
     firsts = [int(each.split()[0]) for each in shown]
     assert [each >= WRITERS for each in firsts] == [False, False, True]
     assert [each.endswith("made\n") for each in shown] == [True, True, False]

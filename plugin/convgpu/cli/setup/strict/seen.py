@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from convgpu.authz.checks import find_refusals
 from convgpu.authz.checks.strict import beyond_list, needs
+from convgpu.authz.checks.strict_paths import made_sources
 from convgpu.authz.facts.device_nodes import HostDevices
 from convgpu.authz.facts.need_notes import read_notes
 from convgpu.authz.ports import Document, HostFacts, Ports
@@ -103,14 +104,22 @@ def read_what_ran(engine: Engine, driver: str, directory: Path | None, plugin_id
     found = StartingList(problems=[*unfit_engine([], engine.get("/version"))])
     records = EngineRecords(engine, plugin_id)
     reader = SubjectReader(driver, Ports(records, HostDevices(lambda: Path("/")), _NoScheduler()))
+    seen: list[str] = []
     for identity in records.states():
         document = records.container(identity)
         subject = reader.starting(identity, Caller(LOCAL, Rules(mode="strict")), checkpoint=False)
         if document is not None and subject is not None and last_seen(document) >= since:
             add_subject(found, subject)
+            seen.append(identity)
     for note in () if directory is None else read_notes(directory / _NOTES).values():
         if note.last >= since:
             found.add_entry(note.section, note.value, note.names)
+    # Below a path that one container writes the Engine makes none for another.
+    listed = Rules(mode="strict", strict=StrictList(paths=tuple(found.needs["paths"])))
+    for identity in seen:
+        subject = reader.starting(identity, Caller(LOCAL, listed), checkpoint=False)
+        if subject is not None and any(made_sources(subject)):
+            found.remade.append(subject.container.name)
     return found
 
 
@@ -134,7 +143,8 @@ def _refusals_with_any_list(subject: Subject, wanted: Sequence[Need]) -> list[Re
         permitted = StrictList(**entries)
     except ValueError as error:
         return [Refusal("strict-paths", str(error))]
-    whole = with_rules(subject, Rules(mode="strict", strict=permitted))
+    # What the Engine makes depends on the entries of all.
+    whole = replace(with_rules(subject, Rules(mode="strict", strict=permitted)), written=frozenset())
     return [*beyond_list(whole), *(each for each in find_refusals(whole) if each.rule != "limit-missing")]
 
 

@@ -28,12 +28,14 @@ class StartingList:
     Attributes:
         needs: names of the containers by section and entry.
         refused: containers that the rules refuse with any list, each with the reason.
+        remade: containers that mount by `-v` where users exchange names: they have to be made again.
         containers: how many were seen.
         problems: why no container starts under these rules, whatever they permit.
     """
 
     needs: dict[str, dict[str, list[str]]] = field(default_factory=lambda: {section: {} for section in SECTIONS})
     refused: list[tuple[str, Refusal]] = field(default_factory=list)
+    remade: list[str] = field(default_factory=list)
     containers: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -58,6 +60,9 @@ class StartingList:
         if self.refused:
             parts.append("\n# These are refused with any list. Who needs one asks for an exemption, with users:")
             parts += [f"# {name}: {refusal.rule}" for name, refusal in self.refused]
+        if self.remade:
+            parts.append("\n# These mount by -v a folder where users write. Make them again with --mount type=bind:")
+            parts += [f"# {_plain(name)}" for name in self.remade]
         return "\n".join(parts) + "\n"
 
     def as_data(self) -> Mapping[str, Any]:
@@ -66,6 +71,7 @@ class StartingList:
             "containers": self.containers,
             "strict": self.needs,
             "problems": self.problems,
+            "remade": self.remade,
             "refused": [
                 {"container": name, "rule": refusal.rule, "reason": refusal.text} for name, refusal in self.refused
             ],

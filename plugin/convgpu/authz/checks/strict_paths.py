@@ -1,0 +1,73 @@
+"""What strict rules say of the host's paths in a request, before any other rule could tell where they lead. Pure."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+from convgpu.authz.checks.preload import is_preload_file
+from convgpu.authz.checks.strict import LOCAL_TYPES, bind_volume, device_needs, mount_needs, unlisted
+from convgpu.authz.requests.container import CDI_NAME, MountSettings
+from convgpu.authz.subject.subject import Subject
+from convgpu.authz.verdict import Refusal
+
+_MAX_SHOWN: Final = 200  # characters of a path
+# Of a tmpfs. Others, such as `bind` and `remount`, make another mount of it, or change where others see it.
+_TMPFS: Final = frozenset({
+    "defaults", "ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async", "dirsync", "mand",
+    "nomand", "atime", "noatime", "diratime", "nodiratime", "relatime", "norelatime", "strictatime", "nostrictatime",
+    "size", "mode", "uid", "gid", "nr_inodes", "nr_blocks", "mpol", "huge", "noswap", "inode32", "inode64",
+})  # fmt: skip
+
+
+def host_paths(subject: Subject) -> Iterator[Refusal]:
+    """Refuse paths of the host that the list lacks, and what the Engine would do with listed ones by name."""
+    if subject.caller.rules.strict_list is None:
+        return
+    yield from _upwards(subject)
+    yield from unlisted(subject, chain(mount_needs(subject), device_needs(subject)))
+    for mount in subject.container.mounts:
+        if mount.kind == "volume" and mount.driver in LOCAL_TYPES:
+            yield from bind_volume(mount.options, subject)
+    yield from made_sources(subject)
+    yield from _tmpfs(subject)
+
+
+def _upwards(subject: Subject) -> Iterator[Refusal]:
+    """Refuse `..` in paths: the Engine looks the part before it up as root, and tells whether that is there."""
+    sources = (("paths", mount.source) for mount in subject.container.mounts if mount.kind == "bind")
+    devices = (("devices", path) for path in subject.container.devices if not CDI_NAME.fullmatch(path))
+    for section, path in chain(sources, devices):
+        if ".." in path.split("/"):
+            yield Refusal(f"strict-{section}", f"{path:.{_MAX_SHOWN}} has `..` in it.\nName the path itself.")
+
+
+def made_sources(subject: Subject) -> Iterator[Refusal]:
+    """Refuse sources that the Engine would make where others than root exchange names.
+
+    It notes which parts are missing, makes them, and gives them to root with mode 0755, by their names and through
+    links: whoever puts a link there meanwhile opens any file of root's.
+    """
+    if subject.container.id and not subject.starts:
+        return  # the Engine makes sources at starts
+    for mount in subject.container.mounts:
+        if mount.source in subject.written and mount.made and not is_preload_file(mount, subject.host):
+            yield Refusal(
+                "strict-paths",
+                f"the Engine would make {mount.source:.{_MAX_SHOWN}} if it is missing, as root and by its name, where "
+                f"users can exchange names.\nMake the folder, and say {_typed(mount)} in place of -v "
+                "(docker compose: `bind: {create_host_path: false}` in the long form of the volume).",
+            )
+
+
+def _typed(mount: MountSettings) -> str:
+    read_only = ",readonly" if mount.read_only else ""
+    return f"--mount type=bind,source={mount.source:.{_MAX_SHOWN}},target={mount.target:.{_MAX_SHOWN}}{read_only}"
+
+
+def _tmpfs(subject: Subject) -> Iterator[Refusal]:
+    for mount in subject.container.mounts:
+        for word in mount.words if mount.kind == "tmpfs" else ():
+            if word not in _TMPFS:
+                yield Refusal(
+                    "strict-fields", f"{word:.40} is no option for the tmpfs at {mount.target:.80}.\nLeave it out."
+                )

@@ -1,0 +1,156 @@
+"""Strict rules of paths: what the Engine would do with them by name, as root, and what refusals tell of the host."""
+
+import pytest
+import strict_site
+from engine_says import inspected
+
+from convgpu.authz.site.rules import parse_rules
+
+DATA, TOOLS = strict_site.DATA, strict_site.TOOLS
+CREATES = {"BindOptions": {"CreateMountpoint": True}}
+
+
+def bind(source, **more):
+    return strict_site.mount("bind", source, **more)
+
+
+def create(harness, host):
+    return harness.judge({"Image": "i", "HostConfig": host})
+
+
+# The Engine makes these if they are missing, and users write the folder in which it would.
+MADE = {
+    "below the entry": {"Binds": [f"{DATA}/new:/x"]},
+    "read-only": {"Binds": [f"{DATA}/new:/x:ro"]},
+    "spelt otherwise": {"Binds": [f"/{DATA}/./new/:/x"]},
+    "mount": bind(f"{DATA}/new", **CREATES),
+    "mount read-only": bind(f"{DATA}/new", ReadOnly=True, **CREATES),
+    "link of a user to an entry": {"Binds": [f"{DATA}/link:/x"]},
+    "below a read-only entry, in a folder of a user": {"Binds": [f"{TOOLS}/eve/new:/x:ro"]},
+}
+NOT_MADE = {
+    "entry": {"Binds": [f"{DATA}:/x"]},
+    "entry read-only": {"Binds": [f"{DATA}/:/x:ro"]},
+    "read-only entry": {"Binds": [f"{TOOLS}:/x:ro"]},
+    "below a read-only entry": {"Binds": [f"{TOOLS}/bin/new:/x:ro"]},
+    "file": {"Binds": ["/etc/passwd:/x:ro"]},
+    "mount of the entry": bind(DATA, **CREATES),
+    "mount": bind(f"{DATA}/new"),
+    "mount of a link": bind(f"{DATA}/link"),
+    "said not": bind(f"{DATA}/new", BindOptions={"CreateMountpoint": False}),
+}
+
+
+@pytest.fixture
+def host(strict):
+    strict.devices.of_users = {f"{TOOLS}/eve"}
+    strict.devices.links = {f"{DATA}/link": DATA}
+    return strict
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_engine_makes_no_source_where_users_write(host, name):
+    """It sets mode and owner of what it finds by that name: a user put a link there."""
+    verdict = create(host, MADE[name])
+    assert (verdict.rule, "the Engine would make" in verdict.message) == ("strict-paths", True), verdict
+    host.rules = parse_rules("")
+    assert create(host, MADE[name]).allow
+
+
+@pytest.mark.parametrize("name", NOT_MADE)
+def test_sources_that_the_engine_does_not_make_there(host, name):
+    assert create(host, NOT_MADE[name]).rule == "no-gpu"
+
+
+def test_the_refusal_says_what_to_type(host):
+    assert create(host, {"Binds": [f"{DATA}/new:/x:ro"]}).message.startswith(
+        f"strict-paths: the Engine would make {DATA}/new if it is missing, as root and by its name, where users can "
+        f"exchange names.\nMake the folder, and say --mount type=bind,source={DATA}/new,target=/x,readonly in place of "
+        "-v (docker compose: `bind: {create_host_path: false}` in the long form of the volume)."
+    )
+
+
+def test_an_entry_inside_of_a_writable_one(host):
+    for inner in (f"{DATA}/inner", f"{DATA}/inner:ro"):
+        host.rules = parse_rules(strict_site.RULES.replace(f'"{DATA}"', f'"{DATA}", "{inner}"'))
+        assert create(host, {"Binds": [f"{DATA}/inner:/x:ro"]}).rule == "strict-paths"
+        assert create(host, bind(f"{DATA}/inner")).allow
+
+
+def row(source, *, writable=True):
+    return {"Type": "bind", "Source": source, "Destination": "/x", "RW": writable}
+
+
+@pytest.mark.parametrize(
+    ("asked", "rule"),
+    [
+        ({"Binds": [f"{DATA}/new:/x"]}, "strict-paths"),
+        (bind(f"{DATA}/new", **CREATES), "strict-paths"),
+        ({"VolumesFrom": ["other"]}, "strict-paths"),
+        (bind(f"{DATA}/new"), "no-gpu"),
+    ],
+)
+def test_a_container_that_was_made_before(host, asked, rule):
+    """It does not start; the Engine does nothing at other calls about it."""
+    container = inspected({"Runtime": "convgpu", **asked}, mounts=(row(f"{DATA}/new"),))
+    assert host.start(container).rule == rule
+    assert host.judge({"Cmd": ["sh"]}, "/v1.41/containers/c/exec").allow
+
+
+UPWARDS = {
+    "bind": ({"Binds": [f"/root/x/../..{TOOLS}:/x:ro"]}, "strict-paths"),
+    "mount": (bind(f"/root/x/../..{TOOLS}", ReadOnly=True), "strict-paths"),
+    "at its end": (bind(f"{DATA}/x/.."), "strict-paths"),
+    "device": (strict_site.device("/root/x/../../dev/fuse"), "strict-devices"),
+    "device of the root folder": (strict_site.device("dev/../dev/fuse"), "strict-devices"),
+}
+
+
+@pytest.mark.parametrize("name", UPWARDS)
+def test_upwards_is_no_part_of_a_path(strict, name):
+    """The Engine looked up /root/x as root, and its answer told whether that is there."""
+    asked, rule = UPWARDS[name]
+    verdict = create(strict, asked)
+    assert (verdict.rule, "has `..` in it" in verdict.message) == (rule, True), verdict
+    assert create(strict, bind(f"{DATA}/a..b/...")).allow
+
+
+@pytest.mark.parametrize("leads", ["/root/x", "/var/log/secret", "/etc/docker/x", "/run/docker.sock", "/dev/nvidia0"])
+def test_a_refusal_does_not_tell_where_a_link_leads(strict, leads):
+    """The log does."""
+    strict.devices.links = {"/root/x": leads}
+    told = {
+        "bind": ({"Binds": ["/root/x:/x"]}, "paths", "the mount of /root/x"),
+        "mount": (bind("/root/x"), "paths", "the mount of /root/x"),
+        "device": (strict_site.device("/root/x"), "devices", "--device /root/x"),
+    }
+    for asked, section, shown in told.values():
+        verdict = create(strict, asked)
+        entry = f"Leave it out, or ask the administrator for an entry: {section} = ['/root/x']"
+        assert verdict.message == f"strict-{section}: {shown} is not in the list of this site.\n{entry}"
+        assert verdict.detail == ("" if leads == "/root/x" else f"it leads to {leads}")
+    volume = {"type": "none", "o": "bind", "device": "/root/x"}
+    for verdict in (
+        create(strict, strict_site.local(**volume)),
+        strict.judge({"Name": "v", "DriverOpts": volume}, "/v1.41/volumes/create"),
+    ):
+        assert (verdict.rule, leads in verdict.message) == ("strict-volumes", leads == "/root/x")
+
+
+TMPFS = ("bind", "rbind", "remount", "move", "shared", "rslave", "private", "unbindable", "of-tomorrow")
+
+
+@pytest.mark.parametrize("option", TMPFS)
+def test_options_that_make_another_mount_of_a_tmpfs(strict, option):
+    for asked in (
+        {"Tmpfs": {"/x": f"size=1m,{option}"}},
+        strict_site.mount("tmpfs", "", TmpfsOptions={"Options": [["size", "1m"], [option]]}),
+    ):
+        assert create(strict, asked).rule == "strict-fields"
+    strict.rules = parse_rules("")
+    assert create(strict, {"Tmpfs": {"/x": option}}).allow
+
+
+def test_options_of_a_tmpfs(strict):
+    for options in ("", "rw,noexec,nosuid,size=1m", "mode=1777,uid=0,gid=0,exec,suid,dev"):
+        assert create(strict, {"Tmpfs": {"/x": options}}).allow
