@@ -8,6 +8,7 @@ from strict_run import API, body, output
 
 pytestmark = pytest.mark.engine
 
+LIMIT = {"Name": "convgpu", "Options": {"memory": "1g"}}
 SHOW = "ls /etc/apt | wc -l"  # a folder of the image that is not empty
 
 
@@ -38,6 +39,30 @@ def test_a_volume_without_a_name_is_filled_and_nobody_elses(raw):
     answer = raw.post(f"{API}/containers/create", body({"Binds": [f"{name}:/x:nocopy"]}))
     raw.remove(made)
     assert (answer.denied, b"strict-names" in answer.raw) == (True, True), answer
+
+
+def test_nobody_mounts_the_limit_of_another_container(raw):
+    """Its volume has the container's ID as its name; anonymous ones come by `--volumes-from`, too."""
+    wanted = body({}, "sleep", "600") | {"Env": ["CONVGPU_MEMORY=1g"]}
+    anonymous = {"Type": "volume", "Target": "/run/convgpu", "VolumeOptions": {"DriverConfig": LIMIT}}
+    victim, other = (
+        raw.post(f"{API}/containers/create", each).json["Id"] for each in (wanted, body({"Mounts": [anonymous]}))
+    )
+    try:
+        assert raw.post(f"{API}/containers/{victim}/start").status == 204
+        names = [volume["Name"] for volume in raw.get(f"{API}/volumes")["Volumes"]]
+        assert victim in names
+        for host in ({"Binds": [f"{victim}:/x"]}, {"Mounts": [{"Type": "volume", "Source": victim, "Target": "/x"}]}):
+            answer = raw.post(f"{API}/containers/create", body(host))
+            assert (answer.denied, b"strict-names" in answer.raw) == (True, True), answer
+        assert raw.post(f"{API}/containers/{other}/start").status == 204
+        taker = raw.post(f"{API}/containers/create", body({"VolumesFrom": [other]})).json["Id"]
+        answer = raw.post(f"{API}/containers/{taker}/start")
+        raw.remove(taker)
+        assert (answer.denied, b"strict-names" in answer.raw) == (True, True), answer
+    finally:
+        raw.remove(victim)
+        raw.remove(other)
 
 
 def mounts():
