@@ -177,7 +177,8 @@ def bind_volume(options: Mapping[str, str], subject: Subject) -> Iterator[Refusa
         device = options.get("device", "")
         yield Refusal(
             "strict-volumes",
-            f"a volume that is a bind mount, which no entry permits.\nMount the path itself: -v {device}:TARGET",
+            "a volume that is a bind mount, which no entry permits.\n"
+            f"Mount the path itself: --mount type=bind,source={device},target=TARGET",
         )
 
 
