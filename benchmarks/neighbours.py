@@ -118,6 +118,17 @@ def reconnect(folder: Path) -> None:
             greet(connection, ((UUID, GIB),))
 
 
+def come_and_go(folder: Path) -> None:
+    """Attack by sessions that ask for more than fits, ten times each, and end as soon as they have it."""
+    asked = b"".join(pack(m.Allocate(0, 2 * GIB, "cuMemAlloc"), n + 1) for n in range(10))
+    while True:
+        with connect(folder) as connection, contextlib.suppress(OSError, ValueError):
+            greet(connection)
+            connection.sendall(asked)
+            connection.recv(65536)
+            time.sleep(0.1)
+
+
 def nonsense(folder: Path) -> None:
     """Attack by connections that send noise."""
     noise = random.Random(1)  # noqa: S311 - no secret
@@ -135,6 +146,7 @@ ATTACKS: dict[str, tuple[int, Callable[[Path], None]]] = {
     "contexts to measure": (4, flood(m.Context(0, 1, 1))),
     "100 observers": (1, observe),
     "sessions that come and go": (4, reconnect),
+    "500 processes that want what one has": (500, come_and_go),
     "noise": (4, nonsense),
     "idle and busy": (4, restless),
     "memory that is not out": (4, misplaced),
@@ -179,7 +191,8 @@ def under_attack(daemon: Daemon, name: str, honest: list[Honest]) -> tuple[list[
     """Return the calls of honest containers beside an attack, and the seconds of `containers`."""
     processes, attack = ATTACKS[name]
     options = {"suspend": "auto"} if attack in (restless, misplaced) else {}
-    folder = daemon.container(f"attack{list(ATTACKS).index(name)}", memory="30g", gpus="0", **options)
+    memory = "3g" if attack is come_and_go else "30g"
+    folder = daemon.container(f"attack{list(ATTACKS).index(name)}", memory=memory, gpus="0", **options)
     attackers = [multiprocessing.Process(target=run_attack, args=(attack, folder)) for _ in range(processes)]
     for attacker in attackers:
         attacker.start()

@@ -136,7 +136,7 @@ class SessionLifecycle:
         for uuid in session.rows:
             self._registry.note_peak(session.container, uuid)
         self._registry.remove(session)
-        self._registry.publish_limits(session.container)
+        self._registry.publish_end(session.container)
         if session.started:
             self._table.drop(PreviousSession(session.pid, session.started, session.container, session.program))
         headroom = session.take_all_headroom()

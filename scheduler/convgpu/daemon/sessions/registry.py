@@ -19,19 +19,26 @@ class SessionRegistry:
         self.by_number: dict[int, Session] = {}
         self.pending: dict[int, PendingAllocation] = {}
         self._machine = machine
+        self._by_container: dict[str, dict[int, Session]] = {}
         self._last_removed: Session | None = None
         self._peaks: dict[tuple[str, str], int] = {}
 
     # -- sessions --------------------------------------------------------------------------------------------
 
     def add(self, session: Session) -> None:
-        """Add a session, and publish to the container's processes that there is one more of them."""
+        """Add a session with the limits of its container; a process that was alone learns that it is not any more."""
         self.by_number[session.number] = session
-        self.publish_limits(session.container)
+        others = self._by_container.setdefault(session.container, {})
+        others[session.number] = session
+        self._publish(session.container, list(others.values()) if len(others) == 2 else [session])
 
     def remove(self, session: Session) -> None:
         """Remove a session and its pending allocations."""
         del self.by_number[session.number]
+        others = self._by_container[session.container]
+        del others[session.number]
+        if not others:
+            del self._by_container[session.container]
         self.requests.forget(session)
         self._last_removed = session
         for request in [number for number, pending in self.pending.items() if pending.session is session]:
@@ -51,27 +58,32 @@ class SessionRegistry:
 
     def of(self, container: str) -> list[Session]:
         """Return the container's sessions, oldest first."""
-        return [session for session in self.by_number.values() if session.container == container]
+        return list(self._by_container.get(container, {}).values())
 
     def by_container(self) -> dict[str, list[Session]]:
         """Return all sessions, oldest first, by their container."""
-        grouped: dict[str, list[Session]] = {}
-        for session in self.by_number.values():
-            grouped.setdefault(session.container, []).append(session)
-        return grouped
+        return {container: list(sessions.values()) for container, sessions in self._by_container.items()}
 
     def publish_limits(self, container: str) -> None:
         """Write the limits of a container into the pages of its processes, and whether it has only one process.
 
         Must come before another process gets WELCOME: a process that is alone answers queries about memory itself.
         """
+        self._publish(container, self.of(container))
+
+    def publish_end(self, container: str) -> None:
+        """Publish to the process that is alone now, if there is one, that it is; nothing else changed for the rest."""
         sessions = self.of(container)
-        accounts = self._machine.accounts(container)
+        if len(sessions) == 1:
+            self._publish(container, sessions)
+
+    def _publish(self, container: str, sessions: list[Session]) -> None:
+        accounts, alone = self._machine.accounts(container), len(self._by_container.get(container, ())) == 1
         for session in sessions:
             for row, uuid in enumerate(session.rows):
                 if uuid not in accounts:  # its container was placed anew
                     continue
-                session.page.publish_limit(row, accounts[uuid].limit, alone=len(sessions) == 1)
+                session.page.publish_limit(row, accounts[uuid].limit, alone=alone)
 
     # -- usage -----------------------------------------------------------------------------------------------
 
@@ -82,7 +94,8 @@ class SessionRegistry:
 
     def used_of(self, account: AccountView, device: str) -> int:
         """Return the same for an account on the device that was just read."""
-        return sum([self.by_number[number].usage(device, lease) for number, lease in account.leases.items()])
+        leases = account.leases.items()
+        return sum([self.by_number[number].usage(device, lease) for number, lease in leases if lease])
 
     def note_peak(self, container: str, device: str) -> None:
         """Note the usage of a container on a device, if it never had more: at intervals, and when a process ends."""
