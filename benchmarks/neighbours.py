@@ -140,6 +140,7 @@ def nonsense(folder: Path) -> None:
 ATTACKS: dict[str, tuple[int, Callable[[Path], None]]] = {
     "frees that are not": (4, flood(m.Freed(0))),
     "refused allocations": (4, flood(m.Allocate(0, 1 << 60, "cuMemAlloc"))),
+    "refused allocations, one process in each of 25 containers": (25, flood(m.Allocate(0, 1 << 60, "cuMemAlloc"))),
     "accepted allocations": (4, flood(m.Allocate(0, PAGE, "cuMemAlloc"))),
     "20 processes with 1,000 waiting allocations each": (20, wait),
     "questions": (4, flood(m.Query(0))),
@@ -192,8 +193,11 @@ def under_attack(daemon: Daemon, name: str, honest: list[Honest]) -> tuple[list[
     processes, attack = ATTACKS[name]
     options = {"suspend": "auto"} if attack in (restless, misplaced) else {}
     memory = "3g" if attack is come_and_go else "30g"
-    folder = daemon.container(f"attack{list(ATTACKS).index(name)}", memory=memory, gpus="0", **options)
-    attackers = [multiprocessing.Process(target=run_attack, args=(attack, folder)) for _ in range(processes)]
+    number, containers = list(ATTACKS).index(name), processes if "in each of" in name else 1
+    folders = [daemon.container(f"attack{number}-{n}", memory=memory, gpus="0", **options) for n in range(containers)]
+    attackers = [
+        multiprocessing.Process(target=run_attack, args=(attack, folders[n % containers])) for n in range(processes)
+    ]
     for attacker in attackers:
         attacker.start()
     time.sleep(2)

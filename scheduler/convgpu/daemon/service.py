@@ -56,7 +56,8 @@ class Service:
         self._recovery = self._begin_recovery(self._restored, settings)
         server = self._make_admin_server(self._restored, settings)
         path = settings.directory / ADMIN_SOCKET_FILE
-        self._admin = AdminSocket(self._loop, path, self._host.folders.staging, server)
+        share = self._running.shares.of("")  # no volume has no name
+        self._admin = AdminSocket(share, path, self._host.folders.staging, server)
 
     def _begin_recovery(self, restored: RestoredContainers, settings: Settings) -> Recovery | None:
         """Begin recovery; None when no process can hold memory, and grants are given at once."""

@@ -11,6 +11,7 @@ from typing import Final
 from convgpu.daemon.admin_api.socket import AdminSocket
 from convgpu.daemon.containers.folders import make_staging
 from convgpu.daemon.system.directory_lock import DirectoryLock
+from convgpu.daemon.transport.shares import Share
 from convgpu.protocol.layout import ADMIN_SOCKET_FILE
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ async def _explain(directory: Path, reason: str, lifetime: float) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     lock = DirectoryLock(directory)
-    socket = AdminSocket(loop, directory / ADMIN_SOCKET_FILE, make_staging(directory), Refusal(reason))
+    socket = AdminSocket(Share(loop), directory / ADMIN_SOCKET_FILE, make_staging(directory), Refusal(reason))
     try:
         await asyncio.wait_for(stop.wait(), lifetime)
     except TimeoutError:

@@ -1,6 +1,5 @@
 """The administration socket, `admin.sock`."""
 
-import asyncio
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ class AdminSocket:
     """Listens until it is closed.
 
     Args:
+        share: of the event loop; closed with the socket.
         path: of the socket.
         staging: a folder beside it in which to make the socket.
         server: answers each request.
@@ -32,8 +32,8 @@ class AdminSocket:
         OSError: the socket cannot be made.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, path: Path, staging: Path, server: Answerer) -> None:
-        self._share = Share(loop)
+    def __init__(self, share: Share, path: Path, staging: Path, server: Answerer) -> None:
+        self._share = share
         self._server = server
         self._listener = Listener(self._share, path, 0o600, staging, self._accept)
 

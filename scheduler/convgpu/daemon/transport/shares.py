@@ -23,11 +23,17 @@ class Share:
 
     Within a turn each descriptor that is ready has its place in a queue; whoever has more to do queues again.
 
+    Args:
+        budget: seconds of a turn.
+        quick: those that are served before this one, as long as its turns do not suffice for all it has to do.
+
     Raises:
         OSError: no descriptors are left.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, budget: float = BUDGET) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, budget: float = BUDGET, quick: "QuickShares | None" = None
+    ) -> None:
         self._loop = loop
         self._budget = budget
         self._epoll = select.epoll()
@@ -39,6 +45,10 @@ class Share:
         self._queued: set[Hashable] = set()
         self._end = 0.0
         self._next: asyncio.Handle | None = None
+        self._quick = quick
+        self._is_busy = False
+        if quick is not None:
+            quick.add(self._epoll.fileno(), self._turn)
         loop.add_reader(self._epoll, self._turn)
 
     # -- descriptors -----------------------------------------------------------------------------------------
@@ -110,14 +120,32 @@ class Share:
 
     def _run(self) -> None:
         self._next = None
-        self._end = self._loop.time() + self._budget
         try:
+            if self._is_busy and self._quick is not None:
+                self._quick.serve()
+            self._end = self._loop.time() + self._budget
             goes_on = True
             while goes_on:
                 goes_on = (self._work() | self._serve()) and self.has_time
         finally:
+            self._note_rest()
             self._end = 0.0
             self._continue()
+
+    def _note_rest(self) -> None:
+        """Note whether more is to be done than a turn suffices for: then others that need less go first."""
+        if self._quick is None or self._epoll.closed:
+            return
+        if not self.has_time and not self._due and not self._ready:
+            self._ready.extend(self._epoll.poll(0, _BATCH))
+        is_busy = bool(self._due or self._ready)
+        if is_busy == self._is_busy:
+            return
+        self._is_busy = is_busy
+        if is_busy:
+            self._quick.remove(self._epoll.fileno())
+        else:
+            self._quick.add(self._epoll.fileno(), self._turn)
 
     def _work(self) -> bool:
         if not self._due:
@@ -150,22 +178,67 @@ class Share:
         self._due.clear()
         self._ready.clear()
         if not self._epoll.closed:
+            if self._quick is not None:
+                self._quick.remove(self._epoll.fileno())
             self._loop.remove_reader(self._epoll)
             self._epoll.close()
+
+
+class QuickShares:
+    """The shares whose turns suffice for all they have to do.
+
+    Were turns only taken one after the other, whoever asks now and then would wait for those of all containers that
+    flood. So before each turn of one that floods, who needs less is served, for the time of such a turn altogether.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, budget: float = BUDGET) -> None:
+        self._loop = loop
+        self._budget = budget
+        self._epoll = select.epoll()
+        self._turns: dict[int, Callback] = {}
+        self._ready: deque[int] = deque()
+
+    def add(self, descriptor: int, turn: Callback) -> None:
+        """Add a share by the descriptor that can be read when it has something to do."""
+        self._turns[descriptor] = turn
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def remove(self, descriptor: int) -> None:
+        """Remove a share; nothing happens if it is not here."""
+        if self._turns.pop(descriptor, None) is not None:
+            self._epoll.unregister(descriptor)
+
+    def serve(self) -> None:
+        """Give those that are ready a turn, one after the other, until the time is over."""
+        end = self._loop.time() + self._budget
+        if not self._ready:
+            self._ready.extend(descriptor for descriptor, _ in self._epoll.poll(0, _BATCH))
+        while self._ready:
+            turn = self._turns.get(self._ready.popleft())
+            if turn is not None:
+                turn()
+            if self._loop.time() >= end:
+                return
+
+    def close(self) -> None:
+        """Serve nobody any more."""
+        self._epoll.close()
 
 
 class Shares:
     """The shares of all containers, by name; each is made when it is first asked for."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, budget: float = BUDGET) -> None:
         self._loop = loop
+        self._budget = budget
+        self._quick = QuickShares(loop, budget)
         self._shares: dict[str, Share] = {}
 
     def of(self, container: str) -> Share:
         """Return the share of a container. Raises OSError: no descriptors are left."""
         share = self._shares.get(container)
         if share is None:
-            share = self._shares[container] = Share(self._loop)
+            share = self._shares[container] = Share(self._loop, self._budget, self._quick)
         return share
 
     def remove(self, container: str) -> None:
@@ -178,3 +251,4 @@ class Shares:
         """Close all shares."""
         for container in list(self._shares):
             self.remove(container)
+        self._quick.close()

@@ -58,6 +58,28 @@ def test_a_hundred_ready_connections_of_one_container_get_one_turn_before_anothe
     assert served.index("other") <= 2
 
 
+def test_who_asks_now_and_then_waits_for_one_turn_and_not_for_those_of_all_that_flood(pairs: Pairs) -> None:
+    served: list[str] = []
+    floods = 40
+
+    def flood() -> None:
+        served.append("flooder")
+        if len(served) == 2 * floods + 2:
+            pairs[-1][1].send(b"x")
+
+    async def turns(loop: asyncio.AbstractEventLoop) -> None:
+        shares = Shares(loop, budget=0)
+        for number, (ours, theirs) in enumerate(pairs[:-1]):
+            theirs.send(b"x")
+            shares.of(f"flooder {number % floods}").add_reader(ours.fileno(), flood)
+        shares.of("other").add_reader(pairs[-1][0].fileno(), partial(served.append, "other"))
+        await until(lambda: "other" in served)
+        shares.close()
+
+    run(turns)
+    assert served.index("other") <= 2 * floods + 4
+
+
 def test_connections_of_one_container_take_turns_with_each_other(pairs: Pairs) -> None:
     served: list[int] = []
 
