@@ -26,7 +26,7 @@ class Refusal:
     """One reason against a call: the rule's name and what to change, in one or two lines.
 
     Attributes:
-        has_entry: the text names the entry of the site's strict list that would permit it.
+        has_entry: the text names the entry of the site's strict list that would permit it, or what to say instead.
         detail: for the log alone: what a user may not be told, such as where links of root's folders lead.
     """
 

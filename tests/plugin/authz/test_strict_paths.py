@@ -63,7 +63,7 @@ def test_sources_that_the_engine_does_not_make_there(host, name):
 
 
 def test_the_refusal_says_what_to_type(host):
-    assert create(host, {"Binds": [f"{DATA}/new:/x:ro"]}).message.startswith(
+    assert create(host, {"Binds": [f"{DATA}/new:/x:ro"]}).message == (
         f"strict-paths: the Engine would make {DATA}/new if it is missing, as root and by its name, where users can "
         f"exchange names.\nMake the folder, and say --mount type=bind,source={DATA}/new,target=/x,readonly in place of "
         "-v (docker compose: `bind: {create_host_path: false}` in the long form of the volume)."
@@ -95,6 +95,9 @@ def test_a_container_that_was_made_before(host, asked, rule):
     container = inspected({"Runtime": "convgpu", **asked}, mounts=(row(f"{DATA}/new"),))
     assert host.start(container).rule == rule
     assert host.judge({"Cmd": ["sh"]}, "/v1.41/containers/c/exec").allow
+    update = "/v1.41/containers/c/update"
+    assert host.judge({"Memory": 1, "RestartPolicy": {"Name": "no"}}, update).allow
+    assert host.judge({"RestartPolicy": {"Name": "always"}}, update).allow is (rule == "no-gpu")
 
 
 UPWARDS = {

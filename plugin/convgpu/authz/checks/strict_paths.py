@@ -56,6 +56,7 @@ def made_sources(subject: Subject) -> Iterator[Refusal]:
                 f"the Engine would make {mount.source:.{_MAX_SHOWN}} if it is missing, as root and by its name, where "
                 f"users can exchange names.\nMake the folder, and say {_typed(mount)} in place of -v "
                 "(docker compose: `bind: {create_host_path: false}` in the long form of the volume).",
+                has_entry=True,
             )
 
 

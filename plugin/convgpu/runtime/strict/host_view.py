@@ -1,5 +1,6 @@
 """Looks up on the host what strict rules are compared with at a start."""
 
+import json
 import os
 import re
 import stat
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from convgpu.runtime.devices import GpuNumbers
+from convgpu.runtime.paths import normal
 from convgpu.runtime.strict.judgement import HostView, Numbers
 from convgpu.runtime.strict.staging import mount_points
 
@@ -19,8 +21,8 @@ _KINDS: Final = ("ipc", "pid", "uts", "net")
 _MAX_NODES: Final = 20_000  # of one folder
 
 
-def look_at_host(engine_root: str) -> HostView:
-    """Return the view of this host."""
+def look_at_host(engine_root: str, container: str) -> HostView:
+    """Return the view of this host, for a container by the Engine's id."""
     return HostView(
         engine_root=os.path.realpath(engine_root),
         real_path=real_path,
@@ -29,7 +31,18 @@ def look_at_host(engine_root: str) -> HostView:
         is_gpu=GpuNumbers().has,
         cdi_paths=frozenset(_cdi_paths()),
         is_hosts=is_hosts,
+        made=made_by_engine(Path(engine_root, "containers", container, "config.v2.json")),
     )
+
+
+def made_by_engine(record: Path) -> frozenset[str]:
+    """Return where a container mounts what the Engine makes if it is missing, by the Engine's record of it."""
+    try:
+        points = json.loads(record.read_bytes()).get("MountPoints") or {}
+    except FileNotFoundError:
+        return frozenset()  # nobody's container whom we know
+    binds = (point for point in points.values() if point.get("Type") == "bind")
+    return frozenset(normal(str(each.get("Destination"))) for each in binds if not each.get("SkipMountpointCreation"))
 
 
 def real_path(path: str) -> str | None:

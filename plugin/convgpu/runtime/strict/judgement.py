@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from convgpu.protocol.site.strictness import says_strict
 from convgpu.runtime.gpu_requests import IsGpuNumber
-from convgpu.runtime.paths import allows_path, is_at_or_below, normal, path_entry
+from convgpu.runtime.paths import READ_ONLY, allows_path, is_at_or_below, normal, path_entry
 
 # Below the Engine's own folder: what it mounts itself.
 _ENGINES: Final = ("containers", "volumes", "plugins", "swarm")
@@ -76,6 +76,7 @@ class HostView:
         cdi_paths: paths that files of CDI devices name, which root wrote.
         is_gpu: tells whether numbers belong to a GPU, which has rules of its own.
         is_hosts: tells whether a file of a namespace is that of the host.
+        made: where the container mounts what the Engine makes if it is missing.
     """
 
     engine_root: str
@@ -85,6 +86,7 @@ class HostView:
     is_gpu: IsGpuNumber
     cdi_paths: frozenset[str] = field(default_factory=frozenset)
     is_hosts: Callable[[str], bool] = lambda _: False
+    made: frozenset[str] = field(default_factory=frozenset)
 
 
 def read_strict(raw: bytes) -> StrictRules | None:
@@ -122,8 +124,24 @@ def refuse_unlisted(config: Mapping[str, Any], rules: StrictRules, host: HostVie
                 told = path if number_shown else str(mount.get("source"))
                 raise _path_not_listed(told, mount, writes=writes)
         for path, writes in shown[:1]:
+            _refuse_made(mount, path, rules, host)
             found.append(HostMount(number, path, writes, "rbind" in (mount.get("options") or ())))
     return found
+
+
+def _refuse_made(mount: Mapping[str, Any], path: str, rules: StrictRules, host: HostView) -> None:
+    """Refuse what the Engine has made, or would, below a writable entry: it does so before this, at each start.
+
+    A container that never starts no restart policy starts again, of which nobody is asked (decision 171).
+    """
+    source = normal(str(mount.get("source")))
+    entries = (normal(entry) for entry in rules.paths if not entry.endswith(READ_ONLY))
+    below = (each for entry in entries for each in (path, source) if each != entry and is_at_or_below(each, entry))
+    if normal(str(mount.get("destination"))) in host.made and any(below):
+        raise NotListed(
+            f"strict-paths: the Engine would make {source} if it is missing, as root and by its name, where users can "
+            f"exchange names. Say --mount type=bind,source={source},target={mount.get('destination')} in place of -v"
+        )
 
 
 def _path_not_listed(path: str, mount: Mapping[str, Any], *, writes: bool) -> NotListed:

@@ -46,7 +46,7 @@ def lead_mounts(
     # First of all, as who judges it then, and joins it, has what was opened.
     record = Path(engine_root, "containers", container, "hostconfig.json")
     config, joined = hold_joined(config, record, open_process, shared="shared" in rules.ids)
-    host = look_at_host(engine_root)
+    host = look_at_host(engine_root, container)
     shown = refuse_unlisted(config, rules, host)
     of_others = "shared" if is_remapped(config) else "host"
     if not shown and of_others in rules.ids:

@@ -276,8 +276,14 @@ def test_the_engine_makes_no_folder_where_users_write(raw, site, room, name):
     if made.status == 400:
         return  # before API 1.42 no mount asks for it
     started = raw.post(f"{API}/containers/{made.json['Id']}/start")
+    made_nothing = list(room.iterdir()) == []
+    site.configure({"authorization-plugins": []})
+    unasked = raw.post(f"{API}/containers/{made.json['Id']}/start")
+    site.configure({"authorization-plugins": ["convgpu"]})
     raw.remove(made.json["Id"])
-    assert (started.denied, list(room.iterdir())) == (True, []), started
+    assert (started.denied, made_nothing) == (True, True), started
+    # Nobody is asked of a restart policy: the runtime lets none start that it could start again.
+    assert (unasked.status, b"strict-paths: the Engine would make " in unasked.raw) == (500, True), unasked
 
 
 def test_the_engine_makes_no_folder_of_volumes_from(raw, room):

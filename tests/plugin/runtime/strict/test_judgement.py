@@ -1,11 +1,12 @@
 """What strict rules say at each start: mounts and devices as they are then."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from convgpu.runtime.strict.host_view import is_hosts, mounts_below, numbers_of, real_path
+from convgpu.runtime.strict.host_view import is_hosts, made_by_engine, mounts_below, numbers_of, real_path
 from convgpu.runtime.strict.judgement import HostMount, HostView, NotListed, StrictRules, read_strict, refuse_unlisted
 
 # Of a host that this machine need not be.
@@ -108,6 +109,20 @@ def test_what_is_listed_and_what_the_engine_mounts_itself_start(config: dict[str
 def test_everything_else_does_not(config: dict[str, Any], text: str) -> None:
     with pytest.raises(NotListed, match=text):
         refuse_unlisted(config, RULES, view())
+
+
+def test_what_the_engine_makes_below_a_writable_entry_does_not_start(tmp_path: Path) -> None:
+    record = tmp_path / "config.v2.json"
+    assert made_by_engine(record) == frozenset()
+    points = {"/x": {}, "/v": {"Type": "volume"}, "/m": {"SkipMountpointCreation": True}}
+    rows = {place: {"Type": "bind", "Destination": place, **more} for place, more in points.items()}
+    record.write_text(json.dumps({"MountPoints": rows}))
+    made = made_by_engine(record)
+    assert made == {"/x"}
+    with pytest.raises(NotListed, match="strict-paths: the Engine would make /srv/data/below"):
+        refuse_unlisted({"mounts": [bind("/srv/data/below", "ro")]}, RULES, view(made=made))
+    fine = [bind("/srv/data"), bind("/opt/tools/bin", "ro"), bind("/srv/data/below", destination="/m")]
+    refuse_unlisted({"mounts": fine}, RULES, view(made=made))
 
 
 def test_what_is_to_be_mounted_is_returned_as_it_leads() -> None:
