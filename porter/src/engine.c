@@ -82,9 +82,10 @@ static uint32_t import(struct lane *lane, struct flight *flight) {
     struct job *job = flight->job;
     struct cu_properties properties = {0};
     CUresult result = cu.import(&flight->handle, (void *)(intptr_t)job->descriptor, CU_POSIX_DESCRIPTOR);
+    /* Anything else than a piece may wait in its last close: `finish` gets it. */
+    if (result != CU_SUCCESS) return CONVGPU_CARRIER_ERROR_BAD_PIECE;
     close(job->descriptor); /* while it is open the driver counts the memory for nobody */
     job->descriptor = -1;
-    if (result != CU_SUCCESS) return CONVGPU_CARRIER_ERROR_BAD_PIECE;
     result = cu.properties(&properties, flight->handle);
     bool own = properties.location.type == CU_LOCATION_DEVICE && properties.location.id == device->number;
     if (result == CU_SUCCESS && own) result = cu.map(flight->address, job->size, 0, flight->handle, 0);

@@ -21,8 +21,8 @@ struct job {
     uint64_t most;    /* OUT: bytes of copies that the process may have */
     uint64_t carrier; /* number of the carrier it came on */
     uint64_t size;
-    uint32_t row; /* of the process's WELCOME */
-    int descriptor;
+    uint32_t row;   /* of the process's WELCOME */
+    int descriptor; /* -1 once it has been imported */
     bool in;
     struct copy *copy;
     struct job *next;

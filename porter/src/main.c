@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/closer.h"
 #include "base/driver.h"
 #include "base/log.h"
 #include "base/packet.h"
@@ -54,12 +55,23 @@ static void poke(void) {
     if (write(poked, &one, sizeof one) < 0) return; /* it is poked already */
 }
 
+/* A process may have its end of a carrier before we have ours. */
+static void close_all(struct packet *packet) {
+    for (unsigned i = 0; i < packet->count; i++) {
+        int descriptor = packet_take(packet, i);
+        if (descriptor >= 0) closer_take(descriptor, NULL);
+    }
+}
+
 /* Handles one frame of the scheduler; false: there is none. */
 static bool read_control(void) {
     struct packet packet;
     enum packet_outcome outcome = packet_read(control, &packet);
     if (outcome == PACKET_END) connected = false;
-    if (outcome != PACKET_READ) return false;
+    if (outcome != PACKET_READ) {
+        close_all(&packet);
+        return false;
+    }
     uint32_t kind = packet.size >= sizeof kind ? *(const uint32_t *)packet.bytes : 0;
     bool known = true;
     if (kind == CONVGPU_PORTER_POOL && packet.size == sizeof(struct convgpu_pool)) {
@@ -74,7 +86,7 @@ static bool read_control(void) {
         known = false;
     }
     if (!known) log_line("a control frame of kind %u and %zu bytes is not understood", kind, packet.size);
-    packet_close(&packet);
+    close_all(&packet);
     return true;
 }
 
@@ -146,7 +158,8 @@ int main(int count, char **arguments) {
     control = options.control;
     control_open(control);
     process_start(&(struct process_loop){watch, unwatch, poke, hear});
-    if (!driver_open(options.driver) || !engine_start(&process_engine_hooks) || !pool_open(options.pool))
+    if (!closer_start(process_closed) || !driver_open(options.driver) ||
+        !engine_start(&process_engine_hooks) || !pool_open(options.pool))
         return 1;
     adopt_owners();
     if (!growth_start(poke)) return 1;

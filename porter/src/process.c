@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/closer.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "checkpoint.h"
 #include "control.h"
 
@@ -33,8 +31,8 @@ struct process {
     pthread_mutex_t lock; /* guards what follows: copy engines answer on the carrier */
     int carrier;          /* -1: none */
     uint64_t carrier_number;
-    unsigned jobs;
-    bool broken; /* an answer could not be sent */
+    unsigned jobs, closing; /* closing: descriptors that it handed over */
+    bool broken;            /* an answer could not be sent */
 };
 
 static struct process *processes;
@@ -45,7 +43,30 @@ void process_start(const struct process_loop *given) {
     loop = *given;
 }
 
-/* ---- answers; any thread ------------------------------------------------------------------------------- */
+/* ---- what any thread does ------------------------------------------------------------------------------ */
+
+/* No lane and not the main thread does the last close of what a container made. Its next carrier waits until
+ * all of that is closed, so a process has never more descriptors here than one carrier brings. */
+static void hand_to_closer(struct process *process, int descriptor) {
+    if (descriptor < 0) return;
+    pthread_mutex_lock(&process->lock);
+    process->closing++;
+    pthread_mutex_unlock(&process->lock);
+    closer_take(descriptor, process);
+}
+
+void process_closed(void *pointer) {
+    struct process *process = pointer;
+    pthread_mutex_lock(&process->lock);
+    process->closing--;
+    pthread_mutex_unlock(&process->lock);
+    loop.poke();
+}
+
+static void end_carrier(struct process *process, int carrier) {
+    shutdown(carrier, SHUT_RDWR); /* nothing comes into its queue any more */
+    hand_to_closer(process, carrier);
+}
 
 /* Never waits for a container: whoever keeps to the depth has room for all answers in its socket. */
 static bool answer(struct process *process, uint64_t carrier, const struct convgpu_piece *frame) {
@@ -98,7 +119,7 @@ static void finish_job(struct job *job, uint32_t error, uint64_t nanoseconds) {
         if (job->in && job->copy != NULL) pool_end_in(job->copy, false);
         answer_failed(process, job->carrier, &frame, error);
     }
-    if (job->descriptor >= 0) close(job->descriptor);
+    hand_to_closer(process, job->descriptor);
     pthread_mutex_lock(&process->lock);
     bool last = --process->jobs == 0 || process->broken;
     pthread_mutex_unlock(&process->lock);
@@ -119,7 +140,7 @@ static void close_carrier(struct process *process) {
     pthread_mutex_unlock(&process->lock);
     if (carrier < 0) return;
     loop.unwatch(carrier);
-    close(carrier);
+    end_carrier(process, carrier);
 }
 
 static void break_carrier(struct process *process, const char *why) {
@@ -155,10 +176,9 @@ static bool submit(struct process *process, const struct convgpu_piece *frame, c
         .carrier = process->carrier_number,
         .size = frame->size,
         .row = frame->device,
-        .descriptor = packet->descriptor[0],
+        .descriptor = packet_take(packet, 0),
         .in = frame->kind == CONVGPU_CARRIER_IN,
     };
-    packet->descriptor[0] = -1;
     pthread_mutex_lock(&process->lock);
     process->jobs++;
     pthread_mutex_unlock(&process->lock);
@@ -169,7 +189,7 @@ static bool submit(struct process *process, const struct convgpu_piece *frame, c
 /* OUT and IN. Returns 0 or why the frame failed. IN is asserted at once: READY may come before its turn. */
 static uint32_t move(struct process *process, const struct convgpu_piece *frame, const struct copy_name *name,
                      struct packet *packet) {
-    if (packet->descriptor[0] < 0) return CONVGPU_CARRIER_ERROR_BAD_PIECE;
+    if (packet->count == 0) return CONVGPU_CARRIER_ERROR_BAD_PIECE;
     if (frame->kind == CONVGPU_CARRIER_IN && !pool_assert(name, frame->size, process->carrier_number))
         return CONVGPU_CARRIER_ERROR_NO_COPY;
     return submit(process, frame, name, packet) ? 0 : CONVGPU_CARRIER_ERROR_DRIVER;
@@ -196,6 +216,8 @@ static const char *receive(struct process *process, struct packet *packet) {
     struct copy_name name;
     uint32_t error = 0;
     if (packet->size != sizeof *frame) return "a packet of another size than a frame";
+    if (packet->count > (frame->kind == CONVGPU_CARRIER_OUT || frame->kind == CONVGPU_CARRIER_IN))
+        return "descriptors that nobody asked for";
     if (frame->kind == CONVGPU_CARRIER_OUT && !is_current(process)) return NULL;
     if (frame->kind == CONVGPU_CARRIER_READY) {
         pool_sweep(process->owner, process->carrier_number);
@@ -227,13 +249,14 @@ static void read_carrier(struct process *process) {
     for (int i = 0; i < PACKETS_AT_ONCE && process->carrier_number == carrier; i++) {
         struct packet packet;
         enum packet_outcome outcome = packet_read(process->carrier, &packet);
+        const char *fault = outcome == PACKET_READ ? receive(process, &packet) : NULL;
+        for (unsigned each = 0; each < packet.count; each++)
+            hand_to_closer(process, packet_take(&packet, each));
         if (outcome == PACKET_NONE) return;
         if (outcome == PACKET_END) {
             close_carrier(process);
             return;
         }
-        const char *fault = receive(process, &packet);
-        packet_close(&packet);
         if (fault != NULL) {
             break_carrier(process, fault);
             return;
@@ -242,16 +265,11 @@ static void read_carrier(struct process *process) {
 }
 
 /* An event may belong to a descriptor of the same number that was closed since. */
-static bool has_ended(const struct process *process) {
-    struct pollfd poll_pidfd = {.fd = process->pidfd, .events = POLLIN};
-    return poll(&poll_pidfd, 1, 0) > 0;
-}
-
 void process_event(void *pointer, int descriptor) {
     struct process *process = pointer;
     if (descriptor == process->carrier) {
         read_carrier(process);
-    } else if (descriptor == process->pidfd && has_ended(process)) {
+    } else if (descriptor == process->pidfd && proc_has_ended(process->pidfd)) {
         loop.unwatch(process->pidfd);
         close_carrier(process);
         process->ended = true;
@@ -284,28 +302,10 @@ static struct process *add(struct owner owner, int pidfd) {
     return process;
 }
 
-/* Field 22 of /proc/PID/stat, behind the name, which may hold anything; 0: there is no such process. */
-static uint64_t start_time(uint32_t pid) {
-    char path[32], text[1024];
-    unsigned long long started = 0;
-    snprintf(path, sizeof path, "/proc/%u/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (file == NULL) return 0;
-    size_t size = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[size] = '\0';
-    char *field = strrchr(text, ')');
-    for (int i = 0; i < 20 && field != NULL; i++) field = strchr(field + 1, ' ');
-    if (field == NULL || sscanf(field, " %llu", &started) != 1) return 0;
-    return started;
-}
-
 void process_adopt(struct owner owner) {
     if (find(owner) != NULL) return;
-    int pidfd = (int)syscall(SYS_pidfd_open, (pid_t)owner.pid, 0);
-    bool alive = pidfd >= 0 && start_time(owner.pid) == owner.started;
-    if (alive && add(owner, pidfd) != NULL) return;
-    if (!alive && pidfd >= 0) close(pidfd);
+    int pidfd = proc_open(owner.pid, owner.started);
+    if (pidfd >= 0 && add(owner, pidfd) != NULL) return;
     uint64_t freed = pool_sweep(owner, 0);
     if (freed == 0) return; /* it had several copies */
     log_line("pid %u has ended: %llu MiB of its copies are freed", owner.pid,
@@ -335,23 +335,20 @@ bool process_session(struct packet *packet) {
     bool valid =
         packet->size >= sizeof *session && session->device_count <= CONVGPU_CARRIER_DEVICES &&
         packet->size == sizeof *session + session->device_count * sizeof(struct convgpu_carrier_device) &&
-        packet->descriptor[1] >= 0;
+        packet->count == 2;
     if (!valid) return false;
     struct owner owner = {session->pid, session->started};
     struct process *process = find(owner);
-    if (process == NULL) {
-        process = add(owner, packet->descriptor[1]);
-    } else {
-        close(packet->descriptor[1]);
-    }
-    packet->descriptor[1] = -1;
+    int pidfd = packet_take(packet, 1);
+    if (process != NULL) close(pidfd);
+    if (process == NULL) process = add(owner, pidfd);
     if (process == NULL) return true; /* no memory: the process sees its carrier end */
     process->newest = session->session;
     process->most = session->most;
     close_carrier(process);
-    if (process->next.size > 0) close(process->next.descriptor[0]);
+    if (process->next.size > 0) end_carrier(process, process->next.descriptor[0]);
     process->next = *packet;
-    packet->descriptor[0] = -1;
+    (void)packet_take(packet, 0);
     loop.poke();
     return true;
 }
@@ -372,7 +369,6 @@ static void remove_process(struct process **link) {
     struct process *process = *link;
     *link = process->other;
     uint64_t freed = pool_sweep(process->owner, 0);
-    if (process->next.size > 0) close(process->next.descriptor[0]);
     close(process->pidfd);
     control_gone(CONVGPU_PORTER_GONE, process->session, freed);
     pthread_mutex_destroy(&process->lock);
@@ -384,9 +380,15 @@ void process_settle(void) {
         struct process *process = *link;
         pthread_mutex_lock(&process->lock);
         bool broken = process->broken && process->carrier >= 0;
-        bool quiet = process->jobs == 0;
         pthread_mutex_unlock(&process->lock);
         if (broken) break_carrier(process, "it does not read its answers");
+        if (process->ended && process->next.size > 0) {
+            process->next.size = 0;
+            end_carrier(process, process->next.descriptor[0]);
+        }
+        pthread_mutex_lock(&process->lock);
+        bool quiet = process->jobs == 0 && process->closing == 0;
+        pthread_mutex_unlock(&process->lock);
         if (quiet && process->ended) {
             remove_process(link);
             continue;

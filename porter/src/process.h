@@ -38,6 +38,9 @@ void process_event(void *process, int descriptor);
 /* Finishes what waited for copy engines: ended processes, and carriers that follow another. */
 void process_settle(void);
 
+/* For closer_start: what was handed over for this process is closed. */
+void process_closed(void *process);
+
 /* For engine_start. */
 extern const struct engine_hooks process_engine_hooks;
 

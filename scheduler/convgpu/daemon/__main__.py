@@ -21,6 +21,7 @@ from convgpu.daemon.system.directory_lock import DirectoryInUseError
 from convgpu.daemon.system.garbage_collection import GarbageCollection
 from convgpu.daemon.system.log_rate_limit import LogRateLimit
 from convgpu.daemon.system.log_writer import LogWriter
+from convgpu.daemon.transport.closer import handle_interrupts
 from convgpu.logs.formatter import FORMATS, create_formatter
 from convgpu.policies.eviction import DEFAULT_EVICTION, EVICTION_POLICIES
 from convgpu.policies.memory import POLICIES
@@ -252,6 +253,7 @@ async def _serve(settings: Settings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    handle_interrupts()
     service = Service(settings)
     GarbageCollection(loop.call_later).start()
     log.info("ready directory=%s policy=%s", settings.directory, settings.policy)

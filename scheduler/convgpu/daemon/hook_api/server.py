@@ -74,7 +74,7 @@ class HookServer:
     def accept(self, container: str, sock: socket.socket) -> None:
         """Serve a connection to the container's socket; it is closed unless HELLO comes within ten seconds."""
         if not self._silent.has_room(container):
-            sock.close()
+            self._shares.of(container).release(sock)
             return
         receive, ended = partial(self._receive, container), partial(self._ended, container)
         connection = Connection(self._shares.of(container), sock, receive, ended, MAX_FRAME)

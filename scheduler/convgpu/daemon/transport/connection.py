@@ -15,6 +15,7 @@ from typing import Final
 
 from convgpu.daemon.system.atomic_files import put_in_place
 from convgpu.daemon.system.procfs import containers_of, has_ended, open_peer
+from convgpu.daemon.transport.closer import receiver, refuse_descriptors
 from convgpu.daemon.transport.shares import Share
 from convgpu.protocol import wire
 from convgpu.protocol.messages import Failed, Message, pack
@@ -50,6 +51,7 @@ class Connection:
         self.pid: int = _UCRED.unpack(credentials)[0]
         self._share = share
         self._sock = sock
+        self._receive = receiver(sock)
         self._on_message = on_message
         self._on_end = on_end
         self._stream = MessageStream(max_frame)
@@ -115,14 +117,14 @@ class Connection:
         self.closed = True
         self._share.remove_reader(self._sock.fileno())
         self._share.remove_writer(self._sock.fileno())
-        self._sock.close()
+        self._share.release(self._sock)
         if why:
             log.warning("connection of pid %d closed: %s", self.pid, why)
         self._on_end(self)
 
     def _readable(self) -> None:
         try:
-            data = self._sock.recv(self._read_size)
+            data = self._receive(self._read_size)
         except BlockingIOError:
             return
         except OSError as error:
@@ -212,6 +214,7 @@ class Listener:
         self._pause: asyncio.TimerHandle | None = None
         self._path = path
         self._sock = bind_unix(path, mode, staging)
+        refuse_descriptors(self._sock)
         self._file = _identify(path)
         self._sock.listen(128)
         share.add_reader(self._sock.fileno(), self._acceptable)
@@ -239,7 +242,7 @@ class Listener:
         if self._pause is not None:
             self._pause.cancel()
         self._share.remove_reader(self._sock.fileno())
-        self._sock.close()
+        self._share.release(self._sock)
 
 
 def _identify(path: Path) -> tuple[int, int] | None:

@@ -7,9 +7,12 @@ for each container, an epoll(7) of its own, and a turn of that costs everybody e
 
 import asyncio
 import select
+import socket
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Final
+
+from convgpu.daemon.transport.closer import Closer
 
 # Seconds of one turn. What begins within them ends after them, so that they bound what waits and not what runs.
 BUDGET: Final = 0.0005
@@ -45,6 +48,7 @@ class Share:
         self._queued: set[Hashable] = set()
         self._end = 0.0
         self._next: asyncio.Handle | None = None
+        self._closer = Closer(loop, self._resume)
         self._quick = quick
         self._is_busy = False
         if quick is not None:
@@ -87,6 +91,16 @@ class Share:
         self._masks[descriptor] = mask
         if not mask:
             del self._masks[descriptor]
+
+    def release(self, sock: socket.socket) -> None:
+        """Close a socket that the container has reached. While too many of these wait, none of its others is served."""
+        self._closer.take(sock)
+        if self._closer.is_full and not self._epoll.closed:
+            self._loop.remove_reader(self._epoll)
+
+    def _resume(self) -> None:
+        if not self._epoll.closed:
+            self._loop.add_reader(self._epoll, self._turn)
 
     # -- work ------------------------------------------------------------------------------------------------
 
@@ -154,6 +168,8 @@ class Share:
         return True
 
     def _serve(self) -> bool:
+        if self._closer.is_full:
+            return False
         if not self._ready and not self._epoll.closed:
             self._ready.extend(self._epoll.poll(0, _BATCH))
         if not self._ready:
