@@ -285,11 +285,12 @@ def host_pool(directory: Path) -> Path:
 @contextlib.contextmanager
 def running_daemon(directory: Path, devices: str = "simulated:16GiB", *options: str) -> Iterator[Daemon]:
     daemon = Daemon(directory, devices, *options)
+    pool = host_pool(directory)  # while the folder is there
     try:
         yield daemon
     finally:
         daemon.kill()
-        shutil.rmtree(host_pool(directory).parent, ignore_errors=True)
+        shutil.rmtree(pool.parent, ignore_errors=True)
         for process in Process.opened:
             process.end()
         Process.opened.clear()
