@@ -142,7 +142,9 @@ static uint32_t model_move(const struct convgpu_piece *frame, bool descriptor) {
 static bool model_frame(const struct convgpu_piece *frame, bool descriptor) {
     struct model_copy *copy = model_valid(frame) ? model_find(frame->device, frame->piece) : NULL;
     bool there = copy && copy->complete && copy->size == frame->size;
+    bool moves = frame->kind == CONVGPU_CARRIER_OUT || frame->kind == CONVGPU_CARRIER_IN;
     uint32_t error = 0;
+    if (descriptor && !moves) return false;
     switch (frame->kind) {
     case CONVGPU_CARRIER_READY:
         for (int index = 0; index < MOST_COPIES; index++)
@@ -218,6 +220,13 @@ static void unwatch(int descriptor) {
 
 static void poke(void) {}
 
+static void hear(void) {}
+
+void closer_take(int descriptor, void *of) {
+    close(descriptor);
+    process_closed(of);
+}
+
 /* ---- one input ----------------------------------------------------------------------------------------- */
 
 /* As engine.c does it, whose import is left out. */
@@ -231,7 +240,7 @@ static void begin_jobs(void) {
         bool wanted = process_engine_hooks.wanted(real);
         if (wanted && real->in) real->copy = pool_begin_in(&real->name, real->size, real->carrier);
         if (wanted && !real->in)
-            real->copy = pool_begin_out(&real->name, real->size, real->share, real->carrier);
+            real->copy = pool_begin_out(&real->name, real->size, real->most, real->carrier);
         FUZZ_CHECK(wanted == (job->carrier == carrier) && (real->copy != NULL) == (job->copy != NULL));
     }
 }
@@ -274,7 +283,6 @@ static void reconnect(void) {
                                       .pid = 1,
                                       .session = 1,
                                       .started = 7,
-                                      .share = 3,
                                       .most = SHARE,
                                       .device_count = DEVICES};
     int ends[2];
@@ -283,6 +291,7 @@ static void reconnect(void) {
     for (uint8_t row = 0; row < DEVICES; row++) packet.bytes[sizeof session + 16 * row] = (char)row;
     packet.descriptor[0] = ends[1];
     packet.descriptor[1] = eventfd(0, EFD_CLOEXEC);
+    packet.count = 2;
     FUZZ_CHECK(process_session(&packet));
     if (container >= 0) close(container);
     container = ends[0];
@@ -327,10 +336,10 @@ static void begin(void) {
         return;
     }
     begun = true;
-    process_start(&(struct process_loop){watch, unwatch, poke});
+    process_start(&(struct process_loop){watch, unwatch, poke, hear});
     FUZZ_CHECK(pool_open("pool") && units_resize(POOL_UNITS) == 0);
     units_add(0, POOL_UNITS);
-    struct copy *copy = pool_begin_out(&other, POOL_UNIT, (struct share){4, SHARE}, 1);
+    struct copy *copy = pool_begin_out(&other, POOL_UNIT, SHARE, 1);
     FUZZ_CHECK(copy != NULL);
     pool_end_out(copy, true);
 }

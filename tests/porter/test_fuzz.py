@@ -18,7 +18,7 @@ SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 def test_whatever_a_container_says_is_answered_as_the_header_says(tmp_path: Path) -> None:
     """And no copy of another container's changes, nor is more of the pool in use than there are copies."""
     porter, fuzzer = ROOT / "porter/src", tmp_path / "fuzzer"
-    sources = (porter / "pool/pool.c", porter / "pool/units.c", porter / "base/packet.c")
+    sources = (porter / "pool/pool.c", porter / "pool/units.c", porter / "base/packet.c", porter / "base/proc.c")
     includes = (f"-I{porter}", f"-I{ROOT}/hook/include")
     command = ("gcc", *FLAGS, *SANITIZERS, *includes, "-o", fuzzer, ROOT / "tests/porter/fuzz_carrier.c", *sources)
     subprocess.run(command, check=True)
