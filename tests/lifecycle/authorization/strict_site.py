@@ -144,6 +144,8 @@ def _volumes() -> Iterator[tuple[str, Host]]:
     yield "mount of a volume that is filled", mount("volume", "vol1")
     yield "volume without a name by the Engine's", {"Binds": [f"{'0a' * 32}:/x:nocopy"]}
     yield "mount of a kind of tomorrow", mount("wormhole", "/")
+    yield "mount of an image", mount("image", "convgpu/demo")
+    yield "part of a volume", mount("volume", "vol1", VolumeOptions={"NoCopy": True, "Subpath": "link"})
 
 
 CLASSES = ("paths", "namespaces", "devices", "options", "proc", "volumes")

@@ -157,3 +157,17 @@ def test_options_that_make_another_mount_of_a_tmpfs(strict, option):
 def test_options_of_a_tmpfs(strict):
     for options in ("", "rw,noexec,nosuid,size=1m", "mode=1777,uid=0,gid=0,exec,suid,dev"):
         assert create(strict, {"Tmpfs": {"/x": options}}).allow
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        strict_site.mount("image", "any"),
+        strict_site.mount("image", "any", ImageOptions={"Subpath": "link"}),
+        strict_site.mount("volume", "mine", VolumeOptions={"NoCopy": True, "Subpath": "link"}),
+        strict_site.mount("volume", "mine", VolumeOptions={"NoCopy": True, "subPATH": "link"}),
+    ],
+)
+def test_parts_of_volumes_and_images_in_which_the_engine_would_follow_links(strict, asked):
+    """It looks on the host, as root, and its answer tells what is there; the runtime refuses too late."""
+    assert create(strict, asked).rule == "strict-fields"

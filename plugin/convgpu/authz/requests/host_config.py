@@ -36,15 +36,15 @@ _SPEEDS: Final = (
     "blkioweightdevice", "blkiodevicereadbps", "blkiodevicewritebps", "blkiodevicereadiops", "blkiodevicewriteiops",
 )  # fmt: skip
 _DEVICE: Final = re.compile(r"/dev/(?:[a-z]+/by-[a-z]+/)?[\w:-][\w:.+-]*", re.ASCII)
-_MOUNT_KINDS: Final = frozenset({"bind", "volume", "tmpfs", "image"})
+# Not `image`, and no `subpath`: the Engine follows links in such a part as root, on the host, and says where they end.
+_MOUNT_KINDS: Final = frozenset({"bind", "volume", "tmpfs"})
 _MOUNT: Final = frozenset({"type", "source", "target", "readonly", "consistency", "clusteroptions"})
 _MOUNT_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
     "bindoptions": frozenset({
         "propagation", "nonrecursive", "createmountpoint", "readonlynonrecursive", "readonlyforcerecursive",
     }),
-    "volumeoptions": frozenset({"nocopy", "labels", "driverconfig", "subpath"}),
+    "volumeoptions": frozenset({"nocopy", "labels", "driverconfig"}),
     "tmpfsoptions": frozenset({"sizebytes", "mode", "options"}),
-    "imageoptions": frozenset({"subpath"}),
 }  # fmt: skip
 # Parts of a HostConfig that have fields of their own.
 _PARTS: Final[Mapping[str, frozenset[str]]] = {
