@@ -291,7 +291,7 @@ def _rest(subject: Subject) -> Iterator[Need]:
             yield Need("masks", path, f"{path} without a mask{given}")
     yield from endpoint_needs(rest.endpoint_options)
     for name in rest.unknown:
-        yield Need("fields", name, f"the field {name} of the request, which ConvGPU does not know,")
+        yield Need("fields", name, f"the field {name} of the request, which ConvGPU does not know or give freely,")
 
 
 def _half_read_only(subject: Subject) -> Iterator[Refusal]:
