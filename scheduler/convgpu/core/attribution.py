@@ -6,6 +6,7 @@ and counted nowhere; `CONVGPU_RESERVE` makes room for it. NVML's count is compar
 usage: what a process allocated between two samples was leased to it before. Only what two samples in a row show counts.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -18,8 +19,15 @@ TOLERATED: Final = 256 << 20
 NOISE: Final = 16 << 20
 # The driver takes a little for each process and counts it for none of them (9 MiB on an H200).
 UNCOUNTED: Final = 16 << 20
-# Seconds within the limit that take back one above it.
+# Seconds without overuse that take back one with it.
 _TO_FORGET: Final = 5
+# Seconds above the limit that no moment of an honest program lasts: 74 ms were the most (docs/measurements.md).
+NO_MOMENT: Final = 0.15
+# Seconds between looks at a device whose time is spent: while somebody is above the limit, and else.
+_LOOK_TWICE: Final = 0.2
+_LOOK_OFTEN: Final = 0.5
+
+OveruseRow = tuple[str, str]  # container, device
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,29 +142,60 @@ class TakenReserves:
         return {name for name, size in charged.items() if size > innocent[name] + TOLERATED}
 
 
-class OveruseTimer:
-    """Counts how long each (container, device) is above its limit, over pauses.
+class OveruseBudget:
+    """Says who is above a limit where the time for that is spent: all containers of a device have one budget.
 
-    What a sample finds counts until the next one. Five seconds within the limit take back one that was counted: nobody
-    is above it for more than about a sixth of the time, and moments are forgotten.
+    What a look finds counts until the next one, once, however many are above their limits. Five seconds without anybody
+    take back one: a device is overused for no more than about a sixth of the time, by whoever, and moments are
+    forgotten. Where the budget is spent, whoever is above a limit for longer than a moment has been so for too long.
 
     Args:
-        after: seconds above the limit after which a container has been there for too long.
+        after: seconds above a limit after which the budget of a device is spent.
     """
 
     def __init__(self, after: float) -> None:
         self._most = after * _TO_FORGET
-        self._counted: dict[tuple[str, str], float] = {}  # fifths of seconds, at most twice as many as are too many
-        self._over: AbstractSet[tuple[str, str]] = frozenset()
+        self._is_no_moment = min(NO_MOMENT, after)
+        self._counted: dict[str, float] = {}  # by device, in fifths of seconds, at most twice as many as are too many
+        self._overused: AbstractSet[str] = frozenset()
+        self._since: dict[OveruseRow, float] = {}
         self._at = 0.0
 
-    def update(self, over: AbstractSet[tuple[str, str]], now: float) -> tuple[set[tuple[str, str]], set[str]]:
-        """Return what is above its limit since this call, and the containers that are and have been for too long."""
+    def update(
+        self, over: AbstractSet[OveruseRow], now: float, unjudged: AbstractSet[str] = frozenset()
+    ) -> tuple[set[OveruseRow], set[OveruseRow]]:
+        """Take what a look finds; return who is above a limit since this one, and who has been so for too long.
+
+        Args:
+            over: who is above a limit where.
+            now: seconds on any clock.
+            unjudged: devices that somebody uses of whom it is not known yet whether that is permitted.
+        """
         passed, self._at = now - self._at, now
-        fresh, before, self._over = set(over - self._over), self._over, frozenset(over)
-        for key, counted in list(self._counted.items()):
-            more = passed * _TO_FORGET if key in before else -passed
-            self._counted[key] = min(counted + more, 2 * self._most)
-            if self._counted[key] <= 0:
-                del self._counted[key]
-        return fresh, {key[0] for key in over if self._counted.setdefault(key, 0.0) >= self._most}
+        for device, counted in list(self._counted.items()):
+            more = passed * _TO_FORGET if device in self._overused else -passed
+            self._counted[device] = min(counted + more, 2 * self._most)
+            if self._counted[device] <= 0:
+                del self._counted[device]
+        self._overused = {device for _, device in over} | unjudged
+        for device in self._overused:
+            self._counted.setdefault(device, 0.0)
+        fresh = set(over - self._since.keys())
+        self._since = {row: self._since.get(row, now) for row in over}
+        spent = self.spent
+        return fresh, {
+            row for row, since in self._since.items() if row[1] in spent and now - since >= self._is_no_moment
+        }
+
+    @property
+    def spent(self) -> set[str]:
+        """The devices whose budget is spent."""
+        return {device for device, counted in self._counted.items() if counted >= self._most}
+
+    @property
+    def pause(self) -> float:
+        """Seconds until devices whose budget is spent should be looked at again; infinite without any."""
+        spent = self.spent
+        if any(device in spent for _, device in self._since):
+            return _LOOK_TWICE
+        return _LOOK_OFTEN if spent else math.inf

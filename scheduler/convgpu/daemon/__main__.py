@@ -155,7 +155,7 @@ def _explain(directory: Path, reason: str) -> None:
     "--overuse-after",
     default="10s",
     callback=_duration,
-    help="How long a container may do so; five seconds without take back one.",
+    help="How long containers of a GPU may do so together; five seconds without take back one.",
 )
 @click.option(
     "--learn",

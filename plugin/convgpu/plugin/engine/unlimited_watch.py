@@ -16,7 +16,7 @@ from convgpu.protocol.requests import JudgeUnlimited, ListDevices, UnlimitedVerd
 
 _log: Final = logging.getLogger(__name__)
 
-_STEP: Final = 5.0  # seconds between two questions to the scheduler
+_STEP: Final = 1.0  # seconds between two questions to the scheduler
 _AGAIN: Final = 30.0  # seconds after which a container that was judged is judged again: rules change
 
 

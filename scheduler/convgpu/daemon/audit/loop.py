@@ -5,29 +5,21 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from dataclasses import replace
 
 from convgpu.core import events as e
-from convgpu.core.attribution import Attribution, MemorySample, TakenReserves, is_significant, lasting
+from convgpu.core.attribution import Attribution, MemorySample, OveruseRow, TakenReserves, is_significant, lasting
 from convgpu.core.memory.account import AccountView
 from convgpu.core.memory.snapshot import LedgerSnapshot
-from convgpu.daemon.audit.attributor import Attributor
+from convgpu.daemon.audit.attributor import Attributor, Leases
 from convgpu.daemon.audit.capacity import Capacities
-from convgpu.daemon.audit.overuse import OveruseEnforcer
+from convgpu.daemon.audit.enforcement import Enforcement, Findings
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.audit.sampling import take_sample
-from convgpu.daemon.audit.unlimited import UnlimitedContainers
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.machine_driver import MachineDriver
 
 log = logging.getLogger(__name__)
-
-
-class Enforcers(NamedTuple):
-    """What acts on containers above their limit, and on those that have none."""
-
-    overuse: OveruseEnforcer
-    unlimited: UnlimitedContainers
 
 
 class Audit:
@@ -38,7 +30,7 @@ class Audit:
         driver: of the machine, which learns of unleased memory.
         attributor: finds the owners of memory.
         capacities: follow what is found.
-        enforcers: act on containers above their limit, and on those that have none.
+        enforcement: acts on containers above their limit, and on those that have none.
         followers: are called after each audit.
         report: gets what is found.
     """
@@ -49,7 +41,7 @@ class Audit:
         driver: MachineDriver,
         attributor: Attributor,
         capacities: Capacities,
-        enforcers: Enforcers,
+        enforcement: Enforcement,
         followers: Sequence[Callable[[], None]],
         report: AuditReport,
     ) -> None:
@@ -57,13 +49,14 @@ class Audit:
         self._driver = driver
         self._attributor = attributor
         self._capacities = capacities
-        self._enforcers = enforcers
+        self._enforcement = enforcement
         self._followers = followers
         self._report = report
         self._before: dict[str, Attribution] = {}
         self._pids: dict[str, AbstractSet[int]] = {}  # in the last sample of each device
         self._charged: dict[str, set[str]] = defaultdict(set)  # containers with unleased memory, by device
         self._taken = TakenReserves()
+        self._found = Findings()  # in the last audit
         self._task: asyncio.Task[None] | None = None
 
     def start(self, interval: float) -> None:
@@ -72,33 +65,38 @@ class Audit:
 
     async def _run(self, interval: float) -> None:
         while True:
-            await asyncio.sleep(interval)
-            if self._driver.machine.recovering:
-                continue
             try:
-                await self.audit()
+                await self._wait(interval)
+                if not self._driver.machine.recovering:
+                    await self.audit()
             except Exception:  # a fault here must neither end the scheduler nor the audit
                 log.exception("the audit failed; the next one is in %g s", interval)
 
+    async def _wait(self, interval: float) -> None:
+        """Wait for the next audit; look meanwhile at devices whose budget for overuse is spent."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + interval
+        while (left := until - clock()) > 0:
+            pause = self._enforcement.pause
+            await asyncio.sleep(min(left, pause))
+            if pause < left:
+                await self._look()
+
     async def audit(self, *, at_once: bool = False) -> None:
         """Audit all devices once. `at_once`: unleased memory is charged without a second sample that confirms it."""
-        leases = self._attributor.leases({pid for pids in self._pids.values() for pid in pids})
         unsettled = self._unsettled()
-        samples = await asyncio.gather(*(take_sample(self._executor, row.uuid) for row in self._capacities.rows))
+        samples, leases = await self._sample({row.uuid for row in self._capacities.rows})
         # What follows is of one moment: nothing awaits any more, until containers without a limit are looked for.
         unsettled |= self._unsettled()
         index, ledger = self._attributor.index(), self._driver.machine.snapshot()
         takers = set() if at_once else self._find_takers(ledger)  # what is there before the first grant took nothing
-        self._pids = {sample.device: (sample.held or {}).keys() for sample in samples}
-        now = self._attributor.leases({pid for pids in self._pids.values() for pid in pids})
-        leases = now | {key: max(size, now.get(key, 0)) for key, size in leases.items()}
-        over: set[tuple[str, str]] = set()
+        over: set[OveruseRow] = set()
         forgers: set[str] = set()
         for sample in samples:
             self._note_health(sample)
             if sample.error is None:
                 self._capacities.measure(sample)
-            self._enforcers.unlimited.see(sample.device, self._attributor.without_limit(sample, index))
+            self._enforcement.unlimited.see(sample.device, self._attributor.without_limit(sample, index))
             if sample.held is not None:
                 attribution = self._attributor.attribute(sample, leases, index)
                 is_settled = sample.device not in unsettled
@@ -110,10 +108,32 @@ class Audit:
                 self._charge(sample.device, unleased, accounts)
                 over |= _find_overuse(sample.device, attribution, accounts)
                 self._before[sample.device] = attribution
-        self._enforcers.overuse.enforce(over, takers, index, forgers)
         for follow in self._followers:
             follow()
-        await self._enforcers.unlimited.enforce(index)
+        self._found = Findings(over, takers, forgers)
+        await self._enforcement.enforce(self._found, index)
+
+    async def _look(self) -> None:
+        """See who is above a limit now on devices whose budget for that is spent; nothing else follows from it."""
+        spent = self._enforcement.spent
+        samples, leases = await self._sample(spent)
+        index, ledger = self._attributor.index(), self._driver.machine.snapshot()
+        over = {row for row in self._found.over if row[1] not in spent}
+        for sample in samples:
+            self._enforcement.unlimited.see(sample.device, self._attributor.without_limit(sample, index))
+            attribution = self._attributor.attribute(sample, leases, index)
+            over |= _find_overuse(sample.device, attribution, ledger.on(sample.device))
+        self._found = replace(self._found, over=over)
+        await self._enforcement.enforce(self._found, index)
+
+    async def _sample(self, devices: AbstractSet[str]) -> tuple[list[MemorySample], Leases]:
+        """Return samples of devices, and what processes could have on them meanwhile."""
+        before = self._attributor.leases({pid for pids in self._pids.values() for pid in pids})
+        rows = [row.uuid for row in self._capacities.rows if row.uuid in devices]
+        samples = await asyncio.gather(*(take_sample(self._executor, uuid) for uuid in rows))
+        self._pids |= {sample.device: (sample.held or {}).keys() for sample in samples}
+        now = self._attributor.leases({pid for pids in self._pids.values() for pid in pids})
+        return samples, now | {key: max(size, now.get(key, 0)) for key, size in before.items()}
 
     def _unsettled(self) -> set[str]:
         """Return the devices on which memory of ended processes settles."""
@@ -146,9 +166,9 @@ class Audit:
         confirmed = lasting(before.unleased, attribution.unleased) if before is not None else {}
         return confirmed | {name: size for name, size in attribution.unleased.items() if name in forgers}
 
-    def _find_takers(self, ledger: LedgerSnapshot) -> set[tuple[str, str]]:
+    def _find_takers(self, ledger: LedgerSnapshot) -> set[OveruseRow]:
         """Return the (container, device) that took, past the hook, what others were granted or have reserved."""
-        takers: set[tuple[str, str]] = set()
+        takers: set[OveruseRow] = set()
         for device in ledger.devices:
             charged = {name: account.charged for name, account in ledger.on(device).items() if account.charged}
             lacks = self._driver.machine.is_reserved_taken(device)
@@ -169,7 +189,7 @@ class Audit:
             self._task.cancel()
 
 
-def _find_overuse(device: str, attribution: Attribution, accounts: Mapping[str, AccountView]) -> set[tuple[str, str]]:
+def _find_overuse(device: str, attribution: Attribution, accounts: Mapping[str, AccountView]) -> set[OveruseRow]:
     """Return the (container, device) that hold more than their limit and what is tolerated."""
     return {
         (name, device)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from convgpu.core.attribution import OveruseTimer
+from convgpu.core.attribution import OveruseRow
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.audit.terminate import end_all_processes, end_connected
@@ -20,11 +20,9 @@ from convgpu.protocol.site.strictness import says_strict
 log = logging.getLogger(__name__)
 
 OVERUSE_ACTIONS: Final = ("auto", "warn", "stop")
-_STOPPED: Final = "container %s %s for %g s and is ended"
-_ABOVE: Final = "was above its limit"
+_STOPPED: Final = "container %s %s, and is ended: containers of its GPU did so for %g s"
+_ABOVE: Final = "is above its limit"
 _TOOK: Final = "took, past the hook, what others were granted or have reserved"
-
-Row = tuple[str, str]  # container, device
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,8 @@ class OveruseRules:
     Attributes:
         action: one of OVERUSE_ACTIONS; `auto` stops them where the rules of the site are strict: there a program
             without the hook has its limit by the audit only.
-        after: seconds above the limit, or with what others have, after which a container is stopped.
+        after: seconds above the limit, or with what others have, after which containers are stopped; of all containers
+            of a device together.
         site: the file with the rules of the site; need not be there.
     """
 
@@ -53,35 +52,38 @@ class OveruseRules:
 
 
 class OveruseEnforcer:
-    """Records each overuse once, and stops a container that was above its limit, or took what others have, for long."""
+    """Records each overuse once, and stops containers that were above their limit, or took what others have."""
 
     def __init__(self, sessions: SessionRegistry, history: History, report: AuditReport, rules: OveruseRules) -> None:
         self._sessions = sessions
         self._history = history
         self._report = report
         self._rules = rules
-        self._timer = OveruseTimer(rules.after)
-        self._stopped: set[str] = set()
+        self._stopped: AbstractSet[str] = frozenset()
 
-    def enforce(
-        self, over: AbstractSet[Row], takers: AbstractSet[Row], index: ProcessIndex, forgers: AbstractSet[str]
-    ) -> None:
-        """Judge containers by what they hold now.
+    def tell(self, fresh: AbstractSet[OveruseRow], over: AbstractSet[OveruseRow]) -> None:
+        """Say which containers are above their limit, or have taken what others have, since now.
 
         Args:
-            over: (container, device) above its limit.
-            takers: those that took, past the hook, what others were granted or have reserved.
-            index: of processes, as of now.
-            forgers: containers that are given no time above their limit.
+            fresh: (container, device) of them.
+            over: those above their limit.
         """
-        loop = asyncio.get_running_loop()
-        fresh, expired = self._timer.update(over | takers, loop.time())
-        expired |= {container for container, _ in over if container in forgers}
         for container, device in sorted(fresh):
-            self._tell(container, device, is_over=(container, device) in over)
-        if not expired or not self._rules.stops():
-            self._stopped = set()
-            return
+            size = self._report.seen_of(container, device)
+            if (container, device) in over:
+                log.warning("container %s holds %d bytes of %s, more than its limit", container, size, device)
+                self._history.add(EventKind.OVERUSED, container, "audit", uuid=device, size=size)
+            else:
+                log.warning("container %s holds %d bytes of %s, and %s", container, size, device, _TOOK)
+
+    def stop(self, expired: AbstractSet[str], over: AbstractSet[OveruseRow], index: ProcessIndex) -> None:
+        """End containers.
+
+        Args:
+            expired: containers whose time is over.
+            over: (container, device) above its limit; who is not among them took what others have.
+            index: of processes, as of now.
+        """
         for container in sorted(expired):
             if container not in self._stopped:
                 is_over = any(name == container for name, _ in over)
@@ -89,17 +91,9 @@ class OveruseEnforcer:
                 reason = "overuse" if is_over else "taken"
                 self._history.add(EventKind.STOPPED, container, "audit", reason=reason)
             end_connected(session.process for session in self._sessions.of(container))
+            loop = asyncio.get_running_loop()
             loop.run_in_executor(None, end_all_processes, partial(_is_of, index, container))
         self._stopped = expired
-
-    def _tell(self, container: str, device: str, *, is_over: bool) -> None:
-        """Say what a container does since now."""
-        size = self._report.seen_of(container, device)
-        if is_over:
-            log.warning("container %s holds %d bytes of %s, more than its limit", container, size, device)
-            self._history.add(EventKind.OVERUSED, container, "audit", uuid=device, size=size)
-        else:
-            log.warning("container %s holds %d bytes of %s, and %s", container, size, device, _TOOK)
 
 
 def _is_of(index: ProcessIndex, container: str, pid: int) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
 
-from convgpu.core.attribution import OveruseTimer
+from convgpu.core.attribution import OveruseRow
 from convgpu.daemon.audit.attributor import Unlimited
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.overuse import OveruseRules
@@ -23,11 +23,14 @@ log = logging.getLogger(__name__)
 
 _FOUND: Final = "container %s holds %d bytes of %s, where it has no limit: give it a ConvGPU volume (convgpu run)"
 _WARNING: Final = (
-    "container %s uses %s without a limit, nothing permits it, and it is ended in %g s: start it with convgpu run, or "
-    "permit its image in the rules of the site (docs/authorization.md)"
+    "container %s uses %s without a limit, nothing permits it, and it is ended in %g s, or at once if others had "
+    "that time there: start it with convgpu run, or permit its image in the rules of the site (docs/authorization.md)"
 )
-# Seconds for which a verdict stays that is about a container without memory now: as long as the timer forgets.
+_STOPPED: Final = "container %s uses a GPU without a limit, and is ended: containers of its GPU did so for %g s"
+# Seconds for which a verdict stays that is about a container without memory now.
 _REMEMBERED: Final = 60.0
+# Seconds for which a container counts of which the plugin has not said yet whether it is permitted.
+_UNJUDGED: Final = 5.0
 
 
 class UnlimitedContainers:
@@ -41,12 +44,11 @@ class UnlimitedContainers:
         self._history = history
         self._report = report
         self._rules = rules
-        self._timer = OveruseTimer(rules.after)
         self._found: dict[str, Sequence[Unlimited]] = {}  # by device
         self._starts: dict[str, tuple[AbstractSet[int], int]] = {}  # pids when it was looked for, and the first start
         self._verdicts: dict[str, UnlimitedVerdict] = {}
-        self._seen: dict[str, float] = {}  # when each was seen last
-        self._ended: set[str] = set()
+        self._seen: dict[str, tuple[float, float]] = {}  # when each was seen first, and last
+        self._ended: AbstractSet[str] = frozenset()
 
     def see(self, device: str, found: Sequence[Unlimited]) -> None:
         """Take what a sample of a device shows."""
@@ -65,25 +67,36 @@ class UnlimitedContainers:
             if verdict.kept:
                 log.info("container %s, which has no limit, is not ended: %s", verdict.id, verdict.kept)
 
-    async def enforce(self, index: ProcessIndex) -> None:
-        """End what was seen for too long and is not permitted."""
+    async def judged(self, index: ProcessIndex) -> tuple[set[OveruseRow], set[str]]:
+        """Return the (id, device) that nothing permits, and devices that somebody uses who is not judged yet."""
         rows = [(device, one) for device, found in self._found.items() for one in found if one.id]
         pids: dict[str, AbstractSet[int]] = {}
         for _, one in rows:
             pids[one.id] = pids.get(one.id, frozenset()) | one.pids
         await self._look_for_starts(pids, index)
         now = asyncio.get_running_loop().time()
-        self._seen = {own: at for own, at in self._seen.items() if now - at < _REMEMBERED} | dict.fromkeys(pids, now)
+        self._seen = {own: at for own, at in self._seen.items() if now - at[1] < _REMEMBERED}
+        self._seen |= {own: (self._seen.get(own, (now, now))[0], now) for own in pids}
         self._verdicts = {own: verdict for own, verdict in self._verdicts.items() if own in self._seen}
         self._report.unlimited = {device: tuple(map(self._record, found)) for device, found in self._found.items()}
-        over = {(one.id, device) for device, one in rows if self._kept(one.id) == ""}  # None is not known
-        fresh, due = self._timer.update(over if over and self._rules.stops() else set(), now)
+        unjudged = {
+            device
+            for device, one in rows
+            if self._kept(one.id) is None and now - self._seen[one.id][0] < min(_UNJUDGED, self._rules.after)
+        }
+        return {(one.id, device) for device, one in rows if self._kept(one.id) == ""}, unjudged
+
+    def tell(self, fresh: AbstractSet[OveruseRow]) -> None:
+        """Say of which (id, device) it is known since now that nothing permits it."""
         for own, device in sorted(fresh):
             log.warning(_WARNING, own, device, self._rules.after)
-        names = {one.id: one.name for _, one in rows}
+
+    def stop(self, due: AbstractSet[str], index: ProcessIndex) -> None:
+        """End containers, by their ids."""
+        names = {one.id: one.name for found in self._found.values() for one in found}
         for own in sorted(due):
             if own not in self._ended:
-                log.warning("container %s used a GPU without a limit for %g s and is ended", own, self._rules.after)
+                log.warning(_STOPPED, own, self._rules.after)
                 self._history.add(EventKind.STOPPED, names[own], "audit", reason="unlimited")
             asyncio.get_running_loop().run_in_executor(None, end_all_processes, partial(_is_in, index, own))
         self._ended = due

@@ -10,9 +10,10 @@ import msgspec
 
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.container_resolver import ContainerResolver
+from convgpu.daemon.audit.enforcement import Enforcement
 from convgpu.daemon.audit.holdings import HoldingsWriter
 from convgpu.daemon.audit.learning import LimitLearner
-from convgpu.daemon.audit.loop import Audit, Enforcers
+from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.refusals import RefusalJudge
 from convgpu.daemon.audit.report import AuditReport
@@ -185,7 +186,7 @@ def _make_audit(
         running.driver,
         attributor,
         running.capacities,
-        Enforcers(OveruseEnforcer(running.sessions, running.history, report, rules), unlimited),
+        Enforcement(OveruseEnforcer(running.sessions, running.history, report, rules), unlimited, rules),
         (holdings.write, learner.learn),
         report,
     )

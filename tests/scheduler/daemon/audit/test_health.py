@@ -17,8 +17,9 @@ from convgpu.core.machine import Machine
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.capacity import Capacities, initial_capacities, measure_memory
 from convgpu.daemon.audit.container_resolver import ContainerResolver
+from convgpu.daemon.audit.enforcement import Enforcement
 from convgpu.daemon.audit.holdings import HoldingsWriter
-from convgpu.daemon.audit.loop import Audit, Enforcers
+from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.audit.unlimited import UnlimitedContainers
@@ -98,10 +99,10 @@ class Parts:
         self.attributor = Attributor(machine, self.sessions, ContainerResolver(self.sessions, dict))
         rules = OveruseRules("warn", 10.0)
         overuse = OveruseEnforcer(self.sessions, history, self.report, rules)
-        enforcers = Enforcers(overuse, UnlimitedContainers(history, self.report, rules))
+        enforcement = Enforcement(overuse, UnlimitedContainers(history, self.report, rules), rules)
         holdings = HoldingsWriter(machine, self.sessions, self.store.volumes)
         followers = (holdings.write,)
-        self.audit = Audit(executor, driver, self.attributor, self.capacities, enforcers, followers, self.report)
+        self.audit = Audit(executor, driver, self.attributor, self.capacities, enforcement, followers, self.report)
 
     def adopter(self, contexts: ContextSizes) -> SessionAdopter:
         """Return an adopter that can make no session."""

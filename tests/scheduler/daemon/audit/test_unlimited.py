@@ -61,7 +61,7 @@ def test_one_that_nothing_permits_is_ended_and_the_hosts_programs_are_not(daemon
         [event] = daemon.events("stopped")
         assert (event["container"], event["reason"], host.poll()) == (cgroup.name, "unlimited", None)
         log = daemon.log.read_text()
-        assert log.index("nothing permits it, and it is ended in 0.2 s") < log.index("without a limit for 0.2 s")
+        assert log.index("nothing permits it, and it is ended in 0.2 s") < log.index("GPU did so for 0.2 s")
 
 
 def test_one_that_pauses_is_ended_by_one_verdict(tmp_path: Path, cgroup: Path) -> None:

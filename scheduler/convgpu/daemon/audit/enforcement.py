@@ -1,0 +1,68 @@
+"""Decides when containers are ended that hold more than they may: all of a device have one budget of time for that."""
+
+import asyncio
+import math
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from convgpu.core.attribution import OveruseBudget, OveruseRow
+from convgpu.daemon.audit.container_resolver import ProcessIndex
+from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
+from convgpu.daemon.audit.unlimited import UnlimitedContainers
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a look found, as (container, device) unless said otherwise.
+
+    Attributes:
+        over: above its limit.
+        takers: took, past the hook, what others were granted or have reserved.
+        forgers: containers that are given no time above their limit.
+    """
+
+    over: AbstractSet[OveruseRow] = frozenset()
+    takers: AbstractSet[OveruseRow] = frozenset()
+    forgers: AbstractSet[str] = frozenset()
+
+
+class Enforcement:
+    """Lets others act on whoever has used too much for too long.
+
+    Args:
+        overuse: acts on containers above their limit.
+        unlimited: acts on containers that have none.
+        rules: say whether anybody is ended, and after how long.
+    """
+
+    def __init__(self, overuse: OveruseEnforcer, unlimited: UnlimitedContainers, rules: OveruseRules) -> None:
+        self._overuse = overuse
+        self.unlimited = unlimited
+        self._rules = rules
+        self._budget = OveruseBudget(rules.after)
+        self._stops = False
+
+    async def enforce(self, found: Findings, index: ProcessIndex) -> None:
+        """Judge by what a look found; `index`: of processes, as of then."""
+        unpermitted, unjudged = await self.unlimited.judged(index)
+        self._stops = self._rules.stops()
+        if not self._stops:
+            unpermitted, unjudged = set(), set()
+        limited = found.over | found.takers
+        now = asyncio.get_running_loop().time()
+        fresh, due = self._budget.update(limited | unpermitted, now, unjudged)
+        self._overuse.tell(fresh & limited, found.over)
+        self.unlimited.tell(fresh & unpermitted)
+        expired = {name for name, _ in due & limited} | {name for name, _ in found.over if name in found.forgers}
+        self._overuse.stop(expired if self._stops else frozenset(), found.over, index)
+        self.unlimited.stop({own for own, _ in due & unpermitted}, index)
+
+    @property
+    def spent(self) -> set[str]:
+        """The devices whose budget is spent."""
+        return self._budget.spent
+
+    @property
+    def pause(self) -> float:
+        """Seconds until devices whose budget is spent should be looked at again; infinite without any."""
+        return self._budget.pause if self._stops else math.inf
