@@ -15,10 +15,11 @@
 #include <stdatomic.h>
 
 enum { FUNCTIONS_BITS = 13 };
+#define FUNCTIONS_FACTOR UINT64_C(0x9e3779b97f4a7c15)
 extern _Alignas(64) _Atomic word functions_seen[1 << FUNCTIONS_BITS];
 
 static inline unsigned functions_slot(word function) {
-    return (unsigned)(function * UINT64_C(0x9e3779b97f4a7c15) >> (64 - FUNCTIONS_BITS));
+    return (unsigned)(function * FUNCTIONS_FACTOR >> (64 - FUNCTIONS_BITS));
 }
 
 static inline bool functions_stand_at(unsigned slot, word function) {

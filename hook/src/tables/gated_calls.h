@@ -51,17 +51,24 @@ typedef uint64_t word;
 /* The stream of a CUlaunchConfig. */
 #define CONFIG_STREAM(config) ((config) ? *(const word *)(uintptr_t)((config) + 32) : 0)
 
-/* The launches of one function, which is looked at first (code/launch.h). */
-#define CONVGPU_ONE_LAUNCH_CALLS(X)                                                                          \
-    X(cuLaunch, cuLaunch, 2000, NONE, 1, 0)                                                                  \
+/* The launches of one function, which is looked at first (code/launch.h): those that pass arguments on the
+ * stack, and name the function first, and the others. */
+#define CONVGPU_LONG_LAUNCH_CALLS(X)                                                                         \
     X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000, NONE, 10, i)                               \
     X(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel, 9000, PTSZ, 10, i)                          \
+    X(cuLaunchKernel, cuLaunchKernel, 4000, NONE, 11, i)                                                     \
+    X(cuLaunchKernel_ptsz, cuLaunchKernel, 7000, PTSZ, 11, i)
+
+#define CONVGPU_SHORT_LAUNCH_CALLS(X)                                                                        \
+    X(cuLaunch, cuLaunch, 2000, NONE, 1, 0)                                                                  \
     X(cuLaunchGrid, cuLaunchGrid, 2000, NONE, 3, 0)                                                          \
     X(cuLaunchGridAsync, cuLaunchGridAsync, 2000, NONE, 4, d)                                                \
-    X(cuLaunchKernel, cuLaunchKernel, 4000, NONE, 11, i)                                                     \
-    X(cuLaunchKernel_ptsz, cuLaunchKernel, 7000, PTSZ, 11, i)                                                \
     X(cuLaunchKernelEx, cuLaunchKernelEx, 11060, NONE, 4, CONFIG_STREAM(a))                                  \
     X(cuLaunchKernelEx_ptsz, cuLaunchKernelEx, 11060, PTSZ, 4, CONFIG_STREAM(a))
+
+#define CONVGPU_ONE_LAUNCH_CALLS(X)                                                                          \
+    CONVGPU_LONG_LAUNCH_CALLS(X)                                                                             \
+    CONVGPU_SHORT_LAUNCH_CALLS(X)
 
 /* The function of each of them, a CUfunction or a CUkernel. */
 #define LAUNCHED_cuLaunch                       a
