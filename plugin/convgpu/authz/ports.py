@@ -1,6 +1,7 @@
 """The ports of authorization: what it asks of the Engine, the host and the scheduler."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -171,3 +172,53 @@ class Ports:
     devices: HostDevicePort
     scheduler: SchedulerPort
     jobs: JobsPort = field(default_factory=NoJobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The permissions of a device node of the host; each is a digit of a mode, such as 6.
+
+    Attributes:
+        uid, gid: its owner and group.
+        owner, group, others: what they may do; with an ACL, as its mask leaves it.
+        users, groups: named by an ACL, as its mask leaves it.
+    """
+
+    uid: int
+    gid: int
+    owner: int
+    group: int
+    others: int
+    users: Mapping[int, int] = field(default_factory=dict)
+    groups: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HostProgram:
+    """Who runs a program, as the kernel says it.
+
+    Attributes:
+        uid: the real one: a setuid program is still its caller's.
+        groups: the real group and the supplementary ones.
+        is_privileged: it may open any file of the host (CAP_DAC_OVERRIDE in the initial user namespace), and not as a
+            setuid program.
+        is_apart: root has put it into a PID namespace that is not the host's, as runtimes of containers do.
+    """
+
+    uid: int
+    groups: AbstractSet[int] = frozenset()
+    is_privileged: bool = False
+    is_apart: bool = False
+
+
+class HostAccessPort(Protocol):
+    """What is read of the host; None: nobody can tell."""
+
+    def nodes(self, gpu: str) -> tuple[Collection[Node], Node] | None:
+        """Return the nodes by which a GPU (UUID) may be opened, and the one that is needed beside any of them."""
+
+    def program(self, pid: int, started: int) -> HostProgram | None:
+        """Return who runs a process that started then, in clock ticks since boot."""
+
+    def user_id(self, name: str) -> int | None:
+        """Return the ID of a user of the host."""

@@ -222,13 +222,15 @@ class Telemetry(Record, frozen=True):
 
 
 class Unlimited(Record, frozen=True):
-    """A container that holds memory of a GPU where it has no limit.
+    """A container that holds memory of a GPU where it has no limit, or a program of the host's.
 
     Attributes:
         name: of its volume; the Engine's id without one.
-        id: of the container; empty if its cgroup does not say it, and then it is never ended.
+        id: of the container; empty if its cgroup does not say it, and then it is never ended. Of a program of the
+            host's its own, for this GPU.
         started: when its oldest process did, in clock ticks since boot; 0 while nobody has looked.
         kept: why it is not ended, as the plugin judged; empty: nothing permits it; None: not judged.
+        pid: of a program of the host's, which is listed only where it may be ended; 0: a container.
     """
 
     name: str
@@ -236,6 +238,7 @@ class Unlimited(Record, frozen=True):
     size: int
     started: int = 0
     kept: str | None = None
+    pid: int = 0
 
 
 class Device(Record, frozen=True):
@@ -254,7 +257,7 @@ class Device(Record, frozen=True):
         elastic: how many of those run here.
         moves: between the device and the host.
         telemetry: what it does, by NVML.
-        unlimited: containers without a limit here, as the audit saw them last.
+        unlimited: containers without a limit here, and programs of the host's, as the audit saw them last.
     """
 
     uuid: str

@@ -45,7 +45,7 @@ def run(engine: Engine, *options: str) -> str:
 def unlimited(engine: Engine) -> dict[str, str | None]:
     """Return why each container is kept that holds memory without a limit, by its id."""
     [device] = engine.administration("convgpu", "/v1/devices")["devices"]
-    return {row["id"]: row["kept"] for row in device["unlimited"]}
+    return {row["id"]: row["kept"] for row in device["unlimited"] if not row["pid"]}
 
 
 def states(engine: Engine, *containers: str) -> list[str]:

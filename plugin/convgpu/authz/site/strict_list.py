@@ -1,5 +1,6 @@
 """The list of what containers may have under strict rules; everything else is refused (docs/authorization.md)."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -54,7 +55,8 @@ class StrictList(msgspec.Struct, frozen=True):
         calls: `build`, `buildkit`, `commit`, `cp`, `import`, `load`, `push`, `services`, `swarm`, `checkpoints`.
         ids: those of others that containers have: `host`, or `shared` with the Engine's `userns-remap`.
         accept: what strict rules cannot keep: `removal` of folders through links, by an old Engine; `setgid` files in
-            writable paths, for users with an account on a host that does not mount these `nosuid`.
+            writable paths, for users with an account on a host that does not mount these `nosuid`; `host-gpus`, or
+            `host-gpus=USER`: programs of the host (or of a user there) that use a GPU without a right to its nodes.
     """
 
     paths: tuple[str, ...] = ()
@@ -81,8 +83,9 @@ class StrictList(msgspec.Struct, frozen=True):
                 raise ValueError(f"paths: {entry!r} is not an absolute path without links, `..` and end slash")
         if unknown := sorted({*self.ids} - {"host", "shared"}):
             raise ValueError(f"ids: {unknown[0]!r} is neither 'host' nor 'shared'")
-        if unknown := sorted({*self.accept} - {"removal", "setgid"}):
-            raise ValueError(f"accept: {unknown[0]!r} is neither 'removal' nor 'setgid'")
+        for entry in self.accept:
+            if entry not in {"removal", "setgid", "host-gpus"} and not re.fullmatch(r"host-gpus=[^=\s]+", entry):
+                raise ValueError(f"accept: {entry!r} is none of 'removal', 'setgid', 'host-gpus' and 'host-gpus=USER'")
 
     def covers(self, need: Need) -> bool:
         """Tell whether the list permits something."""

@@ -49,7 +49,8 @@ _DEVICES: Final = """Show the GPUs: what may be handed out, what is granted and 
   telemetry (utilization in percent, temperature in degrees Celsius, power and power_limit in
   watts; null is what the GPU does not report), unlimited (containers that hold memory of it
   without a limit: name, id, size, started in ticks since boot, and kept: why they are not
-  ended; empty if nothing permits them, null if that is not known)
+  ended; empty if nothing permits them, null if that is not known; under strict rules also programs
+  of the host, with their pid)
 """
 
 _COLUMNS: Final = (

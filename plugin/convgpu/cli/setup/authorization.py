@@ -20,6 +20,7 @@ from convgpu.cli.setup.engine_process import engine_pid, find_engine_pid, pid_fi
 from convgpu.cli.setup.strict.promises import (
     accepted_removals,
     open_entries,
+    open_nodes,
     setgid_paths,
     shared_ids,
     unfit_engine,
@@ -206,6 +207,7 @@ def _strict_problems(engine: Engine, answer: dict[str, Any]) -> Iterator[str]:
 def _warnings(engine: Engine, answer: dict[str, Any]) -> Iterator[str]:
     yield from accepted_removals(answer.get("accepted") or (), engine.get("/version"))
     yield from shared_ids(answer.get("ids") or (), engine.info)
+    yield from open_nodes(answer.get("accepted") or ())
     yield from open_entries(answer.get("calls") or (), answer.get("fields") or ())
 
 

@@ -98,10 +98,14 @@ def _displaced(container: Container, devices: Mapping[str, Device]) -> list[str]
 
 
 def without_limit(devices: Iterable[Device]) -> list[str]:
-    """Return a line for each container that holds memory of a GPU where it has no limit."""
+    """Return a line for each container that holds memory of a GPU where it has no limit, and host program to end."""
     lines = []
     for device in devices:
         for one in device.unlimited:
+            if one.pid:
+                text = f"the host's program {one.pid} holds {format_size(one.size)} of GPU {device.index}"
+                lines += [f"{text}, which its user may not open, so it is ended"] if one.kept == "" else []
+                continue
             why = "" if one.kept is None else f"; {one.kept or 'nothing permits it, so CONVGPU_OVERUSE=stop ends it'}"
             lines.append(
                 f"container {one.name:.12} holds {format_size(one.size)} of GPU {device.index} without a limit{why}"

@@ -6,10 +6,12 @@ from typing import Final
 from flask import Blueprint, Response, jsonify
 
 from convgpu.authz.facts.device_nodes import HostDevices, engine_root
+from convgpu.authz.facts.host_access import HostAccess
 from convgpu.authz.facts.job_files import JobFiles
 from convgpu.authz.facts.need_notes import NeedNotes
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.permits import Permits
+from convgpu.authz.host_programs import HostProgramJudge
 from convgpu.authz.judge import Judge
 from convgpu.authz.ports import Ports
 from convgpu.authz.site.rules import Rules
@@ -50,8 +52,10 @@ class SchedulerRecords:
         self._scheduler.ask(SetLimits(volume, str(memory)))
 
 
-def create_judges(scheduler: Scheduler, settings: Settings, site: RulesFile) -> tuple[Judge, UnlimitedJudge]:
-    """Return the judges that the settings describe: of calls, and of containers that use a GPU without a limit."""
+def create_judges(
+    scheduler: Scheduler, settings: Settings, site: RulesFile
+) -> tuple[Judge, UnlimitedJudge, HostProgramJudge]:
+    """Return the judges that the settings describe: of calls, of containers without a limit, and of host programs."""
     owners = Owners(settings.directory / "owners.json")
     engine = EngineView(Engine(settings.engine, _ENGINE_TIMEOUT), settings.name)
     devices = HostDevices(lambda: engine_root(settings.engine))
@@ -64,7 +68,8 @@ def create_judges(scheduler: Scheduler, settings: Settings, site: RulesFile) -> 
         return None if site.error else found
 
     unlimited = UnlimitedJudge(settings.name, engine, ports.scheduler, permits, rules)
-    return Judge(settings.name, ports, owners, notes, permits=permits), unlimited
+    host = HostProgramJudge(HostAccess(lambda: engine_root(settings.engine)), rules)
+    return Judge(settings.name, ports, owners, notes, permits=permits), unlimited, host
 
 
 def create_status(settings: Settings, site: RulesFile, judged: Callable[[], int]) -> Blueprint:

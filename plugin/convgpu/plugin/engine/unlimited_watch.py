@@ -1,4 +1,4 @@
-"""Tells the scheduler which containers that use a GPU without a limit are permitted to; one thread."""
+"""Tells the scheduler which containers without a limit, and programs of the host's, may use a GPU; one thread."""
 
 import logging
 import os
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from convgpu.authz.host_programs import HostProgramJudge
 from convgpu.authz.ports import EngineUnreachable
 from convgpu.authz.unlimited import UnlimitedJudge
 from convgpu.client.scheduler import Scheduler
@@ -25,15 +26,21 @@ class UnlimitedWatch:
 
     Args:
         scheduler: is asked, and told.
-        judge: knows who is permitted.
+        judge: knows which container is permitted.
+        host: knows which program of the host's is.
         clock: monotonic seconds.
     """
 
     def __init__(
-        self, scheduler: Scheduler, judge: UnlimitedJudge, clock: Callable[[], float] = time.monotonic
+        self,
+        scheduler: Scheduler,
+        judge: UnlimitedJudge,
+        host: HostProgramJudge,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._scheduler = scheduler
         self._judge = judge
+        self._host = host
         self._clock = clock
         self._due: dict[str, float] = {}
 
@@ -53,20 +60,25 @@ class UnlimitedWatch:
     def look(self) -> None:
         """Judge what the audit has found and nobody judged for a while."""
         devices = self._scheduler.ask(ListDevices()).devices
-        seen = {one.id: one for device in devices for one in device.unlimited if one.id and one.started}
+        rows = [(device.uuid, one) for device in devices for one in device.unlimited]
+        seen = {one.id: (uuid, one) for uuid, one in rows if one.id and one.started}
         now = self._clock()
         self._due = {own: due for own, due in self._due.items() if own in seen}
-        for one in seen.values():
+        for uuid, one in seen.values():
             if one.kept is None or self._due.get(one.id, 0.0) <= now:
-                self._judge_one(one)
+                self._judge_one(uuid, one)
                 self._due[one.id] = now + _AGAIN
 
-    def _judge_one(self, one: Unlimited) -> None:
+    def _judge_one(self, uuid: str, one: Unlimited) -> None:
         try:
-            kept = self._judge.why_kept(one.id, _unix(one.started), is_known=one.name != one.id)
+            if one.pid:
+                kept = self._host.why_kept(one.pid, one.started, uuid)
+            else:
+                kept = self._judge.why_kept(one.id, _unix(one.started), is_known=one.name != one.id)
         except EngineUnreachable as error:
             _log.debug("container %s is not judged: %s", one.id, error)
-        else:
+            return
+        if kept is not None:
             self._scheduler.ask(JudgeUnlimited((UnlimitedVerdict(one.id, one.started, kept),)))
 
 

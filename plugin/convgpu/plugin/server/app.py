@@ -10,6 +10,7 @@ from flask import Flask, Response, request
 from prometheus_client import CollectorRegistry
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
+from convgpu.authz.host_programs import HostProgramJudge
 from convgpu.authz.site.rules_file import RulesFile
 from convgpu.authz.unlimited import UnlimitedJudge
 from convgpu.authz.verdict import Refusal
@@ -46,6 +47,7 @@ class PluginApp(Flask):
 
     calls: EngineCalls
     unlimited: UnlimitedJudge
+    host_programs: HostProgramJudge
 
     def wsgi_app(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         """Serve one request."""
@@ -102,7 +104,7 @@ def create_app(scheduler: Scheduler, settings: Settings, on_use: Callable[[], No
     registry = CollectorRegistry()
     figures = metrics.create_blueprint(scheduler, registry, time.time)  # first: the scheduler's figures lead /metrics
     site = RulesFile(settings.rules)
-    judge, app.unlimited = create_judges(scheduler, settings, site)
+    judge, app.unlimited, app.host_programs = create_judges(scheduler, settings, site)
     authorizer = Authorizer(judge, site.rules)
     driver = VolumeDriver(scheduler, ReadOnlyMount(settings.folders, settings.read_only_folders), on_use)
     app.calls = EngineCalls(driver, authorizer, metrics.CallDurations(registry).measure)

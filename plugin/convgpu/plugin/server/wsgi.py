@@ -52,5 +52,5 @@ def create() -> PluginApp:
     sync.start(lambda: _end_scheduler(settings.admin_socket))
     ContainerNames(Engine(settings.engine, _LIST_TIMEOUT), scheduler, driver).start()
     app = create_app(scheduler, settings, sync.request)
-    UnlimitedWatch(scheduler, app.unlimited).start()
+    UnlimitedWatch(scheduler, app.unlimited, app.host_programs).start()
     return app

@@ -17,7 +17,7 @@ Leases = Mapping[tuple[int, str], int]
 
 @dataclass(frozen=True, slots=True)
 class Unlimited:
-    """What a container holds of a device where it has no limit.
+    """What a container holds of a device where it has no limit, or a program of the host's of any.
 
     Attributes:
         name: of its volume; the Engine's id without one.
@@ -25,12 +25,14 @@ class Unlimited:
             no more than the limit that it gets with its first session.
         size: bytes.
         pids: of the processes that hold them.
+        pid: of the process, if it is a program of the host's; 0 if not.
     """
 
     name: str
     id: str
     size: int
     pids: AbstractSet[int]
+    pid: int = 0
 
 
 class Attributor:
@@ -76,16 +78,18 @@ class Attributor:
         return attribute(sample.used, held, lease, limited.get, self._managed(device, held))
 
     def without_limit(self, sample: MemorySample, index: ProcessIndex) -> list[Unlimited]:
-        """Return what containers hold of a device without a limit there."""
+        """Return what containers hold of a device without a limit there, and programs of the host's."""
         held, device = sample.held or {}, sample.device
         pids: dict[tuple[str, str], set[int]] = defaultdict(set)
+        found = []
         for pid in held:
             container, name = index.container_of(pid), index.volume_of(pid)
-            if name is None and container is not None:
+            if name is None and container is None and is_alive(pid):
+                found.append(Unlimited(f"pid {pid}", f"pid {pid} on {device}", held[pid], {pid}, pid))
+            elif name is None and container is not None:
                 pids[container, container].add(pid)
             elif name is not None and self._machine.account(name, device) is None:
                 pids[name, container if container and index.by_id.get(container) == name else ""].add(pid)
-        found = []
         for (name, container), own in sorted(pids.items()):
             size = sum(held[pid] for pid in own)
             is_sure = not self._is_within_offer(name, device, size)

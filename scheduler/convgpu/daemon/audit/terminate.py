@@ -31,14 +31,15 @@ def end_all_processes(belongs: Callable[[int], bool]) -> int:
     """
     ended = 0
     for _ in range(_ROUNDS):
-        found = [pid for pid in processes() if pid != os.getpid() and _end(pid, belongs)]
+        found = [pid for pid in processes() if pid != os.getpid() and end_process(pid, belongs)]
         ended += len(found)
         if not found:
             break
     return ended
 
 
-def _end(pid: int, belongs: Callable[[int], bool]) -> bool:
+def end_process(pid: int, belongs: Callable[[int], bool]) -> bool:
+    """End a process if it belongs to those that are to end; return whether it was ended."""
     try:
         pidfd = open_process(pid)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Acts on containers that use a device without a limit: names them, and ends those that nothing permits."""
+"""Acts on containers without a limit, and programs of the host's, that use a device: ends what nothing permits."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from convgpu.daemon.audit.attributor import Unlimited
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.overuse import OveruseRules
 from convgpu.daemon.audit.report import AuditReport
-from convgpu.daemon.audit.terminate import end_all_processes
+from convgpu.daemon.audit.terminate import end_all_processes, end_process
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.system.procfs import processes, start_time
 from convgpu.protocol import records
@@ -27,6 +27,11 @@ _WARNING: Final = (
     "that time there: start it with convgpu run, or permit its image in the rules of the site (docs/authorization.md)"
 )
 _STOPPED: Final = "container %s uses a GPU without a limit, and is ended: containers of its GPU did so for %g s"
+_HOST_WARNING: Final = (
+    "the host's program %s holds memory of that device, which its user may not open, and is ended in %g s, or at once "
+    "if others had that time there (docs/authorization.md, Programs of the host)"
+)
+_HOST_STOPPED: Final = "the host's %s holds memory of a GPU that its user may not open, and is ended"
 # Seconds for which a verdict stays that is about a container without memory now.
 _REMEMBERED: Final = 60.0
 # Seconds for which a container counts of which the plugin has not said yet whether it is permitted.
@@ -53,8 +58,10 @@ class UnlimitedContainers:
     def see(self, device: str, found: Sequence[Unlimited]) -> None:
         """Take what a sample of a device shows."""
         told = {one.name for one in self._found.get(device, ())}
+        # Where nobody would be ended, what the host runs is nobody's concern.
+        found = [one for one in found if not one.pid or self._rules.stops()]
         for one in found:
-            if one.name not in told:
+            if one.name not in told and not one.pid:
                 log.warning(_FOUND, one.name, one.size, device)
         self._found[device] = found
 
@@ -65,7 +72,7 @@ class UnlimitedContainers:
                 continue
             self._verdicts[verdict.id] = verdict
             if verdict.kept:
-                log.info("container %s, which has no limit, is not ended: %s", verdict.id, verdict.kept)
+                log.info("%s, which has no limit, is not ended: %s", verdict.id, verdict.kept)
 
     async def judged(self, index: ProcessIndex) -> tuple[set[OveruseRow], set[str]]:
         """Return the (id, device) that nothing permits, and devices that somebody uses who is not judged yet."""
@@ -73,7 +80,9 @@ class UnlimitedContainers:
         pids: dict[str, AbstractSet[int]] = {}
         for _, one in rows:
             pids[one.id] = pids.get(one.id, frozenset()) | one.pids
-        await self._look_for_starts(pids, index)
+        hosts = {one.id: (one.pids, start_time(one.pid)) for _, one in rows if one.pid}
+        await self._look_for_starts({own: pids[own] for own in pids.keys() - hosts.keys()}, index)
+        self._starts |= hosts
         now = asyncio.get_running_loop().time()
         self._seen = {own: at for own, at in self._seen.items() if now - at[1] < _REMEMBERED}
         self._seen |= {own: (self._seen.get(own, (now, now))[0], now) for own in pids}
@@ -82,23 +91,34 @@ class UnlimitedContainers:
         unjudged = {
             device
             for device, one in rows
-            if self._kept(one.id) is None and now - self._seen[one.id][0] < min(_UNJUDGED, self._rules.after)
+            if not one.pid
+            and self._kept(one.id) is None
+            and now - self._seen[one.id][0] < min(_UNJUDGED, self._rules.after)
         }
         return {(one.id, device) for device, one in rows if self._kept(one.id) == ""}, unjudged
 
     def tell(self, fresh: AbstractSet[OveruseRow]) -> None:
         """Say of which (id, device) it is known since now that nothing permits it."""
+        hosts = {one.id for found in self._found.values() for one in found if one.pid}
         for own, device in sorted(fresh):
-            log.warning(_WARNING, own, device, self._rules.after)
+            if own in hosts:
+                log.warning(_HOST_WARNING, own, self._rules.after)
+            else:
+                log.warning(_WARNING, own, device, self._rules.after)
 
     def stop(self, due: AbstractSet[str], index: ProcessIndex) -> None:
         """End containers, by their ids."""
-        names = {one.id: one.name for found in self._found.values() for one in found}
+        seen = {one.id: one for found in self._found.values() for one in found}
+        loop = asyncio.get_running_loop()
         for own in sorted(due):
+            if pid := seen[own].pid:
+                log.warning(_HOST_STOPPED, own)
+                loop.run_in_executor(None, end_process, pid, partial(_is_still, index, self._starts[own][1]))
+                continue
             if own not in self._ended:
                 log.warning(_STOPPED, own, self._rules.after)
-                self._history.add(EventKind.STOPPED, names[own], "audit", reason="unlimited")
-            asyncio.get_running_loop().run_in_executor(None, end_all_processes, partial(_is_in, index, own))
+                self._history.add(EventKind.STOPPED, seen[own].name, "audit", reason="unlimited")
+            loop.run_in_executor(None, end_all_processes, partial(_is_in, index, own))
         self._ended = due
 
     async def _look_for_starts(self, pids: Mapping[str, AbstractSet[int]], index: ProcessIndex) -> None:
@@ -111,7 +131,7 @@ class UnlimitedContainers:
 
     def _record(self, one: Unlimited) -> records.Unlimited:
         _, started = self._starts.get(one.id, ((), 0))
-        return records.Unlimited(one.name, one.id, one.size, started, self._kept(one.id))
+        return records.Unlimited(one.name, one.id, one.size, started, self._kept(one.id), one.pid)
 
     def _kept(self, own: str) -> str | None:
         """Return why a container is not ended; empty: it may be; None: nobody has judged this start of it."""
@@ -131,3 +151,8 @@ def _first_starts(ids: AbstractSet[str], index: ProcessIndex) -> dict[str, int]:
 
 def _is_in(index: ProcessIndex, container: str, pid: int) -> bool:
     return index.container_of(pid) == container
+
+
+def _is_still(index: ProcessIndex, started: int, pid: int) -> bool:
+    """Say whether a process of the host's is the one that was judged."""
+    return index.container_of(pid) is None and start_time(pid) == started

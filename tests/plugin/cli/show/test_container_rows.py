@@ -235,17 +235,26 @@ def test_of_memory_that_can_leave_is_shown_where_it_is_and_what_its_container_do
 
 
 def test_containers_without_a_limit_are_named_with_what_becomes_of_them() -> None:
-    first, second = (
+    first, second, third = (
         replace(CARD, unlimited=(records.Unlimited("volume", "1" * 64, GIB, 5, "an exemption"),)),
         replace(
             CARD,
             index=1,
             unlimited=(records.Unlimited("2" * 64, "2" * 64, GIB, 5, ""), records.Unlimited("3" * 64, "3" * 64, GIB)),
         ),
+        replace(
+            CARD,
+            unlimited=(
+                records.Unlimited("pid 7", "7", GIB, 5, "", 7),
+                records.Unlimited("pid 8", "8", GIB, 5, "a right", 8),
+                records.Unlimited("pid 9", "9", GIB, 5, None, 9),
+            ),
+        ),
     )
     ended = "nothing permits it, so CONVGPU_OVERUSE=stop ends it"
-    assert without_limit((first, second)) == [
+    assert without_limit((first, second, third)) == [
         "container volume holds 1GiB of GPU 0 without a limit; an exemption",
         f"container {'2' * 12} holds 1GiB of GPU 1 without a limit; {ended}",
         f"container {'3' * 12} holds 1GiB of GPU 1 without a limit",
+        "the host's program 7 holds 1GiB of GPU 0, which its user may not open, so it is ended",
     ]

@@ -5,6 +5,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
+from convgpu.authz.host_programs import HostProgramJudge
 from convgpu.authz.ports import EngineUnreachable
 from convgpu.authz.unlimited import UnlimitedJudge
 from convgpu.client.scheduler import Scheduler
@@ -23,16 +24,19 @@ class World:
         self.now = 0.0
         self.reasons: dict[str, str | None] = {}
         self.judged: list[tuple[str, bool]] = []
+        self.programs: list[tuple[int, int, str]] = []
         self.told: list[UnlimitedVerdict] = []
         self.started: list[float] = []
         world = cast("Any", self)
-        self.watch = UnlimitedWatch(cast("Scheduler", world), cast("UnlimitedJudge", world), lambda: self.now)
+        host = cast("HostProgramJudge", SimpleNamespace(why_kept=self.why_program_kept))
+        self.watch = UnlimitedWatch(cast("Scheduler", world), cast("UnlimitedJudge", world), host, lambda: self.now)
 
     def ask(self, request: object) -> object:
         if isinstance(request, JudgeUnlimited):
             self.told += request.verdicts
             return Done()
-        return SimpleNamespace(devices=[SimpleNamespace(unlimited=self.seen[:1]), SimpleNamespace(unlimited=self.seen)])
+        devices = [SimpleNamespace(uuid="GPU-a", unlimited=self.seen[:1])]
+        return SimpleNamespace(devices=[*devices, SimpleNamespace(uuid="GPU-b", unlimited=self.seen)])
 
     def why_kept(self, container: str, started: float, *, is_known: bool) -> str:
         self.judged.append((container, is_known))
@@ -41,6 +45,10 @@ class World:
         if reason is None:
             raise EngineUnreachable("no Engine answers")
         return reason
+
+    def why_program_kept(self, pid: int, started: int, gpu: str) -> str | None:
+        self.programs.append((pid, started, gpu))
+        return self.reasons.get(str(pid), "")
 
 
 def test_each_is_judged_once_and_again_after_a_while_or_after_another_start() -> None:
@@ -72,6 +80,15 @@ def test_what_cannot_be_judged_is_not_told() -> None:
     world.reasons["1"] = None
     world.watch.look()
     assert world.told == [UnlimitedVerdict("2", 80, "")]
+
+
+def test_a_program_of_the_hosts_is_judged_for_its_gpu_and_not_told_of_if_nobody_can_tell() -> None:
+    programs = (Unlimited(f"pid {pid}", f"{pid}", 5, 80, pid=pid) for pid in (7, 8))
+    world = World(Unlimited("1", "1", 5, 70), *programs)
+    world.reasons["8"] = None
+    world.watch.look()
+    assert world.programs == [(7, 80, "GPU-b"), (8, 80, "GPU-b")]
+    assert world.told == [UnlimitedVerdict("1", 70, ""), UnlimitedVerdict("7", 80, "")]
 
 
 def test_a_start_is_told_in_unix_seconds() -> None:

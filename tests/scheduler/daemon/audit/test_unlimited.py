@@ -16,6 +16,7 @@ from convgpu.daemon.audit.container_resolver import ProcessIndex
 HOLD = DRIVER / "gpu-hold"
 HOLDS = f"tail -f /dev/null | {HOLD} --wait-for-stdin 1g & wait"
 BURSTS = f"while :; do {HOLD} --hold 0.4 1g; sleep 0.2; done"
+ALONE = f"exec {HOLD} --hold 60 1g"
 OPTIONS = ["--audit=100ms", "--overuse-after=200ms"]
 
 
@@ -57,7 +58,7 @@ def test_one_that_nothing_permits_is_ended_and_the_hosts_programs_are_not(daemon
     with holder(daemon) as host, holder(daemon, cgroup) as container:
         judge(daemon, cgroup.name, "")
         wait_until(lambda: container.poll() is not None, "all its processes are ended")
-        wait_until(lambda: unlimited(daemon) == {}, "nothing of it is left")
+        wait_until(lambda: cgroup.name not in unlimited(daemon), "nothing of it is left")
         [event] = daemon.events("stopped")
         assert (event["container"], event["reason"], host.poll()) == (cgroup.name, "unlimited", None)
         log = daemon.log.read_text()
@@ -80,8 +81,8 @@ def test_it_is_shown_with_its_start_and_why_it_is_kept(daemon: Daemon, cgroup: P
         judge(daemon, cgroup.name, "an exemption")
         wait_until(lambda: unlimited(daemon)[cgroup.name]["kept"] is not None, "it is judged")
         oldest = int(Path(f"/proc/{container.pid}/stat").read_text().rpartition(")")[2].split()[19])
-        row = {"name": cgroup.name, "id": cgroup.name, "size": GIB + CONTEXT, "started": oldest, "kept": "an exemption"}
-        assert unlimited(daemon) == {cgroup.name: row}
+        known = {"name": cgroup.name, "id": cgroup.name, "size": GIB + CONTEXT, "pid": 0}
+        assert unlimited(daemon) == {cgroup.name: known | {"started": oldest, "kept": "an exemption"}}
     wait_until(lambda: unlimited(daemon) == {}, "it is forgotten")
 
 
@@ -97,6 +98,45 @@ def test_who_is_permitted_or_not_judged_or_judged_at_another_start_goes_on(
         wait_until(lambda: last.poll() is not None, "the last is ended, as the others would have been")
         assert [each.poll() for each in (permitted, silent, restarted)] == [None] * 3
         assert [event["container"] for event in daemon.events("stopped")] == [groups[3].name]
+
+
+def test_a_program_of_the_hosts_that_has_no_right_is_ended_and_no_other(daemon: Daemon) -> None:
+    """Not who is permitted, nor who is not judged, nor who has the ID of one that was judged."""
+    with ExitStack() as stack:
+        permitted, silent, another, last = (stack.enter_context(holder(daemon, script=ALONE)) for _ in range(4))
+        judge(daemon, f"pid {permitted.pid}", "user 0 may open the GPU's device nodes")
+        judge(daemon, f"pid {another.pid}", "", later=1)
+        judge(daemon, f"pid {last.pid}", "")
+        assert last.wait() == -9
+        assert [each.poll() for each in (permitted, silent, another)] == [None] * 3
+        rows = [(row["name"], row["pid"]) for row in unlimited(daemon).values() if row["name"] != f"pid {last.pid}"]
+        assert sorted(rows) == sorted((f"pid {each.pid}", each.pid) for each in (permitted, silent, another))
+        log = daemon.log.read_text()
+        assert log.index("which its user may not open, and is ended in 0.2 s") < log.index(
+            "may not open, and is ended\n"
+        )
+
+
+def test_programs_of_the_hosts_in_turn_have_the_time_of_one(tmp_path: Path) -> None:
+    options = ["--audit=50ms", "--overuse-after=2s", "--overuse=stop"]
+    with running_daemon(tmp_path / "d", "simulated:16GiB", *options) as daemon:
+        codes = []
+        for _ in range(3):
+            with holder(daemon, script=f"exec {HOLD} --hold 1.4 1g") as program:
+                judge(daemon, f"pid {program.pid}", "")
+                codes.append(program.wait())
+        assert codes == [0, -9, -9]
+
+
+def test_where_nobody_is_ended_programs_of_the_hosts_are_not_shown(tmp_path: Path, cgroup: Path) -> None:
+    with (
+        running_daemon(tmp_path / "d", "simulated:16GiB", *OPTIONS) as daemon,
+        holder(daemon, script=ALONE),
+        holder(daemon, cgroup),
+    ):
+        wait_until(lambda: daemon.admin.request("devices")["devices"][0]["external"] > 2 * GIB, "both are seen")
+        wait_until(lambda: bool(unlimited(daemon)), "the container is shown")
+        assert list(unlimited(daemon)) == [cgroup.name]
 
 
 def test_nobody_is_ended_before_the_site_is_strict(tmp_path: Path, cgroup: Path) -> None:

@@ -1,6 +1,8 @@
 """What keeps strict rules from what they promise on a host, in lines for people. Pure but for the runtime's rules."""
 
 import os
+import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +14,7 @@ from convgpu.runtime.paths import READ_ONLY
 _RUNTIME: Final = "convgpu"
 _RULES: Final = "/etc/convgpu/rules.toml"
 _OPTION: Final = "--convgpu-rules="
+_MODULE: Final = "/etc/modprobe.d/nvidia-nodes.conf"
 
 
 def unjudged_starts(info: Mapping[str, Any]) -> Iterator[str]:
@@ -111,6 +114,28 @@ def setgid_paths(accepted: Sequence[str], paths: Sequence[str]) -> Iterator[str]
                 f"no container that writes {path} starts: it is not mounted nosuid. Do `mount --bind {path} {path} && "
                 f'mount -o remount,bind,nosuid,nodev {path}` (and in fstab), or accept it: accept = ["setgid"].'
             )
+
+
+def open_nodes(accepted: Sequence[str], devices: Path = Path("/dev")) -> Iterator[str]:
+    """Yield a warning where everybody with an account on this host may use a GPU, and the rules do not accept that.
+
+    Args:
+        accepted: the entries of `accept` in the strict list.
+        devices: the folder with the device nodes.
+    """
+    if "host-gpus" in accepted:
+        return
+    modes = {}
+    for path in sorted(devices.glob("nvidia*")):
+        if re.fullmatch(r"nvidia(\d+|ctl)", path.name):
+            modes[path.name] = stat.S_IMODE(path.stat().st_mode) & (stat.S_IROTH | stat.S_IWOTH)
+    is_open = {name for name, mode in modes.items() if mode == stat.S_IROTH | stat.S_IWOTH}
+    if "nvidiactl" in is_open and len(is_open) > 1:
+        yield (
+            "everybody with an account on this host uses its GPUs without Docker and without a limit: the modes of "
+            f"{devices}/nvidia* let them. Do `echo options nvidia NVreg_DeviceFileMode=0600 > {_MODULE}` (or 0660 with "
+            'NVreg_DeviceFileGID=GROUP) and load the driver anew, or accept it: accept = ["host-gpus"].'
+        )
 
 
 def _removals(version: Mapping[str, Any]) -> Iterator[str]:

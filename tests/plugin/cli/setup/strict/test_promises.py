@@ -8,6 +8,7 @@ import pytest
 from convgpu.cli.setup.strict.promises import (
     accepted_removals,
     open_entries,
+    open_nodes,
     setgid_paths,
     shared_ids,
     unfit_engine,
@@ -99,3 +100,21 @@ def test_a_writable_path_that_is_not_mounted_nosuid_is_a_problem(monkeypatch):
     [problem] = setgid_paths([], ["/plain", "/walled", "/plain-too:ro", "/not/there"])
     assert problem.startswith("no container that writes /plain starts")
     assert list(setgid_paths(["setgid"], ["/plain"])) == []
+
+
+@pytest.mark.parametrize(
+    ("modes", "accepted", "warned"),
+    [
+        ({"nvidia0": 0o660, "nvidia1": 0o666, "nvidiactl": 0o666, "nvidia-uvm": 0o666}, [], True),
+        ({"nvidia0": 0o666, "nvidiactl": 0o666}, ["host-gpus=alice"], True),
+        ({"nvidia0": 0o666, "nvidiactl": 0o666}, ["host-gpus"], False),
+        ({"nvidia0": 0o666, "nvidiactl": 0o660}, [], False),
+        ({"nvidia0": 0o664, "nvidiactl": 0o666, "nvidia-uvm": 0o666}, [], False),
+        ({}, [], False),
+    ],
+)
+def test_nodes_that_everybody_may_open_are_warned_of(tmp_path, modes, accepted, warned):
+    for name, mode in modes.items():
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(mode)
+    assert [line[:23] for line in open_nodes(accepted, tmp_path)] == ["everybody with an accou"] * warned
