@@ -138,7 +138,7 @@ def _examine_devices(devices: tuple[Device, ...]) -> Iterator[Finding]:
         else:
             yield Finding("GPU", "ok", seen)
     for line in without_limit(devices):
-        mend = "Start it with a limit: convgpu run (docs/authorization.md, Containers without a limit)."
+        mend = "Start it with a limit: convgpu run; or permit it (docs/authorization.md, Containers without a limit)."
         yield Finding("limits", "warn", line, mend)
 
 

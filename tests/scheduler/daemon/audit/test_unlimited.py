@@ -117,13 +117,15 @@ def test_a_program_of_the_hosts_that_has_no_right_is_ended_and_no_other(daemon: 
         )
 
 
-def test_programs_of_the_hosts_in_turn_have_the_time_of_one(tmp_path: Path) -> None:
+def test_containers_and_programs_of_the_hosts_in_turn_have_the_time_of_one(
+    tmp_path: Path, make_cgroup: Callable[[], Path]
+) -> None:
     options = ["--audit=50ms", "--overuse-after=2s", "--overuse=stop"]
     with running_daemon(tmp_path / "d", "simulated:16GiB", *options) as daemon:
         codes = []
-        for _ in range(3):
-            with holder(daemon, script=f"exec {HOLD} --hold 1.4 1g") as program:
-                judge(daemon, f"pid {program.pid}", "")
+        for group in (make_cgroup(), None, make_cgroup()):
+            with holder(daemon, group, script=f"exec {HOLD} --hold 1.4 1g") as program:
+                judge(daemon, group.name if group else f"pid {program.pid}", "")
                 codes.append(program.wait())
         assert codes == [0, -9, -9]
 
