@@ -24,7 +24,7 @@ from convgpu.authz.facts.need_notes import NeedNotes
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.permits import Permits
 from convgpu.authz.facts.prepared_programs import PreparedPrograms
-from convgpu.authz.ports import EngineUnreachable, Ports
+from convgpu.authz.ports import EngineHolds, EngineUnreachable, Ports
 from convgpu.authz.requests import go_json
 from convgpu.authz.requests.host_config import endpoint_options, odd_updates
 from convgpu.authz.requests.routes import Call, Kind
@@ -61,6 +61,10 @@ _NOT_PREPARED: Final = Refusal(
     "strict-exec",
     "nobody, or somebody else, prepared this program under these rules.\n"
     "Repeat `docker exec`, which prepares and starts one.",
+)
+_WHAT_HOLDS: Final = (
+    "so nobody can tell what it is: another call about it goes on, such as a start, a copy that nobody reads, or one "
+    "that waits at a FIFO in the place of its /etc/passwd.\nTry again when that has ended."
 )
 _NOTHING: Final = "nothing-to-judge"
 _NO_CONTAINER: Final = "no-such-container"
@@ -153,6 +157,8 @@ class Judge:
             return denied.refusal.verdict()
         except go_json.Ambiguous as error:
             return Refusal("body-ambiguous", f"it can be read in two ways, or in none: {error}.").verdict()
+        except EngineHolds as error:
+            return Refusal("held", f"{error}, {_WHAT_HOLDS}").verdict()
         except EngineUnreachable as error:
             text = f"{error}; nobody can tell what the container is.\nIs CONVGPU_ENGINE right? `convgpu authz status`"
             return Refusal("engine-unavailable", text).verdict()

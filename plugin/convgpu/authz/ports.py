@@ -15,6 +15,18 @@ class EngineUnreachable(Exception):  # noqa: N818 - a state, not an accident
     """The Engine does not answer; one line."""
 
 
+class EngineHolds(EngineUnreachable):
+    """The Engine answers, but not about one thing, whose lock it holds.
+
+    Args:
+        name: of that thing, with its kind.
+        silent: seconds for which it has not answered about it.
+    """
+
+    def __init__(self, name: str, silent: float) -> None:
+        super().__init__(f"the Engine has not answered about {name:.80} for {max(silent, 1):.0f} s")
+
+
 @dataclass(frozen=True, slots=True)
 class HostFacts:
     """Settings of the Engine's host.
@@ -41,7 +53,10 @@ class HostFacts:
 
 
 class EnginePort(Protocol):
-    """Queries to the Engine; each may raise `EngineUnreachable`, and returns None for an object that does not exist."""
+    """Queries to the Engine; each may raise `EngineUnreachable`, and returns None for an object that does not exist.
+
+    Those about one thing raise `EngineHolds` where the Engine answers about others.
+    """
 
     def container(self, name: str) -> Document | None:
         """Return `GET /containers/NAME/json`."""

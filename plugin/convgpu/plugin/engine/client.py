@@ -5,9 +5,14 @@ before it answers anything. Each question comes back to an authorization plugin 
 lock or thread that these need.
 """
 
+import http.client
+import json
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -15,6 +20,8 @@ import docker
 from docker.errors import APIError, DockerException, NotFound
 from requests.exceptions import ConnectionError as ConnectionLost
 from requests.exceptions import RequestException
+
+from convgpu.plugin.engine.waiting import Place
 
 _Answer = TypeVar("_Answer")
 
@@ -61,6 +68,37 @@ class Engine:
             self._forget()
             raise EngineUnavailable(f"no Engine answers at {self._socket}: {_first_line(error)}") from error
 
+    def read(self, path: str, place: Place) -> Any | None:
+        """Return the document at a path of the Engine's API, None if there is none. See `Waiting`.
+
+        A connection of its own makes the wait one that others can end, and a late answer delays nobody.
+
+        Raises:
+            EngineUnavailable: the Engine cannot be reached, or refuses.
+            TimeoutError: it does not answer.
+        """
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                # Without a timeout of Python's, with which a full queue of callers would be an error at once.
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(self._timeout))
+                connection.connect(str(self._socket))
+                connection.settimeout(self._timeout)
+                place.keep(connection)
+                connection.sendall(f"GET {path} HTTP/1.1\r\nHost: docker\r\nConnection: close\r\n\r\n".encode())
+                answer = http.client.HTTPResponse(connection, method="GET")
+                answer.begin()
+                document = json.loads(answer.read())
+        except TimeoutError:
+            raise
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise EngineUnavailable(f"no Engine answers at {self._socket}: {_first_line(error)}") from error
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        if answer.status != HTTPStatus.OK:
+            text = document.get("message") if isinstance(document, dict) else document
+            raise EngineUnavailable(f"the Engine at {self._socket} refused: {text}")
+        return document
+
     def _ask_when_there_is_room(self, question: Callable[[docker.APIClient], _Answer]) -> _Answer:
         """Ask again for some time while more callers wait for the Engine than its socket queues: in a flood of them."""
         for _ in range(int(self._timeout / _STEP)):
@@ -101,6 +139,10 @@ def _is_crowded(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, BlockingIOError):
         error = error.__cause__ or error.__context__
     return error is not None
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
 
 
 def _first_line(error: Exception) -> str:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
+from urllib.parse import quote
 
 from docker import APIClient
 from docker.errors import NotFound
@@ -37,24 +38,34 @@ class EngineView:
 
     def container(self, name: str) -> Document | None:
         """Return `GET /containers/NAME/json`."""
-        with self._waiting.about(_short(name)):
-            return self._ask(lambda api: api.inspect_container(name))
+        return self._read("container", name.lstrip("/"), "/containers/{}/json")
 
     def volume(self, name: str) -> Document | None:
         """Return `GET /volumes/NAME`."""
-        return self._ask(lambda api: api.inspect_volume(_short(name)))
+        return self._read("volume", name, "/volumes/{}")
 
     def image(self, name: str) -> Document | None:
         """Return `GET /images/NAME/json`."""
-        return self._ask(lambda api: api.inspect_image(_short(name)))  # type: ignore[no-untyped-call]
+        return self._read("image", name, "/images/{}/json")
 
     def service(self, name: str) -> Document | None:
         """Return `GET /services/NAME`."""
-        return self._ask(lambda api: api.inspect_service(_short(name)))  # type: ignore[no-untyped-call]
+        return self._read("service", name, "/services/{}")
 
     def prepared(self, name: str) -> Document | None:
         """Return `GET /exec/NAME/json`."""
-        return self._ask(lambda api: api.exec_inspect(_short(name)))
+        return self._read("program", name, "/exec/{}/json")
+
+    def _read(self, kind: str, name: str, path: str) -> Document | None:
+        quoted = quote(_short(name), safe="/:")
+        try:
+            with self._waiting.about(f"{kind} {name}") as place:
+                found = self._engine.read(path.format(quoted), place)
+        except EngineUnavailable as error:
+            raise EngineUnreachable(str(error)) from error
+        if found is not None and not isinstance(found, dict):
+            raise EngineUnreachable(f"the Engine's answer about {kind} {name:.20} is none")
+        return found
 
     def listed(self, container: str) -> Document | None:
         """Return the row of `GET /containers/json` with an id."""

@@ -24,6 +24,7 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 from convgpu.plugin.docker_api import wire
 from convgpu.plugin.docker_api.body_limits import READ_TIMEOUT
 from convgpu.plugin.docker_api.engine_calls import answer_at_once
+from convgpu.plugin.engine.waiting import PLACES
 
 # Bytes of a call that are read at once. The Engine shows 64 KiB of an answer at most, most calls have a few hundred.
 _MAX_PEEK: Final = 1 << 16
@@ -34,9 +35,9 @@ _VERSION: Final = b" HTTP/1.1\r\n"
 _UNUSUAL_HEADERS: Final = (b"\r\ntransfer-encoding:", b"\r\nconnection:")
 _CALLS: Final = (b"POST /AuthZPlugin.", b"POST /VolumeDriver.")
 _AUTHORIZATION: Final = f"POST {wire.AUTHORIZE_REQUEST} ".encode()
-# Threads that judge authorizations, and wait for the Engine's and the scheduler's answers meanwhile. Volume calls and
-# `AuthZRes` have a pool of their own: a judge waits for the Engine, and the Engine for these.
-_JUDGES: Final = 32
+# Threads that judge authorizations: those that wait for the Engine's answers about something, and those that do not.
+# Volume calls and `AuthZRes` have a pool of their own: a judge waits for the Engine, and the Engine for these.
+_JUDGES: Final = PLACES + 32
 # Seconds after which a thread that computes releases the interpreter for the one that waits for connections; Python's
 # own 5 ms are as long as ten calls.
 _SWITCH_INTERVAL: Final = 0.0005
