@@ -19,7 +19,7 @@ from convgpu.authz.checks.strict import (
     restart_needs,
     unlisted,
 )
-from convgpu.authz.checks.strict_paths import made_sources
+from convgpu.authz.checks.strict_paths import started_mounts
 from convgpu.authz.facts.need_notes import NeedNotes
 from convgpu.authz.facts.owners import Owners
 from convgpu.authz.facts.permits import Permits
@@ -270,8 +270,8 @@ class Judge:
         restart = go_json.text(go_json.child(document, "restartpolicy"), "name")
         odd = (Need("fields", f"update {name}", f"docker update of {name}") for name in odd_updates(document))
         refusals = unlisted(subject, chain(restart_needs(subject, restart), odd))
-        # By a restart policy the Engine makes sources again, of which nobody is asked.
-        again = made_sources(replace(subject, starts=restart not in {"", "no"}))
+        # By a restart policy the Engine does that again, of which nobody is asked.
+        again = started_mounts(replace(subject, starts=restart not in {"", "no"}))
         return _verdict(subject, chain(_access(case, subject), refusals, again))
 
     def _volume(self, case: Case) -> Verdict:

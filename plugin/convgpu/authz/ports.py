@@ -39,6 +39,7 @@ class HostFacts:
         cgroupns: mode of the cgroup namespace of containers that name none.
         log_driver: of containers that name none.
         plugin_id: the plugin's; empty if it is unknown.
+        labels: the Engine sets labels of SELinux.
         runtime_memory: the limit that our runtime injects into containers that name none; None if it refuses them.
     """
 
@@ -50,6 +51,7 @@ class HostFacts:
     cgroupns: str = ""
     log_driver: str = ""
     plugin_id: str = ""
+    labels: bool = False
 
 
 class EnginePort(Protocol):
@@ -140,6 +142,10 @@ class HostDevicePort(Protocol):
 
     def others_write(self, folder: str) -> bool:
         """Tell whether others than root may make, remove and exchange names in a folder, by its mode."""
+        ...
+
+    def is_missing(self, path: str) -> bool:
+        """Tell whether nothing is at a path without links, as far as that can be seen."""
         ...
 
 

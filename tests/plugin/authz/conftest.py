@@ -66,7 +66,7 @@ class FakeDevices:
     """A host whose links and nodes are in dictionaries."""
 
     def __init__(self):
-        self.links, self.of_users = {}, set()
+        self.links, self.of_users, self.missing = {}, set(), set()
 
     def resolve(self, path):
         return self.links.get(normal(path), normal(path))
@@ -77,6 +77,9 @@ class FakeDevices:
 
     def others_write(self, folder):
         return folder in self.of_users
+
+    def is_missing(self, path):
+        return path in self.missing
 
     def is_gpu(self, path):
         path = self.resolve(path)

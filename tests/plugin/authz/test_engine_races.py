@@ -16,7 +16,7 @@ def volume(source, **options):
 FILLED = {
     "bind": {"Binds": ["v:/x"]},
     "read-only": {"Binds": ["v:/x:ro"]},
-    "two modes": {"Binds": ["v:/x:ro,z"]},
+    "two modes": {"Binds": ["v:/x:ro,consistent"]},
     "misspelt": {"Binds": ["v:/x:NoCopy"]},
     "mount": strict_site.mount("volume", "v"),
     "mount read-only": strict_site.mount("volume", "v", ReadOnly=True),
@@ -69,6 +69,28 @@ def test_nobody_mounts_the_limit_that_the_runtime_made_for_another_container(str
     mounted = {"Mounts": [{"Type": "volume", "Source": name, "Target": target}]}
     for host in (mounted, {"Binds": [f"{name}:{target}"]}, {"Binds": [f"{name}:{target}"], "VolumeDriver": "convgpu"}):
         assert strict.judge({"Image": "i", "HostConfig": host}).rule == "strict-names"
+
+
+BESIDE = {"Options": {"type": "tmpfs", "device": "tmpfs"}}
+
+
+@pytest.mark.parametrize("driver", [{}, {"Name": "local"}])
+def test_options_beside_the_name_of_a_volume_that_exists(strict, driver):
+    """The Engine takes the volume; and the options, where it is gone by then."""
+    strict.rules = parse_rules(strict_site.RULES + 'fields = ["volume copy"]')
+    asked = {"Image": "i", "HostConfig": volume(ANONYMOUS[:12], NoCopy=True, DriverConfig=BESIDE | driver)}
+    strict.engine.volumes = {ANONYMOUS[:12]: {"Driver": OURS["Driver"], "Options": None}}
+    assert strict.judge(asked).rule == "strict-names"
+    for options, rule in (({"type": "none", "o": "bind", "device": "/root"}, "strict-volumes"), ({}, "no-gpu")):
+        strict.engine.volumes = {ANONYMOUS[:12]: {"Driver": "local", "Options": options}}
+        assert strict.judge(asked).rule == rule
+    bound = {"Options": {"type": "none", "o": "bind", "device": "/root"}}
+    asked = {"Image": "i", "HostConfig": volume("v", NoCopy=True, DriverConfig=bound | driver)}
+    for found in ({"Driver": OURS["Driver"], "Options": None}, {"Driver": "local", "Options": None}):
+        strict.engine.volumes = {"v": found}
+        assert strict.judge(asked).rule == "strict-volumes"
+    strict.rules = parse_rules("")
+    assert strict.judge({"Image": "i", "HostConfig": volume("v", DriverConfig=BESIDE)}).allow
 
 
 def test_a_volume_without_a_name_is_its_containers_own(strict):

@@ -100,6 +100,120 @@ def test_a_container_that_was_made_before(host, asked, rule):
     assert host.judge({"RestartPolicy": {"Name": "always"}}, update).allow is (rule == "no-gpu")
 
 
+@pytest.mark.parametrize("name", [name for name in NOT_MADE if name.startswith(("mount", "said"))])
+def test_what_the_engine_does_not_make_may_be_missing(host, name):
+    """The Engine's own answer says so."""
+    host.devices.missing = {DATA, f"{DATA}/new"} - ({DATA} if "entry" in name else set())
+    assert create(host, NOT_MADE[name]).allow
+
+
+MISSING = {
+    "below a read-only entry": {"Binds": [f"{TOOLS}/bin/new:/x:ro"]},
+    "spelt otherwise": {"Binds": [f"/{TOOLS}/./bin//new/:/x:ro"]},
+    "link": {"Binds": [f"{TOOLS}/link:/x:ro"]},
+    "mount": bind(f"{TOOLS}/bin/new", ReadOnly=True, **CREATES),
+    "read-only entry": {"Binds": [f"{TOOLS}/gone:/x:ro"]},
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_the_engine_makes_no_source_below_a_read_only_entry(host, name):
+    """Where nobody but root exchanges names, what is there now is there when it starts."""
+    host.devices.links[f"{TOOLS}/link"] = f"{TOOLS}/bin/new"
+    assert create(host, MISSING[name]).allow
+    host.devices.missing = {f"{TOOLS}/bin/new", f"{TOOLS}/gone"}
+    verdict = create(host, MISSING[name])
+    assert (verdict.rule, "is not there, and the Engine would make it" in verdict.message) == ("strict-paths", True)
+    host.rules = parse_rules("")
+    assert create(host, MISSING[name]).allow
+
+
+@pytest.mark.parametrize("path", ["/root/x", f"{TOOLS}/link", f"{TOOLS}/eve/x", f"{DATA}/x"])
+def test_the_refusal_of_what_is_missing_is_no_oracle(host, path):
+    """What the list does not cover, or users write, is refused in the same words whether it is there or not."""
+    host.devices.links[f"{TOOLS}/link"] = "/root/x"
+    there = create(host, {"Binds": [f"{path}:/x:ro"]})
+    host.devices.missing = {path, "/root/x"}
+    assert (create(host, {"Binds": [f"{path}:/x:ro"]}), there.allow) == (there, False)
+
+
+def test_a_container_whose_source_is_missing_starts_no_more(host):
+    container = inspected({"Runtime": "convgpu"}, mounts=(row(f"{TOOLS}/bin/new", writable=False),))
+    update = "/v1.41/containers/c/update"
+    for missing in (False, True):
+        host.devices.missing = {f"{TOOLS}/bin/new"} if missing else set()
+        assert host.start(container).allow is not missing
+        assert host.judge({"RestartPolicy": {"Name": "always"}}, update).allow is not missing
+        assert host.judge({"Cmd": ["sh"]}, "/v1.41/containers/c/exec").allow
+
+
+# The Engine sets labels of SELinux on all that lies there, by name and as root: `Relabel` in its volume/mounts.
+LABELLED = {
+    "shared": {"Binds": [f"{DATA}:/x:z"]},
+    "private": {"Binds": [f"{DATA}:/x:Z"]},
+    "in front": {"Binds": [f"{TOOLS}:/x:Z,ro"]},
+    "behind": {"Binds": [f"{TOOLS}:/x:ro,Z"]},
+    "among others": {"Binds": [f"{TOOLS}:/x:ro,z,rslave"]},
+    "volume": {"Binds": ["mine:/x:z,nocopy"]},
+    "of others": {"VolumesFrom": ["c:z"]},
+    "of others, private": {"VolumesFrom": ["c:ro,Z"]},
+}
+UNLABELLED = {
+    "path": {"Binds": [f"{DATA}:/x:rw,rprivate,consistent"]},
+    "volume": {"Binds": ["zZ:/z:nocopy"]},
+    "of others": {"VolumesFrom": ["z:ro"]},
+    "mount": bind(DATA),
+}
+# By default, of the Engine's own volumes, where it sets labels at all.
+IMPLIED = {
+    "mount of a volume": strict_site.mount("volume", "mine", VolumeOptions={"NoCopy": True}),
+    "mount of a volume of driver local": strict_site.local(),
+    "without a name": {"Binds": ["/x"]},
+}
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_the_engine_sets_no_labels_by_name(strict, name):
+    verdict = create(strict, LABELLED[name])
+    assert (verdict.rule, "Leave z and Z out" in verdict.message) == ("strict-fields", True), verdict
+    strict.rules = parse_rules(strict_site.RULES + 'fields = ["relabel"]')
+    assert create(strict, LABELLED[name]).allow
+    strict.rules = parse_rules("")
+    assert create(strict, LABELLED[name]).allow
+
+
+def test_who_asks_for_no_labels(strict):
+    for selinux in (False, True):
+        strict.engine.more["labels"] = selinux
+        assert [name for name, asked in UNLABELLED.items() if not create(strict, asked).allow] == []
+        verdicts = [create(strict, asked) for asked in IMPLIED.values()]
+        assert [each.allow for each in verdicts] == [not selinux] * 3
+        assert all(each.allow or ":nocopy" in each.message for each in verdicts)
+    strict.rules = parse_rules("")
+    assert all(create(strict, asked).allow for asked in IMPLIED.values())
+
+
+@pytest.mark.parametrize(
+    ("binds", "shown", "selinux", "passes"),
+    [
+        ([f"{DATA}:/x:z"], row(DATA) | {"Mode": "z"}, False, False),
+        ([], row(DATA) | {"Mode": "ro,Z"}, False, False),
+        ([f"{DATA}:/x"], row(DATA) | {"Mode": ""}, True, True),
+        (["v:/x:z"], row("v") | {"Type": "volume", "Name": "v", "Driver": "local", "Mode": "z"}, False, False),
+        (["v:/x"], row("v") | {"Type": "volume", "Name": "v", "Driver": "local", "Mode": "z"}, False, True),
+        (["v:/x"], row("v") | {"Type": "volume", "Name": "v", "Driver": "local", "Mode": "z"}, True, False),
+        (["v:/x:nocopy"], row("v") | {"Type": "volume", "Name": "v", "Driver": "local", "Mode": "nocopy"}, True, True),
+    ],
+)
+def test_a_container_that_asked_for_labels_starts_no_more(strict, binds, shown, selinux, passes):
+    strict.engine.more["labels"] = selinux
+    container = inspected({"Runtime": "convgpu", "Binds": binds}, mounts=(shown,))
+    assert strict.start(container).allow is passes
+    assert strict.judge({"Cmd": ["sh"]}, "/v1.41/containers/c/exec").allow
+    update = "/v1.41/containers/c/update"
+    assert strict.judge({"RestartPolicy": {"Name": "always"}}, update).allow is passes
+
+
 UPWARDS = {
     "bind": ({"Binds": [f"/root/x/../..{TOOLS}:/x:ro"]}, "strict-paths"),
     "mount": (bind(f"/root/x/../..{TOOLS}", ReadOnly=True), "strict-paths"),

@@ -7,10 +7,12 @@ from typing import Final
 from convgpu.authz.checks.preload import is_preload_file
 from convgpu.authz.checks.strict import LOCAL_TYPES, bind_volume, device_needs, mount_needs, unlisted
 from convgpu.authz.requests.container import CDI_NAME, MountSettings
+from convgpu.authz.site.strict_list import Need
 from convgpu.authz.subject.subject import Subject
 from convgpu.authz.verdict import Refusal
 
 _MAX_SHOWN: Final = 200  # characters of a path
+_RELABEL: Final = Need("fields", "relabel", "labels of SELinux that the Engine sets")
 # Of a tmpfs. Others, such as `bind` and `remount`, make another mount of it, or change where others see it.
 _TMPFS: Final = frozenset({
     "defaults", "ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "async", "dirsync", "mand",
@@ -28,7 +30,7 @@ def host_paths(subject: Subject) -> Iterator[Refusal]:
     for mount in subject.container.mounts:
         if mount.kind == "volume" and mount.driver in LOCAL_TYPES:
             yield from bind_volume(mount.options, subject)
-    yield from made_sources(subject)
+    yield from started_mounts(subject)
     yield from _tmpfs(subject)
 
 
@@ -41,14 +43,20 @@ def _upwards(subject: Subject) -> Iterator[Refusal]:
             yield Refusal(f"strict-{section}", f"{path:.{_MAX_SHOWN}} has `..` in it.\nName the path itself.")
 
 
+def started_mounts(subject: Subject) -> Iterator[Refusal]:
+    """Refuse what the Engine would do by name, at each start, with what is mounted."""
+    if not subject.container.id or subject.starts:
+        yield from made_sources(subject)
+        yield from _missing_sources(subject)
+        yield from _labels(subject)
+
+
 def made_sources(subject: Subject) -> Iterator[Refusal]:
     """Refuse sources that the Engine would make where others than root exchange names.
 
     It notes which parts are missing, makes them, and gives them to root with mode 0755, by their names and through
     links: whoever puts a link there meanwhile opens any file of root's.
     """
-    if subject.container.id and not subject.starts:
-        return  # the Engine makes sources at starts
     for mount in subject.container.mounts:
         if mount.source in subject.written and mount.made and not is_preload_file(mount, subject.host):
             yield Refusal(
@@ -58,6 +66,42 @@ def made_sources(subject: Subject) -> Iterator[Refusal]:
                 "(docker compose: `bind: {create_host_path: false}` in the long form of the volume).",
                 has_entry=True,
             )
+
+
+def _missing_sources(subject: Subject) -> Iterator[Refusal]:
+    """Refuse sources that are not there: elsewhere only root removes them afterwards.
+
+    A mount that the Engine does not make is answered likewise, so this tells nobody more.
+    """
+    for mount in subject.container.mounts:
+        if mount.source in subject.missing and mount.made and not is_preload_file(mount, subject.host):
+            yield Refusal(
+                "strict-paths",
+                f"{mount.source:.{_MAX_SHOWN}} is not there, and the Engine would make it, as root.\n"
+                "Mount what is there, or have the administrator make it.",
+                has_entry=True,
+            )
+
+
+def _labels(subject: Subject) -> Iterator[Refusal]:
+    """Refuse labels of SELinux, which the Engine sets on all that lies in what is mounted, as root and by its names."""
+    permitted = subject.caller.rules.strict_list
+    if permitted is not None and permitted.covers(_RELABEL):
+        return
+    entry = f"An entry permits it to all: fields = [{_RELABEL.value!r}]"
+    for mount in subject.container.mounts:
+        shown = (mount.source or mount.target)[:_MAX_SHOWN]
+        if mount.relabels == "asked":
+            done = "Leave z and Z out; root sets the labels once (chcon -R -t container_file_t)."
+        elif mount.relabels and subject.host.labels and mount.kind == "volume" and mount.driver in LOCAL_TYPES:
+            done = f"Say -v NAME:{mount.target:.{_MAX_SHOWN}}:nocopy, with which it sets none."
+        else:
+            continue
+        text = f"the Engine would set labels of SELinux on all that lies in {shown}, as root and by names."
+        yield Refusal(_RELABEL.rule, f"{text}\n{done} {entry}", has_entry=True)
+    if subject.container.relabels_from:
+        text = "--volumes-from with z or Z asks for labels of SELinux on what others have."
+        yield Refusal(_RELABEL.rule, f"{text}\nLeave z and Z out. {entry}", has_entry=True)
 
 
 def _typed(mount: MountSettings) -> str:

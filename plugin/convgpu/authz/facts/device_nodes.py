@@ -87,6 +87,14 @@ class HostDevices:
         # An ACL that lets others write shows in the bits of the group.
         return status is None or status.st_uid != 0 or bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
+    def is_missing(self, path: str) -> bool:
+        """Tell whether nothing is at a path without links, as far as that can be seen."""
+        local = self._local_path(path)
+        try:
+            return local is None or not os.lstat(local)
+        except (OSError, ValueError):
+            return True
+
     def _follow(self, path: str, most: int) -> tuple[str, list[str], dict[str, None]]:
         """Return how far a path leads within so many links, what of it is left, and the folders that were looked in."""
         done, todo = "/", deque(_parts(path))

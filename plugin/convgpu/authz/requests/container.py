@@ -15,6 +15,8 @@ CDI_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]*/[A-Za-z][A-Za-z0-9._-]*=.
 HIDDEN: Final = "/"
 # A CDI device of ours: it gives no GPU, but injects a limit and the hook (convgpu.runtime.cdi).
 LIMIT_DEVICE: Final = "convgpu.io/memory="
+_ASKED: Final = "asked"
+_IMPLIED: Final = "implied"
 _MAX_GPUS: Final = 64  # a larger number stands for all GPUs
 
 
@@ -33,6 +35,8 @@ class MountSettings:
         read_only: nothing can be written through it, nor through what is mounted below it.
         made: of a bind, that the Engine makes its source where that is missing.
         words: names of the options of a tmpfs.
+        relabels: the Engine sets labels of SELinux in what is mounted: `asked`; `implied`, where it does so at all; or
+            empty.
         subpath: the part of the volume that is mounted; `HIDDEN` if there may be one that the Engine does not show.
     """
 
@@ -47,6 +51,7 @@ class MountSettings:
     filled: bool = False
     made: bool = False
     words: tuple[str, ...] = ()
+    relabels: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ class ContainerSettings:
         chosen: the GPUs that --gpus asks for, by index or UUID with commas between; empty for no choice.
         known: complete, with the settings that come from the image and from other containers.
         readonly_paths: word for word, because a path that leads nowhere protects nothing; None for the default.
+        relabels_from: it asks for labels of SELinux for the volumes of others, too.
         service: it is a task of a Swarm service, whose start is not judged.
         rest: what only strict rules judge.
         opaque: texts that can expand to anything when a task of the service starts.
@@ -75,6 +81,7 @@ class ContainerSettings:
     environment: Mapping[str, str] = field(default_factory=dict)
     mounts: tuple[MountSettings, ...] = ()
     volumes_from: tuple[str, ...] = ()
+    relabels_from: bool = False
     device_requests: int = 0
     chosen: str = ""
     cdi_names: tuple[str, ...] = ()
@@ -122,7 +129,9 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
     """
     config, host = go_json.child(document, "config"), go_json.child(document, "hostconfig")
     requested = list(read_mounts(host))
-    subpaths = {mount.target: mount.subpath for mount in (*requested, *_binds(host))}
+    binds = list(_binds(host))
+    subpaths = {mount.target: mount.subpath for mount in (*requested, *binds)}
+    asked = {mount.target: mount.relabels for mount in binds if mount.relabels == _ASKED}
     # Of --volumes-from the Engine makes all, also what the other container only mounts.
     kept = {mount.target for mount in requested if mount.kind == "bind" and not mount.made}
     # A volume from --volumes-from keeps its subpath there, and the Engine does not show it.
@@ -136,6 +145,7 @@ def read_inspected(document: Mapping[str, object], volumes: Mapping[str, Mapping
             options=volumes.get(go_json.text(row, "name"), {}),
             read_only=go_json.field(row, "rw") is False,
             subpath=subpaths.get(plain(go_json.text(row, "destination")), inherited),
+            relabels=asked.get(plain(go_json.text(row, "destination"))) or _relabels_shown(row),
             made=go_json.text(row, "type") == "bind" and plain(go_json.text(row, "destination")) not in kept,
         )
         for row in go_json.children(document, "mounts")
@@ -174,6 +184,7 @@ def _read(
         environment=environment(go_json.texts(config, "env")),
         mounts=(*mounts, *tmpfs),
         volumes_from=tuple(each.partition(":")[0] for each in go_json.texts(host, "volumesfrom")),
+        relabels_from=any(_relabels(each.partition(":")[2], _ASKED) for each in go_json.texts(host, "volumesfrom")),
         device_requests=sum(not _is_limit_only(request) for request in requests),
         chosen=",".join(name for request in requests for name in _chosen(request)),
         # A request of another driver, and a device's path, can read like a CDI device and inject nothing.
@@ -200,14 +211,18 @@ def _binds(host: Mapping[str, object]) -> Iterator[MountSettings]:
         source, colon, rest = bind.partition(":")
         target, _, mode = rest.partition(":")
         modes = mode.split(",")
-        read_only = "ro" in modes
+        read_only, relabels = "ro" in modes, _relabels(mode, _ASKED)
+        # The Engine's default for its own volumes.
+        implied = relabels or ("" if mode else _IMPLIED)
         if not colon:
-            yield MountSettings("volume", "", plain(bind), driver)
+            yield MountSettings("volume", "", plain(bind), driver, relabels=_IMPLIED)
         elif source.startswith("/"):
-            yield MountSettings("bind", source, plain(target), read_only=read_only, made=True)
+            yield MountSettings("bind", source, plain(target), read_only=read_only, made=True, relabels=relabels)
         else:
             filled = "nocopy" not in modes
-            yield MountSettings("volume", source, plain(target), driver, read_only=read_only, filled=filled)
+            yield MountSettings(
+                "volume", source, plain(target), driver, read_only=read_only, filled=filled, relabels=implied
+            )
 
 
 def read_mounts(host: Mapping[str, object]) -> Iterator[MountSettings]:
@@ -226,8 +241,19 @@ def read_mounts(host: Mapping[str, object]) -> Iterator[MountSettings]:
             subpath=go_json.text(options, "subpath"),
             filled=kind == "volume" and bool(source) and not go_json.flag(options, "nocopy"),
             made=kind == "bind" and go_json.flag(bind, "createmountpoint"),
+            relabels=_IMPLIED if kind == "volume" else "",
             words=_option_words(row[0] for row in go_json.lists_of_texts(tmpfs, "options") if row),
         )
+
+
+def _relabels(mode: str, answer: str) -> str:
+    """Return the answer where the mode of a mount has the Engine set labels of SELinux."""
+    return answer if {"z", "Z"} & set(mode.split(",")) else ""
+
+
+def _relabels_shown(row: Mapping[str, object]) -> str:
+    """Return the same of a mount that the Engine shows: of volumes it shows its default, too."""
+    return _relabels(go_json.text(row, "mode"), _ASKED if go_json.text(row, "type") == "bind" else _IMPLIED)
 
 
 def _option_words(options: Iterable[str]) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Reads the settings of a container that a request leaves to the Engine: volumes, image, default runtime."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final
 
 from convgpu.authz.ports import EngineUnreachable, HostFacts, Ports
@@ -32,7 +33,7 @@ class ContainerReader:
         Raises:
             EngineUnreachable: they are needed and the Engine does not answer.
         """
-        container = replace(container, mounts=tuple(map(self._with_driver, container.mounts)))
+        container = replace(container, mounts=tuple(chain.from_iterable(map(self._with_driver, container.mounts))))
         image = self._image(container.image) if container.image and self._depends_on_image(container) else None
         if image is None:
             return container
@@ -79,9 +80,20 @@ class ContainerReader:
             runtime = self._engine.facts().default_runtime
         return bool(runtime) and not is_plain(runtime)
 
-    def _with_driver(self, mount: MountSettings) -> MountSettings:
-        """Add driver and options of a volume that exists."""
-        if mount.kind != "volume" or not mount.source or mount.options:
+    def _with_driver(self, mount: MountSettings) -> Iterator[MountSettings]:
+        """Return a mount with driver and options of a volume that exists.
+
+        A request can name options beside it. Where it names no other driver, the Engine takes the volume that exists,
+        and the options where that has gone since: both are judged.
+        """
+        found = self._existing(mount)
+        if mount.options:
+            yield mount
+        if not mount.options or (found is not mount and mount.driver in LOCAL_DRIVERS):
+            yield found
+
+    def _existing(self, mount: MountSettings) -> MountSettings:
+        if mount.kind != "volume" or not mount.source:
             return mount
         try:
             volume = self._engine.volume(mount.source)

@@ -44,6 +44,7 @@ def read_facts(info: Mapping[str, Any], version: Mapping[str, Any], plugin_id: s
         cgroupns="private" if "name=cgroupns" in (info.get("SecurityOptions") or ()) else "host",
         log_driver=str(info.get("LoggingDriver") or ""),
         plugin_id=plugin_id,
+        labels=any(str(each).startswith("name=selinux") for each in info.get("SecurityOptions") or ()),
     )
 
 

@@ -93,6 +93,13 @@ class SubjectReader:
         volumes = (mount for mount in container.mounts if mount.kind == "volume")
         job = container.labels.get(LABEL, "") if caller.rules.require == "slurm" else ""
         folders = _written_folders(caller.rules, host)
+        resolved = {
+            **{path: follow(devices, path, strict=strict) for path in _host_paths(container)},
+            # The Engine follows these itself, and works in the root folder.
+            **{path: _end(devices, path, strict=strict) for path in (f"/{each}" for each in container.devices)},
+        }
+        made = {mount.source for mount in (container.mounts if strict else ()) if mount.made}
+        written = frozenset(source for source in made if _is_written(devices, source, folders))
         return Subject(
             caller=caller,
             plugin=self._plugin,
@@ -102,16 +109,9 @@ class SubjectReader:
             volumes=tuple(mount for mount in volumes if is_same_plugin(mount.driver, self._plugin)),
             gpu=find_gpu(container, container.runtime or host.default_runtime, devices),
             injection=find_injection(container, host),
-            resolved={
-                **{path: follow(devices, path, strict=strict) for path in _host_paths(container)},
-                # The Engine follows these itself, and works in the root folder.
-                **{path: _end(devices, path, strict=strict) for path in (f"/{each}" for each in container.devices)},
-            },
-            written=frozenset(
-                mount.source
-                for mount in (container.mounts if strict else ())
-                if mount.made and _is_written(devices, mount.source, folders)
-            ),
+            resolved=resolved,
+            written=written,
+            missing=frozenset(source for source in made - written if devices.is_missing(resolved[source])),
         )
 
     def _volume_limits(self, name: str) -> Mapping[str, int]:

@@ -44,6 +44,7 @@ class Subject:
         resolved: paths of the host that it mounts, with their links resolved.
         written: those of its mounts' paths on whose way others than root may exchange names; only where rules are
             strict.
+        missing: those of the others where nothing is, and that the Engine would make; likewise.
         volume_limits: limits in bytes by device, of those volumes for which the scheduler has some.
         joined: the container with a hook whose PID namespace it joins; empty for none.
         neighbours: containers whose namespaces it joins; only where rules are strict.
@@ -62,6 +63,7 @@ class Subject:
     injection: Injection | None = None
     resolved: Mapping[str, str] = field(default_factory=dict)
     written: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
     volume_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     joined: str = ""
     neighbours: tuple["Subject", ...] = ()

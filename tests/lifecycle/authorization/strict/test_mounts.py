@@ -286,6 +286,50 @@ def test_the_engine_makes_no_folder_where_users_write(raw, site, room, name):
     assert (unasked.status, b"strict-paths: the Engine would make " in unasked.raw) == (500, True), unasked
 
 
+def test_the_engine_makes_no_folder_below_a_read_only_entry(raw):
+    """Nor for a container that was made while it was there."""
+    new = Path(strict_site.TOOLS, "new")
+    new.mkdir()
+    container = raw.post(f"{API}/containers/create", body({"Binds": [f"{new}:/x:ro"]})).json["Id"]
+    new.rmdir()
+    answers = [
+        raw.post(f"{API}/containers/create", body({"Binds": [f"{new}:/x:ro"]})),
+        raw.post(f"{API}/containers/create", body({"Binds": [f"{new}/d/d:/x:ro"]})),
+        raw.post(f"{API}/containers/{container}/start"),
+    ]
+    assert [(each.denied, b"is not there" in each.raw, new.exists()) for each in answers] == [(True, True, False)] * 3
+    new.mkdir()
+    assert raw.post(f"{API}/containers/{container}/start").status == 204
+    second = raw.post(f"{API}/containers/create", body({"VolumesFrom": [container]})).json["Id"]
+    new.rmdir()
+    started = raw.post(f"{API}/containers/{second}/start")
+    assert (started.denied, new.exists()) == (True, False), started
+    for each in (second, container):
+        raw.remove(each)
+
+
+# What this Engine accepts, so that a spelling that it learns is seen here.
+MODES = ("z", "Z", "ro,z", "Z,ro", "rw,Z,rslave", "z,consistent", "shared,z")
+TOP = strict_site.DATA
+NO_MODES = ("ZZ", "z,Z", " z", "relabel=shared", "zz")
+
+
+def test_all_modes_of_a_mount_that_set_labels(site, raw):
+    asked = [{"Binds": [f"{TOP}:/x:{mode}"]} for mode in MODES]
+    asked += [{"Binds": [f"cache:/x:{mode},nocopy"]} for mode in ("z", "Z")]
+    answers = [raw.post(f"{API}/containers/create", body(each)) for each in asked]
+    told = [(each.denied, b"strict-fields" in each.raw) for each in answers]
+    site.configure({"authorization-plugins": []})
+    made = [raw.post(f"{API}/containers/create", body(each)) for each in asked]
+    odd = [raw.post(f"{API}/containers/create", body({"Binds": [f"{TOP}:/x:{mode}"]})) for mode in NO_MODES]
+    site.configure({"authorization-plugins": ["convgpu"]})
+    starts = [raw.post(f"{API}/containers/{each.json['Id']}/start").denied for each in made]
+    for each in made:
+        raw.remove(each.json["Id"])
+    assert (told, starts) == ([(True, True)] * len(asked), [True] * len(asked))
+    assert [each.status >= 400 for each in odd] == [True] * len(NO_MODES)
+
+
 def test_the_engine_makes_no_folder_of_volumes_from(raw, room):
     """Of another container's mounts it makes those, too, which it does not make for that one."""
     (room / "new").mkdir()

@@ -127,6 +127,13 @@ def test_who_writes_a_folder(host: HostDevices, tmp_path: Path, mode: int, owner
     assert HostDevices(lambda: None).others_write("/srv/data")
 
 
+def test_what_is_missing(host: HostDevices) -> None:
+    """A name that leads nowhere is there: `resolve` is asked first."""
+    paths = ("/srv/data", "/srv/file", "/srv/loop", "/srv/data/x", "/srv/file/x", "/srv/\0")
+    assert [host.is_missing(path) for path in paths] == [False, False, False, True, True, True]
+    assert HostDevices(lambda: None).is_missing("/srv/data")
+
+
 FOLDERS = ("a", "a/b", "a/b/c", "b", "b/c", "c")
 LINKS = ("l", "m", "n")
 _PART = st.sampled_from(("a", "a/b", "b", "b/c", "c", ".", "..", "l", "l/..", "m", "m/..", "m/../a", "n/.."))

@@ -143,8 +143,9 @@ def _refusals_with_any_list(subject: Subject, wanted: Sequence[Need]) -> list[Re
         permitted = StrictList(**entries)
     except ValueError as error:
         return [Refusal("strict-paths", str(error))]
-    # What the Engine makes depends on the entries of all.
-    whole = replace(with_rules(subject, Rules(mode="strict", strict=permitted)), written=frozenset())
+    # What the Engine makes depends on the entries of all; and what is missing now was there when it ran.
+    rules = Rules(mode="strict", strict=permitted)
+    whole = replace(with_rules(subject, rules), written=frozenset(), missing=frozenset())
     return [*beyond_list(whole), *(each for each in find_refusals(whole) if each.rule != "limit-missing")]
 
 
