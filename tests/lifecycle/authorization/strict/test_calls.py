@@ -213,8 +213,8 @@ def test_a_stuck_container_is_listed_so_that_it_can_be_judged_for_using_a_gpu(si
 
 def test_who_waits_for_a_stuck_container_leaves_judges_for_others(raw, unread):
     container, client = unread
-    with ThreadPoolExecutor(100) as pool:
-        starts = [pool.submit(raw.post, f"{API}/containers/{container[: 12 + n % 50]}/start") for n in range(100)]
+    with ThreadPoolExecutor(150) as pool:
+        starts = [pool.submit(raw.post, f"{API}/containers/{container[: 12 + n % 50]}/start") for n in range(150)]
         wait_for("some are refused", lambda: any(each.done() for each in starts))
         begun = time.monotonic()
         made = raw.post(f"{API}/containers/create", body({}))
