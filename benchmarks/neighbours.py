@@ -7,6 +7,7 @@ import contextlib
 import multiprocessing
 import os
 import random
+import select
 import socket
 import statistics
 import sys
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import _test_folders  # noqa: F401 - for the imports below
 from _report import Figure, at_most, percentile, report
@@ -27,17 +29,24 @@ from convgpu.protocol.stream import MessageStream
 from convgpu.protocol.wire import AbleFlag, Mover
 
 HONEST, CALLS, PAUSE = 10, 40, 0.01
+SILENT = 1000
 GIB, PAGE = 1 << 30, 4096
 UUID = bytes(16)
 TARGET = 5.0  # ms
 
 
-def connect(folder: Path) -> socket.socket:
-    """Return a connection to a container's scheduler."""
+def connect(folder: Path, *, blocking: bool = True) -> socket.socket:
+    """Return a connection to a container's scheduler. Raises BlockingIOError."""
     descriptor = os.open(folder, os.O_PATH)
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(f"/proc/self/fd/{descriptor}/scheduler.sock")
-    os.close(descriptor)
+    connection.setblocking(blocking)
+    try:
+        connection.connect(f"/proc/self/fd/{descriptor}/scheduler.sock")
+    except BlockingIOError:
+        connection.close()
+        raise
+    finally:
+        os.close(descriptor)
     return connection
 
 
@@ -129,6 +138,25 @@ def come_and_go(folder: Path) -> None:
             time.sleep(0.1)
 
 
+def silent(*folders: Path) -> None:
+    """Attack by a thousand connections to each of some containers that say nothing, and come again when closed."""
+    ends = select.epoll()
+    opened: dict[int, tuple[socket.socket, Path]] = {}
+    wanted = dict.fromkeys(folders, SILENT)
+    while True:
+        for folder in folders:
+            with contextlib.suppress(BlockingIOError):
+                while wanted[folder]:
+                    connection = connect(folder, blocking=False)
+                    ends.register(connection, select.EPOLLIN)
+                    opened[connection.fileno()] = connection, folder
+                    wanted[folder] -= 1
+        for descriptor, _ in ends.poll(0.001, 256):
+            connection, folder = opened.pop(descriptor)
+            connection.close()
+            wanted[folder] += 1
+
+
 def nonsense(folder: Path) -> None:
     """Attack by connections that send noise."""
     noise = random.Random(1)  # noqa: S311 - no secret
@@ -137,28 +165,47 @@ def nonsense(folder: Path) -> None:
             connection.sendall(noise.randbytes(300))
 
 
-ATTACKS: dict[str, tuple[int, Callable[[Path], None]]] = {
-    "frees that are not": (4, flood(m.Freed(0))),
-    "refused allocations": (4, flood(m.Allocate(0, 1 << 60, "cuMemAlloc"))),
-    "refused allocations, one process in each of 25 containers": (25, flood(m.Allocate(0, 1 << 60, "cuMemAlloc"))),
-    "accepted allocations": (4, flood(m.Allocate(0, PAGE, "cuMemAlloc"))),
-    "20 processes with 1,000 waiting allocations each": (20, wait),
-    "questions": (4, flood(m.Query(0))),
-    "contexts to measure": (4, flood(m.Context(0, 1, 1))),
-    "100 observers": (1, observe),
-    "sessions that come and go": (4, reconnect),
-    "500 processes that want what one has": (500, come_and_go),
-    "noise": (4, nonsense),
-    "idle and busy": (4, restless),
-    "memory that is not out": (4, misplaced),
+class Attack(NamedTuple):
+    """So many processes, each in one of so many containers, or in several if the containers are more."""
+
+    processes: int
+    run: Callable[..., None]
+    containers: int = 1
+
+    def start(self, folders: list[Path]) -> list[multiprocessing.Process]:
+        """Attack by each process from its containers."""
+        mine = [folders[n :: self.processes] or [folders[n % len(folders)]] for n in range(self.processes)]
+        started = [multiprocessing.Process(target=run_attack, args=(self.run, *own)) for own in mine]
+        for process in started:
+            process.start()
+        return started
+
+
+REFUSED = flood(m.Allocate(0, 1 << 60, "cuMemAlloc"))
+ATTACKS: dict[str, Attack] = {
+    "frees that are not": Attack(4, flood(m.Freed(0))),
+    "refused allocations": Attack(4, REFUSED),
+    "refused allocations, one process in each of 25 containers": Attack(25, REFUSED, containers=25),
+    "accepted allocations": Attack(4, flood(m.Allocate(0, PAGE, "cuMemAlloc"))),
+    "20 processes with 1,000 waiting allocations each": Attack(20, wait),
+    "questions": Attack(4, flood(m.Query(0))),
+    "contexts to measure": Attack(4, flood(m.Context(0, 1, 1))),
+    "100 observers": Attack(1, observe),
+    "sessions that come and go": Attack(4, reconnect),
+    "500 processes that want what one has": Attack(500, come_and_go),
+    "noise": Attack(4, nonsense),
+    "1,000 silent connections": Attack(1, silent),
+    "1,000 silent connections in each of 36 containers": Attack(3, silent, containers=36),
+    "idle and busy": Attack(4, restless),
+    "memory that is not out": Attack(4, misplaced),
 }
 
 
-def run_attack(attack: Callable[[Path], None], folder: Path) -> None:
+def run_attack(attack: Callable[..., None], *folders: Path) -> None:
     """Attack at the lowest priority, until killed."""
     os.nice(19)
     with contextlib.suppress(OSError):
-        attack(folder)
+        attack(*folders)
 
 
 class Honest:
@@ -190,16 +237,14 @@ def measure(honest: list[Honest]) -> list[float]:
 
 def under_attack(daemon: Daemon, name: str, honest: list[Honest]) -> tuple[list[float], float]:
     """Return the calls of honest containers beside an attack, and the seconds of `containers`."""
-    processes, attack = ATTACKS[name]
-    options = {"suspend": "auto"} if attack in (restless, misplaced) else {}
-    memory = "3g" if attack is come_and_go else "30g"
-    number, containers = list(ATTACKS).index(name), processes if "in each of" in name else 1
-    folders = [daemon.container(f"attack{number}-{n}", memory=memory, gpus="0", **options) for n in range(containers)]
-    attackers = [
-        multiprocessing.Process(target=run_attack, args=(attack, folders[n % containers])) for n in range(processes)
+    attack = ATTACKS[name]
+    options = {"suspend": "auto"} if attack.run in (restless, misplaced) else {}
+    memory = "3g" if attack.run is come_and_go else "30g"
+    number = list(ATTACKS).index(name)
+    folders = [
+        daemon.container(f"attack{number}-{n}", memory=memory, gpus="0", **options) for n in range(attack.containers)
     ]
-    for attacker in attackers:
-        attacker.start()
+    attackers = attack.start(folders)
     time.sleep(2)
     taken = measure(honest)
     begun = time.perf_counter()

@@ -5,9 +5,12 @@ scheduler left) -> `Service` (sockets). A stage is a value, so that no part can 
 """
 
 import asyncio
+import fcntl
 import logging
+import os
 import resource
 import time
+from typing import Final
 
 from convgpu.daemon.admin_api.card_turns import CardTurns
 from convgpu.daemon.admin_api.live_settings import LiveSettings
@@ -21,9 +24,12 @@ from convgpu.daemon.startup.opened_host import OpenedHost, open_host
 from convgpu.daemon.startup.recovery_end import RecoveryEnd
 from convgpu.daemon.startup.restored_containers import RestoredContainers, restore_containers
 from convgpu.daemon.startup.running_machine import start_machine
+from convgpu.daemon.transport.shares import ADMINISTRATORS
 from convgpu.protocol.layout import ADMIN_SOCKET_FILE
 
 log = logging.getLogger(__name__)
+
+_TABLE: Final = 1 << 15  # descriptors; each takes eight bytes of the kernel's
 
 
 class Service:
@@ -56,7 +62,7 @@ class Service:
         self._recovery = self._begin_recovery(self._restored, settings)
         server = self._make_admin_server(self._restored, settings)
         path = settings.directory / ADMIN_SOCKET_FILE
-        share = self._running.shares.of("")  # no volume has no name
+        share = self._running.shares.of(ADMINISTRATORS)
         self._admin = AdminSocket(share, path, self._host.folders.staging, server)
 
     def _begin_recovery(self, restored: RestoredContainers, settings: Settings) -> Recovery | None:
@@ -137,6 +143,11 @@ def _make_views(restored: RestoredContainers, host: OpenedHost) -> Views:
 
 
 def _allow_many_descriptors() -> None:
-    """Raise the limit of descriptors: each process costs four, and a thousand processes must be possible."""
+    """Raise the limit of descriptors: each process costs four, and a thousand processes must be possible.
+
+    The kernel makes the table of descriptors larger each time that it is full, and with threads that takes 10 to 20 ms
+    (synchronize_rcu in expand_fdtable). So it is made large here, before anybody is served.
+    """
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    os.close(fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, min(hard, _TABLE) - 1))

@@ -11,7 +11,7 @@ from typing import Final
 from convgpu.daemon.admin_api.socket import AdminSocket
 from convgpu.daemon.containers.folders import make_staging
 from convgpu.daemon.system.directory_lock import DirectoryLock
-from convgpu.daemon.transport.shares import Share
+from convgpu.daemon.transport.shares import ADMINISTRATORS, Shares
 from convgpu.protocol.layout import ADMIN_SOCKET_FILE
 
 log = logging.getLogger(__name__)
@@ -46,11 +46,14 @@ async def _explain(directory: Path, reason: str, lifetime: float) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     lock = DirectoryLock(directory)
-    socket = AdminSocket(Share(loop), directory / ADMIN_SOCKET_FILE, make_staging(directory), Refusal(reason))
+    shares = Shares(loop)
+    share, path = shares.of(ADMINISTRATORS), directory / ADMIN_SOCKET_FILE
+    socket = AdminSocket(share, path, make_staging(directory), Refusal(reason))
     try:
         await asyncio.wait_for(stop.wait(), lifetime)
     except TimeoutError:
         log.info("tries again to start")
     finally:
         socket.close()
+        shares.close()
         lock.release()

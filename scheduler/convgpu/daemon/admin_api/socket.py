@@ -23,7 +23,7 @@ class AdminSocket:
     """Listens until it is closed.
 
     Args:
-        share: of the event loop; closed with the socket.
+        share: of the event loop.
         path: of the socket.
         staging: a folder beside it in which to make the socket.
         server: answers each request.
@@ -50,4 +50,3 @@ class AdminSocket:
     def close(self) -> None:
         """Stop listening."""
         self._listener.close()
-        self._share.close()

@@ -2,10 +2,12 @@
 
 A container can have a thousand processes, each with any number of connections. Were all of them watched by the loop
 itself, a container that floods would get a thousand turns where another gets one. So the loop watches one descriptor
-for each container, an epoll(7) of its own, and a turn of that costs everybody else a bounded time (decision 70).
+for all containers, an epoll(7) in which there is one of each container's own, and who has had the least time is served
+first (decision 70).
 """
 
 import asyncio
+import heapq
 import select
 import socket
 from collections import deque
@@ -16,7 +18,11 @@ from convgpu.daemon.transport.closer import Closer
 
 # Seconds of one turn. What begins within them ends after them, so that they bound what waits and not what runs.
 BUDGET: Final = 0.0005
+ADMINISTRATORS: Final = ""  # no volume has no name
+# Seconds. What cannot be divided, and what stopped this process meanwhile, is to cost who had the turn two rounds.
+_MOST_CHARGED: Final = 2 * BUDGET
 _BATCH: Final = 16  # ready descriptors that are asked of the kernel at once; it gives each one its turn
+_ARMED: Final = select.EPOLLIN | select.EPOLLONESHOT  # tells of a share once, until it is armed again
 
 Callback = Callable[[], None]
 
@@ -28,32 +34,33 @@ class Share:
 
     Args:
         budget: seconds of a turn.
-        quick: those that are served before this one, as long as its turns do not suffice for all it has to do.
+        on_due: called when there is something to do that the kernel does not know of.
+
+    Attributes:
+        descriptor: can be read while descriptors are ready.
+        used: seconds that it has had, in the time of `Shares`.
+        is_queued: whether it has a place in the queue of `Shares`.
 
     Raises:
         OSError: no descriptors are left.
     """
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, budget: float = BUDGET, quick: "QuickShares | None" = None
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, budget: float, on_due: "Callable[[Share], None]") -> None:
         self._loop = loop
         self._budget = budget
+        self._on_due = on_due
         self._epoll = select.epoll()
         self._readers: dict[int, Callback] = {}
         self._writers: dict[int, Callback] = {}
         self._masks: dict[int, int] = {}
         self._ready: deque[tuple[int, int]] = deque()
         self._due: deque[Callback] = deque()
-        self._queued: set[Hashable] = set()
+        self._keys: set[Hashable] = set()
         self._end = 0.0
-        self._next: asyncio.Handle | None = None
-        self._closer = Closer(loop, self._resume)
-        self._quick = quick
-        self._is_busy = False
-        if quick is not None:
-            quick.add(self._epoll.fileno(), self._turn)
-        loop.add_reader(self._epoll, self._turn)
+        self._closer = Closer(loop, lambda: on_due(self))
+        self.descriptor = self._epoll.fileno()
+        self.used = 0.0
+        self.is_queued = False
 
     # -- descriptors -----------------------------------------------------------------------------------------
 
@@ -95,28 +102,22 @@ class Share:
     def release(self, sock: socket.socket) -> None:
         """Close a socket that the container has reached. While too many of these wait, none of its others is served."""
         self._closer.take(sock)
-        if self._closer.is_full and not self._epoll.closed:
-            self._loop.remove_reader(self._epoll)
-
-    def _resume(self) -> None:
-        if not self._epoll.closed:
-            self._loop.add_reader(self._epoll, self._turn)
 
     # -- work ------------------------------------------------------------------------------------------------
 
     def call_soon(self, work: Callback, key: Hashable = None) -> None:
         """Do some work in this share's time, after what is queued. Work whose key is queued already is not added."""
         if key is not None:
-            if key in self._queued:
+            if key in self._keys:
                 return
-            self._queued.add(key)
+            self._keys.add(key)
             self._due.append(lambda: self._do(key, work))
         else:
             self._due.append(work)
-        self._continue()
+        self._on_due(self)
 
     def _do(self, key: Hashable, work: Callback) -> None:
-        self._queued.discard(key)
+        self._keys.discard(key)
         work()
 
     @property
@@ -126,40 +127,16 @@ class Share:
 
     # -- turns -----------------------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
-        """Do what is due and serve who is ready, at least one of each, until the time is over."""
-        if self._next is not None:  # its turn is queued already: one in each turn of the loop
-            return
-        self._run()
-
-    def _run(self) -> None:
-        self._next = None
+    def take_turn(self) -> bool:
+        """Do what is due and serve who is ready, at least one of each, until the time is over; say if it was."""
+        self._end = self._loop.time() + self._budget
         try:
-            if self._is_busy and self._quick is not None:
-                self._quick.serve()
-            self._end = self._loop.time() + self._budget
-            goes_on = True
-            while goes_on:
-                goes_on = (self._work() | self._serve()) and self.has_time
+            while self._work() | self._serve():
+                if not self.has_time:
+                    return True
+            return False
         finally:
-            self._note_rest()
             self._end = 0.0
-            self._continue()
-
-    def _note_rest(self) -> None:
-        """Note whether more is to be done than a turn suffices for: then others that need less go first."""
-        if self._quick is None or self._epoll.closed:
-            return
-        if not self.has_time and not self._due and not self._ready:
-            self._ready.extend(self._epoll.poll(0, _BATCH))
-        is_busy = bool(self._due or self._ready)
-        if is_busy == self._is_busy:
-            return
-        self._is_busy = is_busy
-        if is_busy:
-            self._quick.remove(self._epoll.fileno())
-        else:
-            self._quick.add(self._epoll.fileno(), self._turn)
 
     def _work(self) -> bool:
         if not self._due:
@@ -182,89 +159,123 @@ class Share:
             writer()
         return True
 
-    def _continue(self) -> None:
-        """Have another turn in the loop's next turn if there is work: the kernel knows only of descriptors."""
-        if self._due and self._next is None and not self._end and not self._epoll.closed:
-            self._next = self._loop.call_soon(self._run)
+    @property
+    def can_wait(self) -> bool:
+        """Whether the kernel says when there is more to do; not while descriptors are not served, and when closed."""
+        return not self._closer.is_full and not self._epoll.closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it serves nobody any more."""
+        return self._epoll.closed
 
     def close(self) -> None:
         """Serve nobody any more."""
-        if self._next is not None:
-            self._next.cancel()
         self._due.clear()
         self._ready.clear()
-        if not self._epoll.closed:
-            if self._quick is not None:
-                self._quick.remove(self._epoll.fileno())
-            self._loop.remove_reader(self._epoll)
-            self._epoll.close()
+        self._epoll.close()
 
 
-class QuickShares:
-    """The shares whose turns suffice for all they have to do.
+class Shares:
+    """The shares of all containers, by name; each is made when it is first asked for.
 
-    Were turns only taken one after the other, whoever asks now and then would wait for those of all containers that
-    flood. So before each turn of one that floods, who needs less is served, for the time of such a turn altogether.
+    Who has had the least time goes first (start-time fair queueing): a share that has something to do begins where the
+    one that is served began, or after all the time it has had itself, whichever is later. So who asks now and then
+    waits for one turn, and not for those of all who flood, nor of all who ask a little more than their part allows. A
+    turn that sufficed for all there was counts half, so that who does not flood has up to twice the time of who does.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, budget: float = BUDGET) -> None:
         self._loop = loop
         self._budget = budget
         self._epoll = select.epoll()
-        self._turns: dict[int, Callback] = {}
-        self._ready: deque[int] = deque()
-
-    def add(self, descriptor: int, turn: Callback) -> None:
-        """Add a share by the descriptor that can be read when it has something to do."""
-        self._turns[descriptor] = turn
-        self._epoll.register(descriptor, select.EPOLLIN)
-
-    def remove(self, descriptor: int) -> None:
-        """Remove a share; nothing happens if it is not here."""
-        if self._turns.pop(descriptor, None) is not None:
-            self._epoll.unregister(descriptor)
-
-    def serve(self) -> None:
-        """Give those that are ready a turn, one after the other, until the time is over."""
-        end = self._loop.time() + self._budget
-        if not self._ready:
-            self._ready.extend(descriptor for descriptor, _ in self._epoll.poll(0, _BATCH))
-        while self._ready:
-            turn = self._turns.get(self._ready.popleft())
-            if turn is not None:
-                turn()
-            if self._loop.time() >= end:
-                return
-
-    def close(self) -> None:
-        """Serve nobody any more."""
-        self._epoll.close()
-
-
-class Shares:
-    """The shares of all containers, by name; each is made when it is first asked for."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, budget: float = BUDGET) -> None:
-        self._loop = loop
-        self._budget = budget
-        self._quick = QuickShares(loop, budget)
         self._shares: dict[str, Share] = {}
+        self._by_descriptor: dict[int, Share] = {}
+        self._queue: list[tuple[float, float, int, Share]] = []
+        self._count = 0
+        self._began = 0.0  # where the share began that was served last
+        self._next: asyncio.Handle | None = None
+        self._is_serving = False
+        loop.add_reader(self._epoll, self._begin)
 
     def of(self, container: str) -> Share:
         """Return the share of a container. Raises OSError: no descriptors are left."""
         share = self._shares.get(container)
         if share is None:
-            share = self._shares[container] = Share(self._loop, self._budget, self._quick)
+            share = Share(self._loop, self._budget, self._wake)
+            self._epoll.register(share.descriptor, _ARMED)
+            self._shares[container] = self._by_descriptor[share.descriptor] = share
         return share
+
+    # -- the queue -------------------------------------------------------------------------------------------
+
+    def _wake(self, share: Share) -> None:
+        """Give a share that has something to do its place in the queue."""
+        if not share.is_queued and not share.is_closed:
+            self._push(share)
+            self._go_on()
+
+    def _push(self, share: Share) -> None:
+        share.is_queued = True
+        self._count += 1
+        # Of those that would begin alike, who has had less is first: else who asks seldom waits for all in their round.
+        heapq.heappush(self._queue, (max(share.used, self._began), share.used, self._count, share))
+
+    def _go_on(self) -> None:
+        """Have one turn in the loop's next turn."""
+        if self._queue and self._next is None and not self._is_serving:
+            self._next = self._loop.call_soon(self._turn)
+
+    def _begin(self) -> None:
+        if self._next is None:  # otherwise its turn is queued already
+            self._turn()
+
+    def _turn(self) -> None:
+        self._next = None
+        self._is_serving = True
+        end = self._loop.time() + self._budget
+        try:
+            while self._serve_first() and self._loop.time() < end:
+                pass
+        finally:
+            self._is_serving = False
+            self._go_on()
+
+    def _serve_first(self) -> bool:
+        for descriptor, _ in self._epoll.poll(0):
+            self._wake(self._by_descriptor[descriptor])
+        if not self._queue:
+            return False
+        self._began, _, _, share = heapq.heappop(self._queue)
+        begun, goes_on = self._loop.time(), True
+        try:
+            goes_on = share.take_turn()
+        finally:
+            taken = min(self._loop.time() - begun, _MOST_CHARGED)
+            share.used = self._began + (taken if goes_on else taken / 2)
+            share.is_queued = False
+            if goes_on and not share.is_closed:
+                self._push(share)
+            elif share.can_wait:
+                self._epoll.modify(share.descriptor, _ARMED)
+        return True
+
+    # -- the end ---------------------------------------------------------------------------------------------
 
     def remove(self, container: str) -> None:
         """Close the share of a container that is removed."""
         share = self._shares.pop(container, None)
         if share is not None:
+            del self._by_descriptor[share.descriptor]
             share.close()
 
     def close(self) -> None:
         """Close all shares."""
         for container in list(self._shares):
             self.remove(container)
-        self._quick.close()
+        self._queue.clear()
+        if self._next is not None:
+            self._next.cancel()
+        if not self._epoll.closed:
+            self._loop.remove_reader(self._epoll)
+            self._epoll.close()

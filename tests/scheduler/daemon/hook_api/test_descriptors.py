@@ -94,6 +94,12 @@ def test_sessions_without_end_stop_before_the_reserve(scarce: Daemon) -> None:
         assert scarce.events("created")[-1]["container"] == "another"
 
 
+def test_the_kernels_table_of_descriptors_never_has_to_grow(scarce: Daemon) -> None:
+    assert scarce.process is not None
+    [row] = [row for row in Path(f"/proc/{scarce.process.pid}/status").read_text().splitlines() if row[:6] == "FDSize"]
+    assert int(row.split()[1]) >= LIMIT
+
+
 def test_volumes_that_nobody_mounts_keep_few_sockets_and_a_mount_opens_one(tmp_path: Path) -> None:
     names = [f"v{number}" for number in range(MAX_UNMOUNTED + 3)]
     with running_daemon(tmp_path / "d") as daemon:

@@ -156,6 +156,7 @@ def test_a_container_that_there_is_not(daemon: Daemon, operation: str) -> None:
 def test_calls_are_reported_while_somebody_asks(daemon: Daemon) -> None:
     talker = Talker(daemon.container("a", memory="4g"))
     talker.say(Traced(0, 1, "cuMemAlloc"))  # nobody follows
+    assert talker.answer(talker.send(Query(0)))  # so that it has come before somebody does
     assert talker.credit == 0
     assert follow(daemon) == {"calls": [], "next": 0, "missed": 0}
     assert talker.credit == (1 << 31) + CALLS

@@ -2,13 +2,14 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 import pytest
 
 from convgpu.daemon.transport.connection import Connection, Listener
-from convgpu.daemon.transport.shares import Share, Shares
+from convgpu.daemon.transport.shares import Shares
 from convgpu.protocol import messages as m
 from convgpu.protocol.messages import pack
 
@@ -40,19 +41,26 @@ async def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("not within a thousand turns of the loop")
 
 
+def work(served: list[str], name: str) -> None:
+    served.append(name)
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < 0.0004:
+        pass
+
+
 def test_a_hundred_ready_connections_of_one_container_get_one_turn_before_another_container(pairs: Pairs) -> None:
     served: list[str] = []
 
     async def turns(loop: asyncio.AbstractEventLoop) -> None:
-        flooder, other = Share(loop, budget=0), Share(loop, budget=0)
+        shares = Shares(loop, budget=0)
+        flooder, other = shares.of("flooder"), shares.of("other")
         for ours, theirs in pairs[:-1]:
             theirs.send(b"x")
             flooder.add_reader(ours.fileno(), partial(served.append, "flooder"))
         pairs[-1][1].send(b"x")
         other.add_reader(pairs[-1][0].fileno(), partial(served.append, "other"))
         await until(lambda: "other" in served)
-        flooder.close()
-        other.close()
+        shares.close()
 
     run(turns)
     assert served.index("other") <= 2
@@ -80,16 +88,67 @@ def test_who_asks_now_and_then_waits_for_one_turn_and_not_for_those_of_all_that_
     assert served.index("other") <= 2 * floods + 4
 
 
+def test_who_asks_now_and_then_does_not_wait_for_all_that_come_again_after_their_turns(pairs: Pairs) -> None:
+    """Each of them has one thing to do at a time, so none floods by what is left after its turn."""
+    served: list[str] = []
+    others, asked = 40, 170
+    gone: list[int] = []  # comes again when the next one is served
+
+    async def turns(loop: asyncio.AbstractEventLoop) -> None:
+        def come_again(number: int) -> None:
+            work(served, "other")
+            pairs[number][0].recv(1)
+            if len(served) == asked:
+                pairs[-1][1].send(b"x")
+            while gone:
+                pairs[gone.pop()][1].send(b"x")
+            gone.append(number)
+
+        shares = Shares(loop)
+        for number in range(others):
+            pairs[number][1].send(b"x")
+            shares.of(f"other {number}").add_reader(pairs[number][0].fileno(), partial(come_again, number))
+        shares.of("seldom").add_reader(pairs[-1][0].fileno(), partial(served.append, "seldom"))
+        await until(lambda: "seldom" in served)
+        shares.close()
+
+    run(turns)
+    assert served.index("seldom") <= asked + 4
+
+
+def test_a_long_step_costs_who_asked_for_it_a_few_rounds_and_not_its_whole_time(pairs: Pairs) -> None:
+    """It may be no fault of theirs: the kernel, or a collection of garbage, can have stopped this process meanwhile."""
+    served: list[str] = []
+
+    def serve_long() -> None:
+        served.append("long")
+        if served.count("long") == 1:
+            time.sleep(0.2)
+
+    async def turns(loop: asyncio.AbstractEventLoop) -> None:
+        shares = Shares(loop, budget=0)
+        pairs[0][1].send(b"x")
+        pairs[1][1].send(b"x")
+        shares.of("long").add_reader(pairs[0][0].fileno(), serve_long)
+        shares.of("flooder").add_reader(pairs[1][0].fileno(), partial(work, served, "flooder"))
+        await until(lambda: served.count("long") == 2)
+        shares.close()
+
+    run(turns)
+    assert served.count("flooder") <= 20
+
+
 def test_connections_of_one_container_take_turns_with_each_other(pairs: Pairs) -> None:
     served: list[int] = []
 
     async def turns(loop: asyncio.AbstractEventLoop) -> None:
-        share = Share(loop, budget=0)
+        shares = Shares(loop, budget=0)
+        share = shares.of("a")
         for number, (ours, theirs) in enumerate(pairs[:40]):
             theirs.send(b"x")
             share.add_reader(ours.fileno(), partial(served.append, number))
         await until(lambda: len(served) >= 80)
-        share.close()
+        shares.close()
 
     run(turns)
     assert sorted(served[:40]) == sorted(served[40:80]) == list(range(40))
@@ -102,18 +161,17 @@ def test_frames_that_came_together_are_handled_in_turns_with_those_of_others(pai
         handled.append(f"{name}{request}")
 
     async def turns(loop: asyncio.AbstractEventLoop) -> None:
-        shares = [Share(loop, budget=0), Share(loop, budget=0)]
+        shares, names = Shares(loop, budget=0), ("flooder", "other")
         connections = [
             Connection(share, ours.dup(), partial(take, name), lambda _: None)
-            for share, name, (ours, _) in zip(shares, ("flooder", "other"), pairs, strict=False)
+            for share, name, (ours, _) in zip(map(shares.of, names), names, pairs, strict=False)
         ]
         pairs[0][1].send(b"".join(pack(m.Freed(0), number) for number in range(50)))
         pairs[1][1].send(pack(m.Freed(0), 7))
         await until(lambda: len(handled) == 51)
         for connection in connections:
             connection.close()
-        for share in shares:
-            share.close()
+        shares.close()
 
     run(turns)
     assert handled.index("other7") <= 2
@@ -130,12 +188,13 @@ def test_what_is_sent_while_frames_wait_is_handled_after_them(pairs: Pairs) -> N
             theirs.send(pack(m.Freed(0), 3))
 
     async def turns(loop: asyncio.AbstractEventLoop) -> None:
-        share = Share(loop, budget=0)
+        shares = Shares(loop, budget=0)
+        share = shares.of("a")
         connection = Connection(share, ours.dup(), take, lambda _: None)
         theirs.send(pack(m.Freed(0), 1) + pack(m.Freed(0), 2))
         await until(lambda: len(handled) == 3)
         connection.close()
-        share.close()
+        shares.close()
 
     run(turns)
     assert handled == [1, 2, 3]
@@ -148,13 +207,14 @@ def test_a_connection_that_ends_while_its_frames_wait_handles_no_more_of_them(pa
         handled.append(request)
 
     async def turns(loop: asyncio.AbstractEventLoop) -> None:
-        share = Share(loop, budget=0)
+        shares = Shares(loop, budget=0)
+        share = shares.of("a")
         connection = Connection(share, pairs[0][0].dup(), take, lambda _: None)
         pairs[0][1].send(b"".join(pack(m.Freed(0), number) for number in range(9)))
         await until(lambda: bool(handled))
         connection.close("enough")
         await until(lambda: not share._due)
-        share.close()
+        shares.close()
 
     run(turns)
     assert handled == [0]
@@ -164,14 +224,15 @@ def test_work_of_one_key_is_queued_once_until_it_is_done() -> None:
     done: list[str] = []
 
     async def turns(loop: asyncio.AbstractEventLoop) -> None:
-        share = Share(loop, budget=0)
+        shares = Shares(loop, budget=0)
+        share = shares.of("a")
         for _ in range(3):
             share.call_soon(partial(done.append, "freed"), key=1)
         share.call_soon(partial(done.append, "other"))
         await until(lambda: len(done) == 2)
         share.call_soon(partial(done.append, "again"), key=1)
         await until(lambda: len(done) == 3)
-        share.close()
+        shares.close()
 
     run(turns)
     assert done == ["freed", "other", "again"]
@@ -183,12 +244,13 @@ def test_an_error_of_one_callback_stops_no_others() -> None:
     async def turns(loop: asyncio.AbstractEventLoop) -> None:
         errors: list[object] = []
         loop.set_exception_handler(lambda _loop, context: errors.append(context["exception"]))
-        share = Share(loop, budget=0)
+        shares = Shares(loop, budget=0)
+        share = shares.of("a")
         share.call_soon(lambda: done.append(str(1 // 0)))
         share.call_soon(partial(done.append, "next"))
         await until(lambda: bool(done))
         assert [type(error) for error in errors] == [ZeroDivisionError]
-        share.close()
+        shares.close()
 
     run(turns)
     assert done == ["next"]
@@ -220,7 +282,8 @@ def test_connections_are_accepted_one_in_each_turn(tmp_path, monkeypatch: pytest
     clients: list[socket.socket] = []
 
     async def turns(loop: asyncio.AbstractEventLoop) -> None:
-        share, other = Share(loop, budget=0), Share(loop, budget=0)
+        shares = Shares(loop, budget=0)
+        share, other = shares.of("a"), shares.of("b")
         listener = Listener(
             share, tmp_path / "s", 0o600, tmp_path, lambda sock: turns_taken.append("a") or sock.close()
         )
@@ -231,8 +294,7 @@ def test_connections_are_accepted_one_in_each_turn(tmp_path, monkeypatch: pytest
         other.call_soon(partial(turns_taken.append, "b"))
         await until(lambda: len(turns_taken) == 21)
         listener.close()
-        share.close()
-        other.close()
+        shares.close()
 
     run(turns)
     assert turns_taken.index("b") <= 2
