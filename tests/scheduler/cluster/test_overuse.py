@@ -24,8 +24,14 @@ def test_a_container_that_was_stopped_for_its_use_is_the_reason():
     assert told == "convgpu: ended on n1: it held 3GiB of a GPU, more than its 2GiB"
 
 
+def test_who_took_what_others_have_reserved_is_told_so_though_it_was_above_its_limit_before():
+    events = [overused("a"), stopped("b", "taken"), stopped("a", "taken")]
+    told = overuse.comment("n1", [container("a")], events)
+    assert told == "convgpu: ended on n1: it took, past the hook, what others were granted or have reserved"
+
+
 def test_nothing_is_said_of_one_that_was_only_warned_or_stopped_otherwise():
-    assert overuse.comment("n1", [container("a")], [overused("a"), stopped("b"), stopped("a", "admin")]) == ""
+    assert overuse.comment("n1", [container("a")], [overused("a"), stopped("b", "taken"), stopped("a", "admin")]) == ""
 
 
 def test_jobs_get_their_comments_of_the_accounting_and_keep_theirs_without():
