@@ -8,7 +8,8 @@ A container has a limit on one device; three models say how it allocates (`convg
 all its work (there is no checkpoint) and is started again by a supervisor with back-off (5 s, doubled up to 300 s);
 each further start takes `restart` seconds more (container, CUDA, loading), in which it holds nothing. *Whole limit
 first*: no job starts before its whole limit is free; the oldest that fits is next. *One at a time*: one container on
-each device.
+each device. *Without safety*: all wait, and the youngest is ended at each deadlock. It *stands still* where jobs that
+wait for each other are ended and started again without end; then there are no figures.
 
 **Memory that can leave** (`convgpu.simulate.suspending`). Containers are elastic: while one waits, its memory may go to
 the host and come back, at 40 GiB/s each way and both at once, after a drain of 0.05 s. The scheduler's own machine
@@ -37,7 +38,7 @@ from convgpu.core.machine import Machine
 from convgpu.policies.memory import POLICIES, make_policy
 from convgpu.policies.placement import DEFAULT_PLACEMENT, PLACEMENT_POLICIES
 from convgpu.simulate.baselines import FailAndRetry, OneAtATime, WholeLimitFirst, WithoutSafety
-from convgpu.simulate.engine import Scheme, Simulation
+from convgpu.simulate.engine import Scheme, Simulation, StandsStillError
 from convgpu.simulate.managed import Managed
 from convgpu.simulate.suspending import UNBOUNDED, Suspending
 from convgpu.simulate.workload import CAPACITY, DEVICES, LARGE, MODELS, Model, capacities, draw_jobs
@@ -49,7 +50,7 @@ STARVATION_TIMEOUT = 60.0
 PRIORITIES = (0, 10, 100)
 SWITCH_COSTS = (0.0, 0.01, 0.05)
 
-Result = dict[str, float]
+Result = dict[str, float]  # empty where jobs stand still
 
 
 def managed(
@@ -89,13 +90,16 @@ def suspending(policy: str = "best-fit", pool: int = UNBOUNDED, switch_cost: flo
 def measure(
     make_scheme: Callable[[], Scheme], model: Model, restart: float = 0.0, *, is_placed: bool = False
 ) -> Result:
-    """Play the jobs of each seed under a scheme, and return the medians."""
+    """Play the jobs of each seed under a scheme, and return the medians; nothing if jobs stand still with a seed."""
     runs = []
     for seed in SEEDS:
         draw = random.Random(seed)  # noqa: S311 - a workload, not a secret
         placement = PLACEMENT_POLICIES[DEFAULT_PLACEMENT] if is_placed else None
         simulation = Simulation(draw_jobs(model, draw), make_scheme(), restart, placement)
-        simulation.run()
+        try:
+            simulation.run()
+        except StandsStillError:
+            return {}
         scheme = simulation.scheme
         makespan = max(job.end for job in simulation.jobs)
         waits = [job.wait for job in simulation.jobs]
@@ -124,6 +128,9 @@ def table(title: str, rows: dict[str, Result]) -> None:
     for column in columns:
         shown.add_column(column, justify="right")
     for name, row in rows.items():
+        if not row:
+            shown.add_row(name, "stands still")
+            continue
         shares = {"working", "paused", "unsafe", "lost"}
         texts = [_format(row[column], is_share=column in shares, digits=int("TiB" in column)) for column in columns]
         shown.add_row(name, *texts)

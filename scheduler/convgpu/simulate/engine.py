@@ -13,6 +13,12 @@ from convgpu.simulate.workload import Job, capacities
 
 FIRST_BACK_OFF: Final = 5.0
 MAX_BACK_OFF: Final = 300.0
+_MOST_DOUBLINGS: Final = 10  # beyond MAX_BACK_OFF, and far from what a float holds
+_MOST_FAILURES: Final = 10_000  # without an end: those that end have had at most a hundred
+
+
+class StandsStillError(RuntimeError):
+    """Jobs fail and start again, and none ends any more."""
 
 
 class Scheme(ABC):
@@ -58,12 +64,14 @@ class Simulation:
     shares: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _agenda: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _scheduled: int = 0
+    _failures_in_a_row: int = 0
     _present: dict[int, Job] = field(default_factory=dict)
 
     def run(self) -> None:
         """Play all jobs to their end.
 
         Raises:
+            StandsStillError: jobs only fail and start again.
             RuntimeError: a job was never served.
         """
         self.scheme.simulation = self
@@ -143,6 +151,7 @@ class Simulation:
         self._count_work(job)
         self.shares["working"] += job.byte_seconds
         job.end = self.now
+        self._failures_in_a_row = 0
         del self._present[job.number]
         self.scheme.end(job)
         self.ended(job)
@@ -151,11 +160,19 @@ class Simulation:
         """Take notice of a job that has ended; here nothing follows from it."""
 
     def refuse(self, job: Job) -> None:
-        """Fail the attempt of a job: its work is lost, and it starts again after a back-off."""
+        """Fail the attempt of a job: its work is lost, and it starts again after a back-off.
+
+        Raises:
+            StandsStillError: so many fail that no job will end.
+        """
         self.shares["lost"] += job.byte_seconds
         self.failures += 1
+        self._failures_in_a_row += 1
+        if self._failures_in_a_row > _MOST_FAILURES:
+            ended = sum(bool(one.end) for one in self.jobs)
+            raise StandsStillError(f"{ended} of {len(self.jobs)} jobs ended; the others fail without end")
         del self._present[job.number]
         self.scheme.end(job)
-        back_off = min(FIRST_BACK_OFF * 2**job.attempts, MAX_BACK_OFF)
+        back_off = min(FIRST_BACK_OFF * 2 ** min(job.attempts, _MOST_DOUBLINGS), MAX_BACK_OFF)
         job.attempts += 1
         self.schedule(self.now + back_off + self.restart, lambda: self.begin(job))

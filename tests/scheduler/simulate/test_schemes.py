@@ -5,7 +5,7 @@ import random
 import pytest
 
 from convgpu.simulate.baselines import FailAndRetry, OneAtATime, WholeLimitFirst
-from convgpu.simulate.engine import Scheme, Simulation
+from convgpu.simulate.engine import Scheme, Simulation, StandsStillError
 from convgpu.simulate.managed import Managed
 from convgpu.simulate.workload import CAPACITY, CONTAINERS, DEVICES, GIB, MODELS, Job, Phase, draw_jobs
 
@@ -70,6 +70,16 @@ def test_jobs_one_at_a_time_run_in_the_order_of_arrival() -> None:
 def test_a_job_that_is_never_served_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="never served"):
         play(WholeLimitFirst(), job(1, 0.0, (10, 1.0), limit=141))
+
+
+class Refusing(FailAndRetry):
+    def allocate(self, job: Job, size: int) -> None:  # noqa: ARG002 - whatever it is
+        self.simulation.refuse(job)
+
+
+def test_jobs_that_only_fail_and_start_again_stand_still() -> None:
+    with pytest.raises(StandsStillError, match="0 of 1 jobs ended"):
+        play(Refusing(), job(1, 0.0, (1, 1.0)))
 
 
 def test_the_same_seed_draws_the_same_jobs_in_bytes_within_the_capacity() -> None:
