@@ -66,9 +66,10 @@ class UnlimitedContainers:
         self._found[device] = found
 
     def judge(self, verdicts: Iterable[UnlimitedVerdict]) -> None:
-        """Take what the plugin says of containers."""
+        """Take what the plugin says of containers; what it says late, of a start that is over, takes no other back."""
         for verdict in verdicts:
-            if verdict.id not in self._starts or self._verdicts.get(verdict.id) == verdict:
+            _, started = self._starts.get(verdict.id, ((), None))
+            if verdict.started != started or self._verdicts.get(verdict.id) == verdict:
                 continue
             self._verdicts[verdict.id] = verdict
             if verdict.kept:

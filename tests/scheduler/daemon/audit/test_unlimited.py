@@ -100,6 +100,23 @@ def test_who_is_permitted_or_not_judged_or_judged_at_another_start_goes_on(
         assert [event["container"] for event in daemon.events("stopped")] == [groups[3].name]
 
 
+def test_a_late_verdict_about_a_start_that_is_over_changes_nothing(daemon: Daemon, cgroup: Path) -> None:
+    with holder(daemon, cgroup):
+        wait_until(lambda: cgroup.name in unlimited(daemon), "the first start is seen")
+        over = unlimited(daemon)[cgroup.name]["started"]
+    with holder(daemon, cgroup) as again:
+
+        def is_seen_again() -> bool:
+            return unlimited(daemon).get(cgroup.name, {}).get("started", over) != over
+
+        wait_until(is_seen_again, "the second start is seen")
+        now = unlimited(daemon)[cgroup.name]["started"]
+        verdicts = [{"id": cgroup.name, "started": start, "kept": kept} for start, kept in ((over, ""), (now, "x"))]
+        daemon.admin.request("judge", verdicts=verdicts[::-1])
+        wait_until(lambda: unlimited(daemon)[cgroup.name]["kept"] == "x", "the verdict about this start holds")
+        assert again.poll() is None
+
+
 def test_a_program_of_the_hosts_that_has_no_right_is_ended_and_no_other(daemon: Daemon) -> None:
     """Not who is permitted, nor who is not judged, nor who has the ID of one that was judged."""
     with ExitStack() as stack:
