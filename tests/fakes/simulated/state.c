@@ -73,6 +73,17 @@ static bool find_holder(const struct simulated_state *state, uint32_t k, pid_t *
     return is_own(&state->shared->slot[k]);
 }
 
+/* The byte of `devices` whose lock a slot's control descriptor has, beyond those of exports.h. */
+static uint32_t control_byte(uint32_t k) {
+    return SIMULATED_EXPORTS + k;
+}
+
+/* Whether a copy of the control descriptor of the slot's process is open: in another one, or on its way
+ * through a socket. */
+static bool is_kept(const struct simulated_state *state, uint32_t k) {
+    return byte_is_held(state->references, control_byte(k));
+}
+
 /* Mutex held. */
 static void settle(struct simulated_state *state, struct shared_slot *slot, uint64_t now) {
     bool empty = true;
@@ -99,7 +110,7 @@ static void notice_deaths(struct simulated_state *state, uint32_t most, uint64_t
         pid_t pid;
         if (slot->phase != SLOT_HELD) continue;
         asked++;
-        if (find_holder(state, k, &pid)) continue;
+        if (find_holder(state, k, &pid) || is_kept(state, k)) continue;
         exports_of_dead(state, k);
         for (unsigned device = 0; device < state->configuration.device_count; device++) {
             slot->settled_at[device] = now + settle_ns(state, slot->used[device]);
@@ -185,6 +196,14 @@ int state_open(struct simulated_state *state) {
     return error;
 }
 
+/* Never closed by us: what the process holds stays as long as a copy of it is open. */
+static int open_control(const struct simulated_state *state, uint32_t k) {
+    char path[SIMULATED_PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/devices", state->configuration.directory);
+    int descriptor = open_holding_byte(path, control_byte(k));
+    return descriptor < 0 ? descriptor : 0;
+}
+
 int state_claim_slot(struct simulated_state *state) {
     int error = -EAGAIN;
     state_lock(state);
@@ -196,6 +215,8 @@ int state_claim_slot(struct simulated_state *state) {
         /* Lock first: killed before the phase is written, the process leaves a free slot. */
         error = hold_slot(state->descriptor, k);
         if (error != 0) continue;
+        error = open_control(state, k);
+        if (error != 0) break;
         struct process_identity own = process_identity();
         slot->pid = own.pid;
         slot->start_time = own.start_time;
@@ -247,8 +268,8 @@ uint64_t state_free(struct simulated_state *state, unsigned device) {
     return state->configuration.device[device].total - used;
 }
 
-/* The pid of the slot's process here; 0 if it is not seen from here or has died since the sweep. Asked once
- * per process, as it does not change. Mutex held. */
+/* The pid of the slot's process here, also if it has died and its memory is kept; 0 if it is not seen from
+ * here. Asked once per process, as it does not change. Mutex held. */
 static pid_t known_pid(struct simulated_state *state, uint32_t k) {
     static struct {
         struct process_identity identity;
@@ -259,7 +280,9 @@ static pid_t known_pid(struct simulated_state *state, uint32_t k) {
     if (slot->pid != identity->pid || slot->start_time != identity->start_time ||
         slot->pid_namespace != identity->pid_namespace) {
         pid_t pid;
-        if (!find_holder(state, k, &pid)) return 0;
+        if (!find_holder(state, k, &pid)) {
+            return slot->pid_namespace == process_identity().pid_namespace ? (pid_t)slot->pid : 0;
+        }
         known[k].identity = (struct process_identity){slot->pid, slot->start_time, slot->pid_namespace};
         known[k].pid = pid;
     }

@@ -13,6 +13,9 @@
  * in the asker's own pid namespace. Closing any descriptor of the file drops all record locks of the process.
  * So nobody here ever closes one, and the libraries are linked with -z nodelete. Both kinds lie beyond the
  * end of the file, away from the data.
+ *
+ * A third lock is on `devices`, held by the slot's control descriptor: as on a card, memory of a dead process
+ * stays, and NVML lists it under its pid, as long as a copy of that descriptor is open anywhere.
  */
 #ifndef SIMULATED_STATE_H
 #define SIMULATED_STATE_H
@@ -31,7 +34,7 @@
 
 enum slot_phase {
     SLOT_FREE = 0,
-    SLOT_HELD = 1,     /* by a process, which may have died without anybody noticing yet */
+    SLOT_HELD = 1,     /* by a process, which may have died: unnoticed yet, or kept by others */
     SLOT_SETTLING = 2, /* its process is known to be dead; used[] falls to 0 as time passes */
 };
 
@@ -112,8 +115,8 @@ void state_unlist(struct simulated_state *state, unsigned device, int64_t size);
 /* Bytes of the device that an allocation could take now. */
 uint64_t state_free(struct simulated_state *state, unsigned device);
 
-/* Fills up to `capacity` rows with the living processes that hold memory of the device and that the asker's
- * pid namespace can see. Returns how many there are, which may be more. */
+/* Fills up to `capacity` rows with the processes that hold memory of the device, also dead ones whose memory
+ * others keep, and that the asker's pid namespace can see. Returns how many there are, which may be more. */
 unsigned state_processes(struct simulated_state *state, unsigned device, struct simulated_process *row,
                          unsigned capacity);
 

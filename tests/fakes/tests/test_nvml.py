@@ -108,6 +108,34 @@ def test_a_dead_process_is_not_listed_while_its_memory_settles(make_host) -> Non
     assert observer("nvml", 0) == [0, CONTEXT, {}]
 
 
+def test_a_dead_process_is_listed_as_long_as_somebody_keeps_its_control_descriptor(make_host) -> None:
+    """As on the H200: it is copied through a socket, or inherited; other descriptors of the driver keep nothing."""
+    host = make_host(8 * GIB)
+    giver, taker, observer = host.process(), host.process(), host.process()
+    giver.start()
+    giver.allocate(GIB)
+    expected = [0, GIB + CONTEXT, {str(giver.popen.pid): GIB + CONTEXT}]
+    folder = Path(f"/proc/{giver.popen.pid}/fd")
+    files = [int(one.name) for one in folder.iterdir() if one.readlink().parent == host.directory]
+    locked = {one for one in files if "lock:" in Path(f"/proc/{giver.popen.pid}/fdinfo/{one}").read_text()}
+    copies = {}
+    for one in files:
+        path = str(host.directory / f"socket{one}")
+        giver.ask("give", path, one)
+        copies[one] = taker("take", path)[1]
+        assert giver.answer() == [0]
+    assert observer("nvml", 0) == expected
+    giver.kill()
+    assert observer("nvml", 0) == expected
+    control = [one for one in locked if Path(f"/proc/{taker.popen.pid}/fd/{copies[one]}").readlink().name == "devices"]
+    assert len(control) == 1
+    for one in set(files) - set(control):
+        taker("close", copies[one])
+    assert observer("nvml", 0) == expected
+    taker("close", copies[control[0]])
+    assert observer("nvml", 0) == [0, 0, {}]
+
+
 def test_pids_are_those_of_the_asking_namespace(make_host) -> None:
     host = make_host(8 * GIB)
     namespace = in_new_pid_namespace()
