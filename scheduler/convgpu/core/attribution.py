@@ -8,9 +8,9 @@ usage: what a process allocated between two samples was leased to it before. Onl
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 # More than any library was seen to take beyond what is charged.
@@ -19,6 +19,8 @@ TOLERATED: Final = 256 << 20
 NOISE: Final = 16 << 20
 # The driver takes a little for each process and counts it for none of them (9 MiB on an H200).
 UNCOUNTED: Final = 16 << 20
+# Seconds that the driver may take to free what an ended process held (0.3 were seen for 100 GiB).
+_FREED: Final = 1.0
 # Seconds without overuse that take back one with it.
 _TO_FORGET: Final = 5
 # Seconds above the limit that no moment of an honest program lasts: 74 ms were the most (docs/measurements.md).
@@ -40,6 +42,8 @@ class MemorySample:
         used: in use by anybody.
         held: by the pid of each living process; None when the driver does not tell.
         error: what is wrong with the device, None when nothing is.
+        ended: by the pid of each process that is listed though it has ended.
+        starts: when each living process started, in clock ticks since boot.
     """
 
     device: str
@@ -47,6 +51,59 @@ class MemorySample:
     used: int = 0
     held: Mapping[int, int] | None = None
     error: str | None = None
+    ended: Mapping[int, int] = field(default_factory=dict)
+    starts: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a process is.
+
+    Attributes:
+        volume: of its container, None for an external process.
+        container: the Engine's id of that, None for a process of the host's.
+        has_session: it is connected.
+        is_known: it was seen while it lived.
+    """
+
+    volume: str | None = None
+    container: str | None = None
+    has_session: bool = False
+    is_known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Memory of a process that has ended, which stays on the device for others have its descriptor of the driver open.
+
+    Attributes:
+        pid: that it had; somebody else may have it now.
+        size: bytes.
+        owner: whose the process was.
+        is_left: its container has ended, too, or nobody knows whose it was: nobody is charged for it.
+        is_ending: it ended just now, and the driver may be about to free its memory.
+    """
+
+    pid: int
+    size: int
+    owner: Owner
+    is_left: bool
+    is_ending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What NVML lists of one device, with the dead told from the living.
+
+    Attributes:
+        held: bytes by the pid of each living process.
+        owners: of those.
+        kept: memory of those that have ended.
+    """
+
+    held: Mapping[int, int]
+    owners: Mapping[int, Owner]
+    kept: Sequence[Kept]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +133,7 @@ def attribute(
     lease: Mapping[int, int],
     container_of: Callable[[int], str | None],
     managed: int = 0,
+    kept: Sequence[Kept] = (),
 ) -> Attribution:
     """Attribute the memory of one device to its owners.
 
@@ -85,6 +143,7 @@ def attribute(
         lease: bytes by the pid of each process that has a session.
         container_of: the container of a pid, None for an external process.
         managed: bytes that processes use by our ledger and the driver lists for none of them (managed memory).
+        kept: memory of processes that have ended. Their containers are charged with it as long as they run.
     """
     seen: dict[str, int] = defaultdict(int)
     tolerated: dict[str, int] = defaultdict(int)
@@ -96,14 +155,27 @@ def attribute(
             external += size
             continue
         seen[container] += size
-        allowance = TOLERATED if pid in lease else 0
-        tolerated[container] += allowance
-        excess = size - lease.get(pid, 0)
-        if excess > allowance:
+        tolerated[container] += (allowance := TOLERATED if pid in lease else 0)
+        if (excess := size - lease.get(pid, 0)) > allowance:
             unleased[container] += excess
-    unheld = max(used - sum(held.values()), 0)
-    unattributed = max(unheld - managed - UNCOUNTED * len(held), 0)
+    known = [*held.values(), *(one.size for one in kept if not (one.is_left and one.is_ending))]
+    for one in kept:
+        if not one.is_left:
+            _charge(one, seen, tolerated, unleased)
+        elif not one.is_ending:
+            external += one.size
+    unheld = max(used - sum(known), 0)
+    unattributed = max(unheld - managed - UNCOUNTED * len(known), 0)
     return Attribution(dict(seen), dict(tolerated), dict(unleased), external, unheld, unattributed)
+
+
+def _charge(kept: Kept, seen: dict[str, int], tolerated: dict[str, int], unleased: dict[str, int]) -> None:
+    """Add memory of an ended process to what its container holds; just after its end this is no overuse."""
+    volume = kept.owner.volume or ""
+    unleased[volume] += kept.size
+    if not kept.is_ending:
+        seen[volume] += kept.size
+        tolerated[volume] += TOLERATED if kept.owner.has_session else 0
 
 
 def lasting(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
@@ -114,6 +186,84 @@ def lasting(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]
 def is_significant(old: int, new: int) -> bool:
     """Say whether a figure changed enough to decide again: it became zero, or changed by more than noise."""
     return (new == 0 and old != 0) or abs(new - old) >= NOISE
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A process as it was when it was last seen alive.
+
+    Attributes:
+        start: in clock ticks since boot; 0: nobody saw it alive.
+        size: bytes; afterwards the least that was listed.
+        owner: whose it is.
+        ended: seconds on the clock of the caller at which it was found dead, infinite while it lives.
+        is_left: its container was seen not to run since.
+    """
+
+    start: int
+    size: int
+    owner: Owner
+    ended: float = math.inf
+    is_left: bool = False
+
+    def kept(self, pid: int, now: float) -> Kept:
+        """Return what it still has, once it has ended."""
+        return Kept(pid, self.size, self.owner, self.is_left, is_ending=now - self.ended < _FREED)
+
+
+class ListedProcesses:
+    """Remembers whose the processes are that NVML lists, for as long as it lists them without a gap.
+
+    NVML lists an ended process while anybody has a copy of its descriptor of the driver. Its pid can be taken meanwhile
+    by another process, which starts later: that is nobody who held the memory.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[int, _Listed]] = {}
+
+    def update(
+        self, sample: MemorySample, owner_of: Callable[[int], Owner], runs: Callable[[str], bool], now: float
+    ) -> Listing:
+        """Tell the dead from the living in a sample.
+
+        Args:
+            sample: of one device; each is taken once, in their order.
+            owner_of: says whose a living process is.
+            runs: says of a volume whether its container runs.
+            now: seconds on any clock.
+        """
+        held, before = sample.held or {}, self._known.get(sample.device)
+        living: dict[int, int] = {}
+        owners: dict[int, Owner] = {}
+        dead: dict[int, _Listed] = {}
+        fresh: dict[int, _Listed] = {}
+        for pid, size in (*held.items(), *sample.ended.items()):
+            known, start = (before or {}).get(pid), sample.starts.get(pid, 0)
+            if start and (known is None or known.start == start):
+                living[pid], owners[pid] = size, owner_of(pid)
+                fresh[pid] = _Listed(start, size, _merge(owners[pid], known))
+                continue
+            # What the first sample of all shows is not of just now.
+            since = now if before is not None else -math.inf
+            one = known or _Listed(0, size, Owner(is_known=False), since)
+            one = replace(one, size=min(size, one.size), ended=min(since, one.ended))
+            is_left = one.is_left or one.owner.volume is None or not runs(one.owner.volume)
+            fresh[pid] = dead[pid] = replace(one, is_left=is_left)
+            if start and size > one.size:
+                living[pid], owners[pid] = size - one.size, owner_of(pid)
+        self._known[sample.device] = fresh
+        return Listing(living, owners, [one.kept(pid, now) for pid, one in dead.items()])
+
+
+def _merge(owner: Owner, known: _Listed | None) -> Owner:
+    """Return whose a process was, if it is that of nobody any more: its container may end just before it does."""
+    if known is None:
+        return owner
+    return Owner(
+        owner.volume or known.owner.volume,
+        owner.container or known.owner.container,
+        owner.has_session or known.owner.has_session,
+    )
 
 
 class TakenReserves:

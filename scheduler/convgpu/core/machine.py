@@ -110,6 +110,11 @@ class Machine:
         """
         return view_device(self._ledger, device)
 
+    def runs(self, container: str) -> bool:
+        """Say whether a container has a mount or a process; False if it is not known."""
+        known = self._state.containers.get(container)
+        return known is not None and (known.mounted or known.sessions > 0)
+
     def account(self, container: str, device: str) -> AccountView | None:
         """Return the account of a container on a device as it is now; None without a limit there."""
         account = self._ledger.accounts.get(container, {}).get(device)

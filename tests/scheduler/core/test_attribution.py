@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -11,7 +12,12 @@ from convgpu.core.attribution import (
     NOISE,
     TOLERATED,
     UNCOUNTED,
+    Kept,
+    ListedProcesses,
+    Listing,
+    MemorySample,
     OveruseBudget,
+    Owner,
     TakenReserves,
     attribute,
     is_significant,
@@ -49,6 +55,100 @@ def test_who_holds_what(
     found = attribute(10 * GIB, held, lease, WHOSE.get)
     assert (found.seen, found.unleased, found.external) == (seen, unleased, external)
     assert found.unattributed == 10 * GIB - sum(held.values()) - UNCOUNTED * len(held)
+
+
+A = Owner("a", "id-a", has_session=True)
+B = Owner("b", "id-b")
+HOST = Owner()
+UNKNOWN = Owner(is_known=False)
+KEPT = Kept(1, 30, A, is_left=False)
+LEFT = Kept(1, 30, A, is_left=True)
+
+
+def test_memory_of_the_dead_is_their_containers_until_that_has_ended_too() -> None:
+    kept = [Kept(1, GIB, A, is_left=False), Kept(2, GIB, B, is_left=False), Kept(3, 4 * GIB, B, is_left=True)]
+    kept += [replace(KEPT, pid=4, is_ending=True), replace(LEFT, pid=5, is_ending=True)]
+    found = attribute(8 * GIB, {4: GIB}, {4: GIB}, {4: "a"}.get, kept=kept)
+    assert (found.seen, found.unleased) == ({"a": 2 * GIB, "b": GIB}, {"a": GIB + 30, "b": GIB})
+    assert (found.tolerated, found.external) == ({"a": 2 * TOLERATED, "b": 0}, 4 * GIB)
+    assert (found.unheld, found.unattributed) == (GIB - 30, GIB - 30 - 5 * UNCOUNTED)
+
+
+def play(
+    *samples: tuple[float, Mapping[int, tuple[int, int]], Mapping[int, Owner], set[str]],
+) -> list[Listing]:
+    """Return what follows from samples: time, (start, size) by pid with start 0 for the dead, owners, who runs."""
+    processes = ListedProcesses()
+    found = []
+    for now, rows, owners, running in samples:
+        held = {pid: size for pid, (start, size) in rows.items() if start}
+        ended = {pid: size for pid, (start, size) in rows.items() if not start}
+        starts = {pid: start for pid, (start, _) in rows.items() if start}
+        sample = MemorySample("gpu", 100, 50, held, ended=ended, starts=starts)
+        found.append(processes.update(sample, owners.__getitem__, running.__contains__, now))
+    return found
+
+
+ALIVE = (0.0, {1: (7, 30)}, {1: A}, {"a"})
+ENDING = replace(KEPT, is_ending=True)
+
+
+def test_whose_a_dead_process_was_is_known_as_long_as_it_is_listed() -> None:
+    dead, back = {1: (0, 30)}, {1: (9, 5)}
+    assert play(
+        ALIVE,
+        (2.0, dead, {}, {"a"}),  # the driver may be about to free it
+        (4.0, dead, {}, {"a"}),
+        (6.0, dead, {}, set()),
+        (8.0, dead, {}, {"a"}),  # it started again, without that memory
+        (10.0, {}, {}, {"a"}),
+        (12.0, back, {1: B}, {"a", "b"}),
+    ) == [
+        Listing({1: 30}, {1: A}, []),
+        Listing({}, {}, [ENDING]),
+        Listing({}, {}, [KEPT]),
+        Listing({}, {}, [LEFT]),
+        Listing({}, {}, [LEFT]),
+        Listing({}, {}, []),
+        Listing({1: 5}, {1: B}, []),
+    ]
+
+
+def test_who_gets_the_pid_of_a_dead_process_did_not_hold_its_memory() -> None:
+    """It may use the device itself: then it holds what is listed beyond that."""
+    assert play(
+        ALIVE,
+        (2.0, {1: (9, 30)}, {1: B}, {"a", "b"}),
+        (4.0, {1: (9, 30)}, {1: B}, {"a", "b"}),
+        (6.0, {1: (9, 42)}, {1: B}, {"a", "b"}),
+        (8.0, {1: (0, 30)}, {}, {"a", "b"}),
+    ) == [
+        Listing({1: 30}, {1: A}, []),
+        Listing({}, {}, [ENDING]),
+        Listing({}, {}, [KEPT]),
+        Listing({1: 12}, {1: B}, [KEPT]),
+        Listing({}, {}, [KEPT]),
+    ]
+
+
+def test_of_who_was_never_seen_alive_nobody_knows_whose_it_was() -> None:
+    """A new scheduler takes what it finds as there for long; later it may be about to be freed."""
+    unknown = [Kept(pid, 30, UNKNOWN, is_left=True) for pid in (1, 2)]
+    first, both = {1: (0, 30)}, {1: (0, 30), 2: (0, 30)}
+    assert play((0.0, first, {}, set()), (2.0, both, {}, set()), (4.0, both, {}, set())) == [
+        Listing({}, {}, unknown[:1]),
+        Listing({}, {}, [unknown[0], replace(unknown[1], is_ending=True)]),
+        Listing({}, {}, unknown),
+    ]
+
+
+def test_whose_a_process_was_is_known_though_its_container_ended_first() -> None:
+    gone = (2.0, {1: (7, 30)}, {1: HOST}, set[str]())
+    assert play(ALIVE, gone, (4.0, {1: (0, 30)}, {}, set()), (6.0, {1: (0, 30)}, {}, set()))[1:] == [
+        Listing({1: 30}, {1: HOST}, []),
+        Listing({}, {}, [replace(LEFT, is_ending=True)]),
+        Listing({}, {}, [LEFT]),
+    ]
 
 
 def test_only_what_two_looks_find_counts_and_the_smaller_of_both() -> None:

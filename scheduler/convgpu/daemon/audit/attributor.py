@@ -1,11 +1,12 @@
 """Attributes samples: joins NVML's counts with leases, sessions and what the kernel says of processes."""
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from convgpu.core.attribution import Attribution, MemorySample, attribute
+from convgpu.core.attribution import Attribution, Kept, ListedProcesses, Listing, MemorySample, Owner, attribute
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIndex
 from convgpu.daemon.sessions.registry import SessionRegistry
@@ -35,6 +36,11 @@ class Unlimited:
     pid: int = 0
 
 
+def host_program(pid: int, device: str, size: int) -> Unlimited:
+    """Return what a program of the host's has of a device."""
+    return Unlimited(f"pid {pid}", f"pid {pid} on {device}", size, {pid}, pid)
+
+
 class Attributor:
     """Finds the owners of the memory in a sample. Nothing here awaits: one call sees one state of the ledger.
 
@@ -48,6 +54,8 @@ class Attributor:
         self._machine = machine
         self._sessions = sessions
         self._resolver = resolver
+        self._listed = ListedProcesses()
+        self._latest: dict[str, tuple[MemorySample, Listing]] = {}  # by device
 
     def index(self) -> ProcessIndex:
         """Return the index of processes as of now; for one audit or one refused allocation."""
@@ -69,29 +77,49 @@ class Attributor:
 
     def attribute(self, sample: MemorySample, leases: Leases, index: ProcessIndex) -> Attribution:
         """Attribute a sample; a container on a device where it has no limit is external there."""
-        held, device = sample.held or {}, sample.device
-        owners = {pid: index.volume_of(pid) for pid in held}
+        listing, device = self._tell_apart(sample, index), sample.device
+        owners = {pid: owner.volume for pid, owner in listing.owners.items()}
         # A process that ended since the sample has no owner any more and is not external: the order matters.
-        held = {pid: size for pid, size in held.items() if owners[pid] or is_alive(pid)}
+        held = {pid: size for pid, size in listing.held.items() if owners[pid] or is_alive(pid)}
         limited = {pid: name for pid, name in owners.items() if name and self._machine.account(name, device)}
         lease = {pid: leases.get((pid, device), 0) for pid in limited if pid in index.by_pid}
-        return attribute(sample.used, held, lease, limited.get, self._managed(device, held))
+        return attribute(sample.used, held, lease, limited.get, self._managed(device, held), listing.kept)
+
+    def _tell_apart(self, sample: MemorySample, index: ProcessIndex) -> Listing:
+        """Return what a sample lists, by the living and by the dead; the same for each question about it."""
+        latest = self._latest.get(sample.device)
+        if latest is None or latest[0] is not sample:
+
+            def owner_of(pid: int) -> Owner:
+                return Owner(index.volume_of(pid), index.container_of(pid), pid in index.by_pid)
+
+            def runs(name: str) -> bool:
+                return self._machine.runs(name) and self._machine.account(name, sample.device) is not None
+
+            listing = self._listed.update(sample, owner_of, runs, time.monotonic())
+            latest = self._latest[sample.device] = (sample, listing)
+        return latest[1]
+
+    def left_behind(self, sample: MemorySample, index: ProcessIndex) -> list[Kept]:
+        """Return what containers that have ended still hold of a device, for others keep it."""
+        kept = self._tell_apart(sample, index).kept
+        return [one for one in kept if one.is_left and not one.is_ending and one.owner != Owner()]
 
     def without_limit(self, sample: MemorySample, index: ProcessIndex) -> list[Unlimited]:
         """Return what containers hold of a device without a limit there, and programs of the host's."""
-        held, device = sample.held or {}, sample.device
+        listing, device = self._tell_apart(sample, index), sample.device
         pids: dict[tuple[str, str], set[int]] = defaultdict(set)
         found = []
-        for pid in held:
-            container, name = index.container_of(pid), index.volume_of(pid)
+        for pid, owner in listing.owners.items():
+            container, name = owner.container, owner.volume
             if name is None and container is None and is_alive(pid):
-                found.append(Unlimited(f"pid {pid}", f"pid {pid} on {device}", held[pid], {pid}, pid))
+                found.append(host_program(pid, device, listing.held[pid]))
             elif name is None and container is not None:
                 pids[container, container].add(pid)
             elif name is not None and self._machine.account(name, device) is None:
                 pids[name, container if container and index.by_id.get(container) == name else ""].add(pid)
         for (name, container), own in sorted(pids.items()):
-            size = sum(held[pid] for pid in own)
+            size = sum(listing.held[pid] for pid in own)
             is_sure = not self._is_within_offer(name, device, size)
             found.append(Unlimited(name, container if is_sure else "", size, own))
         return found

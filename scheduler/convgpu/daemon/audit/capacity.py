@@ -131,7 +131,7 @@ class Capacities:
     def measure(self, sample: MemorySample) -> None:
         """Take up a device that answers again, or for the first time."""
         if self.total[sample.device] == 0:
-            held = 0 if sample.held is None else sum(sample.held.values())
+            held = 0 if sample.held is None else sum((*sample.held.values(), *sample.ended.values()))
             self.own[sample.device] = self._least[sample.device] = max(sample.used - held, 0)
             self._settling.set_own(sample.device, self.own[sample.device])
         self.total[sample.device] = sample.total

@@ -2,11 +2,14 @@
 
 import asyncio
 import math
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from convgpu.core.attribution import OveruseBudget, OveruseRow
+from convgpu.core.attribution import Kept, OveruseBudget, OveruseRow
+from convgpu.daemon.audit.attributor import Unlimited
 from convgpu.daemon.audit.container_resolver import ProcessIndex
+from convgpu.daemon.audit.keepers import Keepers
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.unlimited import UnlimitedContainers
 
@@ -32,19 +35,31 @@ class Enforcement:
     Args:
         overuse: acts on containers above their limit.
         unlimited: acts on containers that have none.
+        keepers: finds who keeps what ended containers held.
         rules: say whether anybody is ended, and after how long.
     """
 
-    def __init__(self, overuse: OveruseEnforcer, unlimited: UnlimitedContainers, rules: OveruseRules) -> None:
+    def __init__(
+        self, overuse: OveruseEnforcer, unlimited: UnlimitedContainers, keepers: Keepers, rules: OveruseRules
+    ) -> None:
         self._overuse = overuse
-        self.unlimited = unlimited
+        self._unlimited = unlimited
+        self._keepers = keepers
         self._rules = rules
         self._budget = OveruseBudget(rules.after)
         self._stops = False
 
+    def see(self, device: str, found: Sequence[Unlimited], left: Sequence[Kept]) -> None:
+        """Take what a sample of a device shows: containers without a limit, and what ended ones left behind."""
+        self._keepers.see(device, left)
+        names = {one.name for one in found}
+        keepers = [one for one in self._keepers.without_limit(device) if one.name not in names]
+        self._unlimited.see(device, [*found, *keepers])
+
     async def enforce(self, found: Findings, index: ProcessIndex) -> None:
         """Judge by what a look found; `index`: of processes, as of then."""
-        unpermitted, unjudged = await self.unlimited.judged(index)
+        await self._keepers.look(index)
+        unpermitted, unjudged = await self._unlimited.judged(index)
         self._stops = self._rules.stops()
         if not self._stops:
             unpermitted, unjudged = set(), set()
@@ -52,10 +67,10 @@ class Enforcement:
         now = asyncio.get_running_loop().time()
         fresh, due = self._budget.update(limited | unpermitted, now, unjudged)
         self._overuse.tell(fresh & limited, found.over)
-        self.unlimited.tell(fresh & unpermitted)
+        self._unlimited.tell(fresh & unpermitted)
         expired = {name for name, _ in due & limited} | {name for name, _ in found.over if name in found.forgers}
         self._overuse.stop(expired if self._stops else frozenset(), found.over, index)
-        self.unlimited.stop({own for own, _ in due & unpermitted}, index)
+        self._unlimited.stop({own for own, _ in due & unpermitted}, index)
 
     @property
     def spent(self) -> set[str]:

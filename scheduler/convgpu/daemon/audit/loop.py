@@ -13,6 +13,7 @@ from convgpu.core.memory.account import AccountView
 from convgpu.core.memory.snapshot import LedgerSnapshot
 from convgpu.daemon.audit.attributor import Attributor, Leases
 from convgpu.daemon.audit.capacity import Capacities
+from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.enforcement import Enforcement, Findings
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.audit.sampling import take_sample
@@ -96,7 +97,7 @@ class Audit:
             self._note_health(sample)
             if sample.error is None:
                 self._capacities.measure(sample)
-            self._enforcement.unlimited.see(sample.device, self._attributor.without_limit(sample, index))
+            self._see(sample, index)
             if sample.held is not None:
                 attribution = self._attributor.attribute(sample, leases, index)
                 is_settled = sample.device not in unsettled
@@ -120,11 +121,16 @@ class Audit:
         index, ledger = self._attributor.index(), self._driver.machine.snapshot()
         over = {row for row in self._found.over if row[1] not in spent}
         for sample in samples:
-            self._enforcement.unlimited.see(sample.device, self._attributor.without_limit(sample, index))
+            self._see(sample, index)
             attribution = self._attributor.attribute(sample, leases, index)
             over |= _find_overuse(sample.device, attribution, ledger.on(sample.device))
         self._found = replace(self._found, over=over)
         await self._enforcement.enforce(self._found, index)
+
+    def _see(self, sample: MemorySample, index: ProcessIndex) -> None:
+        """Show the enforcement who has no limit, and what was left behind."""
+        found, left = self._attributor.without_limit(sample, index), self._attributor.left_behind(sample, index)
+        self._enforcement.see(sample.device, found, left)
 
     async def _sample(self, devices: AbstractSet[str]) -> tuple[list[MemorySample], Leases]:
         """Return samples of devices, and what processes could have on them meanwhile."""

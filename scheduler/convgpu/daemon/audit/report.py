@@ -15,12 +15,14 @@ class AuditReport:
         health: of each device, `ok` or what is wrong.
         telemetry: of each device that answers.
         unlimited: containers that hold memory of a device where they have no limit, by device.
+        left: containers that have ended and of whose memory something stays in use, by device.
     """
 
     seen: dict[str, Mapping[str, int]] = field(default_factory=dict)
     health: dict[str, str] = field(default_factory=dict)
     telemetry: dict[str, Telemetry] = field(default_factory=dict)
     unlimited: dict[str, tuple[Unlimited, ...]] = field(default_factory=dict)
+    left: dict[str, tuple[Unlimited, ...]] = field(default_factory=dict)
 
     def seen_of(self, container: str, device: str) -> int | None:
         """Return NVML's count for a container in bytes, None when NVML was not asked or does not tell."""

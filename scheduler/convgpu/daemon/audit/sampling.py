@@ -3,7 +3,7 @@
 from convgpu.core.attribution import MemorySample
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
-from convgpu.daemon.system.procfs import is_alive
+from convgpu.daemon.system.procfs import is_alive, start_time
 
 
 async def take_sample(executor: NvmlExecutor, uuid: str) -> MemorySample:
@@ -25,4 +25,7 @@ def sample_device(devices: Devices, uuid: str) -> MemorySample:
         held = devices.used_by(uuid)
     except DeviceError:
         return MemorySample(uuid, total, used)
-    return MemorySample(uuid, total, used, {pid: size for pid, size in held.items() if is_alive(pid)})
+    starts = {pid: start for pid in held if is_alive(pid) and (start := start_time(pid))}
+    living = {pid: size for pid, size in held.items() if pid in starts}
+    ended = {pid: size for pid, size in held.items() if pid not in starts}
+    return MemorySample(uuid, total, used, living, ended=ended, starts=starts)

@@ -13,6 +13,8 @@ from convgpu.protocol.records import Telemetry
 
 log = logging.getLogger(__name__)
 
+# /dev/nvidiactl. A copy of a program's descriptor of it keeps the program's memory (docs/decisions/0177).
+CONTROL_NODE: Final = (195, 255, None)
 # Folders of libnvidia-ml.so.1, below a root folder: the plugin sees its host under another root.
 _LIBRARY_FOLDERS: Final = (
     "usr/lib/x86_64-linux-gnu",

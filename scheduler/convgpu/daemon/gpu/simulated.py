@@ -10,6 +10,7 @@ from convgpu.protocol.sizes import parse_size
 
 PREFIX: Final = "simulated:"
 LIBRARIES: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
+CONTROL_FILE: Final = "devices"  # a copy of a program's descriptor of it keeps the program's memory
 FILES: Final = (*LIBRARIES, "devices", "state")
 
 

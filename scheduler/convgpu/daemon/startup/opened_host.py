@@ -8,14 +8,15 @@ from pathlib import Path
 from convgpu.core.volume_options import DeviceCapacity
 from convgpu.daemon.audit.capacity import initial_capacities, measure_memory
 from convgpu.daemon.containers.folders import Folders, make_staging
-from convgpu.daemon.gpu.nvml import Device, Devices, NvmlDevices, find_nvml
+from convgpu.daemon.gpu.nvml import CONTROL_NODE, Device, Devices, NvmlDevices, find_nvml
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
-from convgpu.daemon.gpu.simulated import PREFIX, parse_devices, prepare_driver
+from convgpu.daemon.gpu.simulated import CONTROL_FILE, PREFIX, parse_devices, prepare_driver
 from convgpu.daemon.sessions.recovery import living_sessions
 from convgpu.daemon.settings import Settings
 from convgpu.daemon.storage.rows import DeviceMemory, PreviousSession
 from convgpu.daemon.storage.store import Store
 from convgpu.daemon.system.directory_lock import DirectoryLock
+from convgpu.daemon.system.open_files import FileIdentity, identify
 from convgpu.daemon.system.procfs import boot_id, containers_of
 from convgpu.protocol.layout import DRIVER_FOLDER, LIBRARY_FILE
 
@@ -35,6 +36,7 @@ class OpenedHost:
         previous: processes of an earlier scheduler that live.
         has_unregistered: whether processes of our containers hold memory without being known from an earlier scheduler.
         simulated: whether the driver is simulated.
+        control: the node that all who use the driver have open.
     """
 
     lock: DirectoryLock
@@ -47,6 +49,7 @@ class OpenedHost:
     previous: Sequence[PreviousSession]
     has_unregistered: bool
     simulated: bool
+    control: FileIdentity | None
 
     @property
     def needs_recovery(self) -> bool:
@@ -98,6 +101,7 @@ def _open_locked(settings: Settings, lock: DirectoryLock) -> OpenedHost:
         previous=previous,
         has_unregistered=bool(unregistered),
         simulated=driver is not None,
+        control=CONTROL_NODE if driver is None else identify(str(driver / CONTROL_FILE)),
     )
 
 

@@ -12,6 +12,7 @@ from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.container_resolver import ContainerResolver
 from convgpu.daemon.audit.enforcement import Enforcement
 from convgpu.daemon.audit.holdings import HoldingsWriter
+from convgpu.daemon.audit.keepers import Keepers
 from convgpu.daemon.audit.learning import LimitLearner
 from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
@@ -186,7 +187,12 @@ def _make_audit(
         running.driver,
         attributor,
         running.capacities,
-        Enforcement(OveruseEnforcer(running.sessions, running.history, report, rules), unlimited, rules),
+        Enforcement(
+            OveruseEnforcer(running.sessions, running.history, report, rules),
+            unlimited,
+            Keepers(host.control, report),
+            rules,
+        ),
         (holdings.write, learner.learn),
         report,
     )

@@ -19,6 +19,7 @@ from convgpu.daemon.audit.capacity import Capacities, initial_capacities, measur
 from convgpu.daemon.audit.container_resolver import ContainerResolver
 from convgpu.daemon.audit.enforcement import Enforcement
 from convgpu.daemon.audit.holdings import HoldingsWriter
+from convgpu.daemon.audit.keepers import Keepers
 from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.report import AuditReport
@@ -99,7 +100,9 @@ class Parts:
         self.attributor = Attributor(machine, self.sessions, ContainerResolver(self.sessions, dict))
         rules = OveruseRules("warn", 10.0)
         overuse = OveruseEnforcer(self.sessions, history, self.report, rules)
-        enforcement = Enforcement(overuse, UnlimitedContainers(history, self.report, rules), rules)
+        enforcement = Enforcement(
+            overuse, UnlimitedContainers(history, self.report, rules), Keepers(None, self.report), rules
+        )
         holdings = HoldingsWriter(machine, self.sessions, self.store.volumes)
         followers = (holdings.write,)
         self.audit = Audit(executor, driver, self.attributor, self.capacities, enforcement, followers, self.report)

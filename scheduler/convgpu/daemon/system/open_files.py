@@ -1,0 +1,53 @@
+"""Which files processes have open, without waiting for who serves them (statx(2), proc(5))."""
+
+import ctypes
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+_AT_FDCWD: Final = -100
+# Whoever serves the file (FUSE, a server in the network) is not asked: a container could keep us waiting for ever.
+_DONT_SYNC: Final = 0x4000
+_TYPE_AND_NODE: Final = 0x101  # STATX_TYPE | STATX_INO
+_CHARACTER_DEVICE: Final = 0x2000
+_FORMAT: Final = struct.Struct("<28xHxx Q 88x 4I 112x")  # include/uapi/linux/stat.h, struct statx
+
+_libc: Final = ctypes.CDLL(None)
+
+# The numbers of a character device, or those of the device that a file lies on and its inode.
+FileIdentity = tuple[int, int, int | None]
+
+
+def identify(path: str) -> FileIdentity | None:
+    """Return what file is open or lies at a path, None if that cannot be told. Its name proves nothing."""
+    answer = ctypes.create_string_buffer(_FORMAT.size)
+    if _libc.statx(_AT_FDCWD, path.encode(), _DONT_SYNC, _TYPE_AND_NODE, answer) != 0:
+        return None
+    mode, node, device_major, device_minor, major, minor = _FORMAT.unpack(answer.raw)
+    if mode & 0xF000 == _CHARACTER_DEVICE:
+        return device_major, device_minor, None
+    return major, minor, node
+
+
+def holders(pids: Iterable[int], file: FileIdentity) -> Iterator[tuple[int, str] | None]:
+    """Look at the open descriptors of processes, one with each step; yield the pid and the number if it is the file."""
+    for pid in pids:
+        try:
+            with os.scandir(f"/proc/{pid}/fd") as descriptors:  # read as it is walked: there may be a million
+                for row in descriptors:
+                    yield (pid, row.name) if identify(row.path) == file else None
+        except OSError:
+            continue  # it has ended
+
+
+def is_from_elsewhere(pid: int, descriptor: str) -> bool:
+    """Say whether a process was given a descriptor by one that sees other mounts, as those of another container."""
+    try:
+        told = Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text().split()
+        opened = told[told.index("mnt_id:") + 1]
+        mounts = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
+    except (OSError, ValueError):  # it has ended
+        return False
+    return opened not in {mount.partition(" ")[0] for mount in mounts}
