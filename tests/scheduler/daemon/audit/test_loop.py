@@ -161,7 +161,7 @@ def test_a_container_that_pauses_above_its_limit_is_ended_all_the_same(tmp_path:
 @needs_root
 def test_a_ring_of_containers_has_the_time_of_one(tmp_path: Path) -> None:
     """Each holds memory for less than what one is given, and begins as the last one stops."""
-    options = ["--audit=200ms", "--overuse=stop", "--overuse-after=2s"]
+    options = ["--audit=200ms", "--overuse=stop", "--overuse-after=2s", "--simulated-settle=0"]
     with running_daemon(tmp_path / "d", "simulated:16GiB", *options) as daemon:
         ended = []
         for number in range(4):
