@@ -21,7 +21,8 @@ _settings: Final = read_settings(os.environ)
 bind: Final = [f"unix:{_settings.socket}"]
 # The socket is as powerful as the Engine's own: for root only.
 umask: Final = 0o177
-# One process, because the Engine's calls are few; threads, because an authorization may wait for another call.
+# One process, because the Engine's calls are few, and because its notes are its own: with two that wrote permits.json
+# each lost what the other had noted. Threads, because an authorization may wait for another call.
 workers: Final = 1
 worker_class: Final = "convgpu.plugin.server.worker.PluginWorker"
 # More than the volume calls that an Engine has open, so that a scheduler that hangs does not delay authorization.
