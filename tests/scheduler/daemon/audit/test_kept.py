@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from daemon import CONTEXT, GIB, Daemon, running_daemon, wait_until
+from daemon import CONTEXT, GIB, Daemon, Process, running_daemon, wait_until
+
+from convgpu.protocol import messages as m
 
 OPTIONS = ["--audit=100ms", "--overuse-after=300ms"]
 SIZE = 3 * GIB + CONTEXT
@@ -50,10 +52,10 @@ sys.exit(os.waitpid(child, 0)[1] != signal.SIGKILL)
 
 @contextmanager
 def family(
-    daemon: Daemon, cgroup: Path | None = None, keeper: Path | None = None
+    daemon: Daemon, cgroup: Path | None = None, keeper: Path | None = None, **variables: str
 ) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A program that holds memory, and the pid of its child; in one cgroup each, or those of the host."""
-    environment = os.environ | {"LD_LIBRARY_PATH": str(daemon.directory / "driver")}
+    environment = os.environ | {"LD_LIBRARY_PATH": str(daemon.directory / "driver")} | variables
     command = [sys.executable, "-c", PROGRAM, str(cgroup or ""), str(keeper or cgroup or "")]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -130,6 +132,25 @@ def test_what_a_dead_program_left_to_its_workers_stays_its_containers(tmp_path: 
             assert (daemon.events("overused", "stopped"), containers(daemon)) == ([], [])
             assert Path(f"/proc/{child}").exists()
         wait_until(lambda: share(daemon, "a")["usage"] == 0, "it is given back with the last worker")
+
+
+def test_a_hooked_programs_memory_is_its_containers_after_its_session_has_ended(tmp_path: Path, cgroup: Path) -> None:
+    """It held its whole limit: that it died makes nobody overuse, and the next program has no room."""
+    with running_daemon(tmp_path / "d", "simulated:16GiB", *OPTIONS, "--overuse=stop") as daemon:
+        folder = daemon.container("a", memory=f"{SIZE >> 20}m")
+        listed(daemon, {cgroup: "a"})
+        with family(daemon, cgroup, LD_PRELOAD=str(folder / "libconvgpu.so")) as (program, child):
+            wait_until(lambda: share(daemon, "a")["seen"] == SIZE == share(daemon, "a")["usage"], "it is seen")
+            program.kill()
+            program.wait()
+            wait_until(lambda: (share(daemon, "a")["grant"], share(daemon, "a")["usage"]) == (0, SIZE), "it is charged")
+            process = Process(folder)
+            process.hello()
+            assert isinstance(process.answer(process.allocate(GIB)), m.Rejected)
+            assert usages(daemon, "a") == {(SIZE, 0)}
+            assert (daemon.events("overused", "stopped"), Path(f"/proc/{child}").exists()) == ([], True)
+        wait_until(lambda: share(daemon, "a")["usage"] == 0, "it is given back with the last worker")
+        assert isinstance(process.answer(process.allocate(GIB)), m.Accepted)
 
 
 def test_a_process_that_gets_the_pid_of_a_dead_one_is_not_charged_for_it(
