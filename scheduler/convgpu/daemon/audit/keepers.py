@@ -121,7 +121,8 @@ class Keepers:
             self._told[device] = {_name(one) for one in left}
             for one in left:
                 if _name(one) not in told:
-                    log.warning(_WARNING, _name(one), one.size, device, ", ".join([*named, *more]) or _NOBODY)
+                    who = f"container {_name(one)}" if one.owner.is_known else _name(one)
+                    log.warning(_WARNING, who, one.size, device, ", ".join([*named, *more]) or _NOBODY)
 
 
 def _name(one: Kept) -> str:
