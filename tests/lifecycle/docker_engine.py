@@ -192,11 +192,13 @@ class Engine:
 
     def configure(self, settings: dict[str, object]) -> None:
         """Change daemon.json and have it read again; only what the Engine can change while it runs."""
-        before = self.log.stat().st_size
         self._settings.update(settings)
         self.settings.write_text(json.dumps(self._settings))
-        self.process.send_signal(signal.SIGHUP)
-        self._wait_until_logged(b"Reloaded configuration", before)
+        # Newer Engines set the authorization plugins after that line; the second time, the first is over.
+        for _ in range(2):
+            before = self.log.stat().st_size
+            self.process.send_signal(signal.SIGHUP)
+            self._wait_until_logged(b"Reloaded configuration", before)
 
     def _wait_until_logged(self, text: bytes, since: int) -> None:
         """Wait for a line behind a place in the log, with short pauses: to read a file costs little."""

@@ -1,10 +1,11 @@
-"""Memory that the hook does not see (OpenCL, Vulkan): the audit charges it, and `CONVGPU_OVERUSE=stop` ends its owner.
+"""Memory that the hook does not see (OpenCL, Vulkan, decoders of video): the audit charges it, and
+`CONVGPU_OVERUSE=stop` ends its owner.
 
     tests/gpu/launches/run                       or, by itself, outside.py
 
-Uses libOpenCL.so.1, or NVIDIA's own libnvidia-opencl.so.1 where no loader is, and libvulkan.so.1; what is missing it
-says, and the exit status is 0. Takes 3 GiB by each with a limit of 2 GiB. The exit status is 1 if it is not charged, or
-not ended.
+Uses libOpenCL.so.1, or NVIDIA's own libnvidia-opencl.so.1 where no loader is, libvulkan.so.1 and libnvcuvid.so.1; what
+is missing it says, and the exit status is 0. Takes 3 GiB by each with a limit of 2 GiB. The exit status is 1 if it is
+not charged, or not ended.
 """
 
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 from rows import DEVICES, FOLDER, GIB, environment, running_daemon
 
 LIMIT = 2 * GIB
-WAYS = {"OpenCL": "opencl.py", "Vulkan": "vulkan.py"}
+WAYS = {"OpenCL": "opencl.py", "Vulkan": "vulkan.py", "NVDEC": "nvdec.py"}
 ABSENT = 77
 
 

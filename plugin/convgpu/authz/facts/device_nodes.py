@@ -1,9 +1,7 @@
 """The host's device nodes and symbolic links, as the plugin can read them."""
 
 import os
-import socket
 import stat
-import struct
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -14,30 +12,12 @@ from convgpu.runtime.devices import GpuNumbers
 from convgpu.runtime.gpu_requests import is_nvidia_node
 from convgpu.runtime.paths import is_at_or_below, normal
 
-_CONNECT_TIMEOUT: Final = 1.0  # seconds
 # The kernel follows 40 links, but the Engine follows those of `--device` itself, by Go's EvalSymlinks.
 _MAX_LINKS: Final = 255
 # Under strict rules. A long chain is good for nothing but to make each look-up slow, and by that races easy.
 _FEW_LINKS: Final = 8
 _MAX_STEPS: Final = 4096  # looked up one by one; of one link up to 2,048
 _MAX_NODES: Final = 20_000  # of one folder; a folder with more counts as one that holds a GPU
-
-
-def engine_root(engine: Path) -> Path | None:
-    """Return the root folder of the process that listens on the Engine's socket; None if it cannot be read.
-
-    The process is the Engine, or the systemd that opened the socket for it. Reading its root takes the host's PID
-    namespace and CAP_SYS_PTRACE.
-    """
-    with socket.socket(socket.AF_UNIX) as connection:
-        try:
-            connection.settimeout(_CONNECT_TIMEOUT)
-            connection.connect(str(engine))
-            pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        except OSError:
-            return None
-    root = Path(f"/proc/{pid}/root")
-    return root if os.access(root / "dev", os.R_OK) else None
 
 
 class HostDevices:

@@ -5,7 +5,8 @@ from typing import Final
 
 from flask import Blueprint, Response, jsonify
 
-from convgpu.authz.facts.device_nodes import HostDevices, engine_root
+from convgpu.authz.facts.device_nodes import HostDevices
+from convgpu.authz.facts.engine_root import EngineRoot
 from convgpu.authz.facts.host_access import HostAccess
 from convgpu.authz.facts.job_files import JobFiles
 from convgpu.authz.facts.need_notes import NeedNotes
@@ -58,7 +59,8 @@ def create_judges(
     """Return the judges that the settings describe: of calls, of containers without a limit, and of host programs."""
     owners = Owners(settings.directory / "owners.json")
     engine = EngineView(Engine(settings.engine, _ENGINE_TIMEOUT), settings.name)
-    devices = HostDevices(lambda: engine_root(settings.engine))
+    root = EngineRoot(settings.engine)
+    devices = HostDevices(root)
     notes = NeedNotes(settings.directory / "needs.json")
     ports = Ports(engine, devices, SchedulerRecords(scheduler), JobFiles(settings.jobs))
     permits = Permits(settings.directory / "permits.json")
@@ -68,7 +70,7 @@ def create_judges(
         return None if site.error else found
 
     unlimited = UnlimitedJudge(settings.name, engine, ports.scheduler, permits, rules)
-    host = HostProgramJudge(HostAccess(lambda: engine_root(settings.engine)), rules)
+    host = HostProgramJudge(HostAccess(root), rules)
     return Judge(settings.name, ports, owners, notes, permits=permits), unlimited, host
 
 
