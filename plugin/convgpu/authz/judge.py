@@ -30,6 +30,7 @@ from convgpu.authz.requests.host_config import endpoint_options, odd_updates
 from convgpu.authz.requests.routes import Call, Kind
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.site.strict_list import Need
+from convgpu.authz.subject.large_calls import LargeCalls
 from convgpu.authz.subject.reader import SubjectReader, is_same_plugin
 from convgpu.authz.subject.subject import Caller, Subject
 from convgpu.authz.verdict import Denied, Refusal, Verdict, allow
@@ -123,7 +124,8 @@ class Judge:
         self._programs = programs or PreparedPrograms()
         self._permits = permits or Permits()
         self._engine = ports.engine
-        self._subjects = SubjectReader(name, ports)
+        self._large = LargeCalls()
+        self._subjects = SubjectReader(name, ports, self._large)
         self._admission = Admission(ports.scheduler, owners, ports.engine)
         self._kinds: Mapping[Kind, Callable[[Case], Verdict]] = {
             Kind.CREATE: self._create,
@@ -152,7 +154,8 @@ class Judge:
             headers: of the call, by their names in lower case.
         """
         try:
-            return self._judge(Case(call, body, Caller(user, rules), headers or {}))
+            with self._large.turn(size=len(body)):
+                return self._judge(Case(call, body, Caller(user, rules), headers or {}))
         except Denied as denied:
             return denied.refusal.verdict()
         except go_json.Ambiguous as error:

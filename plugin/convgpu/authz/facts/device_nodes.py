@@ -17,6 +17,7 @@ _MAX_LINKS: Final = 255
 # Under strict rules. A long chain is good for nothing but to make each look-up slow, and by that races easy.
 _FEW_LINKS: Final = 8
 _MAX_STEPS: Final = 4096  # looked up one by one; of one link up to 2,048
+_FEW_STEPS: Final = 256  # likewise under strict rules: each costs a look, and another at the folder
 _MAX_NODES: Final = 20_000  # of one folder; a folder with more counts as one that holds a GPU
 
 
@@ -48,7 +49,7 @@ class HostDevices:
 
     def way(self, path: str) -> Way:
         """Return how a path is followed, if that takes few links and steps: else nobody says where it leads."""
-        done, todo, folders = self._follow(path, _FEW_LINKS + 1)
+        done, todo, folders = self._follow(path, _FEW_LINKS + 1, _FEW_STEPS)
         return Way("/" if todo else normal(done), tuple(folders))
 
     def others_write(self, folder: str) -> bool:
@@ -75,14 +76,14 @@ class HostDevices:
         except (OSError, ValueError):
             return True
 
-    def _follow(self, path: str, most: int) -> tuple[str, list[str], dict[str, None]]:
+    def _follow(self, path: str, most: int, most_steps: int = _MAX_STEPS) -> tuple[str, list[str], dict[str, None]]:
         """Return how far a path leads within so many links, what of it is left, and the folders that were looked in."""
         done, todo = "/", deque(_parts(path))
         folders: dict[str, None] = {}
         links = steps = 0
         while todo and links < most:
             steps += 1
-            if steps > _MAX_STEPS:
+            if steps > most_steps:
                 return "/", [], folders
             part = todo.popleft()
             if part == "..":

@@ -1,6 +1,6 @@
 """Reads the settings of a container that a request leaves to the Engine: volumes, image, default runtime."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
@@ -8,6 +8,7 @@ from typing import Any, Final
 from convgpu.authz.ports import EngineUnreachable, HostFacts, Ports
 from convgpu.authz.requests import go_json
 from convgpu.authz.requests.container import ContainerSettings, MountSettings, environment, read_inspected
+from convgpu.authz.subject.large_calls import LargeCalls
 from convgpu.runtime.gpu_requests import asking_variable, is_plain
 
 # Names of Docker's own volume driver; a volume whose driver is not named has this one.
@@ -20,20 +21,25 @@ class ContainerReader:
     Args:
         plugin: its name in the Engine.
         ports: the Engine, and the scheduler in its place.
+        large: bounds calls that name much.
     """
 
-    def __init__(self, plugin: str, ports: Ports) -> None:
+    def __init__(self, plugin: str, ports: Ports, large: LargeCalls) -> None:
         self._plugin = plugin
         self._engine = ports.engine
         self._scheduler = ports.scheduler
+        self._large = large
 
     def complete(self, container: ContainerSettings) -> ContainerSettings:
         """Return a requested container with the settings that come from existing volumes and from the image.
 
         Raises:
             EngineUnreachable: they are needed and the Engine does not answer.
+            Denied: too many calls that name much are judged at once.
         """
-        container = replace(container, mounts=tuple(chain.from_iterable(map(self._with_driver, container.mounts))))
+        with self._large.turn(things=len(container.mounts)):
+            mounts = tuple(chain.from_iterable(self._with_drivers(container.mounts)))
+        container = replace(container, mounts=mounts)
         image = self._image(container.image) if container.image and self._depends_on_image(container) else None
         if image is None:
             return container
@@ -50,12 +56,13 @@ class ContainerReader:
         document = self._engine.container(name)
         if document is None:
             return None
-        options: dict[str, Mapping[str, str]] = {}
-        for row in go_json.children(document, "mounts"):
-            volume = go_json.text(row, "name")
-            if volume and go_json.text(row, "driver") in LOCAL_DRIVERS:
-                options[volume] = go_json.map_of_texts(self._engine.volume(volume) or {}, "options")
-        return read_inspected(document, options)
+        rows = list(go_json.children(document, "mounts"))
+        with self._large.turn(things=len(rows)):
+            return read_inspected(document, self._volume_options(rows))
+
+    def _volume_options(self, rows: Iterable[Mapping[str, object]]) -> dict[str, Mapping[str, str]]:
+        names = (go_json.text(row, "name") for row in rows if go_json.text(row, "driver") in LOCAL_DRIVERS)
+        return {name: go_json.map_of_texts(self._engine.volume(name) or {}, "options") for name in names if name}
 
     def host_facts(self, container: ContainerSettings, *, strict: bool = False) -> HostFacts:
         """Return the Engine's settings; the defaults for a plain container, which is judged without the Engine.
@@ -80,27 +87,35 @@ class ContainerReader:
             runtime = self._engine.facts().default_runtime
         return bool(runtime) and not is_plain(runtime)
 
-    def _with_driver(self, mount: MountSettings) -> Iterator[MountSettings]:
-        """Return a mount with driver and options of a volume that exists.
+    def _with_drivers(self, mounts: Iterable[MountSettings]) -> Iterator[Iterable[MountSettings]]:
+        """Return each mount with driver and options of a volume that exists.
 
         A request can name options beside it. Where it names no other driver, the Engine takes the volume that exists,
         and the options where that has gone since: both are judged.
         """
-        found = self._existing(mount)
-        if mount.options:
-            yield mount
-        if not mount.options or (found is not mount and mount.driver in LOCAL_DRIVERS):
-            yield found
+        answers = True
+        for mount in mounts:
+            found = mount
+            if mount.kind == "volume" and mount.source:
+                try:
+                    found = self._existing(mount) if answers else self._unanswered(mount)
+                except EngineUnreachable:
+                    answers = False  # each further question would wait as long
+                    found = self._unanswered(mount)
+            if not mount.options:
+                yield (found,)
+            elif found is not mount and mount.driver in LOCAL_DRIVERS:
+                yield mount, found
+            else:
+                yield (mount,)
+
+    def _unanswered(self, mount: MountSettings) -> MountSettings:
+        """The scheduler knows which volumes are ours; the Engine is asked again at the start."""
+        is_ours = not mount.driver and self._scheduler.find(mount.source) is not None
+        return replace(mount, driver=self._plugin) if is_ours else mount
 
     def _existing(self, mount: MountSettings) -> MountSettings:
-        if mount.kind != "volume" or not mount.source:
-            return mount
-        try:
-            volume = self._engine.volume(mount.source)
-        except EngineUnreachable:
-            # The scheduler knows which volumes are ours; the Engine is asked again at the start.
-            is_ours = not mount.driver and self._scheduler.find(mount.source) is not None
-            return replace(mount, driver=self._plugin) if is_ours else mount
+        volume = self._engine.volume(mount.source)
         if volume is None:
             return mount
         options = go_json.map_of_texts(volume, "options")

@@ -10,6 +10,7 @@ from convgpu.authz.site.rules import Rules
 from convgpu.authz.subject.containers import LOCAL_DRIVERS, ContainerReader
 from convgpu.authz.subject.gpu import find_gpu
 from convgpu.authz.subject.injection import find_injection
+from convgpu.authz.subject.large_calls import LargeCalls, count_things, refuse_too_many
 from convgpu.authz.subject.subject import Caller, Subject
 from convgpu.cluster.layout import LABEL
 from convgpu.protocol.records import Container
@@ -23,12 +24,14 @@ class SubjectReader:
     Args:
         plugin: its name in the Engine.
         ports: what is asked.
+        large: bounds calls that name much.
     """
 
-    def __init__(self, plugin: str, ports: Ports) -> None:
+    def __init__(self, plugin: str, ports: Ports, large: LargeCalls | None = None) -> None:
         self._plugin = plugin
         self._ports = ports
-        self._containers = ContainerReader(plugin, ports)
+        self._large = large or LargeCalls()
+        self._containers = ContainerReader(plugin, ports, self._large)
 
     def requested(self, document: Mapping[str, object], caller: Caller) -> Subject:
         """Return the container that the body of `POST /containers/create` asks for.
@@ -36,16 +39,17 @@ class SubjectReader:
         Raises:
             go_json.Ambiguous: the body can be read in two ways.
             EngineUnreachable: the judgement depends on the Engine's answer.
+            Denied: it names too much, or too many calls that do are judged at once.
         """
-        return self._new(self._containers.complete(read_request(document)), caller)
+        return self._new(self._complete(read_request(document)), caller)
 
     def tasks(self, specification: Mapping[str, object], caller: Caller) -> Subject:
         """Return the container that the tasks of a Swarm service will be.
 
         Raises:
-            go_json.Ambiguous, EngineUnreachable: see `requested`.
+            go_json.Ambiguous, EngineUnreachable, Denied: see `requested`.
         """
-        container = self._containers.complete(read_service(specification))
+        container = self._complete(read_service(specification))
         runtime = self._ports.engine.facts().default_runtime
         if not is_plain(runtime) and not container.known and "NVIDIA_VISIBLE_DEVICES" not in container.environment:
             # The tasks' image is not on this host, and on every node this runtime would give what the image asks for.
@@ -79,6 +83,10 @@ class SubjectReader:
         """Return a call that is about no container."""
         return Subject(caller, self._plugin)
 
+    def _complete(self, container: ContainerSettings) -> ContainerSettings:
+        refuse_too_many(container)
+        return self._containers.complete(container)
+
     def _new(self, container: ContainerSettings, caller: Caller) -> Subject:
         subject = self._subject(container, caller)
         limits = {name: limits for name in _names(subject.volumes) if (limits := self._volume_limits(name))}
@@ -87,6 +95,10 @@ class SubjectReader:
         return replace(subject, volume_limits=limits, joined=self._joined(subject))
 
     def _subject(self, container: ContainerSettings, caller: Caller) -> Subject:
+        with self._large.turn(things=count_things(container)):
+            return self._look(container, caller)
+
+    def _look(self, container: ContainerSettings, caller: Caller) -> Subject:
         strict = caller.rules.strict_list is not None
         host = self._containers.host_facts(container, strict=strict)
         devices = self._ports.devices

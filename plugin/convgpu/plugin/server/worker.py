@@ -8,6 +8,7 @@ docs/decisions/0031-one-table-for-the-engines-calls.md.
 """
 
 import contextlib
+import select
 import selectors
 import socket
 import struct
@@ -81,11 +82,15 @@ class PluginWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.poller.unregister(client)
         self.keepalived_conns.remove(conn)
         conn.data_ready = True
-        pool = self._judges if waiting.startswith(_AUTHORIZATION) else self.tpool
+        is_judged = waiting.startswith(_AUTHORIZATION)
         if call is not None and call[0] in self.wsgi.calls.paths:
-            self._submit(pool, partial(self._answer_call, client, len(waiting), *call), self._finish_call, conn)
+            work, finish = partial(self._answer_call, client, len(waiting), *call), self._finish_call
         else:
-            self._submit(pool, partial(self.handle, conn), self.finish_request, conn)
+            work, finish = partial(self.handle, conn), self.finish_request
+        if is_judged:
+            self._submit(self._judges, partial(_answer_if_wanted, client, work), finish, conn)
+        else:
+            self._submit(self.tpool, work, finish, conn)
 
     def _answer_call(self, client: socket.socket, length: int, path: str, body: bytes) -> None:
         """Answer one whole call, of `length` bytes in the socket, in a thread."""
@@ -174,6 +179,15 @@ def _send_answer_at_once(client: socket.socket, waiting: bytes, path: str, body:
         with contextlib.suppress(OSError):
             client.shutdown(socket.SHUT_RDWR)  # readable from now on, so that the loop finds its end
     return True
+
+
+def _answer_if_wanted(client: socket.socket, work: Callable[[], object]) -> object:
+    """Do some work for a client, unless it has hung up: the Engine does so after 30 s, which a queue can last."""
+    poll = select.poll()
+    poll.register(client, 0)
+    if poll.poll(0):  # POLLHUP: it has closed its socket, and not only its half
+        raise ConnectionResetError
+    return work()
 
 
 def _response(body: bytes, status: int = HTTPStatus.OK) -> bytes:

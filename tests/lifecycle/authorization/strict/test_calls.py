@@ -151,6 +151,10 @@ FLOOD = {
     "withheld": ("/containers/create", body({"Binds": ["/etc:/x"], "Comment": "x" * 3_000_000})),
     "deep": ("/containers/create", b'{"HostConfig":' + b"[" * 100_000),
     "many": ("/containers/create", body({"Binds": [f"/etc:/x{number}" for number in range(5000)]})),
+    "volumes": (
+        "/containers/create",
+        body({"Binds": ["/etc:/x", *(f"v{number}:/x{number}" for number in range(500))]}),
+    ),
     "exec": ("/exec/nobody/start", {"Detach": True}),
     "plugins": ("/plugins/pull?remote=x", []),
 }

@@ -143,6 +143,18 @@ def test_nothing_that_a_client_sends_ends_the_worker(settings, server, tmp_path)
     assert worker() == before
 
 
+def test_a_question_whose_asker_has_gone_is_not_answered():
+    answered = []
+    for end, expected in ((lambda engine: engine.shutdown(socket.SHUT_WR), [1]), (lambda engine: engine.close(), [])):
+        engine, ours = socket.socketpair()
+        with engine, ours:
+            end(engine)
+            with contextlib.suppress(ConnectionResetError):
+                worker._answer_if_wanted(ours, lambda: answered.append(1))
+        assert answered == expected
+        answered.clear()
+
+
 @pytest.mark.usefixtures("server")
 def test_the_engines_own_answers_pass_while_every_judge_waits_for_the_rest_of_a_question(settings):
     waiting = f"POST {wire.AUTHORIZE_REQUEST} HTTP/1.1\r\nHost: \r\nContent-Length: 9\r\n\r\n".encode()

@@ -1,0 +1,83 @@
+"""What one call may cost: so many things in it, and few such calls at once."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from convgpu.authz.subject.large_calls import LargeCalls
+from convgpu.authz.verdict import Denied
+
+
+def volumes(count: int) -> dict[str, Any]:
+    return {"Image": "x", "HostConfig": {"Binds": [f"v{number}:/x{number}" for number in range(count)]}}
+
+
+@pytest.mark.parametrize("name", ["guard", "strict"])
+def test_a_container_names_so_many_things_and_no_more(request: Any, name: str) -> None:
+    harness = request.getfixturevalue("harness" if name == "guard" else "strict")
+    few, many = harness.judge(volumes(512)), harness.judge(volumes(513))
+    assert (few.rule != "too-many", many.rule) == (True, "too-many")
+    assert len([kind for kind, _ in harness.engine.asked if kind == "volume"]) == 512
+
+
+def test_a_silent_engine_is_asked_about_one_volume(harness: Any) -> None:
+    harness.engine.down = True
+    harness.judge(volumes(300))
+    assert [kind for kind, _ in harness.engine.asked if kind == "volume"] == ["volume"]
+
+
+def occupy(calls: LargeCalls, count: int, over: threading.Event) -> list[threading.Thread]:
+    """Have so many threads in their turns, until it is over."""
+    begun = threading.Semaphore(0)
+
+    def work() -> None:
+        with calls.turn(things=17):
+            begun.release()
+            over.wait()
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        begun.acquire()
+    return threads
+
+
+@pytest.fixture
+def crowd() -> Any:
+    """Four large calls that are being judged; another one waits for nothing."""
+    calls, over = LargeCalls(patience=0.0), threading.Event()
+    threads = occupy(calls, 4, over)
+    yield calls
+    over.set()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("size", [{"things": 17}, {"size": 65537}])
+def test_a_large_call_waits_for_its_turn_and_not_for_ever(crowd: LargeCalls, size: dict[str, int]) -> None:
+    with pytest.raises(Denied) as refused, crowd.turn(**size):
+        pass
+    assert refused.value.refusal.rule == "crowded"
+
+
+def test_a_small_call_passes_large_ones(crowd: LargeCalls) -> None:
+    with crowd.turn(things=16, size=65536):
+        pass
+
+
+def test_a_thread_with_a_turn_needs_no_second() -> None:
+    calls = LargeCalls(patience=0.0)
+
+    def nest(depth: int, then: Callable[[], None]) -> None:
+        with calls.turn(things=17):
+            nest(depth - 1, then) if depth else then()
+
+    nest(8, lambda: None)
+    over = threading.Event()
+    threads = occupy(calls, 4, over)  # all are free again
+    over.set()
+    for thread in threads:
+        thread.join()
