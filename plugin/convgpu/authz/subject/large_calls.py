@@ -11,7 +11,7 @@ from convgpu.authz.verdict import Denied, Refusal
 # Mounts, devices, rules and other containers that one container may name. About each volume the Engine is asked.
 MOST_THINGS: Final = 512
 # What names more, or has more bytes, is judged a few at a time.
-_FEW_THINGS: Final = 16
+_FEW_THINGS: Final = 8
 _SMALL_BODY: Final = 64 << 10
 _AT_ONCE: Final = 4
 _MOST_WAITING: Final = 32

@@ -33,7 +33,7 @@ def occupy(calls: LargeCalls, count: int, over: threading.Event) -> list[threadi
     begun = threading.Semaphore(0)
 
     def work() -> None:
-        with calls.turn(things=17):
+        with calls.turn(things=9):
             begun.release()
             over.wait()
 
@@ -56,7 +56,7 @@ def crowd() -> Any:
         thread.join()
 
 
-@pytest.mark.parametrize("size", [{"things": 17}, {"size": 65537}])
+@pytest.mark.parametrize("size", [{"things": 9}, {"size": 65537}])
 def test_a_large_call_waits_for_its_turn_and_not_for_ever(crowd: LargeCalls, size: dict[str, int]) -> None:
     with pytest.raises(Denied) as refused, crowd.turn(**size):
         pass
@@ -64,7 +64,7 @@ def test_a_large_call_waits_for_its_turn_and_not_for_ever(crowd: LargeCalls, siz
 
 
 def test_a_small_call_passes_large_ones(crowd: LargeCalls) -> None:
-    with crowd.turn(things=16, size=65536):
+    with crowd.turn(things=8, size=65536):
         pass
 
 
@@ -72,7 +72,7 @@ def test_a_thread_with_a_turn_needs_no_second() -> None:
     calls = LargeCalls(patience=0.0)
 
     def nest(depth: int, then: Callable[[], None]) -> None:
-        with calls.turn(things=17):
+        with calls.turn(things=9):
             nest(depth - 1, then) if depth else then()
 
     nest(8, lambda: None)
