@@ -47,7 +47,7 @@ ENDPOINTS: dict[str, str] = {
     f"POST {C}/rename": "calls rename, container",
     f"POST {C}/kill": "open",
     f"POST {C}/stop": "open",
-    f"POST {C}/pause": "open",
+    f"POST {C}/pause": "calls pause, container",
     f"POST {C}/unpause": "open",
     f"POST {C}/wait": "open",
     f"POST {C}/resize": "open",

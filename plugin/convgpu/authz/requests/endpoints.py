@@ -16,8 +16,8 @@ _OPEN: Final = """
     HEAD    _ping
     POST    auth
     GET     containers/json containers/NAME/json containers/NAME/stats exec/NAME/json
-    POST    containers/NAME/stop containers/NAME/kill containers/NAME/wait containers/NAME/pause
-    POST    containers/NAME/unpause containers/NAME/resize exec/NAME/resize build/cancel
+    POST    containers/NAME/stop containers/NAME/kill containers/NAME/wait containers/NAME/unpause
+    POST    containers/NAME/resize exec/NAME/resize build/cancel
     DELETE  containers/NAME images/NAME networks/NAME volumes/NAME
     GET     images/json images/search images/NAME/json images/NAME/history
     GET     distribution/NAME/json
@@ -48,6 +48,8 @@ _LISTED: Final = {
     "load": "POST images/load",
     # A name that changes between judgement and call can come to mean another container.
     "rename": "POST containers/NAME/rename",
+    # Under cgroup v1 a paused process is ended by nothing, and keeps its memory of a GPU.
+    "pause": "POST containers/NAME/pause",
     "services": """
         DELETE services/ID
         GET services/ID/logs tasks/ID/logs""",

@@ -52,7 +52,8 @@ class StrictList(msgspec.Struct, frozen=True):
         restarts: restart policies of containers that another runtime than `convgpu` runs.
         masks: paths of /proc and /sys that need not be masked.
         fields: of the request's HostConfig that ConvGPU does not know.
-        calls: `build`, `buildkit`, `commit`, `cp`, `import`, `load`, `push`, `services`, `swarm`, `checkpoints`.
+        calls: `build`, `buildkit`, `commit`, `cp`, `import`, `load`, `pause`, `push`, `services`, `swarm`,
+            `checkpoints`.
         ids: those of others that containers have: `host`, or `shared` with the Engine's `userns-remap`.
         accept: what strict rules cannot keep: `removal` of folders through links, by an old Engine; `setgid` files in
             writable paths, for users with an account on a host that does not mount these `nosuid`; `host-gpus`, or

@@ -3,7 +3,9 @@
 Root in a container is root in a folder of the host that it writes. `nosuid` and `nodev` on the container's mount hold
 in the container only: a setuid file that it makes there counts on the host. So its system calls make none. Root in a
 container also passes for the owner of root's files, of those on read-only mounts, too, and an owner may take a lease:
-then whoever opens the file, root of the host as well, waits for up to 45 s (fcntl(2), lease-break-time).
+then whoever opens the file, root of the host as well, waits for up to 45 s (fcntl(2), lease-break-time). And two
+processes that trace each other and stop at their exits (ptrace(2), PTRACE_O_TRACEEXIT) survive SIGKILL with all that
+they have.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -37,6 +39,17 @@ _NO_ACLS: Final = ("setxattr", "lsetxattr", "fsetxattr", "setxattrat")
 _FCNTL: Final = ("fcntl", "fcntl64")
 _LEASE: Final = 10
 _DELEGATION: Final = 4
+# Of ptrace only these set options, from the argument with the data: PTRACE_OLDSETOPTIONS (21), PTRACE_SETOPTIONS
+# (0x4200), PTRACE_SEIZE (0x4206).
+_TRACE_EXIT: Final = 0x40
+# Bits of a request and their values, one of which every other one has, and none of these three; so `data` of other
+# requests, which may be a register's value or an address, is as free as before. Of the bits that none of the three has
+# those count which a request of some architecture has. The lower half is compared, as above.
+_SETS_NO_OPTIONS: Final = (
+    *((1 << bit, 1 << bit) for bit in (3, 5, 6, 7, 8, 10, 11, 12, 13, 15)),
+    (0x4010, 0x0000), (0x4001, 0x0000), (0x4004, 0x0000), (0x4002, 0x0002),  # below 0x4000, not 21
+    (0x4001, 0x4001), (0x4010, 0x4010), (0x4006, 0x4002), (0x4006, 0x4004),  # above, neither 0x4200 nor 0x4206
+)  # fmt: skip
 _ENOSYS: Final = 38
 _EOPNOTSUPP: Final = 95
 _ALLOW: Final = "SCMP_ACT_ALLOW"
@@ -65,14 +78,19 @@ def confine(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "process": process, "linux": linux}
 
 
-def without_leases(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a container that takes no leases, which without a filter of calls it may."""
+def without_holds(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a container that takes no leases, and whose processes stop at no exit of another.
+
+    Without a filter of calls it may.
+    """
     linux = dict(config.get("linux") or {})
     seccomp = linux.get("seccomp") or {}
     if str(seccomp.get("defaultAction")) not in _REFUSES:
         return dict(config)
-    kept, permitted = _leave_out(seccomp, _FCNTL)
+    kept, permitted = _leave_out(seccomp, (*_FCNTL, "ptrace"))
     permits = [_permit(name, rule) for name in _FCNTL if name in permitted for rule in _no_lease()]
+    if "ptrace" in permitted:
+        permits += [_permit("ptrace", rule) for rule in _no_stop_at_exit()]
     return {**config, "linux": linux | {"seccomp": {**seccomp, "syscalls": [*kept, *permits]}}}
 
 
@@ -127,9 +145,20 @@ def _no_lease() -> Iterator[Rule]:
     yield _without(1, 1 << _LEASE)
     for bit in range(_LEASE):
         if bit != _DELEGATION:
-            yield {"index": 1, "value": 1 << bit, "valueTwo": 1 << bit, "op": "SCMP_CMP_MASKED_EQ"}
+            yield _having(1, 1 << bit, 1 << bit)
+
+
+def _no_stop_at_exit() -> Iterator[Rule]:
+    yield _without(3, _TRACE_EXIT)
+    for mask, value in _SETS_NO_OPTIONS:
+        yield _having(0, mask, value)
 
 
 def _without(index: int, mask: int) -> Rule:
     """Return the condition that an argument has none of these bits."""
-    return {"index": index, "value": mask, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}
+    return _having(index, mask, 0)
+
+
+def _having(index: int, mask: int, value: int) -> Rule:
+    """Return the condition that these bits of an argument have this value."""
+    return {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}

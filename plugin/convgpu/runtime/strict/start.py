@@ -12,7 +12,7 @@ from convgpu.runtime.strict.confinement import (
     Unconfined,
     confine,
     without_capabilities,
-    without_leases,
+    without_holds,
 )
 from convgpu.runtime.strict.host_view import is_hosts, look_at_host
 from convgpu.runtime.strict.joined import hold_joined, open_process, read_at
@@ -50,7 +50,7 @@ def lead_mounts(
     shown = refuse_unlisted(config, rules, host)
     of_others = "shared" if is_remapped(config) else "host"
     if not shown and of_others in rules.ids:
-        return config, open_source
+        return without_holds(config), open_source
     enter_own_namespace()
     writes = any(each.writes for each in shown)
     config, ids = (config, None) if of_others in rules.ids else _own_ids(config, bundle, joined, writes=writes)
@@ -69,7 +69,7 @@ def lead_mounts(
         give_pipes(ids.ids.kernel_id(process_user(led)))
     if writes or (ids is not None and ids.ids.may_write):
         led = _confined(led)
-    return without_leases(led), lambda source: staged.get(source) or open_source(source)
+    return without_holds(led), lambda source: staged.get(source) or open_source(source)
 
 
 def _refuse_setgid(opened: Opened, below: Sequence[str]) -> None:

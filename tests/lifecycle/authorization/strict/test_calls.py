@@ -36,6 +36,13 @@ def prepare(raw, container):
     return answer.json["Id"]
 
 
+def test_nobody_pauses_a_container_and_everybody_ends_a_pause(raw, running):
+    """Under cgroup v1 nothing ends what is paused."""
+    paused, unpaused = (raw.post(f"{API}/containers/{running}/{action}") for action in ("pause", "unpause"))
+    assert (paused.denied, b"calls = ['pause']" in paused.raw) == (True, True), paused
+    assert (unpaused.denied, b"is not paused" in unpaused.raw) == (False, True), unpaused
+
+
 def start(raw, program, **headers):
     return raw.send(Call("POST", f"{API}/exec/{program}/start", {"Detach": False}, headers))
 

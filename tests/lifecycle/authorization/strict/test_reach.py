@@ -99,3 +99,19 @@ def test_nobody_in_a_container_lets_wait_who_opens_a_file_of_the_host(raw):
     """With IDs of its own root of a container passes for the owner of root's files, and owners may take leases."""
     printed = output(raw, {"Binds": ["/etc/passwd:/etc/passwd:ro"]}, f"exec perl -e '{LEASE}'")
     assert printed.splitlines() == ["lease 1", "lease by a longer number 1", "flags read, copy made"]
+
+
+# Of no process, so nobody is traced: what the filter lets through fails with ESRCH (3), what it refuses with EPERM (1).
+# By number 101, PTRACE_SEIZE, PTRACE_SETOPTIONS, PTRACE_OLDSETOPTIONS, each with PTRACE_O_TRACEEXIT; then all else.
+EXITS = """
+sub answer { syscall(101, $_[0], 4194304, 0, $_[1]) < 0 ? $!+0 : "done" }
+print "exits ", join(" ", map { answer($_, 0x40), answer($_, 0x7f) } 0x4206, 0x4200, 21, (1 << 32) + 0x4200), "\n";
+print "else ", join(" ", map { answer($_, 0x3f) } 0x4206, 0x4200, 21), " ";
+print join(" ", map { answer($_, 0x40) } 1, 4, 7, 12, 17, 24, 0x4201, 0x4204, 0x4207, 0x420e), "\n";
+"""
+
+
+def test_no_process_in_a_container_stops_at_the_exit_of_another(raw):
+    """Two that do so to each other survive SIGKILL: nothing ends them, so no test lets any of them begin."""
+    printed = output(raw, {}, f"exec perl -e '{EXITS}'")
+    assert printed.splitlines() == ["exits " + " ".join(["1"] * 8), "else " + " ".join(["3"] * 13)]

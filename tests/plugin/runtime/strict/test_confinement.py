@@ -10,7 +10,7 @@ from convgpu.runtime.strict.confinement import (
     Unconfined,
     confine,
     without_capabilities,
-    without_leases,
+    without_holds,
 )
 
 ALLOW, ERRNO = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
@@ -80,7 +80,7 @@ def test_a_filter_permits_no_more_than_before():
 @pytest.mark.parametrize("name", ["fcntl", "fcntl64"])
 def test_no_lease_is_taken_and_all_else_of_fcntl_passes(name):
     engines = {"defaultAction": ERRNO, "syscalls": [{"names": ["read", name], "action": ALLOW}]}
-    found = without_leases({"linux": {"seccomp": engines}})["linux"]["seccomp"]
+    found = without_holds({"linux": {"seccomp": engines}})["linux"]["seccomp"]
     commands = [*range(64), *range(1024, 1056), 1 << 32 | 1, 1 << 32 | 1024]
     refused = [command for command in commands if not passes(found, name, 3, command)]
     assert refused == [1024, 1040, 1 << 32 | 1024]  # F_SETLEASE and F_SETDELEG
@@ -89,9 +89,28 @@ def test_no_lease_is_taken_and_all_else_of_fcntl_passes(name):
     assert not passes(found, other, 3, 1)
 
 
+def test_no_process_stops_at_the_exit_of_another_and_all_else_of_ptrace_passes():
+    engines = {"defaultAction": ERRNO, "syscalls": [{"names": ["read", "ptrace"], "action": ALLOW}]}
+    found = without_holds({"linux": {"seccomp": engines}})["linux"]["seccomp"]
+    requests = [*range(0x200), *range(0x4200, 0x4240), *range(0x5000, 0x5010), 1 << 32 | 0x4200]
+    refused = {
+        data: [request for request in requests if not passes(found, "ptrace", request, 2, 0, data)]
+        for data in (0, 0x1F, 0x3000BF, 0x7FFE3080, 0x40, 0x7F, 0x1000C0, 1 << 32 | 0x40)
+    }
+    sets_options = [21, 0x4200, 0x4206, 1 << 32 | 0x4200]
+    assert refused == {data: sets_options if data & 0x40 else [] for data in refused}
+    assert passes(found, "read")
+
+
+def test_a_filter_that_refuses_ptrace_goes_on_to():
+    engines = {"defaultAction": ERRNO, "syscalls": [{"names": ["read"], "action": ALLOW}]}
+    found = without_holds({"linux": {"seccomp": engines}})["linux"]["seccomp"]
+    assert not passes(found, "ptrace", 0, 0, 0, 0)
+
+
 @pytest.mark.parametrize("found", [None, {"defaultAction": ALLOW}])
 def test_a_container_without_a_filter_stays_as_it_is(found):
-    assert without_leases({"linux": {"seccomp": found}}) == {"linux": {"seccomp": found}}
+    assert without_holds({"linux": {"seccomp": found}}) == {"linux": {"seccomp": found}}
 
 
 def test_capabilities_that_mark_files_go():
