@@ -111,7 +111,15 @@ print join(" ", map { answer($_, 0x40) } 1, 4, 7, 12, 17, 24, 0x4201, 0x4204, 0x
 """
 
 
-def test_no_process_in_a_container_stops_at_the_exit_of_another(raw):
+@pytest.mark.parametrize("entry", ["", '[strict]\nids = ["host"]'])
+def test_no_process_in_a_container_stops_at_the_exit_of_another(raw, site, entry):
     """Two that do so to each other survive SIGKILL: nothing ends them, so no test lets any of them begin."""
-    printed = output(raw, {}, f"exec perl -e '{EXITS}'")
-    assert printed.splitlines() == ["exits " + " ".join(["1"] * 8), "else " + " ".join(["3"] * 13)]
+    rules = site.directory / "etc/convgpu/rules.toml"
+    before = rules.read_text()
+    rules.write_text(before.replace("[strict]", entry or "[strict]"))
+    try:
+        printed = output(raw, {}, f"cat /proc/self/uid_map; exec perl -e '{EXITS}'").splitlines()
+    finally:
+        rules.write_text(before)
+    assert (printed[0].split()[1] == "0") == bool(entry)
+    assert printed[1:] == ["exits " + " ".join(["1"] * 8), "else " + " ".join(["3"] * 13)]
