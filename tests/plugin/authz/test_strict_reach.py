@@ -139,13 +139,23 @@ def test_what_a_file_is_is_told_to_nobody(strict):
         ("/dev/fd/3/x", "strict-fields"),
     ],
 )
-@pytest.mark.parametrize("name", ["BlkioDeviceReadBps", "blkioWeightDevice"])
-def test_the_engine_says_of_no_path_whether_it_is_there(strict, name, path, rule):
+def test_the_engine_says_of_no_path_whether_it_is_there(strict, path, rule):
     """It would say so when the container starts."""
-    speeds = {name: [{"Path": path, "Rate": 1}]}
+    speeds = {"blkioWeightDevice": [{"Path": path, "Weight": 10}]}
     assert strict.judge({"Image": "i", "HostConfig": speeds}).rule == rule
     updated = strict.judge(speeds, "/v1.41/containers/c/update")
     assert updated.rule == rule.replace("no-gpu", "nothing-to-judge")
+
+
+@pytest.mark.parametrize("what", ["ReadBps", "WriteBps", "ReadIOps", "WriteIOps"])
+def test_no_container_makes_a_disk_slow(strict, what):
+    """A thread that waits for a slow disk is ended by nothing, and keeps the GPU's memory of its process."""
+    speeds = {f"BlkioDevice{what}": [{"Path": "/dev/vda", "Rate": 1 << 18}]}
+    refused = strict.judge({"Image": "i", "HostConfig": speeds})
+    assert (refused.rule, f"BlkioDevice{what}" in refused.message) == ("strict-fields", True)
+    assert strict.judge(speeds, "/v1.41/containers/c/update").rule == "strict-fields"
+    strict.rules = parse_rules(strict_site.RULES + f'fields = ["BlkioDevice{what}"]')
+    assert strict.judge({"Image": "i", "HostConfig": speeds}).rule == "no-gpu"
 
 
 @pytest.mark.parametrize(
