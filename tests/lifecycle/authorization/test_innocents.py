@@ -34,7 +34,8 @@ def guarded(engine, plugin):
     engine.configure({"authorization-plugins": []})
     engine("image", "rm", "-f", innocents.CUDA_IMAGE)
     # A container that is removed leaves the volumes that have a name.
-    engine("volume", "rm", *set(engine("volume", "ls", "-q").split()) - before)
+    if left := set(engine("volume", "ls", "-q").split()) - before:
+        engine("volume", "rm", *left)
     shutil.rmtree(folder)
 
 
