@@ -11,7 +11,7 @@ import pytest
 import strict_site
 from docker_engine import Engine
 from raw_engine import RawEngine
-from strict_run import PROGRAM
+from strict_run import API, PROGRAM, body
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +41,12 @@ def site(start_engine: Callable[..., AbstractContextManager[Engine]]) -> Iterato
 @pytest.fixture(scope="session")
 def raw(site: Engine) -> RawEngine:
     return RawEngine(f"{site.directory}/docker.sock")
+
+
+@pytest.fixture
+def running(raw: RawEngine) -> Iterator[str]:
+    """A container that runs."""
+    container = raw.post(f"{API}/containers/create", body({}, "sleep", "600")).json["Id"]
+    assert raw.post(f"{API}/containers/{container}/start").status == 204
+    yield container
+    raw.remove(container)

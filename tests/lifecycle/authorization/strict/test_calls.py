@@ -21,14 +21,6 @@ FORM = "application/x-www-form-urlencoded"
 NOWHERE = "http://127.0.0.1:9/x.tar"  # a port on which nobody listens: who asks there, has passed
 
 
-@pytest.fixture
-def running(raw):
-    container = raw.post(f"{API}/containers/create", body({}, "sleep", "600")).json["Id"]
-    assert raw.post(f"{API}/containers/{container}/start").status == 204
-    yield container
-    raw.remove(container)
-
-
 def prepare(raw, container):
     asked = {"Cmd": ["sh", "-c", "echo ran"], "AttachStdout": True}
     answer = raw.post(f"{API}/containers/{container}/exec", asked)
