@@ -8,8 +8,8 @@ from typing import Final
 from convgpu.authz.requests import go_json
 
 # By these a container takes a share of the host's time and space, has a network of its own, or looks otherwise. They
-# open nothing of the host, and no other container. Not the speeds of disks: who waits in a slow O_DIRECT read is ended by
-# no SIGKILL, and keeps a GPU's memory (decision 178).
+# open nothing of the host, and no other container. Not the speeds of disks: who waits in a slow O_DIRECT read survives
+# SIGKILL, and keeps a GPU's memory (decision 178).
 _FREE: Final = frozenset({
     "memory", "memoryreservation", "memoryswap", "memoryswappiness", "kernelmemory", "kernelmemorytcp",
     "oomkilldisable", "oomscoreadj", "cpushares", "nanocpus", "cpuperiod", "cpuquota", "cpurealtimeperiod",
