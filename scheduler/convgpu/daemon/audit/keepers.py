@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from convgpu.core.attribution import Kept
+from convgpu.core.audit.attribution import Kept
 from convgpu.daemon.audit.attributor import Unlimited, host_program
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.report import AuditReport
