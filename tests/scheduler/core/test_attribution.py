@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from convgpu.core.audit.attribution import (
+from convgpu.core.attribution import (
     NOISE,
     TOLERATED,
     UNCOUNTED,
@@ -16,12 +16,13 @@ from convgpu.core.audit.attribution import (
     ListedProcesses,
     Listing,
     MemorySample,
+    OveruseBudget,
     Owner,
+    TakenReserves,
     attribute,
     is_significant,
     lasting,
 )
-from convgpu.core.audit.overuse import OveruseBudget, TakenReserves
 from convgpu.daemon.system import procfs as host
 
 GIB = 1 << 30
@@ -74,9 +75,12 @@ def test_memory_of_the_dead_is_their_containers_until_that_has_ended_too() -> No
 
 
 def play(
-    *samples: tuple[float, Mapping[int, tuple[int, int]], Mapping[int, Owner], set[str]],
+    *samples: tuple[float, Mapping[int, tuple[int, int]], Mapping[int, Owner], set[str]], uses: bool = True
 ) -> list[Listing]:
-    """Return what follows from samples: time, (start, size) by pid with start 0 for the dead, owners, who runs."""
+    """Return what follows from samples: time, (start, size) by pid with start 0 for the dead, owners, who runs.
+
+    `uses`: whoever gets a dead process's pid has the driver open.
+    """
     processes = ListedProcesses()
     found = []
     for now, rows, owners, running in samples:
@@ -84,7 +88,7 @@ def play(
         ended = {pid: size for pid, (start, size) in rows.items() if not start}
         starts = {pid: start for pid, (start, _) in rows.items() if start}
         sample = MemorySample("gpu", 100, 50, held, ended=ended, starts=starts)
-        found.append(processes.update(sample, owners.__getitem__, running.__contains__, now))
+        found.append(processes.update(sample, owners.__getitem__, running.__contains__, lambda _: uses, now))
     return found
 
 
@@ -128,6 +132,14 @@ def test_who_gets_the_pid_of_a_dead_process_did_not_hold_its_memory() -> None:
         Listing({1: 12}, {1: B}, [KEPT]),
         Listing({}, {}, [KEPT]),
     ]
+
+
+def test_memory_of_a_dead_process_that_grows_is_nobodys_who_has_not_the_driver_open() -> None:
+    """It was taken since the last sample, or by who keeps it; with its pid no other process is blamed for that."""
+    more = replace(KEPT, size=42)
+    assert play(ALIVE, (4.0, {1: (0, 42)}, {}, {"a"}), (6.0, {1: (0, 42)}, {}, {"a"}))[2] == Listing({}, {}, [more])
+    innocent = (6.0, {1: (9, 42)}, {1: B}, {"a", "b"})
+    assert play(ALIVE, (4.0, {1: (9, 30)}, {1: B}, {"a", "b"}), innocent, uses=False)[2] == Listing({}, {}, [more])
 
 
 def test_of_who_was_never_seen_alive_nobody_knows_whose_it_was() -> None:

@@ -18,7 +18,7 @@ from convgpu.cli.doctor.suspension import prove_suspension
 from convgpu.cli.run.preparation import check_version
 from convgpu.cli.setup import cdi_file
 from convgpu.cli.setup.host_programs import describe_host
-from convgpu.cli.show.container_rows import without_limit
+from convgpu.cli.show.container_rows import left_behind, without_limit
 from convgpu.cli.terminal.errors import EXIT_CODES, Refused, Unavailable
 from convgpu.cli.terminal.findings import STYLES, Finding, judge_entry_points, judge_shown
 from convgpu.cli.terminal.option_table import VOLUME_DRIVER
@@ -140,6 +140,9 @@ def _examine_devices(devices: tuple[Device, ...]) -> Iterator[Finding]:
     for line in without_limit(devices):
         mend = "Start it with a limit: convgpu run; or permit it (docs/authorization.md, Containers without a limit)."
         yield Finding("limits", "warn", line, mend)
+    for line in left_behind(devices):
+        mend = "Restart those until it is back; they may not know of it (docs/authorization.md, Memory that stays)."
+        yield Finding("memory", "warn", line, mend)
 
 
 def _free(device: Device) -> int:

@@ -12,7 +12,7 @@ from convgpu.cli.connect.discovery import open_scheduler
 from convgpu.cli.connect.named_containers import NamedContainer, list_containers
 from convgpu.cli.connect.scheduler import Scheduler
 from convgpu.cli.show import selection
-from convgpu.cli.show.container_rows import COLUMNS, Row, as_data, rows, without_limit
+from convgpu.cli.show.container_rows import COLUMNS, Row, as_data, left_behind, rows, without_limit
 from convgpu.cli.terminal.errors import EXIT_CODES, Unavailable
 from convgpu.cli.terminal.options import as_json, checked, directory, volume_driver
 from convgpu.cli.terminal.output import echo_all, echo_data, layout, width
@@ -126,7 +126,8 @@ def _print(
     elif form is not None:
         echo_all([(line, "") for line in selection.format_rows(form, rows(listed, devices, time.time()))])
     else:
-        others = [] if filters else [Row(note=line, style="yellow") for line in without_limit(devices.devices)]
+        lines = [] if filters else [*without_limit(devices.devices), *left_behind(devices.devices)]
+        others = [Row(note=line, style="yellow") for line in lines]
         show([*rows(listed, devices, time.time()), *others], width())
     if not (listed or as_json or quiet or form):
         click.echo(_why_none(every, filters), err=True)

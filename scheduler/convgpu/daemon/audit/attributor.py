@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from convgpu.core.audit.attribution import Attribution, Kept, ListedProcesses, Listing, MemorySample, Owner, attribute
+from convgpu.core.attribution import Attribution, Kept, ListedProcesses, Listing, MemorySample, Owner, attribute
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIndex
 from convgpu.daemon.sessions.registry import SessionRegistry
+from convgpu.daemon.system.open_files import FileIdentity, has_open
 from convgpu.daemon.system.procfs import is_alive
 
 # Bytes by pid and device.
@@ -36,11 +37,6 @@ class Unlimited:
     pid: int = 0
 
 
-def host_program(pid: int, device: str, size: int) -> Unlimited:
-    """Return what a program of the host's has of a device."""
-    return Unlimited(f"pid {pid}", f"pid {pid} on {device}", size, {pid}, pid)
-
-
 class Attributor:
     """Finds the owners of the memory in a sample. Nothing here awaits: one call sees one state of the ledger.
 
@@ -48,12 +44,20 @@ class Attributor:
         machine: knows the leases; only read.
         sessions: of all containers.
         resolver: finds the containers of processes.
+        control: the driver's control node.
     """
 
-    def __init__(self, machine: Machine, sessions: SessionRegistry, resolver: ContainerResolver) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        sessions: SessionRegistry,
+        resolver: ContainerResolver,
+        control: FileIdentity | None = None,
+    ) -> None:
         self._machine = machine
         self._sessions = sessions
         self._resolver = resolver
+        self._control = control
         self._listed = ListedProcesses()
         self._latest: dict[str, tuple[MemorySample, Listing]] = {}  # by device
 
@@ -96,7 +100,10 @@ class Attributor:
             def runs(name: str) -> bool:
                 return self._machine.runs(name) and self._machine.account(name, sample.device) is not None
 
-            listing = self._listed.update(sample, owner_of, runs, time.monotonic())
+            def uses(pid: int) -> bool:
+                return self._control is None or has_open(pid, self._control)
+
+            listing = self._listed.update(sample, owner_of, runs, uses, time.monotonic())
             latest = self._latest[sample.device] = (sample, listing)
         return latest[1]
 
@@ -113,7 +120,7 @@ class Attributor:
         for pid, owner in listing.owners.items():
             container, name = owner.container, owner.volume
             if name is None and container is None and is_alive(pid):
-                found.append(host_program(pid, device, listing.held[pid]))
+                found.append(Unlimited(f"pid {pid}", f"pid {pid} on {device}", listing.held[pid], {pid}, pid))
             elif name is None and container is not None:
                 pids[container, container].add(pid)
             elif name is not None and self._machine.account(name, device) is None:

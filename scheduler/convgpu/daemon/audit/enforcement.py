@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from convgpu.core.audit.attribution import Kept
-from convgpu.core.audit.overuse import OveruseBudget, OveruseRow
+from convgpu.core.attribution import Kept, OveruseBudget, OveruseRow
 from convgpu.daemon.audit.attributor import Unlimited
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.keepers import Keepers
@@ -36,7 +35,7 @@ class Enforcement:
     Args:
         overuse: acts on containers above their limit.
         unlimited: acts on containers that have none.
-        keepers: finds who keeps what ended containers held.
+        keepers: names who keeps what ended containers held.
         rules: say whether anybody is ended, and after how long.
     """
 
@@ -53,9 +52,7 @@ class Enforcement:
     def see(self, device: str, found: Sequence[Unlimited], left: Sequence[Kept]) -> None:
         """Take what a sample of a device shows: containers without a limit, and what ended ones left behind."""
         self._keepers.see(device, left)
-        names = {one.name for one in found}
-        keepers = [one for one in self._keepers.without_limit(device) if one.name not in names]
-        self._unlimited.see(device, [*found, *keepers])
+        self._unlimited.see(device, found)
 
     async def enforce(self, found: Findings, index: ProcessIndex) -> None:
         """Judge by what a look found; `index`: of processes, as of then."""

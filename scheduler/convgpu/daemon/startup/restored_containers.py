@@ -81,7 +81,7 @@ def restore_containers(running: RunningMachine, settings: Settings) -> RestoredC
     containers.host_memory = {row.uuid: running.elastic.planned(row.uuid) for row in host.capacities}
     reconciliation = Reconciliation(containers, running.sessions, volumes, host.folders, time.time)
     resolver = ContainerResolver(running.sessions, lambda: reconciliation.volume_of)
-    attributor = Attributor(running.machine, running.sessions, resolver)
+    attributor = Attributor(running.machine, running.sessions, resolver, running.host.control)
     isolation = Isolation(running.shares, PeerCheck(lambda: reconciliation.volume_of, host.folders.place))
     contexts = _make_contexts(running)
     containers.contexts = contexts.least

@@ -5,13 +5,16 @@ import os
 import re
 import select
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 _PF_EXITING: Final = 0x4  # include/linux/sched.h; the ninth field of /proc/PID/stat
 _SO_PEERPIDFD: Final = 77  # include/uapi/asm-generic/socket.h; Python has no name for it
 # The Engine names a container's cgroup after its id: /docker/ID (cgroupfs), docker-ID.scope (systemd); v1 and v2.
-_CONTAINER: Final = re.compile(rb"[/-]([0-9a-f]{64})(?:\.scope)?(?=/|$)", re.MULTILINE)
+_CONTAINER: Final = re.compile(rb"[/-]([0-9a-f]{64})(?:\.scope)?(?=/|$)")
+# systemd gives each user of the host the cgroups below this one: the user names them, also after others' containers.
+_USERS: Final = re.compile(rb"/user@([0-9]+)\.service(?=/)")
 
 
 def boot_id() -> str:
@@ -93,13 +96,20 @@ def containers_of(pid: int) -> list[str]:
     """Return the Engine's ids of the containers in whose cgroups a process runs, the outermost first.
 
     There can be several: the Engine may run in a container itself. Below its own container's cgroup a process can
-    choose any names.
+    choose any names. What a user of the host named after a container is that user's: `user1000-ID`.
     """
     try:
         text = Path(f"/proc/{pid}/cgroup").read_bytes()
     except OSError:
         return []
-    return list(dict.fromkeys(name.decode() for name in _CONTAINER.findall(text)))
+    return list(dict.fromkeys(name for line in text.split(b"\n") for name in _names(line)))
+
+
+def _names(line: bytes) -> Iterator[str]:
+    users = _USERS.search(line)
+    for found in _CONTAINER.finditer(line):
+        prefix = f"user{users[1].decode()}-" if users and users.end() <= found.start() else ""
+        yield prefix + found[1].decode()
 
 
 def pid_namespace(pid: int) -> int | None:
@@ -119,6 +129,14 @@ def namespace_pids(pid: int) -> list[int]:
     return next(
         ([int(number) for number in line.split()[1:]] for line in status.splitlines() if line[:6] == "NSpid:"), []
     )
+
+
+def command(pid: int) -> str:
+    """Return the name that a process gave itself, in quotes, for people: it proves nothing. Empty: it has ended."""
+    try:
+        return repr(Path(f"/proc/{pid}/comm").read_bytes().rstrip(b"\n").decode(errors="replace"))
+    except OSError:
+        return "''"
 
 
 def processes() -> list[int]:

@@ -126,9 +126,10 @@ def test_memory_that_is_given_twice_is_a_fault(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_containers_without_a_limit_are_named() -> None:
-    seen = (Unlimited("volume", "1" * 64, GIB, 5, "an exemption"),)
+    seen = (Unlimited("volume", "1" * 64, GIB, 5, "an exemption"), Unlimited("a", "", GIB, 0, "it has ended"))
     gpu = Device("GPU-1", 0, "card", 8 * GIB, 8 * GIB, granted=0, used=0, settling=0, unlimited=seen)
     assert [(each.check, each.state, each.seen) for each in doctor._examine_devices((gpu,))] == [
         ("GPU", "ok", "0: card, 8GiB to hand out"),
         ("limits", "warn", "container volume holds 1GiB of GPU 0 without a limit; an exemption"),
+        ("memory", "warn", "a left 1GiB of GPU 0 behind: it has ended"),
     ]

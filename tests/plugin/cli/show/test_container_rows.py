@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from convgpu.cli.connect.named_containers import NamedContainer, find, join
-from convgpu.cli.show.container_rows import Row, as_data, rows, without_limit
+from convgpu.cli.show.container_rows import Row, as_data, left_behind, rows, without_limit
 from convgpu.cli.terminal.errors import Refused
 from convgpu.cli.terminal.output import age
 from convgpu.protocol import records
@@ -248,6 +248,8 @@ def test_containers_without_a_limit_are_named_with_what_becomes_of_them() -> Non
                 records.Unlimited("pid 7", "7", GIB, 5, "", 7),
                 records.Unlimited("pid 8", "8", GIB, 5, "a right", 8),
                 records.Unlimited("pid 9", "9", GIB, 5, None, 9),
+                records.Unlimited("4" * 64, "", GIB, 0, "it has ended; was sent one: 7 'bus' on the host"),
+                records.Unlimited("volume", "", GIB),
             ),
         ),
     )
@@ -257,4 +259,8 @@ def test_containers_without_a_limit_are_named_with_what_becomes_of_them() -> Non
         f"container {'2' * 12} holds 1GiB of GPU 1 without a limit; {ended}",
         f"container {'3' * 12} holds 1GiB of GPU 1 without a limit",
         "the host's program 7 holds 1GiB of GPU 0, which its user may not open, so it is ended",
+        "container volume holds 1GiB of GPU 0 without a limit",
+    ]
+    assert left_behind((first, second, third)) == [
+        f"{'4' * 12} left 1GiB of GPU 0 behind: it has ended; was sent one: 7 'bus' on the host"
     ]

@@ -17,12 +17,25 @@ OPTIONS = ["--audit=100ms", "--overuse-after=300ms"]
 SIZE = 3 * GIB + CONTEXT
 # Holds 3 GiB; its child inherits its descriptors, goes into the cgroup that is named, if one is, and tells its pid.
 PROGRAM = """
-import ctypes, os, signal, sys
+import ctypes, os, signal, socket, sys
 if sys.argv[1]:
     open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))
+if sys.argv[3:]:
+    ctypes.CDLL(None).unshare(0x20000)  # other mounts than those of whom it sends its descriptors
 cuda, word = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
 assert cuda.cuInit(0) == 0 == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(word), 0) == cuda.cuCtxSetCurrent(word)
 assert cuda.cuMemAlloc_v2(ctypes.byref(word), ctypes.c_size_t(3 << 30)) == 0
+for path in sys.argv[3:]:
+    for control in [int(one) for one in os.listdir("/proc/self/fd")]:
+        try:
+            name = os.readlink(f"/proc/self/fd/{control}")
+        except OSError:
+            continue
+        if name.endswith("/devices"):
+            to = socket.socket(socket.AF_UNIX)
+            to.connect(path)
+            socket.send_fds(to, [b"x"], [control])
+            to.recv(1)
 child = os.fork()
 if child:
     signal.pause()
@@ -31,6 +44,18 @@ if sys.argv[2] != sys.argv[1]:
     open(sys.argv[2] + "/cgroup.procs", "w").write(str(os.getpid()))
 print(os.getpid(), flush=True)
 signal.pause()
+"""
+
+# Takes descriptors that it is sent, and keeps them.
+TAKER = """
+import socket, sys
+listening, kept = socket.socket(socket.AF_UNIX), []
+listening.bind(sys.argv[1])
+listening.listen()
+while True:
+    connection = listening.accept()[0]
+    kept.append(socket.recv_fds(connection, 1, 1)[1])
+    connection.send(b"x")
 """
 
 # A process with the pid and in the cgroup that are named (clone3(2)); it uses no device.
@@ -52,11 +77,15 @@ sys.exit(os.waitpid(child, 0)[1] != signal.SIGKILL)
 
 @contextmanager
 def family(
-    daemon: Daemon, cgroup: Path | None = None, keeper: Path | None = None, **variables: str
+    daemon: Daemon,
+    cgroup: Path | None = None,
+    keeper: Path | None = None,
+    send: tuple[Path, ...] = (),
+    **variables: str,
 ) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A program that holds memory, and the pid of its child; in one cgroup each, or those of the host."""
     environment = os.environ | {"LD_LIBRARY_PATH": str(daemon.directory / "driver")} | variables
-    command = [sys.executable, "-c", PROGRAM, str(cgroup or ""), str(keeper or cgroup or "")]
+    command = [sys.executable, "-c", PROGRAM, str(cgroup or ""), str(keeper or cgroup or ""), *map(str, send)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
@@ -175,54 +204,60 @@ def test_a_process_that_gets_the_pid_of_a_dead_one_is_not_charged_for_it(
                 assert namesake.returncode == 0  # it lived until now
 
 
-def test_who_opened_the_driver_itself_or_has_a_limit_is_not_ended(
-    tmp_path: Path, make_cgroup: Callable[[], Path]
-) -> None:
-    """Monitoring in a container without a limit, and one with a limit that was given a descriptor."""
-    giver, watching, limited = make_cgroup(), make_cgroup(), make_cgroup()
-    with running_daemon(tmp_path / "d", "simulated:16GiB", *OPTIONS, "--overuse=stop") as daemon:
-        for name in ("a", "b"):
-            daemon.container(name, memory="4g")
-        listed(daemon, {giver: "a", limited: "b"})
-        with family(daemon, giver, limited) as (program, child), watcher(daemon, watching) as monitoring:
-            wait_until(lambda: share(daemon, "a")["usage"] == SIZE, "it is charged")
-            program.kill()
-            program.wait()
-            daemon.admin.request("unmount", name="a", id="1")
-            listed(daemon, {limited: "b"})
-            wait_until(lambda: "stay in use" in daemon.log.read_text(), "it is said")
-            line = next(line for line in daemon.log.read_text().splitlines() if "stay in use" in line)
-            assert f"candidates: {child} (b) (docs" in line, line
-            [left] = containers(daemon)
-            assert (left["name"], left["size"], monitoring.poll()) == ("a", SIZE, None)
+@contextmanager
+def taker(path: Path, cgroup: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that takes every descriptor it is sent, as a bus or a service does; in a container or on the host."""
+    enter = f'echo $$ >{cgroup}/cgroup.procs; exec "$@"' if cgroup else 'exec "$@"'
+    with subprocess.Popen(["bash", "-c", enter, "-", sys.executable, "-c", TAKER, str(path)]) as process:
+        try:
+            wait_until(path.exists, "it listens")
+            yield process
+        finally:
+            process.kill()
 
 
-def test_what_an_ended_container_left_to_another_is_external_and_who_keeps_it_is_ended(
-    tmp_path: Path, make_cgroup: Callable[[], Path]
-) -> None:
-    giver, keeper = make_cgroup(), make_cgroup()
+def judge_all(daemon: Daemon) -> None:
+    """Say of all that the scheduler wants judged that nothing permits it, as the plugin would of a user's program."""
+    rows = [one for one in device(daemon)["unlimited"] if one["id"] and one["started"]]
+    verdicts = [{"id": one["id"], "started": one["started"], "kept": ""} for one in rows]
+    if verdicts:
+        daemon.admin.request("judge", verdicts=verdicts)
+
+
+def test_whoever_was_sent_a_descriptor_is_named_and_not_judged(tmp_path: Path, make_cgroup: Callable[[], Path]) -> None:
+    """A program of the host's, and one in a container without a limit: they take what a stranger sends them."""
+    giver, innocent, watching = make_cgroup(), make_cgroup(), make_cgroup()
     with running_daemon(tmp_path / "d", "simulated:16GiB", *OPTIONS, "--overuse=stop") as daemon:
         daemon.container("a", memory="4g")
         listed(daemon, {giver: "a"})
-        with family(daemon, giver, keeper) as (program, child), family(daemon) as (other, _):
+        with (
+            watcher(daemon, watching) as monitoring,  # opened the driver itself, and is not named
+            taker(tmp_path / "bus") as bus,
+            taker(tmp_path / "service", innocent) as service,
+            family(daemon, giver, send=(tmp_path / "bus", tmp_path / "service")) as (program, child),
+        ):
             wait_until(lambda: share(daemon, "a")["usage"] == SIZE, "it is charged")
+            os.kill(child, signal.SIGKILL)
             program.kill()
             program.wait()
             daemon.admin.request("unmount", name="a", id="1")
             listed(daemon, {})
-            wait_until(lambda: device(daemon)["external"] == 2 * SIZE, "both are external")
-            wait_until(lambda: len(containers(daemon)) == 2, "it is seen who keeps it")
-            keeping, left = containers(daemon)
-            assert (left["name"], left["size"], left["id"]) == ("a", SIZE, "")
-            assert (keeping["name"], keeping["size"], keeping["id"]) == (keeper.name, SIZE, keeper.name)
-            wait_until(lambda: f"{child} ({keeper.name})" in daemon.log.read_text(), "it is named")
-            wait_until(lambda: containers(daemon)[0]["started"], "its start is known")
-            verdict = {"id": keeper.name, "started": containers(daemon)[0]["started"], "kept": ""}
-            daemon.admin.request("judge", verdicts=[verdict])
-            wait_until(lambda: device(daemon)["external"] == SIZE, "it is ended, and the memory is back")
-            assert containers(daemon) == []
-            assert [(one["container"], one["reason"]) for one in daemon.events("stopped")] == [
-                (keeper.name, "unlimited")
-            ]
-            assert other.poll() is None
+            wait_until(lambda: "stay in use" in daemon.log.read_text(), "it is said")
+            begun = time.monotonic()
+
+            def is_over() -> bool:
+                judge_all(daemon)
+                return time.monotonic() - begun > 2.0
+
+            wait_until(is_over, "whoever is judged would have been ended")
+            assert [one.poll() for one in (bus, service, monitoring)] == [None] * 3
+            assert daemon.events("stopped") == []
+            [left] = device(daemon)["unlimited"]
+            places = {bus.pid: "on the host", service.pid: f"in container {innocent.name}"}
+            comm = Path(f"/proc/{bus.pid}/comm").read_text().strip()
+            named = [f"{pid} '{comm}' {places[pid]}" for pid in sorted(places)]
+            assert (left["name"], left["size"], left["id"], left["pid"]) == ("a", SIZE, "", 0)
+            assert left["kept"].endswith("; was sent one: " + ", ".join(named))
+            assert f"was sent one: {', '.join(named)}. Restart" in daemon.log.read_text()
+        wait_until(lambda: device(daemon)["unlimited"] == [], "nothing is kept any more")
         assert daemon.log.read_text().count("stay in use") == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from convgpu.daemon.system.open_files import holders, identify, is_from_elsewhere
+from convgpu.daemon.system.open_files import has_open, holders, identify, is_from_elsewhere
 
 UNSHARED = "import ctypes, sys; ctypes.CDLL(None).unshare(0x20000); print(flush=True); sys.stdin.read()"
 
@@ -25,6 +25,36 @@ def test_a_file_is_known_by_what_it_is_and_not_by_its_name(tmp_path: Path) -> No
         found = [one for one in holders([os.getpid(), 2**22 + 1], own) if one is not None]
         assert found == [(os.getpid(), str(opened.fileno()))]
     assert [one for one in holders([os.getpid()], own) if one is not None] == []
+
+
+MAPS = """
+import mmap, os, sys
+with open(sys.argv[1], "rb") as file:
+    mapped = mmap.mmap(file.fileno(), 1, mmap.MAP_SHARED, mmap.PROT_READ)
+os.closerange(3, 256)  # the mapping's own descriptor, too
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_has_a_file_open_or_mapped(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    own = identify(str(tmp_path / "a"))
+    assert own is not None
+    told = [has_open(os.getpid(), own)]
+    with (tmp_path / "a").open("rb"):
+        told.append(has_open(os.getpid(), own))
+    command, pipe = [sys.executable, "-c", MAPS, str(tmp_path / "a")], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        told.append(has_open(process.pid, own))
+        process.communicate()
+    told.append(has_open(process.pid, own))
+    with subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL) as process:
+        told += [has_open(process.pid, own), has_open(process.pid, (1, 9999, None))]  # of the kind of /dev/null
+        process.kill()
+    assert told == [False, True, True, False, False, True]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root")

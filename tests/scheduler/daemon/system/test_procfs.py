@@ -2,16 +2,21 @@
 
 import errno
 import os
+import secrets
 import select
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from daemon import wait_until
 
-from convgpu.daemon.system.procfs import is_alive, open_peer, open_process
+from convgpu.daemon.system.procfs import containers_of, is_alive, open_peer, open_process
+
+CGROUPS = Path("/sys/fs/cgroup")
+A, B = "a" * 64, "b" * 64
 
 # The first thread ends (pthread_exit) and another goes on until stdin ends.
 _PROGRAM = """
@@ -71,3 +76,50 @@ def test_no_descriptor_says_nothing_about_a_process(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "pidfd_open", exhausted)
     with pytest.raises(OSError, match="Too many open files"):
         open_process(os.getpid())
+
+
+@pytest.fixture
+def delegated() -> Iterator[Path]:
+    """The cgroup that systemd gives a user of the host, as one of that name; a process cannot tell the difference."""
+    parent = next((CGROUPS / name for name in ("unified", ".") if (CGROUPS / name / "cgroup.procs").exists()), None)
+    if parent is None or os.geteuid() != 0 or not os.access(parent, os.W_OK):
+        pytest.skip("cgroups cannot be made here")
+    group = parent / "user@4242.service"
+    group.mkdir(exist_ok=True)
+    yield group
+    group.rmdir()
+
+
+def test_what_a_user_of_the_host_names_after_a_container_is_not_that(delegated: Path) -> None:
+    """Whoever is in there would be taken for the container: its memory, and the end for too much of it."""
+    victim = secrets.token_hex(32)
+    group, below = (delegated / name for name in (f"docker-{victim}.scope", f"docker-{victim}.scope/{victim}"))
+    below.mkdir(parents=True)
+    try:
+        with subprocess.Popen(["sleep", "60"]) as process:
+            (below / "cgroup.procs").write_text(str(process.pid))
+            told = containers_of(process.pid)
+            process.kill()
+    finally:
+        wait_until(lambda: not (below / "cgroup.procs").read_text(), "it is empty")
+        below.rmdir()
+        group.rmdir()
+    assert told == [f"user4242-{victim}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        (f"0::/docker/{A}", [A]),
+        (f"0::/system.slice/docker-{A}.scope/init.scope", [A]),
+        # Below a container's own cgroup all names are its own anyway.
+        (f"0::/docker/{A}/user.slice/user@1000.service/{B}", [A, f"user1000-{B}"]),
+        (f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{A}.scope", [f"user1000-{A}"]),
+        (f"9:name=systemd:/user@7.service/{A}\n8:pids:/docker/{B}", [f"user7-{A}", B]),
+        ("0::/user.slice/user@7.service", []),
+        (f"0::/x{A}/{A}0/docker-{A}.slice", []),
+    ],
+)
+def test_containers_by_the_names_of_cgroups(line: str, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_bytes", lambda _: f"{line}\n".encode())
+    assert containers_of(1) == names

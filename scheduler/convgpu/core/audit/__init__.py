@@ -1,1 +1,0 @@
-"""What follows from what NVML counts; pure. `daemon/audit` asks and acts."""
