@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from convgpu.core.attribution import (
+from convgpu.core.audit.attribution import (
     NOISE,
     TOLERATED,
     UNCOUNTED,
@@ -16,13 +16,12 @@ from convgpu.core.attribution import (
     ListedProcesses,
     Listing,
     MemorySample,
-    OveruseBudget,
     Owner,
-    TakenReserves,
     attribute,
     is_significant,
     lasting,
 )
+from convgpu.core.audit.overuse import OveruseBudget, TakenReserves
 from convgpu.daemon.system import procfs as host
 
 GIB = 1 << 30

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from convgpu.core.attribution import Attribution, Kept, ListedProcesses, Listing, MemorySample, Owner, attribute
+from convgpu.core.audit.attribution import Attribution, Kept, ListedProcesses, Listing, MemorySample, Owner, attribute
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.container_resolver import ContainerResolver, ProcessIndex
 from convgpu.daemon.sessions.registry import SessionRegistry

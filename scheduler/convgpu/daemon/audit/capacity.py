@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from convgpu.core import events as e
-from convgpu.core.attribution import NOISE, Attribution, MemorySample, is_significant
+from convgpu.core.audit.attribution import NOISE, Attribution, MemorySample, is_significant
 from convgpu.core.volume_options import DeviceCapacity
 from convgpu.daemon.gpu.nvml import Device, DeviceError, Devices
 from convgpu.daemon.gpu.settling import Settling

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from convgpu.core.attribution import Kept, OveruseBudget, OveruseRow
+from convgpu.core.audit.attribution import Kept
+from convgpu.core.audit.overuse import OveruseBudget, OveruseRow
 from convgpu.daemon.audit.attributor import Unlimited
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.keepers import Keepers

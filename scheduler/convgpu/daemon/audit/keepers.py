@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from convgpu.core.attribution import Kept
+from convgpu.core.audit.attribution import Kept
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.system.open_files import FileIdentity, holders, is_from_elsewhere

@@ -8,7 +8,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from convgpu.core import events as e
-from convgpu.core.attribution import Attribution, MemorySample, OveruseRow, TakenReserves, is_significant, lasting
+from convgpu.core.audit.attribution import Attribution, MemorySample, is_significant, lasting
+from convgpu.core.audit.overuse import OveruseRow, TakenReserves
 from convgpu.core.memory.account import AccountView
 from convgpu.core.memory.snapshot import LedgerSnapshot
 from convgpu.daemon.audit.attributor import Attributor, Leases

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from convgpu.core.attribution import OveruseRow
+from convgpu.core.audit.overuse import OveruseRow
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.report import AuditReport
 from convgpu.daemon.audit.terminate import end_all_processes, end_connected

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Final, NamedTuple
 
-from convgpu.core.attribution import NOISE, MemorySample
+from convgpu.core.audit.attribution import NOISE, MemorySample
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.capacity import Capacities

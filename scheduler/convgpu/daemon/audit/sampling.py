@@ -1,6 +1,6 @@
 """Samples of the memory of devices, taken through NVML."""
 
-from convgpu.core.attribution import MemorySample
+from convgpu.core.audit.attribution import MemorySample
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.system.procfs import is_alive, start_time

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
 
-from convgpu.core.attribution import OveruseRow
+from convgpu.core.audit.overuse import OveruseRow
 from convgpu.daemon.audit.attributor import Unlimited
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.overuse import OveruseRules

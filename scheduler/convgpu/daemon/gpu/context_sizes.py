@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from convgpu.core.attribution import UNCOUNTED
+from convgpu.core.audit.attribution import UNCOUNTED
 from convgpu.daemon.gpu.nvml import DeviceError, Devices
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from convgpu.core.attribution import UNCOUNTED
+from convgpu.core.audit.attribution import UNCOUNTED
 from convgpu.daemon.gpu.nvml import DeviceError, Devices, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.system.background_tasks import BackgroundTasks

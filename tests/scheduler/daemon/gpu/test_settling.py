@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from convgpu.core.attribution import UNCOUNTED
+from convgpu.core.audit.attribution import UNCOUNTED
 from convgpu.daemon.gpu.nvml import Device, UnnamedError
 from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
 from convgpu.daemon.gpu.settling import MAX_SETTLING_TIME, Settling

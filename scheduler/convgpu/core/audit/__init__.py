@@ -1,0 +1,1 @@
+"""What follows from what NVML counts; pure. `daemon/audit` asks and acts."""
