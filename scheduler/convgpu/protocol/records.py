@@ -229,7 +229,8 @@ class Unlimited(Record, frozen=True):
         id: of the container; empty if its cgroup does not say it, and then it is never ended; empty, too, of one that
             has ended, whose memory others keep. Of a program of the host's its own, for this GPU.
         started: when its oldest process did, in clock ticks since boot; 0 while nobody has looked.
-        kept: why it is not ended, as the plugin judged; empty: nothing permits it; None: not judged.
+        kept: why it is not ended, as the plugin judged; empty: nothing permits it; None: not judged. Of memory of one
+            that has ended: who may keep it.
         pid: of a program of the host's, which is listed only where it may be ended; 0: a container.
     """
 

@@ -50,7 +50,7 @@ _DEVICES: Final = """Show the GPUs: what may be handed out, what is granted and 
   watts; null is what the GPU does not report), unlimited (containers that hold memory of it
   without a limit: name, id, size, started in ticks since boot, and kept: why they are not
   ended; empty if nothing permits them, null if that is not known; under strict rules also programs
-  of the host, with their pid)
+  of the host, with their pid; without id: ended ones whose memory others keep, and kept: who may)
 """
 
 _COLUMNS: Final = (
