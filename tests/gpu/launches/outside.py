@@ -1,5 +1,5 @@
-"""Memory that the hook does not see (OpenCL, Vulkan, decoders of video): the audit charges it, and
-`CONVGPU_OVERUSE=stop` ends its owner.
+"""Memory that the hook does not see (OpenCL, Vulkan, decoders of video, managed memory past it): the audit charges it,
+and `CONVGPU_OVERUSE=stop` ends its owner.
 
     tests/gpu/launches/run                       or, by itself, outside.py
 
@@ -18,7 +18,8 @@ from pathlib import Path
 from rows import DEVICES, FOLDER, GIB, environment, running_daemon
 
 LIMIT = 2 * GIB
-WAYS = {"OpenCL": "opencl.py", "Vulkan": "vulkan.py", "NVDEC": "nvdec.py"}
+WAYS = {"OpenCL": "opencl.py", "Vulkan": "vulkan.py", "NVDEC": "nvdec.py", "managed memory": "managed.py"}
+APART = ("unshare", "--pid", "--fork", "--kill-child")
 ABSENT = 77
 
 
@@ -37,7 +38,7 @@ def attempt(way: str, overuse: str) -> tuple[str, bool]:
     options = [f"--overuse={overuse}", "--overuse-after=2s"]
     with tempfile.TemporaryDirectory() as scratch, running_daemon(Path(scratch) / "d", DEVICES, *options) as daemon:
         folder = daemon.container("outside", memory=str(LIMIT))
-        words, pipe = [sys.executable, str(FOLDER / WAYS[way]), str(3 * GIB)], subprocess.PIPE
+        words, pipe = [*APART, sys.executable, str(FOLDER / WAYS[way]), str(3 * GIB)], subprocess.PIPE
         program = subprocess.Popen(words, env=environment(folder), stdin=pipe, stdout=pipe, text=True)
         assert program.stdin is not None
         assert program.stdout is not None

@@ -93,6 +93,7 @@ class Capacities:
         total: bytes of each device.
         external: bytes of each device that external programs hold.
         own: bytes of each device that the driver takes for itself, with lasting memory that no process holds.
+        least: the smallest figure that was seen for `own`.
         conceded: bytes of each device that the driver refused although nobody is known to hold them.
 
     Args:
@@ -121,8 +122,8 @@ class Capacities:
         self._store = store
         self._settling = settling
         self._reserve = reserve
-        self._least = {figures.device: figures.own for figures in memory}  # smallest figure that was seen for `own`
-        self.own = dict(self._least)
+        self.least = {figures.device: figures.own for figures in memory}
+        self.own = dict(self.least)
 
     def lose(self, device: str, why: str) -> None:
         """Hand out nothing of a device that does not answer."""
@@ -132,7 +133,7 @@ class Capacities:
         """Take up a device that answers again, or for the first time."""
         if self.total[sample.device] == 0:
             held = 0 if sample.held is None else sum((*sample.held.values(), *sample.ended.values()))
-            self.own[sample.device] = self._least[sample.device] = max(sample.used - held, 0)
+            self.own[sample.device] = self.least[sample.device] = max(sample.used - held, 0)
             self._settling.set_own(sample.device, self.own[sample.device])
         self.total[sample.device] = sample.total
         if sample.held is None:
@@ -153,11 +154,11 @@ class Capacities:
                 or that of a program that NVML does not list.
         """
         if before is not None:
-            self._least[device] = min(self._least[device], max(before.unheld, attribution.unheld))
+            self.least[device] = min(self.least[device], max(before.unheld, attribution.unheld))
             lasting = min(before.unattributed, attribution.unattributed) if is_settled else self.own[device]
-            self.own[device] = max(self._least[device], lasting)
+            self.own[device] = max(self.least[device], lasting)
             self._settling.set_own(device, self.own[device])
-        external = attribution.external + self.own[device] - self._least[device]
+        external = attribution.external + self.own[device] - self.least[device]
         if is_significant(self.external[device], external):
             self.external[device] = external
         self._hand_out(device)
@@ -174,7 +175,7 @@ class Capacities:
     def _hand_out(self, device: str) -> None:
         """Hand out what the device has, less the external memory that is known."""
         row = self._row(device)
-        nominal = max(self.total[device] - self._least[device] - self._reserve, 0)
+        nominal = max(self.total[device] - self.least[device] - self._reserve, 0)
         if abs(nominal - row.nominal) < NOISE:
             nominal = row.nominal
         capacity = max(nominal - self.external[device] - self.conceded[device], 0)
@@ -194,5 +195,5 @@ class Capacities:
             return
         external = self.external[device]
         log.info("device %s: capacity=%d external=%d", device, capacity, external)
-        self._store.set_memory(DeviceMemory(device, self.total[device], capacity, self._least[device], external))
+        self._store.set_memory(DeviceMemory(device, self.total[device], capacity, self.least[device], external))
         self._driver.dispatch(e.CapacityChanged(device, capacity, self._row(device).nominal, lost))

@@ -17,8 +17,7 @@ from convgpu.daemon.audit.capacity import Capacities
 from convgpu.daemon.audit.container_resolver import ProcessIndex
 from convgpu.daemon.audit.enforcement import Enforcement, Findings
 from convgpu.daemon.audit.report import AuditReport
-from convgpu.daemon.audit.sampling import take_sample
-from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
+from convgpu.daemon.audit.sampling import DeviceSampler
 from convgpu.daemon.machine_driver import MachineDriver
 
 log = logging.getLogger(__name__)
@@ -28,7 +27,7 @@ class Audit:
     """Compares what NVML counts with the ledger. `start` lets it run at intervals until it is closed.
 
     Args:
-        executor: asks NVML.
+        sampler: asks NVML.
         driver: of the machine, which learns of unleased memory.
         attributor: finds the owners of memory.
         capacities: follow what is found.
@@ -39,7 +38,7 @@ class Audit:
 
     def __init__(
         self,
-        executor: NvmlExecutor,
+        sampler: DeviceSampler,
         driver: MachineDriver,
         attributor: Attributor,
         capacities: Capacities,
@@ -47,7 +46,7 @@ class Audit:
         followers: Sequence[Callable[[], None]],
         report: AuditReport,
     ) -> None:
-        self._executor = executor
+        self._sampler = sampler
         self._driver = driver
         self._attributor = attributor
         self._capacities = capacities
@@ -137,7 +136,7 @@ class Audit:
         """Return samples of devices, and what processes could have on them meanwhile."""
         before = self._attributor.leases({pid for pids in self._pids.values() for pid in pids})
         rows = [row.uuid for row in self._capacities.rows if row.uuid in devices]
-        samples = await asyncio.gather(*(take_sample(self._executor, uuid) for uuid in rows))
+        samples = await self._sampler.take(rows, self._attributor.index)
         self._pids |= {sample.device: (sample.held or {}).keys() for sample in samples}
         now = self._attributor.leases({pid for pids in self._pids.values() for pid in pids})
         return samples, now | {key: max(size, now.get(key, 0)) for key, size in before.items()}

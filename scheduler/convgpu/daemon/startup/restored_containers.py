@@ -18,6 +18,7 @@ from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.refusals import RefusalJudge
 from convgpu.daemon.audit.report import AuditReport
+from convgpu.daemon.audit.sampling import DeviceSampler, ManagedMemory
 from convgpu.daemon.audit.unlimited import UnlimitedContainers
 from convgpu.daemon.containers.pause_text import PauseText
 from convgpu.daemon.containers.reconciliation import Reconciliation
@@ -182,8 +183,11 @@ def _make_audit(
     unlimited = UnlimitedContainers(running.history, report, rules)
     holdings = HoldingsWriter(running.machine, running.sessions, host.store.volumes)
     learner = LimitLearner(running.driver, running.sessions, settings.learn, asyncio.get_running_loop().time)
+    managed = ManagedMemory(
+        running.sessions, lambda device: running.machine.snapshot().on(device), running.capacities.least
+    )
     audit = Audit(
-        host.executor,
+        DeviceSampler(host.executor, managed),
         running.driver,
         attributor,
         running.capacities,

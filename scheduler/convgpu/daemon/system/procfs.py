@@ -96,10 +96,18 @@ def containers_of(pid: int) -> list[str]:
     """Return the Engine's ids of the containers in whose cgroups a process runs, the outermost first.
 
     There can be several: the Engine may run in a container itself. Below its own container's cgroup a process can
-    choose any names. What a user of the host named after a container is that user's: `user1000-ID`.
+    choose any names. What a user of the host named after a container is that user's: `user1000-ID`. Under cgroup v1 a
+    first thread that has ended shows the root (cgroup_exit in kernel/cgroup): then another thread tells.
     """
+    found = _named_by(pid)
+    if not found and not _is_running_task(pid):
+        return next((own for thread in _threads(pid) if (own := _named_by(f"{pid}/task/{thread}"))), [])
+    return found
+
+
+def _named_by(task: int | str) -> list[str]:
     try:
-        text = Path(f"/proc/{pid}/cgroup").read_bytes()
+        text = Path(f"/proc/{task}/cgroup").read_bytes()
     except OSError:
         return []
     return list(dict.fromkeys(name for line in text.split(b"\n") for name in _names(line)))

@@ -2,6 +2,8 @@
 #include "libcuda/memory/managed.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "libcuda/driver.h"
 
@@ -46,6 +48,21 @@ static void push_out(struct block *block, CUdevice device, uint64_t page) {
     block->pages->resident--;
 }
 
+/* The driver maps managed memory at its address, which is the offset in its node, too (seen on an H100). */
+static void map(const struct block *block) {
+    int node = memfd_create("nvidia-uvm", MFD_CLOEXEC);
+    if (node < 0) abort();             /* this is a test double */
+    void *at = (void *)block->address; /* NOLINT(performance-no-int-to-ptr): a device address */
+    const int flags = MAP_SHARED | MAP_FIXED_NOREPLACE;
+    void *made = mmap(at, block->counted, PROT_READ | PROT_WRITE, flags, node, (off_t)block->address);
+    if (made != at || madvise(made, block->counted, MADV_DONTFORK) != 0) abort();
+    (void)close(node);
+}
+
+static void unmap(const struct block *block) {
+    if (munmap((void *)block->address, block->counted) != 0) abort(); /* NOLINT(performance-no-int-to-ptr) */
+}
+
 bool managed_begin(struct block *block, CUdevice device) {
     block->pages = malloc(sizeof *block->pages);
     if (block->pages == NULL) return false;
@@ -56,11 +73,13 @@ bool managed_begin(struct block *block, CUdevice device) {
         return false;
     }
     for (uint64_t page = 0; page < pages_of(block) && bring(block, device, page); page++) continue;
+    map(block);
     return true;
 }
 
 void managed_end(struct block *block, CUdevice device) {
     for (uint64_t page = 0; page < pages_of(block); page++) push_out(block, device, page);
+    unmap(block);
     free(block->pages->on_device);
     free(block->pages);
     block->pages = NULL;

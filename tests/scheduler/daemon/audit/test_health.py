@@ -23,6 +23,7 @@ from convgpu.daemon.audit.keepers import Keepers
 from convgpu.daemon.audit.loop import Audit
 from convgpu.daemon.audit.overuse import OveruseEnforcer, OveruseRules
 from convgpu.daemon.audit.report import AuditReport
+from convgpu.daemon.audit.sampling import DeviceSampler, ManagedMemory
 from convgpu.daemon.audit.unlimited import UnlimitedContainers
 from convgpu.daemon.gpu.context_sizes import ContextSizes
 from convgpu.daemon.gpu.nvml import Device, DeviceError, UnnamedError
@@ -105,7 +106,9 @@ class Parts:
         )
         holdings = HoldingsWriter(machine, self.sessions, self.store.volumes)
         followers = (holdings.write,)
-        self.audit = Audit(executor, driver, self.attributor, self.capacities, enforcement, followers, self.report)
+        managed = ManagedMemory(self.sessions, lambda _: (), self.capacities.least)
+        sampler = DeviceSampler(executor, managed)
+        self.audit = Audit(sampler, driver, self.attributor, self.capacities, enforcement, followers, self.report)
 
     def adopter(self, contexts: ContextSizes) -> SessionAdopter:
         """Return an adopter that can make no session."""

@@ -1,0 +1,46 @@
+"""What processes map of managed memory (proc(5))."""
+
+import os
+import re
+from typing import Final
+
+# START-END PERMISSIONS OFFSET: a shared mapping whose offset in its file is its address. The driver takes no other for
+# managed memory (uvm_mmap in kernel-open/nvidia-uvm/uvm.c), and where a mapping begins anything else lies by accident
+# only, far beyond the end of any file. Neither name nor number of the node proves as much.
+_MANAGED: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) [-r][-w][-x]s ([0-9a-f]+) ", re.MULTILINE)
+_CHUNK: Final = 1 << 16
+
+
+def managed_size(pid: int) -> int:
+    """Return the bytes of managed memory that a process maps; 0 if it has ended.
+
+    Whoever holds the lock of its address space keeps us waiting, for as long as it likes: call it in a thread that
+    nobody waits for. The first thread of a process may have ended, and shows nothing then.
+    """
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - only names are needed
+    except OSError:
+        return 0
+    for thread in threads:
+        found = _read(f"/proc/{pid}/task/{thread}/maps")
+        if found is not None:
+            return found
+    return 0
+
+
+def _read(path: str) -> int | None:
+    """Return the bytes of managed memory in a list of mappings, None if that is empty."""
+    size, rest = None, b""
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - unbuffered: other threads go on between the reads
+            while chunk := file.read(_CHUNK):
+                whole, _, rest = (rest + chunk).rpartition(b"\n")
+                size = (size or 0) + sum(_sizes(whole))
+    except OSError:  # it has ended
+        return None
+    return size
+
+
+def _sizes(lines: bytes) -> list[int]:
+    rows = (tuple(int(word, 16) for word in row) for row in _MANAGED.findall(lines))
+    return [end - start for start, end, offset in rows if offset == start and start]

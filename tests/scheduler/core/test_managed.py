@@ -1,0 +1,80 @@
+"""Whose managed memory is that NVML counts for nobody: tables of the pure part."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from convgpu.core.audit.attribution import NOISE, TOLERATED, UNCOUNTED, MemorySample
+from convgpu.core.audit.managed import Mapped, complete, find_ownerless
+
+GIB = 1 << 30
+CONTEXT = 518 << 20
+OWN = {"x": GIB, "y": GIB}
+
+
+def sample(
+    ownerless: int, held: Mapping[int, int], device: str = "x", ended: Mapping[int, int] | None = None
+) -> MemorySample:
+    """A device of 80 GiB that has so much in use which is nobody's."""
+    listed = {**held, **(ended or {})}
+    used = OWN[device] + sum(listed.values()) + UNCOUNTED * len(listed) + ownerless
+    return MemorySample(device, 80 * GIB, used, held, ended=ended or {}, starts=dict.fromkeys(held, 7))
+
+
+def mapped(sizes: Mapping[int, int], devices: frozenset[str] = frozenset()) -> dict[int, Mapped]:
+    return {pid: Mapped(size, 7, devices) for pid, size in sizes.items()}
+
+
+def test_what_is_nobodys() -> None:
+    """The driver's own is not, nor what processes have by our ledger, nor what the dead are listed with."""
+    used = {(1, "x"): CONTEXT + 2 * GIB, (2, "x"): CONTEXT}
+    samples = [sample(5 * GIB, {1: CONTEXT, 2: CONTEXT}, ended={3: GIB}), sample(GIB, {}, "y")]
+    assert find_ownerless(samples, used, OWN) == {"x": 3 * GIB, "y": GIB}
+    assert find_ownerless([sample(GIB, {1: CONTEXT})], used, OWN) == {"x": 0}
+    assert find_ownerless([MemorySample("x", used=9 * GIB)], {}, OWN) == {}
+
+
+@pytest.mark.parametrize(
+    ("ownerless", "sizes", "used", "more"),
+    [
+        # What it maps may lie on the host: it has no more than is there without an owner.
+        (3 * GIB, {1: 5 * GIB}, {}, {1: 3 * GIB}),
+        (5 * GIB, {1: 3 * GIB}, {}, {1: 3 * GIB}),
+        (0, {1: 5 * GIB}, {}, {}),
+        (3 * GIB, {1: 2 << 20, 2: 3 * GIB}, {}, {2: 3 * GIB}),  # each context maps 2 MiB
+        (3 * GIB, {1: NOISE}, {}, {}),
+        (5 * GIB, {1: 3 * GIB, 2: 4 * GIB}, {}, {1: 3 * GIB, 2: 4 * GIB}),
+        # What the hook accounts for is not counted twice, and with it a session may map a little more.
+        (3 * GIB, {1: 3 * GIB}, {1: CONTEXT + 3 * GIB}, {}),
+        (3 * GIB, {1: 3 * GIB + TOLERATED}, {1: CONTEXT + 3 * GIB}, {}),
+        (9 * GIB, {1: 9 * GIB}, {1: CONTEXT + 3 * GIB}, {1: 9 * GIB}),
+        (3 * GIB, {1: 3 * GIB}, {1: CONTEXT}, {1: 3 * GIB}),
+        # Another's memory is not its own.
+        (3 * GIB, {1: 3 * GIB, 2: 3 * GIB}, {1: CONTEXT + 3 * GIB}, {}),
+        (6 * GIB, {1: 3 * GIB, 2: 3 * GIB}, {1: CONTEXT + 3 * GIB}, {2: 3 * GIB}),
+    ],
+)
+def test_who_has_it(ownerless: int, sizes: Mapping[int, int], used: Mapping[int, int], more: Mapping[int, int]) -> None:
+    before = sample(ownerless, {1: CONTEXT, 2: CONTEXT})
+    [found] = complete([before], mapped(sizes), {(pid, "x"): size for pid, size in used.items()}, OWN)
+    assert found.held == {pid: CONTEXT + more.get(pid, 0) for pid in (1, 2)}
+    assert (found.used, found.starts) == (before.used, before.starts)
+
+
+def test_it_lies_where_the_process_is_listed() -> None:
+    """Who has managed memory by the hook on one device has none on another, though that lacks as much."""
+    samples = [sample(3 * GIB, {1: CONTEXT}), sample(4 * GIB, {2: CONTEXT}, "y")]
+    sizes = mapped({1: 3 * GIB, 2: 4 * GIB}, frozenset({"x", "y"}))
+    used = {(1, "x"): CONTEXT + 3 * GIB, (1, "y"): 0}
+    assert [one.held for one in complete(samples, sizes, used, OWN)] == [{1: CONTEXT}, {2: CONTEXT + 4 * GIB}]
+
+
+def test_a_process_that_is_listed_nowhere_has_it_where_its_container_has_a_limit() -> None:
+    samples = [sample(3 * GIB, {}), sample(4 * GIB, {}, "y")]
+    found = complete(samples, mapped({5: 9 * GIB}, frozenset({"y"})), {}, OWN)
+    assert [(one.held, one.starts) for one in found] == [({}, {}), ({5: 4 * GIB}, {5: 7})]
+
+
+def test_a_device_that_does_not_answer_is_left_as_it_is() -> None:
+    lost = MemorySample("x", error="GPU is lost")
+    assert complete([lost, sample(GIB, {1: CONTEXT}, "y")], mapped({1: GIB}), {}, OWN)[0] == lost
