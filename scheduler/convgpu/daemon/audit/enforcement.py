@@ -57,7 +57,7 @@ class Enforcement:
 
     async def enforce(self, found: Findings, index: ProcessIndex) -> None:
         """Judge by what a look found; `index`: of processes, as of then."""
-        await self._keepers.look(index)
+        self._keepers.look(index)
         unpermitted, unjudged = await self._unlimited.judged(index)
         self._stops = self._rules.stops()
         if not self._stops:

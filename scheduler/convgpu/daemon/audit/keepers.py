@@ -46,6 +46,7 @@ class Keepers:
         self._control = control
         self._report = report
         self._left: dict[str, Sequence[Kept]] = {}  # by device
+        self._walking: asyncio.Task[None] | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -61,17 +62,25 @@ class Keepers:
         text = f"{_LEFT}; {self._candidates}" if self._candidates else _LEFT
         self._report.left[device] = tuple(records.Unlimited(_name(one), "", one.size, 0, text) for one in left)
 
-    async def look(self, index: ProcessIndex) -> None:
-        """Look at more descriptors, if anything was left behind; when all were seen, say who has one."""
+    def look(self, index: ProcessIndex) -> None:
+        """Look at more descriptors, if anything was left behind; when all were seen, say who has one.
+
+        Nobody waits for it: a process whose files the kernel does not tell of would hold up the audit.
+        """
+        if self._walking is not None and not self._walking.done():
+            return
         if self._control is None or not any(self._left.values()):
             self._forget()
             return
-        now = asyncio.get_running_loop().time()
-        if now - self._begun < _PAUSE:
-            return
-        self._begun = now
-        if await asyncio.to_thread(self._go_on, self._control):
-            self._candidates = _describe(self._found, index)
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._begun >= _PAUSE:
+            self._begun = loop.time()
+            self._walking = loop.create_task(self._look(self._control, index))
+
+    async def _look(self, control: FileIdentity, index: ProcessIndex) -> None:
+        is_whole = await asyncio.to_thread(self._go_on, control)
+        if is_whole:
+            self._candidates = await asyncio.to_thread(_describe, self._found, index)
             self._found = {}
             self._tell()
 
