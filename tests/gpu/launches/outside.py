@@ -19,7 +19,7 @@ from rows import DEVICES, FOLDER, GIB, environment, running_daemon
 
 LIMIT = 2 * GIB
 WAYS = {"OpenCL": "opencl.py", "Vulkan": "vulkan.py", "NVDEC": "nvdec.py", "managed memory": "managed.py"}
-APART = ("unshare", "--pid", "--fork", "--kill-child")
+APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 ABSENT = 77
 
 
