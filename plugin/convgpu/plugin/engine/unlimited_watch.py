@@ -19,6 +19,8 @@ _log: Final = logging.getLogger(__name__)
 
 _STEP: Final = 1.0  # seconds between two questions to the scheduler
 _AGAIN: Final = 30.0  # seconds after which a container that was judged is judged again: rules change
+_PATIENCE: Final = 0.5  # seconds that the judgement of a program may take
+_MOST_HUNG: Final = 64
 
 
 class UnlimitedWatch:
@@ -43,6 +45,7 @@ class UnlimitedWatch:
         self._host = host
         self._clock = clock
         self._due: dict[str, float] = {}
+        self._hung: dict[str, threading.Thread] = {}
 
     def start(self) -> None:
         """Start the thread, which ends with the process."""
@@ -72,7 +75,7 @@ class UnlimitedWatch:
     def _judge_one(self, uuid: str, one: Unlimited) -> None:
         try:
             if one.pid:
-                kept = self._host.why_kept(one.pid, one.started, uuid)
+                kept = self._host_kept(uuid, one)
             else:
                 kept = self._judge.why_kept(one.id, _unix(one.started), is_known=one.name != one.id)
         except EngineUnreachable as error:
@@ -80,6 +83,25 @@ class UnlimitedWatch:
             return
         if kept is not None:
             self._scheduler.ask(JudgeUnlimited((UnlimitedVerdict(one.id, one.started, kept),)))
+
+    def _host_kept(self, uuid: str, one: Unlimited) -> str | None:
+        """Return why a program of the host's is kept; None: nobody knows, or it keeps us waiting who it is.
+
+        Who reads of a process that starts another program waits for it, as long as its user likes.
+        """
+        self._hung = {own: thread for own, thread in self._hung.items() if thread.is_alive()}
+        if one.id in self._hung or len(self._hung) >= _MOST_HUNG:
+            return None
+        answers: list[str | None] = []
+        thread = threading.Thread(
+            target=lambda: answers.append(self._host.why_kept(one.pid, one.started, uuid)), daemon=True
+        )
+        thread.start()
+        thread.join(_PATIENCE)
+        if not answers and thread.is_alive():
+            _log.warning("the host's %s keeps who looks at it waiting, so it is neither judged nor ended", one.name)
+            self._hung[one.id] = thread
+        return answers[0] if answers else None
 
 
 def _unix(ticks: int) -> float:

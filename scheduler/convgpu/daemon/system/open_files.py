@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
+from convgpu.daemon.system.procfs import pid_namespace
+
 _AT_FDCWD: Final = -100
 # Whoever serves the file (FUSE, a server in the network) is not asked: a container could keep us waiting for ever.
 _DONT_SYNC: Final = 0x4000
@@ -18,6 +21,7 @@ _FORMAT: Final = struct.Struct("<28xHxx Q 88x 4I 112x")  # include/uapi/linux/st
 _MOST: Final = 1000
 
 _libc: Final = ctypes.CDLL(None)
+_looks: Final = BoundedLooks()
 
 # The numbers of a character device, or those of the device that a file lies on and its inode.
 FileIdentity = tuple[int, int, int | None]
@@ -37,6 +41,8 @@ def identify(path: str) -> FileIdentity | None:
 def holders(pids: Iterable[int], file: FileIdentity) -> Iterator[tuple[int, str] | None]:
     """Look at the open descriptors of processes, one with each step; yield the pid and the number if it is the file."""
     for pid in pids:
+        if pid_namespace(pid) is None:  # it has ended, or keeps who looks at its descriptors waiting
+            continue
         try:
             with os.scandir(f"/proc/{pid}/fd") as descriptors:  # read as it is walked: there may be a million
                 for row in descriptors:
@@ -48,8 +54,13 @@ def holders(pids: Iterable[int], file: FileIdentity) -> Iterator[tuple[int, str]
 def has_open(pid: int, file: FileIdentity) -> bool:
     """Say whether a process has a file open or mapped; of a device, any of its kind (major number).
 
-    Yes, too, if that cannot be told, or if it has more than a thousand of either. Its first thread's descriptors count.
+    Yes, too, if that cannot be told, or not in time (see `bounded_looks`), or if it has more than a thousand of either.
+    Its first thread's descriptors count.
     """
+    return _looks.ask(pid, lambda: _has_open(pid, file)) is not False
+
+
+def _has_open(pid: int, file: FileIdentity) -> bool:
     for folder in ("fd", "map_files"):
         try:
             with os.scandir(f"/proc/{pid}/{folder}") as rows:

@@ -9,12 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_PF_EXITING: Final = 0x4  # include/linux/sched.h; the ninth field of /proc/PID/stat
+from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
+
+_PROC = Path("/proc")
+_STATE: Final = re.compile(r"^State:\t(.)", re.MULTILINE)
 _SO_PEERPIDFD: Final = 77  # include/uapi/asm-generic/socket.h; Python has no name for it
+_MOST_STARTS: Final = 4096
 # The Engine names a container's cgroup after its id: /docker/ID (cgroupfs), docker-ID.scope (systemd); v1 and v2.
 _CONTAINER: Final = re.compile(rb"[/-]([0-9a-f]{64})(?:\.scope)?(?=/|$)")
 # systemd gives each user of the host the cgroups below this one: the user names them, also after others' containers.
 _USERS: Final = re.compile(rb"/user@([0-9]+)\.service(?=/)")
+
+_looks: Final = BoundedLooks()
+_starts: Final[dict[int, int]] = {}  # what was told last, by pid
 
 
 def boot_id() -> str:
@@ -61,35 +68,50 @@ def has_ended(process: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _stat(task: int | str) -> list[str]:
-    """Return fields of /proc/PID/stat, or of a thread's (`PID/task/TID`), from the third on; empty: it has ended."""
+def _read(task: int | str, file: str) -> str:
+    """Return a file of /proc/PID, or of a thread's (`PID/task/TID`); empty: it has ended."""
     try:
-        return Path(f"/proc/{task}/stat").read_text().rpartition(")")[2].split()
+        return (_PROC / str(task) / file).read_text(errors="replace")
     except OSError:
-        return []
+        return ""
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process lives and is not exiting. Its first thread may have ended before the others."""
+    """Say whether a process lives and is not exiting. Its first thread may have ended before the others.
+
+    By `status`, which the kernel tells of every process without waiting (see `bounded_looks`).
+    """
     return _is_running_task(pid) or any(_is_running_task(f"{pid}/task/{thread}") for thread in _threads(pid))
 
 
 def _is_running_task(task: int | str) -> bool:
-    fields = _stat(task)
-    return bool(fields) and fields[0] not in "ZX" and not int(fields[6]) & _PF_EXITING
+    # Who exits gives its memory up first: then the kernel tells no size of it any more.
+    state = _STATE.search(text := _read(task, "status"))
+    return state is not None and state[1] not in "ZX" and "\nVmSize:" in text
 
 
 def _threads(pid: int) -> list[str]:
     try:
-        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - only names are needed
+        return os.listdir(_PROC / str(pid) / "task")  # noqa: PTH208 - only names are needed
     except OSError:
         return []
 
 
 def start_time(pid: int) -> int:
-    """Return when a process started, in clock ticks since boot, which tells reused pids apart; 0 if it has ended."""
-    fields = _stat(pid)
-    return int(fields[19]) if fields else 0
+    """Return when a process started, in clock ticks since boot, which tells reused pids apart; 0 if it has ended.
+
+    Of a process that keeps the kernel from telling, what was told last; 0 if nothing was.
+    """
+    found = _looks.ask(pid, lambda: _read(pid, "stat"))
+    if found is None:
+        return _starts.get(pid, 0) if is_alive(pid) else 0
+    fields = found.rpartition(")")[2].split()
+    if not fields:
+        return 0
+    if len(_starts) >= _MOST_STARTS:
+        _starts.clear()
+    _starts[pid] = int(fields[19])
+    return _starts[pid]
 
 
 def containers_of(pid: int) -> list[str]:
@@ -121,11 +143,15 @@ def _names(line: bytes) -> Iterator[str]:
 
 
 def pid_namespace(pid: int) -> int | None:
-    """Return the inode of a process's pid namespace, None if the process has ended."""
-    try:
-        return Path(f"/proc/{pid}/ns/pid").stat().st_ino
-    except OSError:
-        return None
+    """Return the inode of a process's pid namespace; None: it has ended, or keeps the kernel from telling."""
+
+    def look() -> int | None:
+        try:
+            return (_PROC / str(pid) / "ns/pid").stat().st_ino
+        except OSError:
+            return None
+
+    return _looks.ask(pid, look)
 
 
 def namespace_pids(pid: int) -> list[int]:

@@ -1,14 +1,18 @@
 """What the plugin tells the scheduler of containers that use a GPU without a limit."""
 
 import os
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any, cast
+
+from daemon import wait_until
 
 from convgpu.authz.host_programs import HostProgramJudge
 from convgpu.authz.ports import EngineUnreachable
 from convgpu.authz.unlimited import UnlimitedJudge
 from convgpu.client.scheduler import Scheduler
+from convgpu.plugin.engine import unlimited_watch
 from convgpu.plugin.engine.unlimited_watch import UnlimitedWatch
 from convgpu.protocol.records import Done, Unlimited
 from convgpu.protocol.requests import JudgeUnlimited, UnlimitedVerdict
@@ -89,6 +93,18 @@ def test_a_program_of_the_hosts_is_judged_for_its_gpu_and_not_told_of_if_nobody_
     world.watch.look()
     assert world.programs == [(7, 80, "GPU-b"), (8, 80, "GPU-b")]
     assert world.told == [UnlimitedVerdict("1", 70, ""), UnlimitedVerdict("7", 80, "")]
+
+
+def test_a_program_that_keeps_who_looks_at_it_waiting_keeps_no_other_from_its_verdict(monkeypatch: Any) -> None:
+    monkeypatch.setattr(unlimited_watch, "_PATIENCE", 0.05)
+    world = World(*(Unlimited(f"pid {pid}", f"{pid}", 5, 80, pid=pid) for pid in (7, 8)))
+    goes_on, judge = threading.Event(), world.why_program_kept
+    monkeypatch.setattr(world.watch._host, "why_kept", lambda *one: (one[0] == 7 and goes_on.wait(), judge(*one))[1])
+    world.watch.look()
+    world.watch.look()
+    assert (world.programs, world.told) == ([(8, 80, "GPU-b")] * 2, [UnlimitedVerdict("8", 80, "")] * 2)
+    goes_on.set()
+    wait_until(lambda: len(world.programs) == 3, "the look at the first one returns, once")
 
 
 def test_a_start_is_told_in_unix_seconds() -> None:

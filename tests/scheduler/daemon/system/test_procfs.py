@@ -7,13 +7,16 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from daemon import wait_until
 
-from convgpu.daemon.system.procfs import containers_of, is_alive, open_peer, open_process
+from convgpu.daemon.system import procfs
+from convgpu.daemon.system.processes.bounded_looks import BoundedLooks
+from convgpu.daemon.system.procfs import containers_of, is_alive, open_peer, open_process, start_time
 
 CGROUPS = Path("/sys/fs/cgroup")
 A, B = "a" * 64, "b" * 64
@@ -123,3 +126,33 @@ def test_what_a_user_of_the_host_names_after_a_container_is_not_that(delegated: 
 def test_containers_by_the_names_of_cgroups(line: str, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "read_bytes", lambda _: f"{line}\n".encode())
     assert containers_of(1) == names
+
+
+@pytest.fixture
+def silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder like one of /proc, where a process keeps who reads `stat` waiting, as FIFOs do."""
+    folder = tmp_path / "42"
+    (folder / "ns").mkdir(parents=True)
+    (folder / "status").write_text("Name:\tx\nState:\tS (sleeping)\nVmSize:\t 4 kB\n")
+    (folder / "stat").write_text(f"42 (x) S {' '.join(['0'] * 18)} 77 0 0\n")
+    monkeypatch.setattr(procfs, "_PROC", tmp_path)
+    looks = BoundedLooks(timeout=0.05)
+    monkeypatch.setattr(procfs, "_looks", looks)
+    monkeypatch.setattr(procfs, "_starts", {})
+    yield folder
+    descriptor = os.open(folder / "stat", os.O_RDWR)  # whoever waits for a writer has one
+    os.close(descriptor)
+    wait_until(lambda: not any(thread.is_alive() for thread in looks._hung.values()), "no thread is left")
+
+
+def test_a_process_that_keeps_the_kernel_from_telling_keeps_nobody_waiting(silent: Path) -> None:
+    """It runs a program while a FUSE server does not answer: `stat` is told to nobody meanwhile, `status` is."""
+    assert (is_alive(42), start_time(42)) == (True, 77)
+    (silent / "stat").unlink()
+    os.mkfifo(silent / "stat")
+    before = threading.active_count()
+    assert [(is_alive(42), start_time(42)) for _ in range(3)] == [(True, 77)] * 3
+    assert threading.active_count() <= before + 1  # one thread waits, however often it is asked for
+    assert start_time(43) == 0  # others are told of
+    (silent / "status").write_text("Name:\tx\nState:\tD (disk sleep)\n")
+    assert (is_alive(42), start_time(42)) == (False, 0)

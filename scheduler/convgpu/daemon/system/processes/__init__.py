@@ -1,0 +1,1 @@
+"""Processes: looks at them that are bounded in time."""

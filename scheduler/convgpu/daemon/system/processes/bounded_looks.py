@@ -1,0 +1,59 @@
+"""Looks at processes that may never return, in threads that are given up when they do not.
+
+Some files of /proc are read under a lock of the process (`exec_update_lock`: `stat`, `wchan`, and what links in its
+folder lead to). A process that starts another program holds it, and so does one that closes for that a file of a FUSE
+server which does not answer: everybody who reads them waits as long as its user likes.
+"""
+
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+# Seconds; such a look takes some ten microseconds.
+_TIMEOUT: Final = 0.2
+# Threads that may hang at a time.
+_MOST: Final = 64
+
+
+class BoundedLooks:
+    """Looks, one at a time, and gives none more than 0.2 s; several threads may call it.
+
+    A process at which a look hangs is not looked at again until that look returns. With 64 such processes nobody is
+    looked at whose turn would need another thread.
+    """
+
+    def __init__(self, timeout: float = _TIMEOUT) -> None:
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._hung: dict[int, threading.Thread] = {}  # by pid
+        self._thread: threading.Thread | None = None
+        self._work: SimpleQueue[tuple[Callable[[], Any], SimpleQueue[Any]] | None] = SimpleQueue()
+
+    def ask(self, pid: int, look: Callable[[], T]) -> T | None:
+        """Return what a look at a process finds, None if it does not return in time. A look raises nothing."""
+        with self._lock:
+            self._hung = {each: thread for each, thread in self._hung.items() if thread.is_alive()}
+            if pid in self._hung or len(self._hung) >= _MOST:
+                return None
+            if self._thread is None:
+                self._work = SimpleQueue()
+                self._thread = threading.Thread(target=_serve, args=(self._work,), name="looks", daemon=True)
+                self._thread.start()
+            answer: SimpleQueue[T] = SimpleQueue()
+            self._work.put((look, answer))
+            try:
+                return answer.get(timeout=self._timeout)
+            except Empty:
+                self._work.put(None)  # it ends, should the look ever return
+                self._hung[pid] = self._thread
+                self._thread = None
+                return None
+
+
+def _serve(work: "SimpleQueue[tuple[Callable[[], Any], SimpleQueue[Any]] | None]") -> None:
+    while (asked := work.get()) is not None:
+        look, answer = asked
+        answer.put(look())
