@@ -3,9 +3,9 @@ and `CONVGPU_OVERUSE=stop` ends its owner.
 
     tests/gpu/launches/run                       or, by itself, outside.py
 
-Uses libOpenCL.so.1, or NVIDIA's own libnvidia-opencl.so.1 where no loader is, libvulkan.so.1 and libnvcuvid.so.1; what
-is missing it says, and the exit status is 0. Takes 3 GiB by each with a limit of 2 GiB. The exit status is 1 if it is
-not charged, or not ended.
+Uses libOpenCL.so.1, or NVIDIA's own libnvidia-opencl.so.1 where no loader is; libvulkan.so.1, or likewise
+libEGL_nvidia.so.0; and libnvcuvid.so.1. What is missing it says, and the exit status is 0. Takes 3 GiB by each with a
+limit of 2 GiB. The exit status is 1 if it is not charged, or not ended.
 """
 
 import subprocess

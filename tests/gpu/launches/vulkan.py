@@ -2,17 +2,22 @@
 
     vulkan.py BYTES
 
-Exit status 77 without Vulkan's loader (libvulkan.so.1), or where it shows no GPU of NVIDIA. Numbers and structures are
-those of vulkan_core.h 1.0.
+Uses Vulkan's loader (libvulkan.so.1), or NVIDIA's part alone, which its library for EGL is, too, and needs no X. Exit
+status 77 without both, or where they show no GPU of NVIDIA. Numbers and structures are those of vulkan_core.h 1.0, the
+part's interface that of vk_icd.h.
 """
 
 import ctypes
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from ctypes import byref, c_char_p, c_float, c_uint32, c_uint64, c_void_p, pointer
 
 from calls import Cuda
 
 ABSENT = 77
+LIBRARIES = {"libvulkan.so.1": "vkGetInstanceProcAddr", "libEGL_nvidia.so.0": "vk_icdGetInstanceProcAddr"}
+VERSION = 5  # of the interface between loader and part
 NVIDIA = 0x10DE
 DEVICE_LOCAL = 1  # VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
 PART = 1 << 29
@@ -68,53 +73,78 @@ class MemoryProperties(ctypes.Structure):
     _fields_ = [("types", c_uint32), ("type", MemoryType * 32), ("heaps", c_uint32), ("heap", MemoryHeap * 16)]
 
 
-def physical_device(vulkan: ctypes.CDLL, instance: c_void_p) -> c_void_p:
+class Vulkan:
+    """The functions of a library; OSError if it is not there, or gives none."""
+
+    def __init__(self, name: str) -> None:
+        self.name, library = name, ctypes.CDLL(name)
+        self._look_up = library[LIBRARIES[name]]
+        self._look_up.restype = c_void_p
+        self.instance = c_void_p()
+        with suppress(AttributeError):
+            library.vk_icdNegotiateLoaderICDInterfaceVersion(byref(c_uint32(VERSION)))
+        if not self._look_up(None, b"vkCreateInstance"):
+            raise OSError(name)
+
+    def call(self, name: str, *arguments: object) -> int:
+        """Return what a function returned."""
+        address = self._look_up(self.instance, name.encode())
+        function: Callable[..., int] = ctypes.CFUNCTYPE(ctypes.c_int)(address)
+        return function(*arguments)
+
+
+def open_vulkan() -> Vulkan:
+    """Return the first that has an instance."""
+    for name in LIBRARIES:
+        with suppress(OSError):
+            vulkan, made = Vulkan(name), c_void_p()
+            if vulkan.call("vkCreateInstance", byref(InstanceCreateInfo(INSTANCE)), None, byref(made)) == 0:
+                vulkan.instance = made
+                return vulkan
+    sys.exit(ABSENT)
+
+
+def physical_device(vulkan: Vulkan) -> c_void_p:
     """Return the first GPU of NVIDIA."""
     count = c_uint32(0)
-    assert vulkan.vkEnumeratePhysicalDevices(instance, byref(count), None) == 0
+    assert vulkan.call("vkEnumeratePhysicalDevices", vulkan.instance, byref(count), None) == 0
     handles = (c_void_p * max(count.value, 1))()
-    assert vulkan.vkEnumeratePhysicalDevices(instance, byref(count), handles) == 0
+    assert vulkan.call("vkEnumeratePhysicalDevices", vulkan.instance, byref(count), handles) == 0
     for handle in handles[: count.value]:
         properties = (c_uint32 * 512)()  # VkPhysicalDeviceProperties: versions of API and driver, vendor, ...
-        vulkan.vkGetPhysicalDeviceProperties(c_void_p(handle), properties)
+        vulkan.call("vkGetPhysicalDeviceProperties", c_void_p(handle), properties)
         if properties[2] == NVIDIA:
             return c_void_p(handle)
     sys.exit(ABSENT)
 
 
-def local_memory(vulkan: ctypes.CDLL, gpu: c_void_p) -> int:
+def local_memory(vulkan: Vulkan, gpu: c_void_p) -> int:
     """Return the index of the type of memory that lies on the card, in its largest heap."""
     memory = MemoryProperties()
-    vulkan.vkGetPhysicalDeviceMemoryProperties(gpu, byref(memory))
+    vulkan.call("vkGetPhysicalDeviceMemoryProperties", gpu, byref(memory))
     local = [index for index in range(memory.types) if memory.type[index].flags & DEVICE_LOCAL]
     return max(local, key=lambda index: (memory.heap[memory.type[index].heap].size, -index))
 
 
-def take(vulkan: ctypes.CDLL, size: int) -> None:
+def take(vulkan: Vulkan, size: int) -> None:
     """Make a device with a queue, and allocate memory on the card."""
-    instance, device = c_void_p(), c_void_p()
-    if vulkan.vkCreateInstance(byref(InstanceCreateInfo(INSTANCE)), None, byref(instance)) != 0:
-        sys.exit(ABSENT)
-    gpu = physical_device(vulkan, instance)
+    device, gpu = c_void_p(), physical_device(vulkan)
     queue = QueueCreateInfo(QUEUE, None, 0, 0, 1, pointer(c_float(1.0)))
     wanted = DeviceCreateInfo(DEVICE, None, 0, 1, pointer(queue))
-    assert vulkan.vkCreateDevice(gpu, byref(wanted), None, byref(device)) == 0
+    assert vulkan.call("vkCreateDevice", gpu, byref(wanted), None, byref(device)) == 0
     part = MemoryAllocateInfo(MEMORY, None, PART, local_memory(vulkan, gpu))
     for _part in range(size // PART):
         handle = c_uint64()
-        status = vulkan.vkAllocateMemory(device, byref(part), None, byref(handle))
+        status = vulkan.call("vkAllocateMemory", device, byref(part), None, byref(handle))
         assert status == 0, status
 
 
 def main() -> None:
     """Take it, say so, and stay."""
     Cuda()
-    try:
-        vulkan = ctypes.CDLL("libvulkan.so.1")
-    except OSError:
-        sys.exit(ABSENT)
+    vulkan = open_vulkan()
     take(vulkan, int(sys.argv[1]))
-    print("libvulkan.so.1", flush=True)
+    print(vulkan.name, flush=True)
     sys.stdin.read()
 
 

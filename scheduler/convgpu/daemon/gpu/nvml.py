@@ -26,6 +26,11 @@ _LIBRARY_FOLDERS: Final = (
     "usr/lib/wsl/lib",
 )
 
+_HMM: Final = (
+    "device %s: kernels reach memory of malloc (HMM); what of it lies on the card is nobody's: "
+    "options nvidia_uvm uvm_disable_hmm=1 in /etc/modprobe.d ends that (docs/authorization.md, What no audit ends)"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -131,6 +136,8 @@ class NvmlDevices:
             except DeviceError as error:
                 found.append(Device(uuid, index, name, 0, 0, str(error)))
                 continue
+            if _or_none(pynvml.nvmlDeviceGetAddressingMode, handle) == pynvml.NVML_DEVICE_ADDRESSING_MODE_HMM:
+                log.warning(_HMM, uuid)
             found.append(Device(uuid, index, name, int(memory.total), int(memory.free)))
         return found
 
@@ -149,7 +156,10 @@ class NvmlDevices:
         return int(self._memory(uuid).used)
 
     def used_by(self, uuid: str) -> Mapping[int, int]:
-        """See Devices. One unknown figure makes all unusable: a process left out would seem to hold nothing."""
+        """See Devices. One unknown figure makes all unusable: a process left out would seem to hold nothing.
+
+        Who only draws (OpenGL) is in a list of its own; who does both is in both, with the same figure (an H100).
+        """
         try:
             rows = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])
         except pynvml.NVMLError_NotSupported as error:
@@ -158,7 +168,9 @@ class NvmlDevices:
             raise DeviceError(f"processes of {uuid}: {error}") from error
         if any(row.usedGpuMemory is None for row in rows):
             raise UnnamedError(f"processes of {uuid}: what they hold is not available")
-        return {row.pid: int(row.usedGpuMemory) for row in rows}
+        drawing = _or_none(pynvml.nvmlDeviceGetGraphicsRunningProcesses, self._handles[uuid]) or ()
+        held = {row.pid: int(row.usedGpuMemory) for row in drawing if row.usedGpuMemory is not None}
+        return held | {row.pid: int(row.usedGpuMemory) for row in rows}
 
     def telemetry(self, uuid: str) -> Telemetry:
         """See Devices. Cards and virtual GPUs differ in what they report, so each figure is asked for by itself."""

@@ -1,0 +1,49 @@
+"""What is made of NVML's answers that the simulated one does not give."""
+
+from types import SimpleNamespace
+
+import pynvml
+import pytest
+
+from convgpu.daemon.gpu.nvml import NvmlDevices
+
+CARD = object()
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> NvmlDevices:
+    """One card of 80 GiB on which a process draws, one computes, and one does both."""
+    answers = {
+        "Init": lambda: None,
+        "DeviceGetCount": lambda: 1,
+        "DeviceGetHandleByIndex": lambda _: CARD,
+        "DeviceGetUUID": lambda _: "GPU-1",
+        "DeviceGetName": lambda _: "H100",
+        "DeviceGetMigMode": lambda _: (0, 0),
+        "DeviceGetMemoryInfo": lambda _: SimpleNamespace(total=80, free=70, used=10),
+        "DeviceGetComputeRunningProcesses": lambda _: rows((1, 4), (2, 3)),
+        "DeviceGetGraphicsRunningProcesses": lambda _: rows((2, 3), (3, 2), (4, None)),
+        "DeviceGetAddressingMode": lambda _: pynvml.NVML_DEVICE_ADDRESSING_MODE_HMM,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(pynvml, f"nvml{name}", answer)
+    return NvmlDevices(None)
+
+
+def rows(*held: tuple[int, int | None]) -> list[SimpleNamespace]:
+    return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in held]
+
+
+def test_who_draws_is_listed_too_and_who_does_both_once(devices: NvmlDevices) -> None:
+    devices.list()
+    assert devices.used_by("GPU-1") == {1: 4, 2: 3, 3: 2}
+
+
+def test_that_kernels_reach_memory_of_malloc_is_said(devices: NvmlDevices, caplog: pytest.LogCaptureFixture) -> None:
+    assert [one.uuid for one in devices.list()] == ["GPU-1"]
+    text = (
+        "device GPU-1: kernels reach memory of malloc (HMM); what of it lies on the card is nobody's: "
+        "options nvidia_uvm uvm_disable_hmm=1 in /etc/modprobe.d ends that "
+        "(docs/authorization.md, What no audit ends)"
+    )
+    assert [record.getMessage() for record in caplog.records] == [text]
