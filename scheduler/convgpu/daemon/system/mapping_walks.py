@@ -28,12 +28,14 @@ Candidates = Callable[[], Iterable[tuple[int, frozenset[str]]]]
 class _Walk:
     """One reading of what all candidates map, in a thread of its own, which a process can keep waiting for ever."""
 
-    def __init__(self, candidates: Candidates, silent: frozenset[int], begun: float) -> None:
+    def __init__(
+        self, candidates: Candidates, size_of: Callable[[int], int], silent: frozenset[int], begun: float
+    ) -> None:
         self.found: dict[int, Mapped] = {}
         self.at: int | None = None  # the pid that is being asked about
         self.done = asyncio.Event()
         self.begun = begun
-        self._candidates, self._silent = candidates, silent
+        self._candidates, self._size_of, self._silent = candidates, size_of, silent
         self._loop = asyncio.get_running_loop()
         # A daemon thread: one that hangs does not keep the process from ending.
         threading.Thread(target=self._run, name="mappings", daemon=True).start()
@@ -44,7 +46,7 @@ class _Walk:
                 if pid in self._silent:
                     continue
                 self.at = pid
-                start, size = start_time(pid), managed_size(pid)
+                start, size = start_time(pid), self._size_of(pid)
                 self.at = None
                 if start and size:
                     self.found[pid] = Mapped(size, start, devices)
@@ -59,10 +61,12 @@ class MappingWalks:
 
     Args:
         share: the part of the time that walks may take; at least each ten seconds one begins.
+        size_of: returns what a process maps, in bytes; it may never return.
     """
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float, size_of: Callable[[int], int] = managed_size) -> None:
         self._share = share
+        self._size_of = size_of
         self._walk: _Walk | None = None
         self._next = -math.inf  # when another one may begin
         self._last: Mapping[int, Mapped] = {}  # what the last whole walk found
@@ -81,7 +85,8 @@ class MappingWalks:
         if self._walk is None:
             if now < self._next or len(self._silent) >= _MOST_SILENT:
                 return self._last
-            self._walk = _Walk(candidates, frozenset(pid for pid, _ in self._silent), now)
+            silent = frozenset(pid for pid, _ in self._silent)
+            self._walk = _Walk(candidates, self._size_of, silent, now)
         walk = self._walk
         try:
             await asyncio.wait_for(walk.done.wait(), _PATIENCE)
