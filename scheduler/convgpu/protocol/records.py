@@ -290,6 +290,7 @@ class Devices(Record, frozen=True):
         volume_library_path: of the CUDA driver that comes with a volume; None with real devices.
         database: `ok`, or one line that says why it cannot be written.
         placement: the policy that chooses GPUs; empty before there was one.
+        surviving: lines, each of what the audit ended some seconds ago and is still there, and why.
     """
 
     devices: tuple[Device, ...]
@@ -297,6 +298,7 @@ class Devices(Record, frozen=True):
     volume_library_path: str | None = None
     database: str = "ok"
     placement: str = ""
+    surviving: tuple[str, ...] = ()
 
 
 class Event(Record, frozen=True, omit_defaults=True):

@@ -106,3 +106,14 @@ def test_who_is_ended(engine: Engine) -> None:
     engine.wait_for("it is ended", lambda: states(engine, other) == ["exited 137"])
     assert states(engine, older, exempted, limited.id) == ["running 0"] * 3
     engine.wait_for("it is forgotten", lambda: unlimited(engine).keys() == {older, exempted})
+
+
+def test_what_its_user_set_up_delays_no_end(engine: Engine) -> None:
+    """The kernel keeps SIGKILL from who is paused, with version 1 of cgroups, and from who has no time on a CPU."""
+    before = set(unlimited(engine))
+    paused, slow = run(engine), run(engine, "--cpu-period", "1000000", "--cpu-quota", "1000000")
+    engine("pause", paused)
+    engine("update", "--cpu-quota", "1000", slow)
+    engine.wait_for("both are ended", lambda: states(engine, paused, slow) == ["exited 137"] * 2)
+    engine.wait_for("both are forgotten", lambda: set(unlimited(engine)) == before)
+    assert engine.administration("convgpu", "/v1/devices")["surviving"] == []

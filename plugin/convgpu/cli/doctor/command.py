@@ -104,6 +104,8 @@ def _examine(
         if answer.database != "ok":
             yield Finding("state", "fail", answer.database, "Make room there, or make it writable. See: df -h, df -i")
         yield from _examine_devices(devices)
+        for line in answer.surviving:
+            yield Finding("ends", "warn", line, "See docs/authorization.md, What no audit ends.")
         rows = engine.get("/containers/json", all=1)
         yield from judge_gangs(scheduler.containers(), projects(rows))
         yield _rules(engine, driver)

@@ -69,6 +69,7 @@ class Queries:
                     placement=self._live_settings.placement,
                     volume_library_path=self._library_path,
                     database=self._store.trouble or "ok",
+                    surviving=self._views.surviving(),
                 )
             case r.ReadEvents(since=since):
                 return self._history.since(since)

@@ -216,6 +216,12 @@ class Views:
         capacity = {row.uuid: row.capacity for row in self._capacities.rows}
         return [self._device(device, capacity[device.uuid]) for device in self._devices]
 
+    def surviving(self) -> tuple[str, ...]:
+        """Return a line for each that was ended some seconds ago and is still there."""
+        return tuple(
+            f"{name} was ended, and is still there: {why}" for name, why in sorted(self._report.surviving.items())
+        )
+
     def _device(self, device: Device, capacity: int) -> records.Device:
         figures = self._driver.machine.device(device.uuid)
         pool, promised = self._turns.host_pool(device.uuid)

@@ -1,6 +1,5 @@
 """Acts on containers that hold more than their limit: records them, and ends them if the settings say so."""
 
-import asyncio
 import logging
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -10,8 +9,9 @@ from typing import Final
 
 from convgpu.core.audit.overuse import OveruseRow
 from convgpu.daemon.audit.container_resolver import ProcessIndex
+from convgpu.daemon.audit.ends.survivors import Ender
+from convgpu.daemon.audit.ends.terminate import Order, end_connected
 from convgpu.daemon.audit.report import AuditReport
-from convgpu.daemon.audit.terminate import end_all_processes, end_connected
 from convgpu.daemon.sessions.registry import SessionRegistry
 from convgpu.daemon.storage.history import History
 from convgpu.protocol.event_kinds import EventKind
@@ -54,11 +54,14 @@ class OveruseRules:
 class OveruseEnforcer:
     """Records each overuse once, and stops containers that were above their limit, or took what others have."""
 
-    def __init__(self, sessions: SessionRegistry, history: History, report: AuditReport, rules: OveruseRules) -> None:
+    def __init__(
+        self, sessions: SessionRegistry, history: History, report: AuditReport, rules: OveruseRules, ender: Ender
+    ) -> None:
         self._sessions = sessions
         self._history = history
         self._report = report
         self._rules = rules
+        self._ender = ender
         self._stopped: AbstractSet[str] = frozenset()
 
     def tell(self, fresh: AbstractSet[OveruseRow], over: AbstractSet[OveruseRow]) -> None:
@@ -91,8 +94,7 @@ class OveruseEnforcer:
                 reason = "overuse" if is_over else "taken"
                 self._history.add(EventKind.STOPPED, container, "audit", reason=reason)
             end_connected(session.process for session in self._sessions.of(container))
-            loop = asyncio.get_running_loop()
-            loop.run_in_executor(None, end_all_processes, partial(_is_of, index, container))
+            self._ender.end(f"container {container}", Order(partial(_is_of, index, container), index.container_of))
         self._stopped = expired
 
 

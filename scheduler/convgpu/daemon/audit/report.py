@@ -16,6 +16,7 @@ class AuditReport:
         telemetry: of each device that answers.
         unlimited: containers that hold memory of a device where they have no limit, by device.
         left: containers that have ended and of whose memory something stays in use, by device.
+        surviving: why what was ended some seconds ago is still there, by its name.
     """
 
     seen: dict[str, Mapping[str, int]] = field(default_factory=dict)
@@ -23,6 +24,7 @@ class AuditReport:
     telemetry: dict[str, Telemetry] = field(default_factory=dict)
     unlimited: dict[str, tuple[Unlimited, ...]] = field(default_factory=dict)
     left: dict[str, tuple[Unlimited, ...]] = field(default_factory=dict)
+    surviving: dict[str, str] = field(default_factory=dict)
 
     def seen_of(self, container: str, device: str) -> int | None:
         """Return NVML's count for a container in bytes, None when NVML was not asked or does not tell."""

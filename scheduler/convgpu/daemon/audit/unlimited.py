@@ -10,9 +10,10 @@ from typing import Final
 from convgpu.core.audit.overuse import OveruseRow
 from convgpu.daemon.audit.attributor import Unlimited
 from convgpu.daemon.audit.container_resolver import ProcessIndex
+from convgpu.daemon.audit.ends.survivors import Ender
+from convgpu.daemon.audit.ends.terminate import Order
 from convgpu.daemon.audit.overuse import OveruseRules
 from convgpu.daemon.audit.report import AuditReport
-from convgpu.daemon.audit.terminate import end_all_processes, end_process
 from convgpu.daemon.storage.history import History
 from convgpu.daemon.system.procfs import processes, start_time
 from convgpu.protocol import records
@@ -45,10 +46,11 @@ class UnlimitedContainers:
     about an earlier start of the container, nobody is ended.
     """
 
-    def __init__(self, history: History, report: AuditReport, rules: OveruseRules) -> None:
+    def __init__(self, history: History, report: AuditReport, rules: OveruseRules, ender: Ender) -> None:
         self._history = history
         self._report = report
         self._rules = rules
+        self._ender = ender
         self._found: dict[str, Sequence[Unlimited]] = {}  # by device
         self._starts: dict[str, tuple[AbstractSet[int], int]] = {}  # pids when it was looked for, and the first start
         self._verdicts: dict[str, UnlimitedVerdict] = {}
@@ -110,16 +112,16 @@ class UnlimitedContainers:
     def stop(self, due: AbstractSet[str], index: ProcessIndex) -> None:
         """End containers, by their ids."""
         seen = {one.id: one for found in self._found.values() for one in found}
-        loop = asyncio.get_running_loop()
         for own in sorted(due):
             if pid := seen[own].pid:
                 log.warning(_HOST_STOPPED, own)
-                loop.run_in_executor(None, end_process, pid, partial(_is_still, index, self._starts[own][1]))
+                is_still = partial(_is_still, index, self._starts[own][1])
+                self._ender.end(f"the host's {own}", Order(is_still, index.container_of, partial(_only, pid)))
                 continue
             if own not in self._ended:
                 log.warning(_STOPPED, own, self._rules.after)
                 self._history.add(EventKind.STOPPED, seen[own].name, "audit", reason="unlimited")
-            loop.run_in_executor(None, end_all_processes, partial(_is_in, index, own))
+            self._ender.end(f"container {own}", Order(partial(_is_in, index, own), index.container_of))
         self._ended = due
 
     async def _look_for_starts(self, pids: Mapping[str, AbstractSet[int]], index: ProcessIndex) -> None:
@@ -148,6 +150,10 @@ def _first_starts(ids: AbstractSet[str], index: ProcessIndex) -> dict[str, int]:
         if own in ids and own is not None and (start := start_time(pid)):
             starts[own] = min(start, starts.get(own, start))
     return starts
+
+
+def _only(pid: int) -> list[int]:
+    return [pid]
 
 
 def _is_in(index: ProcessIndex, container: str, pid: int) -> bool:

@@ -10,6 +10,7 @@ import msgspec
 
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.container_resolver import ContainerResolver
+from convgpu.daemon.audit.ends.survivors import Ender
 from convgpu.daemon.audit.enforcement import Enforcement
 from convgpu.daemon.audit.holdings import HoldingsWriter
 from convgpu.daemon.audit.keepers import Keepers
@@ -180,7 +181,8 @@ def _make_audit(
 ) -> tuple[Audit, UnlimitedContainers]:
     host = running.host
     rules = OveruseRules(settings.overuse, settings.overuse_after, settings.rules)
-    unlimited = UnlimitedContainers(running.history, report, rules)
+    ender = Ender(report.surviving)
+    unlimited = UnlimitedContainers(running.history, report, rules, ender)
     holdings = HoldingsWriter(running.machine, running.sessions, host.store.volumes)
     learner = LimitLearner(running.driver, running.sessions, settings.learn, asyncio.get_running_loop().time)
     managed = ManagedMemory(
@@ -192,7 +194,7 @@ def _make_audit(
         attributor,
         running.capacities,
         Enforcement(
-            OveruseEnforcer(running.sessions, running.history, report, rules),
+            OveruseEnforcer(running.sessions, running.history, report, rules, ender),
             unlimited,
             Keepers(host.control, report),
             rules,

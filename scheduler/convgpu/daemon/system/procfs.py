@@ -15,6 +15,7 @@ _PROC = Path("/proc")
 _STATE: Final = re.compile(r"^State:\t(.)", re.MULTILINE)
 _SO_PEERPIDFD: Final = 77  # include/uapi/asm-generic/socket.h; Python has no name for it
 _MOST_STARTS: Final = 4096
+_MOST_TABLES: Final = 10
 # The Engine names a container's cgroup after its id: /docker/ID (cgroupfs), docker-ID.scope (systemd); v1 and v2.
 _CONTAINER: Final = re.compile(rb"[/-]([0-9a-f]{64})(?:\.scope)?(?=/|$)")
 # systemd gives each user of the host the cgroups below this one: the user names them, also after others' containers.
@@ -125,6 +126,13 @@ def containers_of(pid: int) -> list[str]:
     if not found and not _is_running_task(pid):
         return next((own for thread in _threads(pid) if (own := _named_by(f"{pid}/task/{thread}"))), [])
     return found
+
+
+def cgroup_tables(pid: int) -> list[str]:
+    """Return the tables of cgroups (cgroups(7)) of a process, and if its first thread has ended, of some others."""
+    threads = [] if _is_running_task(pid) else [f"{pid}/task/{thread}" for thread in _threads(pid)[:_MOST_TABLES]]
+    tasks: list[int | str] = [pid, *threads]
+    return [table for task in tasks if (table := _read(task, "cgroup"))]
 
 
 def _named_by(task: int | str) -> list[str]:

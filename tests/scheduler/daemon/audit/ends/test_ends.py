@@ -1,0 +1,154 @@
+"""Processes that got SIGKILL: what delays their end is taken away, and why they are still there is said."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from daemon import wait_until
+
+from convgpu.daemon.audit.ends import survivors
+from convgpu.daemon.audit.ends.survivors import Ender, describe
+from convgpu.daemon.audit.ends.terminate import Order
+from convgpu.daemon.system.processes.fuse import Connection
+from convgpu.daemon.system.processes.waits import Wait
+from convgpu.daemon.system.procfs import containers_of
+
+CGROUPS = Path("/sys/fs/cgroup")
+ID = "e" * 64
+NAME = f"docker-{ID}.scope"  # as the Engine names it with systemd
+# It touches 200 MiB and then runs, so that its quota is used up.
+HOG = """
+import mmap
+memory = mmap.mmap(-1, 200 << 20)
+memory.write(b"x" * len(memory))
+print(flush=True)
+while True: pass
+"""
+
+
+@pytest.fixture
+def controlled() -> Iterator[dict[str, Path]]:
+    """Cgroups of one container, by what they control; below them one that it made itself."""
+    if os.geteuid() != 0 or not os.access(CGROUPS / "cpu/cgroup.procs", os.W_OK):
+        pytest.skip("no cgroups of version 1 can be made here")
+    groups = {kind: CGROUPS / kind / NAME for kind in ("cpu", "cpuset", "freezer")}
+    for kind, group in groups.items():
+        (group / "own").mkdir(parents=True)
+        if kind == "cpuset":
+            for each in (group, group / "own"):
+                (each / "cpuset.mems").write_text("0")
+                (each / "cpuset.cpus").write_text("0")
+    yield groups
+    for group in groups.values():
+        wait_until(lambda group=group: not (group / "own/cgroup.procs").read_text(), "it is empty")
+        (group / "own").rmdir()
+        group.rmdir()
+
+
+def order(container: str = ID) -> Order:
+    def container_of(pid: int) -> str | None:
+        return next(iter(containers_of(pid)), None)
+
+    return Order(lambda pid: container_of(pid) == container, container_of)
+
+
+def start(groups: dict[str, Path], *command: str) -> "subprocess.Popen[bytes]":
+    enter = "".join(f"echo $$ >{group}/own/cgroup.procs; " for group in groups.values())
+    words = ["bash", "-c", f'{enter}exec "$@"', "-", *command]
+    return subprocess.Popen(words, stdout=subprocess.PIPE)
+
+
+def test_who_is_ended_is_gone_at_once_whatever_its_container_has_of_cpus(controlled: dict[str, Path]) -> None:
+    surviving: dict[str, str] = {}
+    with start(controlled, "python3", "-c", HOG) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (controlled["cpu"] / "cpu.cfs_period_us").write_text("1000000")
+        (controlled["cpu"] / "cpu.cfs_quota_us").write_text("1000")
+        (controlled["cpu"] / "own/cpu.shares").write_text("2")
+        wait_until(lambda: "nr_throttled 0" not in (controlled["cpu"] / "cpu.stat").read_text(), "it is throttled")
+        time_of_order = time.monotonic()
+        Ender(surviving).end("x", order())
+        assert process.wait() == -9
+        assert time.monotonic() - time_of_order < 10  # with the quota minutes, without it some 50 ms
+    shares = (controlled["cpu"] / "own/cpu.shares").read_text()
+    assert ((controlled["cpu"] / "cpu.cfs_quota_us").read_text(), shares, surviving) == ("-1\n", "262144\n", {})
+    everywhere = (CGROUPS / "cpuset/cpuset.cpus").read_text()
+    assert [(controlled["cpuset"] / each / "cpuset.cpus").read_text() for each in (".", "own")] == [everywhere] * 2
+
+
+def test_a_frozen_container_is_ended_and_no_other_is_thawed(controlled: dict[str, Path]) -> None:
+    other = CGROUPS / "freezer" / ("f" * 64)
+    other.mkdir()
+    try:
+        with start(controlled, "sleep", "600") as process, start({}, "sleep", "600") as neighbour:
+            (other / "cgroup.procs").write_text(str(neighbour.pid))
+            for group in (controlled["freezer"], other):
+                (group / "freezer.state").write_text("FROZEN")
+            wait_until(lambda: (controlled["freezer"] / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
+            Ender({}).end("x", order())
+            assert process.wait() == -9
+            assert (other / "freezer.state").read_text() == "FROZEN\n"
+            (other / "freezer.state").write_text("THAWED")
+            neighbour.kill()
+    finally:
+        wait_until(lambda: not (other / "cgroup.procs").read_text(), "it is empty")
+        other.rmdir()
+
+
+def test_who_is_still_there_is_told_of_until_it_is_gone(
+    controlled: dict[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Frozen without the Ender's knowledge: by a cgroup that is not below the container's."""
+    monkeypatch.setattr(survivors, "_PATIENCE", 0.2)
+    groups = {kind: group for kind, group in controlled.items() if kind != "freezer"}
+    outside = CGROUPS / "freezer/outside"
+    outside.mkdir()
+    surviving: dict[str, str] = {}
+    try:
+        with start(groups, "sleep", "600") as process:
+            wait_until(lambda: containers_of(process.pid) == [ID], "it is in its cgroup")
+            (outside / "cgroup.procs").write_text(str(process.pid))
+            (outside / "freezer.state").write_text("FROZEN")
+            wait_until(lambda: (outside / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
+            ender = Ender(surviving)
+            ender.end("container x", order())
+            wait_until(lambda: "is frozen: docker unpause" in surviving.get("container x", ""), "it is told of")
+            assert f"pid {process.pid} (state" in surviving["container x"]
+            ender.end("container x", order())  # the audit goes on to order it
+            (outside / "freezer.state").write_text("THAWED")
+            assert process.wait() == -9
+            wait_until(lambda: not surviving, "nothing is told of it any more")
+        told = [record.getMessage() for record in caplog.records]
+        assert [line.partition(" s")[0].rpartition(" ")[0] for line in told] == [
+            "container x was ended",
+            "container x is gone,",
+        ]
+    finally:
+        (outside / "freezer.state").write_text("THAWED")
+        wait_until(lambda: not (outside / "cgroup.procs").read_text(), "it is empty")
+        outside.rmdir()
+
+
+SERVER = (
+    "pid 7 (state D, in request_wait_answer) waits in the kernel, for a disk or a file server; FUSE connections with "
+    "open requests: 53 of user 1001. To abort one: echo 1 >/sys/fs/fuse/connections/NUMBER/abort"
+)
+FROZEN = "pid 7 (state D, in hrtimer_nanosleep) is frozen: docker unpause, or thaw its cgroup"
+
+
+@pytest.mark.parametrize(
+    ("wait", "text"),
+    [
+        (Wait(7, "R"), "pid 7 (state R, in ?) runs: it gives its memory back, or gets no CPU"),
+        (Wait(7, "S", "do_wait"), "pid 7 (state S, in do_wait) waits"),
+        (Wait(7, "D", "hrtimer_nanosleep", is_frozen=True), FROZEN),
+        (Wait(7, "t", "ptrace_stop", 9), "pid 7 (state t, in ptrace_stop) may have stopped for its tracer: end pid 9"),
+        (Wait(7, "D", "request_wait_answer"), SERVER),
+    ],
+)
+def test_what_is_said(wait: Wait, text: str) -> None:
+    assert describe([wait], [Connection(53, 1001)]) == text
