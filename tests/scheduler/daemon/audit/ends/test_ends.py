@@ -12,6 +12,7 @@ from daemon import wait_until
 from convgpu.daemon.audit.ends import survivors
 from convgpu.daemon.audit.ends.survivors import Ender, describe
 from convgpu.daemon.audit.ends.terminate import Order
+from convgpu.daemon.system.processes import cgroups
 from convgpu.daemon.system.processes.fuse import Connection
 from convgpu.daemon.system.processes.waits import Wait
 from convgpu.daemon.system.procfs import containers_of
@@ -97,6 +98,25 @@ def test_a_frozen_container_is_ended_and_no_other_is_thawed(controlled: dict[str
     finally:
         wait_until(lambda: not (other / "cgroup.procs").read_text(), "it is empty")
         other.rmdir()
+
+
+def test_speeds_of_disks_are_taken_away() -> None:
+    """A read that waits for its turn of a disk hears no signal."""
+    group = CGROUPS / "blkio" / NAME
+    if os.geteuid() != 0 or not os.access(group.parent / "cgroup.procs", os.W_OK):
+        pytest.skip("no cgroups of version 1 can be made here")
+    disk = next((each / "dev").read_text().strip() for each in sorted(Path("/sys/block").iterdir()))
+    group.mkdir()
+    try:
+        files = [
+            group / f"blkio.throttle.{name}_device" for name in ("read_bps", "write_bps", "read_iops", "write_iops")
+        ]
+        for file in files:
+            file.write_text(f"{disk} 1000")
+        cgroups.free([f"7:blkio:/{NAME}\n"], ID)
+        assert [file.read_text() for file in files] == [""] * 4
+    finally:
+        group.rmdir()
 
 
 def test_who_is_still_there_is_told_of_until_it_is_gone(
