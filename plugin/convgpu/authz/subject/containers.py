@@ -1,6 +1,7 @@
 """Reads the settings of a container that a request leaves to the Engine: volumes, image, default runtime."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
@@ -8,11 +9,17 @@ from typing import Any, Final
 from convgpu.authz.ports import EngineUnreachable, HostFacts, Ports
 from convgpu.authz.requests import go_json
 from convgpu.authz.requests.container import ContainerSettings, MountSettings, environment, read_inspected
-from convgpu.authz.subject.large_calls import LargeCalls
+from convgpu.authz.subject.large_calls import FEW_THINGS, LargeCalls
+from convgpu.authz.subject.turns import Turns
 from convgpu.runtime.gpu_requests import asking_variable, is_plain
 
 # Names of Docker's own volume driver; a volume whose driver is not named has this one.
 LOCAL_DRIVERS: Final = frozenset({"", "local"})
+
+# Calls that ask about volumes, each of which costs the Engine and us some milliseconds, come in turns. One whose volume
+# the Engine holds ends after ten seconds; nobody waits for that so long.
+_AT_ONCE: Final = 8
+_PATIENCE: Final = 3.0
 
 
 class ContainerReader:
@@ -29,6 +36,7 @@ class ContainerReader:
         self._engine = ports.engine
         self._scheduler = ports.scheduler
         self._large = large
+        self._small = Turns(_AT_ONCE, _PATIENCE)
 
     def complete(self, container: ContainerSettings) -> ContainerSettings:
         """Return a requested container with the settings that come from existing volumes and from the image.
@@ -37,7 +45,7 @@ class ContainerReader:
             EngineUnreachable: they are needed and the Engine does not answer.
             Denied: too many calls that name much are judged at once.
         """
-        with self._large.turn(things=len(container.mounts)):
+        with self._turn(len(container.mounts), sum(mount.kind == "volume" for mount in container.mounts)):
             mounts = tuple(chain.from_iterable(self._with_drivers(container.mounts)))
         container = replace(container, mounts=mounts)
         image = self._image(container.image) if container.image and self._depends_on_image(container) else None
@@ -57,8 +65,15 @@ class ContainerReader:
         if document is None:
             return None
         rows = list(go_json.children(document, "mounts"))
-        with self._large.turn(things=len(rows)):
+        with self._turn(len(rows), sum(go_json.text(row, "driver") in LOCAL_DRIVERS for row in rows)):
             return read_inspected(document, self._volume_options(rows))
+
+    @contextmanager
+    def _turn(self, things: int, volumes: int) -> Iterator[None]:
+        """Wait for the turn of a call that names so many things, and may ask about so many volumes."""
+        few = self._small.turn(volumes) if volumes and things <= FEW_THINGS else nullcontext()
+        with self._large.turn(things=things), few:
+            yield
 
     def _volume_options(self, rows: Iterable[Mapping[str, object]]) -> dict[str, Mapping[str, str]]:
         names = (go_json.text(row, "name") for row in rows if go_json.text(row, "driver") in LOCAL_DRIVERS)

@@ -11,7 +11,7 @@ from convgpu.authz.verdict import Denied, Refusal
 # Mounts, devices, rules and other containers that one container may name. About each volume the Engine is asked.
 MOST_THINGS: Final = 512
 # What names more, or has more bytes, is judged a few at a time.
-_FEW_THINGS: Final = 8
+FEW_THINGS: Final = 8
 _SMALL_BODY: Final = 64 << 10
 _AT_ONCE: Final = 4
 _MOST_WAITING: Final = 32
@@ -23,7 +23,7 @@ _TOO_MANY: Final = Refusal(
 )
 _CROWDED: Final = Refusal(
     "crowded",
-    f"too many calls at once have more than {_SMALL_BODY >> 10} KiB, or name more than {_FEW_THINGS} mounts and "
+    f"too many calls at once have more than {_SMALL_BODY >> 10} KiB, or name more than {FEW_THINGS} mounts and "
     "devices.\nRepeat it.",
 )
 
@@ -69,7 +69,7 @@ class LargeCalls:
         Raises:
             Denied: too many wait, or it took too long.
         """
-        if (things <= _FEW_THINGS and size <= _SMALL_BODY) or getattr(self._own, "has_place", False):
+        if (things <= FEW_THINGS and size <= _SMALL_BODY) or getattr(self._own, "has_place", False):
             yield
             return
         self._wait()

@@ -5,7 +5,6 @@ before it answers anything. Each question comes back to an authorization plugin 
 lock or thread that these need.
 """
 
-import http.client
 import json
 import socket
 import struct
@@ -84,17 +83,16 @@ class Engine:
                 connection.connect(str(self._socket))
                 connection.settimeout(self._timeout)
                 place.keep(connection)
-                connection.sendall(f"GET {path} HTTP/1.1\r\nHost: docker\r\nConnection: close\r\n\r\n".encode())
-                answer = http.client.HTTPResponse(connection, method="GET")
-                answer.begin()
-                document = json.loads(answer.read())
+                # By HTTP/1.0 an answer is what comes until the end; http.client takes a fifth of such a call's time.
+                connection.sendall(f"GET {path} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
+                status, document = _read_answer(connection)
         except TimeoutError:
             raise
-        except (OSError, ValueError, http.client.HTTPException) as error:
+        except (OSError, ValueError, LookupError) as error:
             raise EngineUnavailable(f"no Engine answers at {self._socket}: {_first_line(error)}") from error
-        if answer.status == HTTPStatus.NOT_FOUND:
+        if status == HTTPStatus.NOT_FOUND:
             return None
-        if answer.status != HTTPStatus.OK:
+        if status != HTTPStatus.OK:
             text = document.get("message") if isinstance(document, dict) else document
             raise EngineUnavailable(f"the Engine at {self._socket} refused: {text}")
         return document
@@ -132,6 +130,19 @@ class Engine:
             client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def _read_answer(connection: socket.socket) -> tuple[int, Any]:
+    """Return the status and the document of an answer.
+
+    Raises:
+        OSError, ValueError, LookupError: it is none, or not whole.
+    """
+    parts = []
+    while part := connection.recv(1 << 16):
+        parts.append(part)
+    head, _, body = b"".join(parts).partition(b"\r\n\r\n")
+    return int(head.split(None, 2)[1]), json.loads(body)
 
 
 def _is_crowded(error: BaseException | None) -> bool:

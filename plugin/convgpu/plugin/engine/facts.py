@@ -1,5 +1,7 @@
 """The Engine's records of the containers, volumes, images and services that a call names."""
 
+import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -35,6 +37,7 @@ class EngineView:
         self._plugin = plugin
         self._waiting = Waiting()
         self._facts: tuple[float, HostFacts] | None = None
+        self._asking = threading.Lock()
 
     def container(self, name: str) -> Document | None:
         """Return `GET /containers/NAME/json`."""
@@ -95,12 +98,21 @@ class EngineView:
 
     def facts(self) -> HostFacts:
         """Return what rules depend on beside the container."""
-        now = time.monotonic()
-        if self._facts is None or now - self._facts[0] > _CACHE_TIME:
-            info = self._ask(lambda api: api.info()) or {}
-            version = self._ask(lambda api: api.version()) or {}
-            self._facts = (now, read_facts(info, version, self._own_id()))
-        return self._facts[1]
+        found, now = self._facts, time.monotonic()
+        age = math.inf if found is None else now - found[0]
+        if found is not None and age <= _CACHE_TIME:
+            return found[1]
+        # One caller asks; the others have meanwhile what is a little older.
+        if not self._asking.acquire(blocking=age > 2 * _CACHE_TIME) and found is not None:
+            return found[1]
+        try:
+            if self._facts is None or self._facts is found:
+                info = self._ask(lambda api: api.info()) or {}
+                version = self._ask(lambda api: api.version()) or {}
+                self._facts = (time.monotonic(), read_facts(info, version, self._own_id()))
+            return self._facts[1]
+        finally:
+            self._asking.release()
 
     def _own_id(self) -> str:
         if not self._plugin:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from daemon import wait_until
 
-from convgpu.authz.ports import EngineHolds, EngineUnreachable
+from convgpu.authz.ports import EngineHolds, EngineUnreachable, HostFacts
 from convgpu.plugin.engine.client import Engine
 from convgpu.plugin.engine.facts import EngineView
 from convgpu.plugin.engine.waiting import PLACES
@@ -123,3 +123,29 @@ def test_no_answer_in_time_and_no_engine(tmp_path, engine):
     with pytest.raises(EngineUnreachable, match="no Engine answers at ") as raised:
         view.container("web")
     assert raised.type is EngineUnreachable
+
+
+class SlowSettings:
+    """An Engine that tells its settings once it is released."""
+
+    def __init__(self):
+        self.asked, self.released = threading.Event(), threading.Event()
+
+    def ask(self, _question):
+        self.asked.set()
+        self.released.wait(60)
+        return {"ServerVersion": "28.0.0"}
+
+
+def test_one_caller_asks_for_the_settings_and_others_have_those_of_before():
+    engine = SlowSettings()
+    view = EngineView(engine)
+    before = HostFacts()
+    view._facts = time.monotonic() - 11, before
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(view.facts)
+        engine.asked.wait(60)
+        assert view.facts() is before
+        engine.released.set()
+        now = first.result(60)
+    assert (now is not before, view.facts() is now) == (True, True)

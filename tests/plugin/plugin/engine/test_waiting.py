@@ -1,11 +1,13 @@
 """Callers who wait for the Engine about one thing cost others nothing."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from socket import socketpair
 from threading import Event, Thread
 
 import pytest
+from daemon import wait_until
 
 from convgpu.authz.ports import EngineHolds
 from convgpu.plugin.engine.waiting import Waiting
@@ -124,6 +126,25 @@ def test_one_more_waits_for_answers_that_are_not_late():
         assert done == []
     more.join(60)
     assert done == [True]
+
+
+def test_who_came_first_asks_first_and_did_not_wait_for_the_engine():
+    waiting, order, threads = Waiting(patience=60), [], []
+
+    def ask(number):
+        with waiting.about(STUCK) as place:
+            order.append((number, place.begun > released[0]))
+
+    with waiting_for(waiting, *[STUCK] * 7):
+        with waiting_for(waiting, STUCK):
+            for number in range(5):
+                threads.append(Thread(target=ask, args=(number,)))
+                threads[-1].start()
+                wait_until(lambda: sum(map(len, waiting._queues.values())) == len(threads), "it waits")
+            released = [time.monotonic()]
+        for thread in threads:
+            thread.join(60)
+    assert order == [(number, True) for number in range(5)]
 
 
 def test_who_waits_for_room_loses_the_place_too():
