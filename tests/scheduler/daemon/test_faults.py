@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -221,16 +222,42 @@ def test_managed_memory_of_a_container_is_not_counted_a_second_time(tmp_path: Pa
             program.communicate()
 
 
+@contextlib.contextmanager
+def holding_managed(daemon: Daemon) -> Iterator[subprocess.Popen[bytes]]:
+    """A program behind the hook, in container `a`, that holds 5 GiB of managed memory until it gets a line."""
+    folder, pipe = daemon.container("a", memory="8g"), subprocess.PIPE
+    environment = os.environ | {"LD_LIBRARY_PATH": f"{folder}/driver", "LD_PRELOAD": f"{folder}/libconvgpu.so"}
+    with subprocess.Popen([sys.executable, "-c", MANAGED], env=environment, stdin=pipe, stdout=pipe) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"held\n"
+        yield program
+
+
+def test_managed_memory_of_who_has_not_come_back_is_not_granted_to_another(tmp_path: Path) -> None:
+    """What it maps says that it is there, though NVML does not."""
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=100ms") as daemon:
+        with holding_managed(daemon) as program:
+            held = usage(daemon, "a")
+            program.send_signal(signal.SIGSTOP)
+            daemon.kill()
+            daemon.start()
+            other = Process(daemon.container("b", memory="12g"))
+            other.hello()
+            request = other.allocate(12 * GIB)
+            wait_until(lambda: daemon.state("b")["state"] == "waiting", "another waits")
+            program.send_signal(signal.SIGCONT)
+            wait_until(lambda: usage(daemon, "a") == held, "it is back, with all that it holds")
+            assert daemon.state("b")["state"] == "waiting"
+            program.communicate()
+            assert program.returncode == 0
+            assert isinstance(other.answer(request), m.Accepted)
+        assert daemon.log.read_text().count("CRITICAL") == 0
+
+
 def test_who_comes_back_too_late_with_more_than_was_known_is_a_debt_that_fails_nobody(tmp_path: Path) -> None:
     """NVML lists a context for it and not its managed memory, and the memory was granted to another meanwhile."""
-    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=100ms") as daemon:
-        folder = daemon.container("a", memory="8g")
-        environment = os.environ | {"LD_LIBRARY_PATH": f"{folder}/driver", "LD_PRELOAD": f"{folder}/libconvgpu.so"}
-        with subprocess.Popen(
-            [sys.executable, "-c", MANAGED], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as program:
-            assert program.stdout is not None
-            assert program.stdout.readline() == b"held\n"
+    with running_daemon(tmp_path / "d", "simulated:16GiB", "--audit=0") as daemon:
+        with holding_managed(daemon) as program:
             held = usage(daemon, "a")
             program.send_signal(signal.SIGSTOP)
             daemon.kill()
