@@ -30,6 +30,7 @@ from convgpu.authz.requests.host_config import endpoint_options, odd_updates
 from convgpu.authz.requests.routes import Call, Kind
 from convgpu.authz.site.rules import Rules
 from convgpu.authz.site.strict_list import Need
+from convgpu.authz.subject.found_names import FoundNames
 from convgpu.authz.subject.large_calls import LargeCalls
 from convgpu.authz.subject.reader import SubjectReader, is_same_plugin
 from convgpu.authz.subject.subject import Caller, Subject
@@ -73,12 +74,21 @@ _NO_CONTAINER: Final = "no-such-container"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call, its body, its caller, and its headers by their names in lower case."""
+    """One call.
+
+    Attributes:
+        call: read from its address.
+        body: of it.
+        caller: who made it.
+        headers: by their names in lower case.
+        found: the containers that it names.
+    """
 
     call: Call
     body: bytes
     caller: Caller
     headers: Mapping[str, str] = field(default_factory=dict)
+    found: FoundNames = field(default_factory=FoundNames)
 
     @property
     def is_strict(self) -> bool:
@@ -201,7 +211,16 @@ class Judge:
             verdict = self._without_container(case, unlisted(self._subjects.without_container(case.caller), unseen))
             if not verdict.allow:
                 return verdict
-        return self._kinds[case.call.kind](case)
+        verdict = self._kinds[case.call.kind](case)
+        if verdict.allow and case.is_strict:
+            still = self._without_container(case, case.found.changed(self._engine))
+            return verdict if still.allow else still
+        return verdict
+
+    def _find(self, case: Case, name: str) -> Subject | None:
+        subject = self._subjects.existing(name, case.caller)
+        case.found.add(name, subject)
+        return subject
 
     def _create(self, case: Case) -> Verdict:
         if case.is_strict and any(_LIKE_AN_ID.fullmatch(name) for name in case.call.query.get("name", ())):
@@ -218,6 +237,7 @@ class Judge:
             if not verdict.allow:
                 return verdict
         subject = self._subjects.starting(case.call.name, case.caller, checkpoint=checkpoint)
+        case.found.add(case.call.name, subject)
         return allow(_NO_CONTAINER) if subject is None else self._judge_container(subject)
 
     def _judge_container(self, subject: Subject) -> Verdict:
@@ -238,7 +258,7 @@ class Judge:
         rows, privileged = go_json.texts(document, "env"), go_json.flag(document, "privileged")
         if not privileged and not calls.may_bypass_hook(rows) and not case.is_strict:
             return allow(_NOTHING)
-        subject = self._subjects.existing(case.call.name, case.caller)
+        subject = self._find(case, case.call.name)
         if subject is None:
             return allow(_NO_CONTAINER)
         refusals = calls.exec_bypasses(subject, rows, privileged=privileged)
@@ -246,7 +266,7 @@ class Judge:
 
     def _archive(self, case: Case) -> Verdict:
         listed = list(self._unlisted(case, strict_calls.COPY))
-        subject = self._subjects.existing(case.call.name, case.caller)
+        subject = self._find(case, case.call.name)
         if subject is None:
             return self._without_container(case, listed) if listed else allow(_NO_CONTAINER)
         paths = case.call.query.get("path", ())
@@ -267,7 +287,7 @@ class Judge:
     def _update(self, case: Case) -> Verdict:
         # Each Engine changes by this only settings that have nothing to do with devices (docs/authorization.md).
         document = case.document()
-        subject = self._subjects.existing(case.call.name, case.caller) if case.is_strict else None
+        subject = self._find(case, case.call.name) if case.is_strict else None
         if subject is None:
             return allow(_NOTHING)
         restart = go_json.text(go_json.child(document, "restartpolicy"), "name")
@@ -341,7 +361,7 @@ class Judge:
             document = case.document()
             names = (go_json.text(document, "container"),)
             wanted += networks.endpoint_needs(endpoint_options([go_json.child(document, "endpointconfig")]))
-        found = [self._subjects.existing(name, case.caller) for name in names]
+        found = [self._find(case, name) for name in names]
         for subject in [each for each in found if each is not None] or [self._subjects.without_container(case.caller)]:
             access = _access(case, subject) if subject.container.known else iter(())
             verdict = _verdict(subject, chain(access, _listing(case), unlisted(subject, iter(wanted))))

@@ -145,3 +145,60 @@ def test_docker_cp_by_guard_and_by_an_exemption(strict):
         strict.rules = parse_rules(rules)
         assert strict.judge(b"", "/v1.41/containers/c/archive?path=/tmp", "PUT").allow
         assert strict.judge(b"", "/v1.41/containers/c/archive?path=/tmp", "GET").allow
+
+
+BY_NAME = [
+    ("GET", "containers/NAME/logs?stdout=1", b""),
+    ("GET", "containers/NAME/export", b""),
+    ("GET", "containers/NAME/top", b""),
+    ("POST", "containers/NAME/attach?stream=1", b""),
+    ("POST", "containers/NAME/exec", {"Cmd": ["sh"]}),
+    ("POST", "containers/NAME/update", {"Memory": 1 << 30}),
+    ("POST", "containers/NAME/start", b""),
+    ("POST", "networks/n/connect", {"Container": "NAME"}),
+]
+IDS = ["a" * 64, "b" * 64]
+
+
+class Changing(dict[str, object]):
+    """Containers of which `c` is another one each time that it is asked for."""
+
+    def __init__(self, *ids):
+        super().__init__()
+        self.asked = []
+        self._documents = [{**inspected({"Runtime": "convgpu"}, mounts=()), "Id": own} if own else None for own in ids]
+
+    def get(self, name, _default=None):
+        self.asked.append(name)
+        return self._documents[min(len(self.asked), len(self._documents)) - 1]
+
+
+def call(strict, method, path, body, name="c", user="local"):
+    body = {key: name if value == "NAME" else value for key, value in body.items()} if body else body
+    return strict.judge(body, f"/v1.41/{path.replace('NAME', name)}", method, user)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), BY_NAME)
+def test_a_name_that_comes_to_mean_another_container_while_the_call_is_judged(strict, method, path, body):
+    """A stranger exported a container that was made under that name meanwhile: 2 of 2 times."""
+    strict.engine.containers = Changing(*IDS)
+    verdict = call(strict, method, path, body)
+    assert (verdict.rule, "came to mean another container" in verdict.message) == ("strict-names", True), verdict
+    strict.engine.containers = Changing(IDS[0], None)
+    assert call(strict, method, path, body).rule == "strict-names"
+    strict.engine.containers = Changing(IDS[0])
+    assert call(strict, method, path, body).allow
+
+
+@pytest.mark.parametrize(("method", "path", "body"), BY_NAME)
+def test_a_name_of_nobody_may_be_somebodys_when_the_engine_looks(strict, method, path, body):
+    strict.engine.containers = Changing(None, IDS[0])
+    verdict = call(strict, method, path, body)
+    assert (verdict.rule, "no such container" in verdict.message) == ("strict-names", True), verdict
+
+
+@pytest.mark.parametrize(("method", "path", "body"), BY_NAME)
+def test_an_id_means_one_container_for_ever(strict, method, path, body):
+    strict.engine.containers = Changing(IDS[0])
+    assert call(strict, method, path, body, IDS[0]).allow
+    assert strict.engine.containers.asked == [IDS[0]]
