@@ -19,6 +19,7 @@ from convgpu.cli.setup.daemon_json import is_same_plugin
 from convgpu.cli.setup.engine_process import engine_pid, find_engine_pid, pid_file, settings_file
 from convgpu.cli.setup.strict.promises import (
     accepted_removals,
+    endless_servers,
     open_entries,
     open_nodes,
     setgid_paths,
@@ -208,6 +209,7 @@ def _warnings(engine: Engine, answer: dict[str, Any]) -> Iterator[str]:
     yield from accepted_removals(answer.get("accepted") or (), engine.get("/version"))
     yield from shared_ids(answer.get("ids") or (), engine.info)
     yield from open_nodes(answer.get("accepted") or ())
+    yield from endless_servers()
     yield from open_entries(answer.get("calls") or (), answer.get("fields") or ())
 
 

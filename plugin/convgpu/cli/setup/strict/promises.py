@@ -14,6 +14,7 @@ from convgpu.runtime.paths import READ_ONLY
 _RUNTIME: Final = "convgpu"
 _RULES: Final = "/etc/convgpu/rules.toml"
 _OPTION: Final = "--convgpu-rules="
+_FUSE_TIMEOUT: Final = Path("/proc/sys/fs/fuse/max_request_timeout")
 _MODULE: Final = "/etc/modprobe.d/nvidia-nodes.conf"
 
 
@@ -135,6 +136,27 @@ def open_nodes(accepted: Sequence[str], devices: Path = Path("/dev")) -> Iterato
             "everybody with an account on this host uses its GPUs without Docker and without a limit: the modes of "
             f"{devices}/nvidia* let them. Do `echo options nvidia NVreg_DeviceFileMode=0600 > {_MODULE}` (or 0660 with "
             'NVreg_DeviceFileGID=GROUP) and load the driver anew, or accept it: accept = ["host-gpus"].'
+        )
+
+
+def endless_servers(node: Path = Path("/dev/fuse"), timeout: Path = _FUSE_TIMEOUT) -> Iterator[str]:
+    """Yield a warning where everybody with an account on this host may serve files and never answer.
+
+    Args:
+        node: of FUSE.
+        timeout: the kernel's file with the seconds after which it gives such a server up; 0, or no file: never.
+    """
+    try:
+        is_open = stat.S_IMODE(node.stat().st_mode) & stat.S_IROTH
+        is_bounded = timeout.exists() and int(timeout.read_text()) > 0
+    except (OSError, ValueError):
+        return  # no FUSE here, or nobody knows
+    if is_open and not is_bounded:
+        yield (
+            "everybody with an account on this host can keep what is ended from ending, with its GPU memory: "
+            f"{node} is open, and a server of files that does not answer is waited for. "
+            "Do `sysctl fs.fuse.max_request_timeout=60` (Linux 6.18 has it) before users mount, or close "
+            f"{node} (docs/authorization.md, What no audit ends)."
         )
 
 

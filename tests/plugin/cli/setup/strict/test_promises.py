@@ -7,6 +7,7 @@ import pytest
 
 from convgpu.cli.setup.strict.promises import (
     accepted_removals,
+    endless_servers,
     open_entries,
     open_nodes,
     setgid_paths,
@@ -118,3 +119,18 @@ def test_nodes_that_everybody_may_open_are_warned_of(tmp_path, modes, accepted, 
         (tmp_path / name).touch()
         (tmp_path / name).chmod(mode)
     assert [line[:23] for line in open_nodes(accepted, tmp_path)] == ["everybody with an accou"] * warned
+
+
+@pytest.mark.parametrize(
+    ("mode", "timeout", "warned"),
+    [(0o666, "0\n", 1), (0o666, None, 1), (0o666, "60\n", 0), (0o660, "0\n", 0), (None, "0\n", 0), (0o666, "odd", 0)],
+)
+def test_who_may_serve_files_and_never_answer(tmp_path, mode, timeout, warned):
+    """What the audit ended stayed in the kernel with its memory until root aborted the server's connection."""
+    node, limit = tmp_path / "fuse", tmp_path / "timeout"
+    if mode is not None:
+        node.touch()
+        node.chmod(mode)
+    if timeout is not None:
+        limit.write_text(timeout)
+    assert [line[:23] for line in endless_servers(node, limit)] == ["everybody with an accou"] * warned
