@@ -20,6 +20,7 @@ struct managed {
     int preferred, prefetched; /* a device, HOST or NOWHERE */
     uint64_t resident;         /* pages */
     unsigned char *on_device;  /* by page */
+    void *mapped;
 };
 
 static uint64_t pages_of(const struct block *block) {
@@ -48,38 +49,35 @@ static void push_out(struct block *block, CUdevice device, uint64_t page) {
     block->pages->resident--;
 }
 
-/* The driver maps managed memory at its address, which is the offset in its node, too (seen on an H100). */
-static void map(const struct block *block) {
+/* The driver maps managed memory where its address is the offset in its node, too (seen on an H100). Here
+ * that is not the block's address, for sanitizers keep things there. */
+static void *map(uint64_t size) {
     int node = memfd_create("nvidia-uvm", MFD_CLOEXEC);
-    if (node < 0) abort();             /* this is a test double */
-    void *at = (void *)block->address; /* NOLINT(performance-no-int-to-ptr): a device address */
-    const int flags = MAP_SHARED | MAP_FIXED_NOREPLACE;
-    void *made = mmap(at, block->counted, PROT_READ | PROT_WRITE, flags, node, (off_t)block->address);
-    if (made != at || madvise(made, block->counted, MADV_DONTFORK) != 0) abort();
+    void *at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (node < 0 || at == MAP_FAILED) abort(); /* this is a test double */
+    void *made = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, node, (off_t)(uintptr_t)at);
+    if (made != at || madvise(at, size, MADV_DONTFORK) != 0) abort();
     (void)close(node);
-}
-
-static void unmap(const struct block *block) {
-    if (munmap((void *)block->address, block->counted) != 0) abort(); /* NOLINT(performance-no-int-to-ptr) */
+    return at;
 }
 
 bool managed_begin(struct block *block, CUdevice device) {
     block->pages = malloc(sizeof *block->pages);
     if (block->pages == NULL) return false;
-    *block->pages = (struct managed){NOWHERE, NOWHERE, 0, calloc(pages_of(block), 1)};
+    *block->pages = (struct managed){NOWHERE, NOWHERE, 0, calloc(pages_of(block), 1), NULL};
     if (block->pages->on_device == NULL) {
         free(block->pages);
         block->pages = NULL;
         return false;
     }
     for (uint64_t page = 0; page < pages_of(block) && bring(block, device, page); page++) continue;
-    map(block);
+    block->pages->mapped = map(block->counted);
     return true;
 }
 
 void managed_end(struct block *block, CUdevice device) {
     for (uint64_t page = 0; page < pages_of(block); page++) push_out(block, device, page);
-    unmap(block);
+    (void)munmap(block->pages->mapped, block->counted);
     free(block->pages->on_device);
     free(block->pages);
     block->pages = NULL;
