@@ -69,6 +69,12 @@ def test_it_lies_where_the_process_is_listed() -> None:
     assert [one.held for one in complete(samples, sizes, used, OWN)] == [{1: CONTEXT}, {2: CONTEXT + 4 * GIB}]
 
 
+def test_what_lies_on_devices_that_were_not_sampled_is_accounted_for() -> None:
+    used = {(1, "x"): CONTEXT, (1, "y"): CONTEXT + 3 * GIB}
+    [found] = complete([sample(3 * GIB, {1: CONTEXT})], mapped({1: 3 * GIB}), used, OWN)
+    assert found.held == {1: CONTEXT}
+
+
 def test_a_process_that_is_listed_nowhere_has_it_where_its_container_has_a_limit() -> None:
     samples = [sample(3 * GIB, {}), sample(4 * GIB, {}, "y")]
     found = complete(samples, mapped({5: 9 * GIB}, frozenset({"y"})), {}, OWN)

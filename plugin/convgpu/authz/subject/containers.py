@@ -55,6 +55,10 @@ class ContainerReader:
         merged = {**environment(go_json.texts(config, "env")), **container.environment}
         return replace(container, environment=merged, known=True)
 
+    def image_volumes(self, name: str) -> int:
+        """Return how many volumes an image makes for a container; 0 if the Engine has it not, or does not answer."""
+        return len(go_json.child(go_json.child(self._image(name) or {}, "config"), "volumes")) if name else 0
+
     def inspect(self, name: str) -> ContainerSettings | None:
         """Return an existing container; None if the Engine has none of this name.
 

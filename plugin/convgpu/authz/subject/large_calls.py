@@ -19,7 +19,8 @@ _PATIENCE: Final = 10.0  # seconds
 
 _TOO_MANY: Final = Refusal(
     "too-many",
-    f"the container names more than {MOST_THINGS} mounts, devices and other containers.\nMount folders above them.",
+    f"the container, or its image, names more than {MOST_THINGS} mounts, devices and other containers.\n"
+    "Mount folders above them.",
 )
 _CROWDED: Final = Refusal(
     "crowded",
@@ -34,13 +35,17 @@ def count_things(container: ContainerSettings) -> int:
     return sum(map(len, lists))
 
 
-def refuse_too_many(container: ContainerSettings) -> None:
+def refuse_too_many(container: ContainerSettings, more: int = 0) -> None:
     """Refuse a container that names more things than anybody needs.
+
+    Args:
+        container: that is asked for.
+        more: volumes that its image makes for it.
 
     Raises:
         Denied: it does.
     """
-    if count_things(container) > MOST_THINGS:
+    if count_things(container) + more > MOST_THINGS:
         raise Denied(_TOO_MANY)
 
 

@@ -41,7 +41,10 @@ class SubjectReader:
             EngineUnreachable: the judgement depends on the Engine's answer.
             Denied: it names too much, or too many calls that do are judged at once.
         """
-        return self._new(self._complete(read_request(document)), caller)
+        container = read_request(document)
+        if caller.rules.strict_list is not None:
+            refuse_too_many(container, self._containers.image_volumes(container.image))
+        return self._new(self._complete(container), caller)
 
     def tasks(self, specification: Mapping[str, object], caller: Caller) -> Subject:
         """Return the container that the tasks of a Swarm service will be.

@@ -64,7 +64,9 @@ def complete(
     more: dict[str, dict[int, int]] = {device: {} for device in ownerless}
     for pid, one in mapped.items():
         accounted = {sample.device: _accounted(sample, used, pid) for sample in samples}
-        free = one.size - sum(accounted.values())
+        # Of devices that were not sampled, all that it uses may be managed memory.
+        elsewhere = sum(size for (own, device), size in used.items() if own == pid and device not in accounted)
+        free = one.size - sum(accounted.values()) - elsewhere
         if free <= (TOLERATED if pid in sessions else NOISE):
             continue
         listed = {sample.device for sample in samples if pid in (sample.held or {})}

@@ -8,8 +8,7 @@ from convgpu.core.audit.attribution import NOISE, MemorySample
 from convgpu.core.machine import Machine
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.capacity import Capacities
-from convgpu.daemon.audit.sampling import take_sample
-from convgpu.daemon.gpu.nvml_executor import NvmlExecutor
+from convgpu.daemon.audit.sampling import DeviceSampler
 from convgpu.daemon.sessions.registry import SessionRegistry
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ class RefusalJudge:
     """Tells external memory, which may come back, from a disagreement of driver and ledger, which waiting does not end.
 
     Args:
-        executor: asks NVML.
+        sampler: asks NVML.
         machine: knows what is granted; only read.
         sessions: of all containers.
         attributor: finds the owners of memory.
@@ -44,7 +43,7 @@ class RefusalJudge:
 
     def __init__(
         self,
-        executor: NvmlExecutor,
+        sampler: DeviceSampler,
         machine: Machine,
         sessions: SessionRegistry,
         attributor: Attributor,
@@ -52,7 +51,7 @@ class RefusalJudge:
         *,
         audited: bool,
     ) -> None:
-        self._executor = executor
+        self._sampler = sampler
         self._machine = machine
         self._sessions = sessions
         self._attributor = attributor
@@ -75,7 +74,7 @@ class RefusalJudge:
         deadline = loop.time() + MAX_ATTRIBUTION_TIME
         try:
             while not self._machine.recovering:
-                sample = await take_sample(self._executor, device)
+                sample = await self._sampler.take_one(device, self._attributor.index)
                 if self._machine.may_leave(device, container):
                     verdict = self._make_way(sample, size)
                 else:

@@ -96,6 +96,17 @@ class DeviceSampler:
     def __init__(self, executor: NvmlExecutor, managed: ManagedMemory) -> None:
         self._executor = executor
         self._managed = managed
+        self._single: dict[str, tuple[MemorySample, asyncio.Task[list[MemorySample]]]] = {}  # the last by device
+
+    async def take_one(self, device: str, index: Callable[[], ProcessIndex]) -> MemorySample:
+        """Return a sample of one device; who asks at the same time gets the same one."""
+        sample = await take_sample(self._executor, device)
+        known = self._single.get(device)
+        if known is None or known[0] is not sample:
+            task = asyncio.get_running_loop().create_task(self._managed.complete([sample], index))
+            known = self._single[device] = sample, task
+        [completed] = await asyncio.shield(known[1])
+        return completed
 
     async def take(self, devices: Iterable[str], index: Callable[[], ProcessIndex]) -> list[MemorySample]:
         """Return a sample of each device, with memory that NVML counts for no process."""

@@ -167,13 +167,19 @@ def _make_disconnected(running: RunningMachine, contexts: ContextSizes) -> Disco
 
 def _make_judge(running: RunningMachine, attributor: Attributor, settings: Settings) -> RefusalJudge:
     return RefusalJudge(
-        running.host.executor,
+        _make_sampler(running),
         running.machine,
         running.sessions,
         attributor,
         running.capacities,
         audited=bool(settings.audit),
     )
+
+
+def _make_sampler(running: RunningMachine) -> DeviceSampler:
+    machine = running.machine
+    managed = ManagedMemory(running.sessions, lambda device: machine.snapshot().on(device), running.capacities.least)
+    return DeviceSampler(running.host.executor, managed)
 
 
 def _make_audit(
@@ -185,11 +191,8 @@ def _make_audit(
     unlimited = UnlimitedContainers(running.history, report, rules, ender)
     holdings = HoldingsWriter(running.machine, running.sessions, host.store.volumes)
     learner = LimitLearner(running.driver, running.sessions, settings.learn, asyncio.get_running_loop().time)
-    managed = ManagedMemory(
-        running.sessions, lambda device: running.machine.snapshot().on(device), running.capacities.least
-    )
     audit = Audit(
-        DeviceSampler(host.executor, managed),
+        _make_sampler(running),
         running.driver,
         attributor,
         running.capacities,

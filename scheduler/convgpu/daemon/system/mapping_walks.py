@@ -19,7 +19,7 @@ _PATIENCE: Final = 0.5
 # The most seconds between two walks.
 _PAUSE: Final = 10.0
 # Processes whose mappings were not told, after which nobody is asked any more.
-_MOST_SILENT: Final = 8
+_MOST_SILENT: Final = 64
 
 # Gives pids, with the devices on which their containers have a limit.
 Candidates = Callable[[], Iterable[tuple[int, frozenset[str]]]]
@@ -62,10 +62,14 @@ class MappingWalks:
     Args:
         share: the part of the time that walks may take; at least each ten seconds one begins.
         size_of: returns what a process maps, in bytes; it may never return.
+        most_silent: processes that keep it waiting, after which nobody is asked any more.
     """
 
-    def __init__(self, share: float, size_of: Callable[[int], int] = managed_size) -> None:
+    def __init__(
+        self, share: float, size_of: Callable[[int], int] = managed_size, most_silent: int = _MOST_SILENT
+    ) -> None:
         self._share = share
+        self._most_silent = most_silent
         self._size_of = size_of
         self._walk: _Walk | None = None
         self._next = -math.inf  # when another one may begin
@@ -83,7 +87,7 @@ class MappingWalks:
         self._silent = [one for one in self._silent if not one[1].done.is_set()]
         self._leave_if_silent()
         if self._walk is None:
-            if now < self._next or len(self._silent) >= _MOST_SILENT:
+            if now < self._next or len(self._silent) >= self._most_silent:
                 return self._last
             silent = frozenset(pid for pid, _ in self._silent)
             self._walk = _Walk(candidates, self._size_of, silent, now)
@@ -93,6 +97,8 @@ class MappingWalks:
         except TimeoutError:
             self._asked = walk.at
             return {**self._last, **walk.found}
+        if self._walk is not walk:  # another one who waited was first, and may have begun the next
+            return self._last
         self._walk, self._asked, self._last = None, None, walk.found
         now = asyncio.get_running_loop().time()
         self._next = now + min((now - walk.begun) / self._share, _PAUSE)

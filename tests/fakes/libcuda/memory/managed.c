@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "libcuda/driver.h"
@@ -52,7 +53,8 @@ static void push_out(struct block *block, CUdevice device, uint64_t page) {
 /* The driver maps managed memory where its address is the offset in its node, too (seen on an H100). Here
  * that is not the block's address, for sanitizers keep things there. */
 static void *map(uint64_t size) {
-    int node = memfd_create("nvidia-uvm", MFD_CLOEXEC);
+    int node =
+        (int)syscall(SYS_memfd_create, "nvidia-uvm", 1); /* MFD_CLOEXEC; glibc before 2.27 has neither */
     void *at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (node < 0 || at == MAP_FAILED) abort(); /* this is a test double */
     void *made = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, node, (off_t)(uintptr_t)at);

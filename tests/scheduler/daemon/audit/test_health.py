@@ -17,6 +17,7 @@ from convgpu.core.machine import Machine
 from convgpu.daemon.audit.attributor import Attributor
 from convgpu.daemon.audit.capacity import Capacities, initial_capacities, measure_memory
 from convgpu.daemon.audit.container_resolver import ContainerResolver
+from convgpu.daemon.audit.ends.survivors import Ender
 from convgpu.daemon.audit.enforcement import Enforcement
 from convgpu.daemon.audit.holdings import HoldingsWriter
 from convgpu.daemon.audit.keepers import Keepers
@@ -100,10 +101,10 @@ class Parts:
         self.report = AuditReport()
         self.attributor = Attributor(machine, self.sessions, ContainerResolver(self.sessions, dict))
         rules = OveruseRules("warn", 10.0)
-        overuse = OveruseEnforcer(self.sessions, history, self.report, rules)
-        enforcement = Enforcement(
-            overuse, UnlimitedContainers(history, self.report, rules), Keepers(None, self.report), rules
-        )
+        ender = Ender(self.report.surviving)
+        overuse = OveruseEnforcer(self.sessions, history, self.report, rules, ender)
+        unlimited = UnlimitedContainers(history, self.report, rules, ender)
+        enforcement = Enforcement(overuse, unlimited, Keepers(None, self.report), rules)
         holdings = HoldingsWriter(machine, self.sessions, self.store.volumes)
         followers = (holdings.write,)
         managed = ManagedMemory(self.sessions, lambda _: (), self.capacities.least)

@@ -54,13 +54,13 @@ def test_with_too_many_of_them_nobody_is_asked_any_more() -> None:
         return int(hang.wait())
 
     async def run() -> None:
-        walks = MappingWalks(math.inf, size_of)
-        for number in range(12):
+        walks = MappingWalks(math.inf, size_of, 3)
+        for number in range(5):
             await walks.read(lambda number=number: [(ME + number, frozenset())])  # type: ignore[misc]
 
     asyncio.run(run())
     hang.set()
-    assert asked == [ME + number for number in range(8)]
+    assert asked == [ME + number for number in range(3)]
 
 
 def test_walks_take_their_part_of_the_time_and_no_more() -> None:
